@@ -1,0 +1,73 @@
+"""Finds the batch size, precision and data-loading settings that train a PyTorch model fastest on this machine.
+
+    autotune.search("model.py")              run a search, as `autotune search` does
+    autotune.load_best("studies/model")      the recommended setting of every knob, as a plain dict
+    autotune.load_result("studies/model")    the same with all that it takes to believe it
+    autotune.apply("studies/model")          the dict, able to set up a training loop
+
+Importing this package imports neither torch nor Optuna.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autotune.errors import (
+        AutotuneError,
+        EnvironmentMismatch,
+        EnvironmentUnfit,
+        NoRecommendation,
+        StudyError,
+        StudyNotFound,
+        TargetError,
+        UsageError,
+    )
+    from autotune.export.torch import Tuned, apply
+    from autotune.tuning.interface import search
+    from autotune.tuning.recommendation import Recommendation, load_best, load_result
+
+_HOMES = {
+    "search": "autotune.tuning.interface",
+    "load_best": "autotune.tuning.recommendation",
+    "load_result": "autotune.tuning.recommendation",
+    "Recommendation": "autotune.tuning.recommendation",
+    "apply": "autotune.export.torch",
+    "Tuned": "autotune.export.torch",
+    "AutotuneError": "autotune.errors",
+    "EnvironmentMismatch": "autotune.errors",
+    "EnvironmentUnfit": "autotune.errors",
+    "NoRecommendation": "autotune.errors",
+    "StudyError": "autotune.errors",
+    "StudyNotFound": "autotune.errors",
+    "TargetError": "autotune.errors",
+    "UsageError": "autotune.errors",
+}
+
+__all__ = [
+    "AutotuneError",
+    "EnvironmentMismatch",
+    "EnvironmentUnfit",
+    "NoRecommendation",
+    "Recommendation",
+    "StudyError",
+    "StudyNotFound",
+    "TargetError",
+    "Tuned",
+    "UsageError",
+    "apply",
+    "load_best",
+    "load_result",
+    "search",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'autotune' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,35 @@
+"""`autotune doctor`: what this machine has, and what would spoil a search on it."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def doctor(
+    device: Annotated[str | None, typer.Option(envvar="AUTOTUNE_DEVICE", help="cpu, cuda, cuda:1, mps, xpu.")] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Look at device, driver, torch, cores, memory and other tenants; exit status 3 if a search cannot run here."""
+    import msgspec
+
+    from autotune.launch.subprocess import SubprocessLauncher
+    from autotune.records import InspectRequest
+    from autotune.report.blocks import doctor_block
+    from autotune.report.checkup import checkup
+
+    with tempfile.TemporaryDirectory(prefix="autotune-") as place:
+        inspection = SubprocessLauncher().inspect(InspectRequest(device=device), Path(place))
+    checks = checkup(inspection)
+    if json_output:
+        found = {"environment": inspection.environment, "failure": inspection.failure, "checks": checks}
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+    else:
+        Console(highlight=False).print(doctor_block(checks), soft_wrap=True)
+    if any(check.state == "bad" for check in checks):
+        raise typer.Exit(3)

@@ -1,0 +1,30 @@
+"""`autotune init`: a commented file to start from."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.errors import UsageError
+from autotune.folder import unwritable
+
+TEMPLATE = "starting_file.txt"
+
+
+def init(
+    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("model.py"),
+) -> None:
+    """Write a commented starting file that `autotune check` accepts as it is."""
+    place = path / "model.py" if path.is_dir() else path
+    if place.exists():
+        raise UsageError(
+            f"{place} exists already. It is probably your work. Name another file: autotune init other.py."
+        )
+    try:
+        place.write_text(files("autotune.cli").joinpath(TEMPLATE).read_text())
+    except OSError as error:
+        raise unwritable(place, error) from error
+    typer.echo(f"wrote {place}\nnext: autotune check {place}")

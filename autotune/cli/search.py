@@ -1,0 +1,208 @@
+"""`autotune search`: the main command."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from autotune.cli import options
+from autotune.errors import UsageError
+from autotune.records import Limit
+from autotune.sampler_names import SAMPLERS
+from autotune.units import parse_bytes, parse_fraction, parse_seconds
+
+SEARCH, TUNE, GOAL, OUTPUT = "What to search", "Which values", "Goal and bounds", "Output"
+
+
+def _variable(name: str) -> str:
+    return f"AUTOTUNE_{name}"
+
+
+def search(
+    target: Annotated[str, typer.Argument(help="Your training code: model.py, pkg.train, or model.py:function.")],
+    time_budget: Annotated[
+        str,
+        typer.Option(
+            "--time-budget", "-t", envvar=_variable("TIME_BUDGET"), help="Stop after this long: 90s, 10m, 1h30m."
+        ),
+    ] = "10m",
+    probes: Annotated[
+        int | None, typer.Option("--probes", "-n", min=1, envvar=_variable("PROBES"), help="Stop after so many probes.")
+    ] = None,
+    study: Annotated[
+        Path | None,
+        typer.Option("--study", "-s", envvar=_variable("STUDY"), help="Folder of the study. [default: studies/NAME]"),
+    ] = None,
+    resume: Annotated[
+        bool | None,
+        typer.Option(
+            "--resume/--fresh",
+            help="Go on with the study / begin anew, the old one moved aside. [default: go on if it matches]",
+        ),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            envvar=_variable("DEVICE"), help="cpu, cuda, cuda:1, mps, xpu. [default: the accelerator, else cpu]"
+        ),
+    ] = None,
+    tune: Annotated[
+        str | None,
+        typer.Option(envvar=_variable("TUNE"), help="Only these knobs: batch,accum,amp,workers,channels_last."),
+    ] = None,
+    fix: Annotated[str | None, typer.Option(envvar=_variable("FIX"), help="Hold knobs: amp=bf16,workers=2.")] = None,
+    batch: Annotated[
+        str | None, typer.Option(envvar=_variable("BATCH"), help="Micro-batches: 8:512, or 16,32,64.")
+    ] = None,
+    workers: Annotated[
+        str | None, typer.Option(envvar=_variable("WORKERS"), help="Loader workers: 0:8, or 0,2,4.")
+    ] = None,
+    amp: Annotated[str | None, typer.Option(envvar=_variable("AMP"), help="Autocast dtypes: none,bf16,fp16.")] = None,
+    global_batch: Annotated[
+        str | None,
+        typer.Option(
+            envvar=_variable("GLOBAL_BATCH"),
+            help="Samples per optimizer step: keep (the baseline's), a number, free. [default: keep if declared]",
+        ),
+    ] = None,
+    memory_limit: Annotated[
+        str | None,
+        typer.Option(envvar=_variable("MEMORY_LIMIT"), help="Pretend to have less memory, enforced: 8GiB or 90%."),
+    ] = None,
+    headroom: Annotated[
+        str | None,
+        typer.Option(
+            envvar=_variable("HEADROOM"),
+            help="Memory to keep free: 8%. [default: 5%, of a whole device at least 512 MiB]",
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            envvar=_variable("BASELINE"), help="What you run today: batch=64,workers=4. [default: the target's]"
+        ),
+    ] = None,
+    sampler: Annotated[str, typer.Option(envvar=_variable("SAMPLER"), help="tpe, gp or random.")] = "tpe",
+    stability: Annotated[
+        str,
+        typer.Option(
+            envvar=_variable("STABILITY"), help="quick: losses must stay finite and few steps be skipped; off."
+        ),
+    ] = "quick",
+    seed: Annotated[int, typer.Option(envvar=_variable("SEED"), help="Of model, data order and sampler.")] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be searched; run no probe.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="The recommendation as JSON on standard output.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Copy best.json to this file too.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the result.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also why each failed probe failed.")] = False,
+    no_progress: Annotated[bool, typer.Option("--no-progress", help="No live line.")] = False,
+) -> None:
+    """Search the fastest training configuration for this machine, and confirm it.
+
+    Each probe is a short training run of its own process on your real data. Ctrl-C keeps the study; the same command
+    goes on with it. Options can also be set in autotune.toml, in [tool.autotune] of pyproject.toml, or as
+    AUTOTUNE_TIME_BUDGET and the like.
+    """
+    from autotune.tuning.settings import Settings
+
+    fixed = {name: Limit(values=(value,)) for name, value in options.pairs("--fix", fix).items()}
+    limits = {
+        **options.limit("--batch", batch, "batch_size"),
+        **options.limit("--workers", workers, "num_workers"),
+        **options.limit("--amp", amp, "amp_dtype"),
+        **fixed,
+    }
+    _one_of("--sampler", sampler, SAMPLERS)
+    _one_of("--stability", stability, ("off", "quick"))
+    if memory_limit is not None:
+        options.parsed("--memory-limit", memory_limit, lambda text: parse_bytes(text, total=1))
+    settings = Settings(
+        target=target,
+        study=study,
+        mode={None: "auto", True: "resume", False: "fresh"}[resume],  # type: ignore[arg-type]
+        time_budget_seconds=options.parsed("--time-budget", time_budget, parse_seconds) or 0.0,
+        probes=probes,
+        device=device,
+        global_batch=options.global_batch(global_batch),
+        memory_limit=memory_limit,
+        headroom=options.parsed("--headroom", headroom, parse_fraction),
+        baseline=options.pairs("--baseline", baseline),
+        limits=limits,
+        tune=options.names("--tune", tune),
+        sampler=sampler,  # type: ignore[arg-type]
+        stability=stability,  # type: ignore[arg-type]
+        seed=seed,
+        command=_command(),
+    )
+    signal.signal(signal.SIGTERM, _interrupt)  # a scheduler's polite stop is a Ctrl-C
+    if dry_run:
+        _plan(settings, json_output)
+    else:
+        _search(settings, json_output, output, quiet=quiet, verbose=verbose, progress=not no_progress)
+
+
+def _search(settings: Any, as_json: bool, output: Path | None, *, quiet: bool, verbose: bool, progress: bool) -> None:
+    from autotune import codec
+    from autotune.folder import unwritable
+    from autotune.launch.subprocess import SubprocessLauncher
+    from autotune.report.blocks import result_block
+    from autotune.report.terminal import TerminalReporter
+    from autotune.tuning.tuner import search as run
+
+    console = Console(stderr=True, highlight=False)
+    budget = settings.time_budget_seconds
+    with TerminalReporter(console, quiet=quiet, verbose=verbose, progress=progress, budget_seconds=budget) as reporter:
+        recommendation = run(settings, SubprocessLauncher(), reporter)
+    if output is not None:
+        try:
+            codec.write(output, recommendation)
+        except OSError as error:
+            raise unwritable(output, error) from error
+    if as_json:
+        sys.stdout.write(codec.encode(recommendation).decode())
+    else:
+        Console(highlight=False).print(result_block(recommendation), soft_wrap=True)
+
+
+def _plan(settings: Any, as_json: bool) -> None:
+    import tempfile
+
+    import msgspec
+
+    from autotune.launch.subprocess import SubprocessLauncher
+    from autotune.tuning.opening import opening_lines
+    from autotune.tuning.prepare import inspect, settle
+
+    with tempfile.TemporaryDirectory(prefix="autotune-") as place:
+        found = inspect(
+            settings.target, settings.device, settings.seed, Path(place), SubprocessLauncher(), keeps_log=False
+        )
+    request, space = settle(settings, *found)
+    if as_json:
+        plan = {"request": request, "configurations": [config.values for config in space.configs]}
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(plan), indent=1).decode() + "\n")
+        return
+    for line in opening_lines(settings.folder, request, space, settings, resumed=False):
+        typer.echo(line)
+    typer.echo("Nothing was probed (--dry-run).")
+
+
+def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UsageError(f"{option} {value} is not known. It was probably mistyped. Use one of: {', '.join(choices)}.")
+
+
+def _command() -> str:
+    words = [word for word in sys.argv[1:] if word not in ("--fresh", "--resume")]
+    return shlex.join(["autotune", *words, "--resume"])
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

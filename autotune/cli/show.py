@@ -1,0 +1,55 @@
+"""`autotune show`: the probes of a study."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+class Sort(StrEnum):
+    """By what the probes are sorted."""
+
+    NUMBER = "number"
+    SPEED = "speed"
+    MEMORY = "memory"
+
+
+def show(
+    study: Annotated[str | None, typer.Argument(help="Folder or name of a study. [default: the newest]")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only what failed, and where its log is.")] = False,
+    sort: Annotated[Sort, typer.Option(help="number, speed or memory.")] = Sort.NUMBER,
+    json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """List the probes of a study, from what its folder holds; a search that is running is not disturbed."""
+    import msgspec
+
+    from autotune.folder import find, log_of
+    from autotune.report.blocks import trials_table
+    from autotune.tuning.view import load_view
+
+    view = load_view(find(study))
+    if json_output:
+        rows = [
+            {
+                "trial": trial,
+                "verdict": verdict,
+                "samples_per_second": verdict.value,
+                "log": str(log_of(view.folder, trial.number)),
+            }
+            for trial in view.trials
+            if not ((verdict := view.verdict(trial)).feasible and failed)
+        ]
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(rows), indent=1).decode() + "\n")
+        return
+    console = Console(highlight=False)
+    state = "running" if view.running else "finished" if view.recommendation else "stopped before its end"
+    console.print(f"{view.folder} · {view.request.target} · {len(view.trials)} probes · {state}", soft_wrap=True)
+    width = console.width if console.is_terminal else None
+    console.print(trials_table(view, failed_only=failed, sort=sort.value, width=width), soft_wrap=True)
+    for trial in view.trials if failed else ():
+        if not view.verdict(trial).feasible:
+            console.print(f"log of {trial.number}: {log_of(view.folder, trial.number)}", style="dim", soft_wrap=True)

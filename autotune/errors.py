@@ -1,0 +1,65 @@
+"""The exceptions that a caller would handle, each with the exit code that the command line gives it.
+
+    AutotuneError
+    ├── UsageError            2   a flag, a value or a file of settings is wrong
+    ├── TargetError           2   the user's training code does not fit the contract, or raised
+    ├── StudyError            2   a study folder cannot be read, written or resumed
+    │   └── StudyNotFound     2
+    ├── NoRecommendation      1   the search ran, and nothing usable came out
+    └── EnvironmentUnfit      3   this machine cannot do it: no such device, disk full, study folder read-only
+
+A failed probe is not an exception: it is a `ProbeResult` whose outcome says what happened.
+"""
+
+from __future__ import annotations
+
+
+class AutotuneError(Exception):
+    """What happened with values, why probably, what to do: three sentences, ready to be shown to a person."""
+
+    exit_code = 1
+
+
+class UsageError(AutotuneError):
+    """A flag, a setting or an argument has a value that cannot be meant."""
+
+    exit_code = 2
+
+
+class TargetError(AutotuneError):
+    """The target (the user's training code) breaks the contract or raised an exception.
+
+    `traceback` holds the user's own frames, innermost last; empty if the fault is not in running code.
+    """
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, traceback: str = "") -> None:
+        super().__init__(message)
+        self.traceback = traceback
+
+
+class StudyError(AutotuneError):
+    """A study folder exists but cannot be used as asked."""
+
+    exit_code = 2
+
+
+class StudyNotFound(StudyError):
+    """No study lies at the given place."""
+
+
+class NoRecommendation(AutotuneError):
+    """The search ran, but no configuration could be recommended; the message says which failure dominated."""
+
+    exit_code = 1
+
+
+class EnvironmentUnfit(AutotuneError):
+    """The machine lacks what was asked of it."""
+
+    exit_code = 3
+
+
+class EnvironmentMismatch(UserWarning):
+    """A recommendation is being used on other hardware or another torch than it was measured with."""

@@ -1,0 +1,1 @@
+"""Recommendations in the words of each framework, one file each."""

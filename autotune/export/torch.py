@@ -1,0 +1,148 @@
+"""A recommendation as a plain PyTorch training loop uses it: a dict of settings that also knows how to apply them.
+
+    tuned = autotune.apply("studies/digits_cnn")
+    loader = DataLoader(dataset, shuffle=True, **tuned.dataloader_kwargs())
+    model, scaler = tuned.prepare(model), tuned.grad_scaler()
+    for number, batch in enumerate(loader, start=1):
+        with tuned.autocast():
+            loss = loss_of(model, tuned.to_device(batch)) / tuned["gradient_accumulation_steps"]
+        scaler.scale(loss).backward()
+        if number % tuned["gradient_accumulation_steps"] == 0:
+            scaler.step(optimizer); scaler.update(); optimizer.zero_grad()
+
+The same loop serves every dtype. Everything goes through the knobs' own `apply`, as in a probe: what was measured is
+what is used. It is not a trainer and will not become one. torch is imported inside functions only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from autotune.errors import EnvironmentUnfit, UsageError
+from autotune.knobs import KNOBS, defaults
+from autotune.knobs.base import Plan
+from autotune.records import Value
+from autotune.tuning.recommendation import load_best, load_result
+
+if TYPE_CHECKING:
+    import torch
+
+Module = TypeVar("Module", bound="torch.nn.Module")
+
+
+def apply(study: str | Path | None = None, *, check: bool = True, device: str | None = None) -> Tuned:
+    """The recommendation of a study (its folder, its name, or the newest), ready for a training loop.
+
+    `device` None means the kind of device that was measured. `check` warns with `EnvironmentMismatch` where this
+    machine differs from the one of the measurement. Raises `StudyNotFound`, `NoRecommendation`, and
+    `EnvironmentUnfit` if the device is not there: training on the CPU instead would be no recommendation.
+    """
+    values = load_best(study, check=check)
+    return Tuned(values, device=device or load_result(study).environment.device_kind)
+
+
+class Tuned(dict[str, Any]):
+    """The settings by name (a dict in every respect: `json.dumps`, `**tuned`), and their application on one device."""
+
+    def __init__(self, values: dict[str, Value], *, device: str) -> None:
+        """Raises `UsageError` for a setting that is unknown or has an impossible value, `EnvironmentUnfit`."""
+        super().__init__(defaults() | values)
+        self._plan = _planned(self, device)
+        self._is_set_up = False
+
+    @property
+    def device(self) -> torch.device:
+        """Where model and batches go."""
+        import torch
+
+        return torch.device(self._plan.device)
+
+    def dataloader_kwargs(self) -> dict[str, Any]:
+        """Keyword arguments of `torch.utils.data.DataLoader`; yours are the dataset, the order and the collation.
+
+        The last batch of an epoch is dropped if it is short, as it was when measured: every optimizer step then takes
+        exactly the global batch.
+        """
+        return {**self._plan.loader_options, "drop_last": True}
+
+    def prepare(self, model: Module) -> Module:
+        """The model on the device and in the tuned form. Create the optimizer from what this returns."""
+        self._set_up()
+        prepared = model.to(self.device)
+        for transform in self._plan.model_transforms:
+            prepared = transform(prepared)
+        return prepared
+
+    def to_device(self, batch: Any) -> Any:
+        """The batch with all its tensors on the device, in containers of the same types; other things stay."""
+        from autotune.targets.batches import move  # torch
+
+        return move(batch, self._arrive, self._plan.device)
+
+    @contextlib.contextmanager
+    def autocast(self) -> Iterator[None]:
+        """The context of forward pass and loss; does nothing where nothing was found to gain."""
+        self._set_up()
+        with contextlib.ExitStack() as stack:
+            for context in self._plan.forward_contexts:
+                stack.enter_context(context())
+            yield
+
+    def grad_scaler(self) -> torch.amp.GradScaler:
+        """The scaler that float16 needs; disabled, and then transparent, for every other dtype."""
+        import torch
+
+        return torch.amp.GradScaler(self.device.type, enabled=self._plan.scale_loss)
+
+    def _arrive(self, tensor: torch.Tensor) -> torch.Tensor:
+        """One tensor, copied to the device and brought into the tuned form."""
+        moved = tensor.to(self.device, non_blocking=True)
+        for transform in self._plan.batch_transforms:
+            moved = transform(moved)
+        return moved
+
+    def _set_up(self) -> None:
+        """Flip the process-wide switches, once."""
+        if not self._is_set_up:
+            for switch in self._plan.setup:
+                switch()
+            self._is_set_up = True
+
+
+def _planned(values: dict[str, Value], device: str) -> Plan:
+    """The plan that all knobs make together."""
+    unknown = sorted(values.keys() - defaults().keys())
+    if unknown:
+        raise UsageError(
+            f"This autotune has no knob called {', '.join(unknown)}. A newer version probably wrote the study. "
+            f"Install that version, or search again."
+        )
+    _require(device)
+    plan = Plan(device=device)
+    for knob in KNOBS:
+        try:
+            knob.check(values[knob.name])
+        except ValueError as error:
+            raise UsageError(
+                f"The settings cannot be applied: {error}. They were probably edited by hand. "
+                f"Correct best.json, or search again."
+            ) from error
+        knob.apply(values[knob.name], plan)
+    return plan
+
+
+def _require(device: str) -> None:
+    """Raise `EnvironmentUnfit` unless torch sees such a device."""
+    import torch
+
+    kind = torch.device(device).type
+    present = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if kind != "cpu" and (present is None or present.type != kind):
+        raise EnvironmentUnfit(
+            f"The settings are for {device}, but torch {torch.__version__} sees "
+            f"{'no accelerator' if present is None else f'only {present.type}'} here. The driver, the build of torch "
+            f"or CUDA_VISIBLE_DEVICES probably hides it. Search again on this machine, or pass device='cpu' to apply()."
+        )

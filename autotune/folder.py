@@ -1,0 +1,125 @@
+"""A study on disk, as anybody may read it: JSON only, no lock, no Optuna.
+
+studies/NAME/
+  best.json          the recommendation; the only file that `load_best` reads
+  study.json         what was asked, of which target, on which machine
+  study.db           Optuna's store: the sampler's memory, rebuilt from probes/ if it is lost
+  study.lock         held while a search runs
+  probes/0007/       request.json, result.json, log.txt
+  inspect/           the same for the inspection
+  .gitignore         everything but best.json
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autotune import codec
+from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound
+from autotune.launch.base import REQUEST, RESULT
+from autotune.records import Config, ProbeRequest, StudyRequest
+from autotune.results import ProbeResult, Trial
+
+STUDIES = Path("studies")
+BEST, STUDY, DATABASE, LOCK = "best.json", "study.json", "study.db", "study.lock"
+PROBES, INSPECT = "probes", "inspect"
+IGNORED = "*\n!.gitignore\n!best.json\n"
+
+
+def find(name: str | Path | None) -> Path:
+    """The folder of a study, by path or by its name under studies/; without a name the newest.
+
+    Raises `StudyNotFound`, which lists what there is.
+    """
+    if name is None:
+        known = sorted(_studies(STUDIES), key=lambda folder: (folder / STUDY).stat().st_mtime)
+        if known:
+            return known[-1]
+        raise StudyNotFound(
+            f"There is no study under {STUDIES}/. None was probably searched from this folder yet. "
+            f"Run `autotune search model.py`, or name a study folder."
+        )
+    for folder in (Path(name), STUDIES / name):
+        if is_study(folder):
+            return folder
+    why = "is not a study: it has no study.json" if Path(name).is_dir() else "does not exist"
+    names = [str(folder) for folder in studies(STUDIES)]
+    there = f"Studies here: {', '.join(names)}." if names else f"There are no studies under {STUDIES}/."
+    raise StudyNotFound(f"{name} {why}. {there} Run `autotune search` first, or name one of them.")
+
+
+def is_study(folder: Path) -> bool:
+    """Whether `folder` holds a study, or at least the recommendation of one."""
+    return (folder / STUDY).is_file() or (folder / BEST).is_file()
+
+
+def studies(root: Path) -> list[Path]:
+    """All study folders directly under `root`, by name."""
+    return sorted(_studies(root))
+
+
+def read_request(folder: Path) -> StudyRequest:
+    """What the study was asked. Raises `StudyError` if it is damaged."""
+    return codec.read(folder / STUDY, StudyRequest)
+
+
+def read_trials(folder: Path) -> tuple[Trial, ...]:
+    """Every finished probe, by number. Raises `StudyError` if a file is damaged."""
+    trials = []
+    for place in _probe_folders(folder):
+        if (place / RESULT).is_file():
+            request = codec.read(place / REQUEST, ProbeRequest)
+            result = codec.read(place / RESULT, ProbeResult)
+            trials.append(Trial(number=request.number, purpose=request.purpose, config=request.config, result=result))
+    return tuple(trials)
+
+
+def read_orphans(folder: Path) -> tuple[Config, ...]:
+    """Configurations of probes that were begun and left no result: the searching process was killed or interrupted."""
+    begun = (
+        place for place in _probe_folders(folder) if (place / REQUEST).is_file() and not (place / RESULT).is_file()
+    )
+    return tuple(codec.read(place / REQUEST, ProbeRequest).config for place in begun)
+
+
+def log_of(folder: Path, number: int) -> Path:
+    """Where the output of probe `number` is."""
+    return folder / PROBES / f"{number:04d}" / "log.txt"
+
+
+def new_probe(folder: Path) -> tuple[int, Path]:
+    """A fresh number and its folder, made. Raises `EnvironmentUnfit` if it cannot be."""
+    taken = [int(place.name) for place in _probe_folders(folder)]
+    number = max(taken, default=-1) + 1
+    return number, make(folder / PROBES / f"{number:04d}")
+
+
+def make(folder: Path) -> Path:
+    """`folder`, made if need be. Raises `EnvironmentUnfit` if that fails, `StudyError` if a file is in the way."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise StudyError(
+            f"{error.filename} is a file, and a study needs a folder there. The name was probably meant for something "
+            f"else. Choose another with --study."
+        ) from error
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    return folder
+
+
+def unwritable(place: Path, error: OSError) -> EnvironmentUnfit:
+    """The error to raise when the study folder cannot be written."""
+    return EnvironmentUnfit(
+        f"{place} cannot be written: {error.strerror or error}. The disk is full, or the folder is read-only or "
+        f"another user's. Free some space or give another place with --study; what was recorded is kept."
+    )
+
+
+def _studies(root: Path) -> list[Path]:
+    return [entry for entry in root.iterdir() if is_study(entry)] if root.is_dir() else []
+
+
+def _probe_folders(folder: Path) -> list[Path]:
+    root = folder / PROBES
+    return sorted(place for place in root.iterdir() if place.name.isdigit()) if root.is_dir() else []

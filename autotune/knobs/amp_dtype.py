@@ -1,0 +1,82 @@
+"""`amp_dtype`: the dtype of autocast, or None for none; float16 brings a gradient scaler."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import AbstractContextManager
+from typing import Any
+
+from autotune.knobs.base import Circumstances, MemoryEffect, Plan, allowed
+from autotune.records import Value
+
+CHOICES: tuple[Value, ...] = (None, "bfloat16", "float16")
+SPELLINGS = {"bf16": "bfloat16", "fp16": "float16", "none": None, "fp32": None, "float32": None}
+SHORT = {None: "fp32", "bfloat16": "bf16", "float16": "fp16"}
+
+
+class AmpDtype:
+    """Only dtypes that the device computes natively are offered; an explicit list may name others."""
+
+    name = "amp_dtype"
+    alias = "amp"
+    label = "precision"
+    ordered = False
+    default: Value = None
+    memory = MemoryEffect.CHANGES
+
+    def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
+        """Full precision first, then the native dtypes."""
+        native = circumstances.environment.native_dtypes
+        return allowed(tuple(c for c in CHOICES if c is None or c in native), circumstances.limit)
+
+    def derive(self, values: dict[str, Value], circumstances: Circumstances) -> Value | None:
+        """Never."""
+        return None
+
+    def check(self, value: Value) -> None:
+        """One of None, "bfloat16", "float16"."""
+        if value not in CHOICES or isinstance(value, bool):
+            raise ValueError(f'{self.name} must be "bfloat16", "float16" or None, got {value!r}')
+
+    def parse(self, text: str) -> Value:
+        """`bfloat16` or `bf16`, `float16` or `fp16`, `none` or `fp32`."""
+        value = SPELLINGS.get(text.lower(), text)
+        self.check(value)
+        return value
+
+    def show(self, value: Value) -> str:
+        """`fp32`, `bf16`, `fp16`."""
+        return SHORT[value] if isinstance(value, str) else SHORT[None]
+
+    def phrase(self, value: Value) -> str:
+        """`amp bfloat16`."""
+        return "no autocast" if value is None else f"amp {value}"
+
+    def caution(self, value: Value) -> float:
+        """Full precision before bfloat16 before float16."""
+        return float(CHOICES.index(value))
+
+    def apply(self, value: Value, plan: Plan) -> None:
+        """Autocast around forward and loss."""
+        if value is None:
+            return
+        kind, name = plan.device.partition(":")[0], str(value)
+
+        def autocast() -> AbstractContextManager[Any]:
+            import torch
+
+            context: AbstractContextManager[Any] = torch.autocast(kind, dtype=getattr(torch, name))
+            return context
+
+        plan.setup.append(lambda: _refuse_silence(autocast, name, kind))
+        plan.forward_contexts.append(autocast)
+        plan.scale_loss = value == "float16"
+
+
+def _refuse_silence(autocast: Any, dtype: str, device: str) -> None:
+    """Raise if torch only warns and would go on in float32 (torch 2.13: `Disabling autocast`)."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        autocast()
+    if caught:
+        raise ValueError(f"autocast was disabled: {dtype} on {device} gives: {caught[0].message}")

@@ -1,0 +1,129 @@
+"""What a knob is, and the plan: the complete list of places where a knob may touch a training run.
+
+A knob is a value with behaviour, written once in a file of its own and listed once in `knobs/__init__.py`.
+Nothing else in the house knows a knob by name, apart from `batch_size` and `gradient_accumulation_steps`, whose
+product is the global batch that `Config` can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from autotune.records import Environment, Limit, TargetFacts, Value
+
+
+class MemoryEffect(StrEnum):
+    """How a knob moves memory; the guard draws its conclusions from an out-of-memory only along these lines."""
+
+    GROWS = "grows"  # a larger value never needs less, on the device and on the host
+    GROWS_HOST = "grows-host"  # the same, on the host only; the device does not notice
+    CHANGES = "changes"  # another value is another arm: nothing is concluded across
+    NONE = "none"
+
+
+@dataclass(kw_only=True)
+class Plan:
+    """How one training run is to be set up. Lives in the child only; knobs edit it in the order of the registry."""
+
+    device: str
+    setup: list[Callable[[], None]] = field(default_factory=list)  # process-wide switches, before the model exists
+    model_transforms: list[Callable[[Any], Any]] = field(default_factory=list)  # after the model is on the device
+    batch_transforms: list[Callable[[Any], Any]] = field(default_factory=list)  # on each tensor, on the device
+    forward_contexts: list[Callable[[], AbstractContextManager[Any]]] = field(default_factory=list)  # forward and loss
+    loader_options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the DataLoader
+    accumulation_steps: int = 1
+    scale_loss: bool = False  # float16 needs a gradient scaler
+
+
+@dataclass(frozen=True, kw_only=True)
+class Circumstances:
+    """All that a domain may depend on."""
+
+    facts: TargetFacts
+    environment: Environment
+    global_batch: int | None  # samples per optimizer step, if held
+    limit: Limit | None = None  # what the user allows this knob
+    world_size: int = 1
+
+    @property
+    def most_samples(self) -> int | None:
+        """The most samples that one optimizer step may take: the held global batch, or all of the dataset."""
+        known = [bound for bound in (self.global_batch, self.facts.dataset_samples) if bound is not None]
+        return min(known) if known else None
+
+
+def allowed(values: tuple[Value, ...], limit: Limit | None) -> tuple[Value, ...]:
+    """`values` within the user's limit; explicitly listed values count even where they were not offered."""
+    if limit is None:
+        return values
+    if limit.values is not None:
+        return limit.values
+    low = limit.low if limit.low is not None else float("-inf")
+    high = limit.high if limit.high is not None else float("inf")
+    return tuple(value for value in values if isinstance(value, int) and low <= value <= high)
+
+
+def parse_count(text: str, name: str, least: int) -> int:
+    """The whole number in `text`. Raises `ValueError` unless it is one and at least `least`."""
+    try:
+        count = int(text)
+    except ValueError:
+        raise ValueError(f"{name} must be a whole number, got {text!r}") from None
+    check_count(count, name, least)
+    return count
+
+
+def check_count(value: Value, name: str, least: int) -> None:
+    """Raise `ValueError` unless `value` is a whole number of at least `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+class Knob(Protocol):
+    """One setting of a training run that may be tuned.
+
+    `domain` is a finite tuple in search order; `default` is what PyTorch does when nobody says anything.
+    """
+
+    name: str
+    alias: str  # the short name that command-line options accept
+    label: str  # column title, at most 9 characters
+    ordered: bool  # searched by rank if true, as categories if not
+    default: Value
+    memory: MemoryEffect
+
+    def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
+        """The values worth trying here, ordered; at least one. Raises `UsageError` if the user's limit leaves none."""
+        ...
+
+    def derive(self, values: dict[str, Value], circumstances: Circumstances) -> Value | None:
+        """The value that follows from the others, or None if this knob is free."""
+        ...
+
+    def check(self, value: Value) -> None:
+        """Raise `ValueError` (rule and value) unless `value` can be applied at all."""
+        ...
+
+    def parse(self, text: str) -> Value:
+        """The value that a person typed. Raises `ValueError`."""
+        ...
+
+    def show(self, value: Value) -> str:
+        """The value in a table, as short as can be."""
+        ...
+
+    def phrase(self, value: Value) -> str:
+        """The value in a sentence, or an empty string where it is not worth a word."""
+        ...
+
+    def caution(self, value: Value) -> float:
+        """How far `value` is from safe and cheap, 0 upwards: among equals in speed the lowest wins."""
+        ...
+
+    def apply(self, value: Value, plan: Plan) -> None:
+        """Edit the plan. The only place where a knob may import torch."""
+        ...

@@ -1,0 +1,72 @@
+"""`batch_size`: the micro-batch, samples in one forward pass on one device; `DataLoader(batch_size=)`."""
+
+from __future__ import annotations
+
+from autotune.knobs.base import Circumstances, MemoryEffect, Plan, allowed, check_count, parse_count
+from autotune.records import Limit, Value
+
+SMALLEST = 8  # below it the fixed cost of a step dominates on any hardware; a user's limit may go lower
+LARGEST = 4096  # where nobody has said anything else; throughput has long flattened
+
+
+class BatchSize:
+    """Micro-batch: a ladder of powers of two; if the global batch is held, of its divisors by powers of two."""
+
+    name = "batch_size"
+    alias = "batch"
+    label = "batch"
+    ordered = True
+    default: Value = 32  # what people write when they do not think about it; DataLoader's own default is 1
+    memory = MemoryEffect.GROWS
+
+    def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
+        """Batches of at most the dataset, and of at most (and dividing) a held global batch."""
+        limit = circumstances.limit or Limit()
+        if limit.values is not None:
+            ladder = set(v for v in limit.values if isinstance(v, int))
+        elif circumstances.global_batch is not None:
+            ladder = _divisors(circumstances.global_batch // circumstances.world_size)
+        else:
+            ladder = {1 << exponent for exponent in range(20)}
+        most = circumstances.most_samples
+        low = limit.low or (1 if limit.values else min(SMALLEST, max(ladder, default=1), most or SMALLEST))
+        high = limit.high or (max(ladder, default=1) if limit.values or circumstances.global_batch else LARGEST)
+        bounds = Limit(low=low, high=high if most is None else min(high, most))
+        values = allowed(tuple(sorted(ladder)), bounds)
+        if circumstances.global_batch is None:
+            return values
+        return tuple(v for v in values if v and circumstances.global_batch % (int(v) * circumstances.world_size) == 0)
+
+    def derive(self, values: dict[str, Value], circumstances: Circumstances) -> Value | None:
+        """Never: the micro-batch leads, accumulation follows."""
+        return None
+
+    def check(self, value: Value) -> None:
+        """A whole number of at least 1."""
+        check_count(value, self.name, 1)
+
+    def parse(self, text: str) -> Value:
+        """`64`."""
+        return parse_count(text, self.name, 1)
+
+    def show(self, value: Value) -> str:
+        """`64`."""
+        return str(value)
+
+    def phrase(self, value: Value) -> str:
+        """`batch_size 64`."""
+        return f"batch_size {value}"
+
+    def caution(self, value: Value) -> float:
+        """0: what a larger batch costs is measured as memory and told as global batch."""
+        return 0.0
+
+    def apply(self, value: Value, plan: Plan) -> None:
+        """Hand it to the loader."""
+        plan.loader_options["batch_size"] = value
+
+
+def _divisors(global_batch: int) -> set[int]:
+    """The powers of two that divide `global_batch`, and `global_batch` divided by them."""
+    powers = [1 << exponent for exponent in range(global_batch.bit_length()) if global_batch % (1 << exponent) == 0]
+    return {*powers, *(global_batch // power for power in powers)}

@@ -1,0 +1,74 @@
+"""`channels_last`: the memory format of models with two-dimensional convolutions, and of their inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autotune.knobs.base import Circumstances, MemoryEffect, Plan, allowed
+from autotune.records import Value
+
+WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+IMAGE_DIMENSIONS = 4  # (batch, channels, height, width): the only rank that has this format
+
+
+class ChannelsLast:
+    """Offered only if the model has convolutions; nothing else can gain."""
+
+    name = "channels_last"
+    alias = "channels_last"
+    label = "layout"
+    ordered = False
+    default: Value = False
+    memory = MemoryEffect.CHANGES
+
+    def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
+        """Both, or only False without convolutions."""
+        offered: tuple[Value, ...] = (False, True) if circumstances.facts.has_convolution else (False,)
+        return allowed(offered, circumstances.limit)
+
+    def derive(self, values: dict[str, Value], circumstances: Circumstances) -> Value | None:
+        """Never."""
+        return None
+
+    def check(self, value: Value) -> None:
+        """True or False."""
+        if not isinstance(value, bool):
+            raise ValueError(f"{self.name} must be true or false, got {value!r}")
+
+    def parse(self, text: str) -> Value:
+        """`true` or `false`."""
+        if text.lower() not in WORDS:
+            raise ValueError(f"{self.name} must be true or false, got {text!r}")
+        return WORDS[text.lower()]
+
+    def show(self, value: Value) -> str:
+        """`nhwc` or `nchw`."""
+        return "nhwc" if value else "nchw"
+
+    def phrase(self, value: Value) -> str:
+        """`channels_last`, or nothing."""
+        return "channels_last" if value else ""
+
+    def caution(self, value: Value) -> float:
+        """0: the numbers differ by rounding only."""
+        return 0.0
+
+    def apply(self, value: Value, plan: Plan) -> None:
+        """Convert the model once, and each image batch after its copy to the device."""
+        if not value:
+            return
+
+        def convert_model(model: Any) -> Any:
+            import torch
+
+            return model.to(memory_format=torch.channels_last)
+
+        def convert_batch(tensor: Any) -> Any:
+            import torch
+
+            if tensor.dim() != IMAGE_DIMENSIONS:
+                return tensor
+            return tensor.contiguous(memory_format=torch.channels_last)
+
+        plan.model_transforms.append(convert_model)
+        plan.batch_transforms.append(convert_batch)

@@ -1,0 +1,230 @@
+"""A training machine in closed form, with a known best configuration: for stories, simulations and documentation.
+
+micro-batch seconds  = fixed[dtype] + per_sample[dtype] * batch_size  (* channels_last factor)
+loader rate          = min(workers, cores) / sample_loading_seconds   (no workers: loading adds to computing)
+optimizer step       = max(computing, loading) + optimizer, computing being all its micro-batches
+memory               = static[dtype] + per_sample_bytes[dtype] * batch_size
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from autotune import codec
+from autotune.launch.base import REQUEST, RESULT
+from autotune.launch.folder import open_log, store
+from autotune.records import Config, Environment, InspectRequest, ProbeRequest, TargetFacts, Value
+from autotune.results import Failure, Inspection, Measurement, MemoryPeak, Outcome, ProbeResult
+from autotune.units import format_bytes
+
+_START_OF_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # of the simulated clock
+_GIB = 2**30
+
+FACTS = TargetFacts(
+    name="FakeNet",
+    parameter_count=11_689_512,
+    has_convolution=True,
+    has_batch_norm=False,
+    data="dataset",
+    dataset_samples=50_000,
+    has_validation=False,
+)
+ENVIRONMENT = Environment(
+    device="cuda:0",
+    device_name="Fake GPU 16GB",
+    device_bytes=16 * _GIB,
+    native_dtypes=("bfloat16", "float16"),
+    torch="2.13.0",
+    python="3.11.7",
+    platform="Linux",
+    usable_cores=8,
+    host_bytes=64 * _GIB,
+    shm_bytes=8 * _GIB,
+    cuda="13.0",
+    driver="580.0",
+    capability="8.0",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The constants of the model above; mappings are by `amp_dtype`, None being float32.
+
+    The defaults make a mixed-precision, channels-last run with several workers the best, memory the limit of the
+    batch, and the loader the bottleneck of the fastest configurations unless enough workers help.
+    """
+
+    fixed_seconds: Mapping[str | None, float] = field(
+        default_factory=lambda: {None: 0.006, "bfloat16": 0.008, "float16": 0.009}  # autocast costs launches
+    )
+    per_sample_seconds: Mapping[str | None, float] = field(
+        default_factory=lambda: {None: 0.00040, "bfloat16": 0.00018, "float16": 0.00018}
+    )
+    channels_last_factor: Mapping[str | None, float] = field(
+        default_factory=lambda: {None: 1.10, "bfloat16": 0.80, "float16": 0.80}
+    )
+    static_bytes: Mapping[str | None, float] = field(
+        default_factory=lambda: {None: 1.0 * _GIB, "bfloat16": 1.1 * _GIB, "float16": 1.1 * _GIB}
+    )
+    per_sample_bytes: Mapping[str | None, float] = field(
+        default_factory=lambda: {None: 0.040 * _GIB, "bfloat16": 0.024 * _GIB, "float16": 0.024 * _GIB}
+    )
+    memory_bytes: int = 16 * _GIB  # a configuration that needs this much or more runs out of memory
+    optimizer_seconds: float = 0.002
+    sample_loading_seconds: float = 0.0010  # by one worker
+    cores: int = 8
+    noise_between_probes: float = 0.004  # relative standard deviation of a whole probe
+    noise_between_steps: float = 0.02  # relative standard deviation of one step
+
+    def needed_bytes(self, config: Config) -> float:
+        """Memory that the configuration needs on the device."""
+        dtype = _dtype(config)
+        return self.static_bytes[dtype] + self.per_sample_bytes[dtype] * config.batch_size
+
+    def loading_seconds(self, config: Config) -> float:
+        """Seconds to load the samples of one optimizer step, by all workers together."""
+        hands = max(1, min(int(config.values.get("num_workers") or 0), self.cores))
+        return config.global_batch_size() * self.sample_loading_seconds / hands
+
+    def computing_seconds(self, config: Config) -> float:
+        """Seconds to compute the gradients of one optimizer step."""
+        dtype = _dtype(config)
+        factor = self.channels_last_factor[dtype] if config.values.get("channels_last") else 1.0
+        micro = self.fixed_seconds[dtype] + self.per_sample_seconds[dtype] * config.batch_size * factor
+        return micro * config.gradient_accumulation_steps
+
+    def waiting_seconds(self, config: Config) -> float:
+        """Seconds of one optimizer step in which nothing is computed because batches are missing."""
+        loading = self.loading_seconds(config)
+        return max(0.0, loading - self.computing_seconds(config)) if config.values.get("num_workers") else loading
+
+    def step_seconds(self, config: Config) -> float:
+        """True seconds of one optimizer step."""
+        return self.computing_seconds(config) + self.waiting_seconds(config) + self.optimizer_seconds
+
+
+class FakeLauncher:
+    """A launcher without processes: deterministic, instant, and honest about its truth.
+
+    The same `seed` and the same requests give the same results. `faults` may end a probe otherwise than the model
+    would: it returns the outcome, or None to let the model decide. Time is simulated: `clock` is how much of it
+    all probes so far have taken.
+    """
+
+    def __init__(
+        self,
+        *,
+        machine: Machine | None = None,
+        facts: TargetFacts = FACTS,
+        environment: Environment = ENVIRONMENT,
+        faults: Callable[[ProbeRequest], Outcome | None] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.machine = machine or Machine()
+        self._facts, self._environment, self._faults, self._seed = facts, environment, faults, seed
+        self._elapsed_seconds = 0.0
+        self._lock = threading.Lock()
+
+    def clock(self) -> float:
+        """Simulated seconds since the start; goes where `time.monotonic` is injected."""
+        return self._elapsed_seconds
+
+    def throughput(self, config: Config) -> float | None:
+        """The truth: samples per second without noise; None if the configuration does not fit into memory."""
+        if self.machine.needed_bytes(config) >= self.machine.memory_bytes:
+            return None
+        return config.global_batch_size() / self.machine.step_seconds(config)
+
+    def best(self, configs: Iterable[Config]) -> Config:
+        """The configuration of the highest true throughput. Raises `ValueError` if none fits."""
+        rates = {config: rate for config in configs if (rate := self.throughput(config)) is not None}
+        return max(rates, key=rates.__getitem__)
+
+    def probe(self, request: ProbeRequest, folder: Path) -> ProbeResult:
+        """Answer from the model; see `Launcher`."""
+        store(folder, REQUEST, request)
+        outcome = self._outcome(request)
+        measurement = self._measure(request) if outcome is Outcome.OK else None
+        phases = {"start": 2.0, "load": 0.5, "build": 1.0}
+        if measurement:
+            phases |= {"warm-up": sum(measurement.warmup_seconds), "measure": sum(measurement.step_seconds)}
+        result = ProbeResult(
+            outcome=outcome,
+            measurement=measurement,
+            failure=None if measurement else self._failure(request, outcome),
+            phase_seconds=phases,
+            started_at=(_START_OF_TIME + timedelta(seconds=self._elapsed_seconds)).isoformat(timespec="seconds"),
+            elapsed_seconds=sum(phases.values()),
+        )
+        with self._lock:
+            self._elapsed_seconds += result.elapsed_seconds
+        with open_log(folder) as log:
+            log.write(f"fake probe {request.number}: {outcome}\n".encode())
+        store(folder, RESULT, result)
+        return result
+
+    def inspect(self, request: InspectRequest, folder: Path) -> Inspection:
+        """Answer what the launcher was built with; see `Launcher`."""
+        store(folder, REQUEST, request)
+        inspection = Inspection(environment=self._environment, facts=self._facts if request.target else None)
+        with open_log(folder) as log:
+            log.write(b"fake inspection\n")
+        store(folder, RESULT, inspection)
+        return inspection
+
+    def _outcome(self, request: ProbeRequest) -> Outcome:
+        scripted = self._faults(request) if self._faults else None
+        if scripted is not None:
+            return scripted
+        fits = self.machine.needed_bytes(request.config) < self._limit_bytes(request)
+        return Outcome.OK if fits else Outcome.OOM_DEVICE
+
+    def _limit_bytes(self, request: ProbeRequest) -> int:
+        return min(self.machine.memory_bytes, request.memory_limit_bytes or self.machine.memory_bytes)
+
+    def _failure(self, request: ProbeRequest, outcome: Outcome) -> Failure:
+        if outcome is not Outcome.OOM_DEVICE:
+            return Failure(phase="warm-up", message=f"a scripted {outcome}", evidence="scripted by the fake launcher")
+        needed, limit = self.machine.needed_bytes(request.config), self._limit_bytes(request)
+        message = f"CUDA out of memory: {format_bytes(needed)} needed of {format_bytes(limit)}."
+        return Failure(phase="warm-up", message=message, evidence="torch.OutOfMemoryError")
+
+    def _measure(self, request: ProbeRequest) -> Measurement:
+        machine, config, budget = self.machine, request.config, request.budget
+        chance = random.Random(f"{self._seed} {request.seed} {request.number} {codec.encode(config)!r}")
+        truth = machine.step_seconds(config) * max(0.5, chance.gauss(1, machine.noise_between_probes))
+        count = max(budget.min_steps, min(budget.max_steps, math.ceil(budget.min_seconds / truth)))
+
+        def seconds(number: int) -> tuple[float, ...]:
+            return tuple(truth * max(0.5, chance.gauss(1, machine.noise_between_steps)) for _ in range(number))
+
+        warmup, steps = seconds(budget.min_warmup_steps), seconds(count)
+        wait_share = machine.waiting_seconds(config) / machine.step_seconds(config)
+        needed = int(machine.needed_bytes(config))
+        return Measurement(
+            samples=(config.global_batch_size(),) * count,
+            step_seconds=steps,
+            loader_wait_seconds=tuple(step * wait_share for step in steps),
+            losses=tuple(2.3 * math.exp(-step / 200) for step in range(len(warmup) + count)),
+            warmup_seconds=warmup,
+            first_batch_seconds=machine.loading_seconds(config),
+            memory=MemoryPeak(
+                process_bytes=2 * _GIB,
+                allocated_bytes=int(needed * 0.93),
+                reserved_bytes=needed,
+                device_used_bytes=needed,
+                allocator_retries=0,
+            ),
+            relative_half_width=1.96 * machine.noise_between_steps / math.sqrt(count),
+        )
+
+
+def _dtype(config: Config) -> str | None:
+    dtype: Value = config.values.get("amp_dtype")
+    return None if dtype is None else str(dtype)

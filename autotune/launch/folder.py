@@ -1,0 +1,72 @@
+"""The files of one probe: request, log and result in a folder that may turn out not to be writable."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from autotune import codec
+from autotune.errors import EnvironmentUnfit
+from autotune.launch.base import LOG, RESULT
+from autotune.records import Record
+from autotune.units import format_bytes
+
+_LOG_HEAD_BYTES = 64 * 2**10  # kept of a long log: how it began
+_LOG_TAIL_BYTES = (
+    192 * 2**10
+)  # and how it ended; a study is a folder to be kept, and a probe may print for half an hour
+
+
+def store(folder: Path, name: str, record: Record) -> None:
+    """Write a record of a probe atomically. Raises `EnvironmentUnfit`."""
+    try:
+        codec.write(folder / name, record)
+    except OSError as error:
+        with suppress(OSError):
+            (folder / f"{name}.partial").unlink(missing_ok=True)
+        raise unwritable(folder, error) from error
+
+
+def open_log(folder: Path) -> BinaryIO:
+    """An empty log, and no result of an earlier run beside it. Raises `EnvironmentUnfit`."""
+    try:
+        (folder / RESULT).unlink(missing_ok=True)
+        return (folder / LOG).open("wb")
+    except OSError as error:
+        raise unwritable(folder, error) from error
+
+
+def log_tail(folder: Path, most_bytes: int) -> str:
+    """The end of the log as text that can be shown: what is not printable is replaced."""
+    with (folder / LOG).open("rb") as log:
+        log.seek(max(0, log.seek(0, os.SEEK_END) - most_bytes))
+        text = log.read().decode("utf-8", "replace")
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "�" for letter in text)
+
+
+def trim_log(folder: Path) -> None:
+    """Leave out the middle of a long log, in place, so that it also works on a full disk."""
+    with (folder / LOG).open("r+b") as log:
+        size = log.seek(0, os.SEEK_END)
+        left_out = size - _LOG_HEAD_BYTES - _LOG_TAIL_BYTES
+        if left_out <= 0:
+            return
+        log.seek(size - _LOG_TAIL_BYTES)
+        tail = log.read()
+        log.seek(_LOG_HEAD_BYTES)
+        log.write(b"\n[autotune left out %d bytes here]\n" % left_out + tail)
+        log.truncate()
+
+
+def unwritable(folder: Path, error: OSError) -> EnvironmentUnfit:
+    """The three sentences about a folder that could not be written."""
+    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    free = format_bytes(shutil.disk_usage(nearest).free)
+    return EnvironmentUnfit(
+        f"The probe's folder {folder} cannot be written: {error.strerror or error} ({free} free there). "
+        f"The disk or a quota is probably exhausted, or the folder is read-only for this user. "
+        f"Make room, or keep the study elsewhere: `--study FOLDER`."
+    )

@@ -1,0 +1,80 @@
+"""Finds and kills every process of one probe, also those that left its process group."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import psutil
+
+from autotune.errors import EnvironmentUnfit
+
+TAG = "AUTOTUNE_PROBE"  # environment variable that all processes of one probe carry, with a unique value
+KILLED_WITHIN_SECONDS = 30.0  # a process that outlives SIGKILL this long is stuck inside the kernel
+_SWEEPS = 50  # over all processes, until none is left: one that is being forked is found by the next sweep
+
+
+def tagged(tag: str) -> list[psutil.Process]:
+    """The living processes of this user that carry `tag`, apart from this one."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if process.pid != os.getpid() and process.environ().get(TAG) == tag:
+                found.append(process)
+    return found
+
+
+def kill_all(leader: subprocess.Popen[bytes] | None, tag: str) -> None:
+    """Kill a probe with all its descendants, its process group, and every process that carries its tag.
+
+    Raises `EnvironmentUnfit` if the leader cannot be killed.
+    """
+    strays = _descendants(leader) if leader else []
+    if leader:
+        with suppress(ProcessLookupError, PermissionError):  # macOS: EPERM if only a zombie is left in the group
+            os.killpg(leader.pid, signal.SIGKILL)  # it was started in a session, and so in a group, of its own
+    for _ in range(_SWEEPS):
+        for process in strays:
+            with suppress(psutil.Error):
+                process.kill()
+        strays = tagged(tag)
+        if not strays:
+            break
+        time.sleep(0.01)
+    if leader:
+        _reap(leader)
+
+
+def insist(action: Callable[[], None]) -> None:
+    """Carry `action` to its end however often Ctrl-C is pressed; the interrupt is raised afterwards."""
+    interrupt: KeyboardInterrupt | None = None
+    while True:
+        try:
+            action()
+            break
+        except KeyboardInterrupt as again:
+            interrupt = again
+    if interrupt:
+        raise interrupt
+
+
+def _descendants(leader: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    found: list[psutil.Process] = []
+    with suppress(psutil.Error):
+        found += psutil.Process(leader.pid).children(recursive=True)
+    return found
+
+
+def _reap(leader: subprocess.Popen[bytes]) -> None:
+    try:
+        leader.wait(KILLED_WITHIN_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise EnvironmentUnfit(
+            f"The probe process {leader.pid} still exists {KILLED_WITHIN_SECONDS:.0f} s after SIGKILL. "
+            f"It is stuck inside the kernel, probably in the driver of the device or in a network file system. "
+            f"Look at the kernel's log (`dmesg`), and reset the device or restart the machine before searching on."
+        ) from None

@@ -1,0 +1,190 @@
+"""Runs each probe in a fresh process of its own, and reads its end whatever it was.
+
+    store request ─► start ─► watch ─► (silent: stacks into the log) ─► kill all that is left ─► result, or our verdict
+
+A fresh process, because a failed probe leaves fragments, poisoned device contexts and pinned memory behind
+(measured: 1.6 GB held by one exception), and because settings such as PYTORCH_ALLOC_CONF are read once per process.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from io import FileIO
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from msgspec.structs import replace
+
+from autotune import codec
+from autotune.errors import EnvironmentUnfit, StudyError
+from autotune.failures import death_note, judge_exit
+from autotune.launch.base import REQUEST, RESULT
+from autotune.launch.folder import log_tail, open_log, store, trim_log
+from autotune.launch.oom import oom_kills
+from autotune.launch.processes import TAG, insist, kill_all
+from autotune.launch.watch import Watch
+from autotune.records import InspectRequest, ProbeRequest
+from autotune.results import Failure, Inspection, Outcome, ProbeResult
+
+R = TypeVar("R", ProbeResult, Inspection)
+_TRACEBACK_BYTES = 4096  # of the log's end, kept in the failure of a probe that left no result
+_ENVIRON = {
+    "PYTHONUNBUFFERED": "1",  # what was printed before a crash is in the log
+    "PYTHONDONTWRITEBYTECODE": "1",  # nothing is written outside the study's folder
+    "PYTHONFAULTHANDLER": "1",  # a crash before our own handler stands shows its stack, too
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How a probe's process ended, seen from outside."""
+
+    outcome: Outcome  # what it means, should there be no result
+    failure: Failure
+    phase_seconds: dict[str, float]
+    started_at: str
+    elapsed_seconds: float
+
+
+class SubprocessLauncher:
+    """The launcher for this machine. Safe to use from several threads; a probe runs in the thread that asks for it.
+
+    That thread must live as long as the probe: Linux kills a process whose parent-death signal is set when the
+    *thread* that started it ends. `command` replaces `python -m autotune.probe` and `environ` adds variables;
+    both are for tests and for running probes under another tool (a profiler, `numactl`).
+    """
+
+    def __init__(self, *, command: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> None:
+        self._command = tuple(command or (sys.executable, "-m", "autotune.probe"))
+        self._environ = dict(environ or {})
+
+    def probe(self, request: ProbeRequest, folder: Path) -> ProbeResult:
+        """Run one short training; see `Launcher`."""
+        ending = self._run(request, folder)
+        found = _read(folder, ProbeResult)
+        if isinstance(found, ProbeResult):
+            result = replace(
+                found,
+                phase_seconds=found.phase_seconds or ending.phase_seconds,
+                started_at=found.started_at or ending.started_at,
+                elapsed_seconds=ending.elapsed_seconds,
+            )
+        else:
+            result = ProbeResult(
+                outcome=ending.outcome,
+                failure=_with_evidence(ending.failure, found),
+                phase_seconds=ending.phase_seconds,
+                started_at=ending.started_at,
+                elapsed_seconds=ending.elapsed_seconds,
+            )
+        store(folder, RESULT, result)
+        return result
+
+    def inspect(self, request: InspectRequest, folder: Path) -> Inspection:
+        """Find out about device and target; see `Launcher`."""
+        ending = self._run(request, folder)
+        found = _read(folder, Inspection)
+        if isinstance(found, Inspection):
+            return found
+        inspection = Inspection(outcome=ending.outcome, failure=_with_evidence(ending.failure, found))
+        store(folder, RESULT, inspection)
+        return inspection
+
+    def _run(self, request: ProbeRequest | InspectRequest, folder: Path) -> Ending:
+        """From the request to an end after which no process is left. An interrupt leaves no result either."""
+        store(folder, REQUEST, request)
+        log = open_log(folder)
+        kills_before, began, started_at = oom_kills(), time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
+        try:
+            with log, self._started(request, folder, log) as watch:
+                watch.until_end()
+                if watch.timed_out:
+                    watch.show_stacks(lambda: os.fstat(log.fileno()).st_size)
+        except BaseException:
+            (folder / RESULT).unlink(missing_ok=True)
+            raise
+        kills_after = oom_kills()
+        tail = log_tail(folder, _TRACEBACK_BYTES)
+        trim_log(folder)
+        outcome, evidence = judge_exit(
+            watch.returncode or 0,
+            timed_out_phase=watch.phase if watch.timed_out else None,
+            oom_kills=None if kills_before is None or kills_after is None else kills_after - kills_before,
+            host_available_share=watch.host_available_share,
+            log_tail=tail,
+        )
+        if watch.timed_out:
+            evidence = message = f"{evidence}: {watch.timed_out}"
+        else:
+            message = death_note(tail) or evidence
+        return Ending(
+            outcome=outcome,
+            failure=Failure(phase=watch.phase, message=message, evidence=evidence, traceback=tail),
+            phase_seconds={name: round(seconds, 3) for name, seconds in watch.phase_seconds.items()},
+            started_at=started_at,
+            elapsed_seconds=time.monotonic() - began,
+        )
+
+    @contextmanager
+    def _started(self, request: ProbeRequest | InspectRequest, folder: Path, log: BinaryIO) -> Iterator[Watch]:
+        """A running probe; on leaving, however that happens, it and everything that it started is dead."""
+        tag = uuid.uuid4().hex
+        process: subprocess.Popen[bytes] | None = None
+        with ExitStack() as open_ends:
+            lifeline, held = _pipe(open_ends)  # the probe's guard sees the end of it when this process is gone
+            progress, report = _pipe(open_ends)
+            try:
+                process = self._start(folder, log, tag, lifeline.fileno(), report.fileno())
+                lifeline.close()
+                report.close()
+                yield Watch(process, progress.fileno(), request.budget, folder / RESULT)
+            finally:
+                insist(lambda: kill_all(process, tag))
+                held.close()
+
+    def _start(self, folder: Path, log: BinaryIO, tag: str, lifeline: int, report: int) -> subprocess.Popen[bytes]:
+        descriptors = ("--lifeline", str(lifeline), "--progress", str(report), "--parent", str(os.getpid()))
+        try:
+            return subprocess.Popen(
+                (*self._command, str(folder.absolute()), *descriptors),
+                stdin=subprocess.DEVNULL,
+                stdout=log,  # a file and not a pipe: workers that outlive the probe would hold a pipe open
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a group of its own to kill, and no Ctrl-C from our terminal
+                pass_fds=(lifeline, report),
+                env={**os.environ, **_ENVIRON, **self._environ, TAG: tag},
+            )
+        except OSError as error:
+            raise EnvironmentUnfit(
+                f"The probe process could not be started: {self._command[0]}: {error.strerror or error}. "
+                f"The machine is probably out of memory, processes or file descriptors, or Python has moved. "
+                f"Free some (`ulimit -u`, `ulimit -n` show the limits), or call autotune by the Python that has it."
+            ) from error
+
+
+def _pipe(open_ends: ExitStack) -> tuple[FileIO, FileIO]:
+    """The read end and the write end of a new pipe, closed with `open_ends` if not before."""
+    read, write = os.pipe()
+    return open_ends.enter_context(FileIO(read, "r")), open_ends.enter_context(FileIO(write, "w"))
+
+
+def _read(folder: Path, kind: type[R]) -> R | str:
+    """The result that the probe left, or, in words, why there is none."""
+    try:
+        return codec.read(folder / RESULT, kind)
+    except FileNotFoundError:
+        return ""
+    except (StudyError, OSError) as error:
+        return f"its {RESULT} cannot be used: {error}"
+
+
+def _with_evidence(failure: Failure, why: str) -> Failure:
+    return replace(failure, evidence=f"{failure.evidence}; {why}") if why else failure

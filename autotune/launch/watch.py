@@ -1,0 +1,130 @@
+"""Watches a running probe: follows its progress pipe and says when it has ended, or has been silent for too long.
+
+A probe writes `phase NAME` and `step` lines. Each is a sign of life; the deadline of the phase counts from the last.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from autotune.host import host_memory
+from autotune.records import ProbeBudget
+
+TICK_SECONDS = 0.25  # between looks at the process, where the pipe does not wake us
+LEAVE_SECONDS = 5.0  # for a probe to leave once its result lies there; a loader's tear-down can hang (measured)
+STACKS_SECONDS = 1.0  # at most, for the stacks of a silent probe to reach its log
+_READ_BYTES = 2**16
+
+
+class Watch:
+    """What is known of one running probe. `process` has started, `pipe` is the read end of its progress pipe."""
+
+    def __init__(self, process: subprocess.Popen[bytes], pipe: int, budget: ProbeBudget, result: Path) -> None:
+        self.phase = "start"
+        self.timed_out = ""  # why the probe was given up; empty: it was not
+        self.returncode: int | None = None  # of the probe's own end; None: it had to be ended
+        self.host_available_share = 1.0  # the least seen, 0..1
+        self._process, self._pipe, self._budget, self._result = process, pipe, budget, result
+        self._began = self._last_sign = self._phase_began = time.monotonic()
+        self._finished: dict[str, float] = {}
+        self._unread = b""
+        self._listening = True
+        self._next_look = self._began
+        os.set_blocking(pipe, False)
+
+    @property
+    def phase_seconds(self) -> dict[str, float]:
+        """Seconds in each phase so far, as seen from outside."""
+        present = self._finished.get(self.phase, 0.0) + time.monotonic() - self._phase_began
+        return {**self._finished, self.phase: present}
+
+    def until_end(self) -> None:
+        """Come back when the process has ended, has left its result and had time to go, or is out of time."""
+        leave_by: float | None = None
+        while (code := self._process.poll()) is None:
+            now = time.monotonic()
+            self._look_at_memory(now)
+            if leave_by is None and self._result.exists():
+                leave_by = now + LEAVE_SECONDS
+            if leave_by is not None:
+                if now >= leave_by:
+                    return
+            elif now >= self._deadline():
+                self.timed_out = self._reason(now)
+                return
+            self._wait(max(0.0, min(TICK_SECONDS, (leave_by or self._deadline()) - now)))
+        self.returncode = code
+        self._listen()
+
+    def show_stacks(self, log_bytes: Callable[[], int]) -> None:
+        """Have the silent probe write the stacks of all its threads into its log, if it still can."""
+        before = size = log_bytes()
+        give_up = time.monotonic() + STACKS_SECONDS
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGUSR1)
+        while self._process.poll() is None and time.monotonic() < give_up:
+            time.sleep(0.05)
+            previous, size = size, log_bytes()
+            if before < size == previous:
+                return
+
+    def _deadline(self) -> float:
+        total = self._began + self._budget.total_deadline_seconds
+        return min(total, self._last_sign + self._patience()) if self._listening else total
+
+    def _patience(self) -> float:
+        budget = self._budget
+        known = {
+            "start": budget.start_deadline_seconds,
+            "load": budget.load_deadline_seconds,
+            "build": budget.build_deadline_seconds,
+        }
+        return known.get(self.phase, budget.step_deadline_seconds)
+
+    def _reason(self, now: float) -> str:
+        if now >= self._began + self._budget.total_deadline_seconds:
+            return f"the probe took more than {self._budget.total_deadline_seconds:g} s in all"
+        return f"no sign of life for {self._patience():g} s"
+
+    def _look_at_memory(self, now: float) -> None:
+        if now >= self._next_look:
+            self._next_look = now + TICK_SECONDS
+            memory = host_memory()
+            self.host_available_share = min(self.host_available_share, memory.available_bytes / memory.total_bytes)
+
+    def _wait(self, seconds: float) -> None:
+        if self._listening:
+            if select.select([self._pipe], [], [], seconds)[0]:
+                self._listen()
+        else:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds)
+
+    def _listen(self) -> None:
+        """Read what is there. The end of the pipe only means that nobody will write to it again."""
+        while self._listening:
+            try:
+                chunk = os.read(self._pipe, _READ_BYTES)
+            except BlockingIOError:
+                return
+            self._listening = chunk != b""
+            *lines, rest = (self._unread + chunk).split(b"\n")
+            self._unread = rest[-_READ_BYTES:]
+            for line in lines:
+                self._sign(line.decode("utf-8", "replace"))
+
+    def _sign(self, line: str) -> None:
+        word, _, name = line.partition(" ")
+        if word not in ("phase", "step"):  # a target wrote to a descriptor that is not its own
+            return
+        self._last_sign = time.monotonic()
+        if word == "phase" and name.isprintable() and name:
+            self._finished = self.phase_seconds
+            self.phase, self._phase_began = name, self._last_sign

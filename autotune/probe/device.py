@@ -1,0 +1,128 @@
+"""The device of a probe: which one, what it can do, and how much of it may be used."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import sys
+
+import torch
+
+from autotune import environment as machine
+from autotune.errors import EnvironmentUnfit
+from autotune.records import Environment
+
+FLOAT16_CAPABILITY = (7, 0)  # tensor cores; before Volta float16 autocast is no faster (CUDA C programming guide)
+
+
+def choose(name: str | None) -> str:
+    """The device to use: `name` if it exists, without a name the accelerator, without an accelerator the CPU.
+
+    Raises `EnvironmentUnfit` if the named device is not there.
+    """
+    present = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if name is None:
+        return "cpu" if present is None else _indexed(present.type)
+    try:
+        asked = torch.device(name)
+    except RuntimeError as error:
+        raise EnvironmentUnfit(
+            f"{name!r} is not a device that torch {torch.__version__} knows. The name was probably mistyped. "
+            f"Use --device cpu, cuda, cuda:1, mps or xpu."
+        ) from error
+    if asked.type == "cpu":
+        return "cpu"
+    count = torch.accelerator.device_count() if present is not None and present.type == asked.type else 0
+    if (asked.index or 0) >= count:
+        raise EnvironmentUnfit(
+            f"There is no {name}: torch {torch.__version__} sees {count} {asked.type} devices here. The driver, the "
+            f"build of torch or CUDA_VISIBLE_DEVICES hides it. Look with `autotune doctor`, or use --device cpu."
+        )
+    return name if asked.index is not None else _indexed(asked.type)
+
+
+def describe(device: str) -> Environment:
+    """Hardware and versions that a measurement on `device` depends on."""
+    host = machine.host_memory()
+    kind = device.partition(":")[0]
+    name, total, capability, uuid = machine.cpu_name(), host.total_bytes, None, None
+    if kind == "cuda":
+        facts = torch.cuda.get_device_properties(device)
+        name, total, capability = facts.name, facts.total_memory, f"{facts.major}.{facts.minor}"
+        uuid = str(getattr(facts, "uuid", "")) or None
+    elif kind == "xpu":
+        card = torch.xpu.get_device_properties(device)
+        name, total = card.name, card.total_memory
+    elif kind == "mps":
+        name, total = f"{machine.cpu_name()} GPU", torch.mps.recommended_max_memory()
+    gpus = machine.gpus() if kind == "cuda" else ()
+    return Environment(
+        device=device,
+        device_name=name,
+        device_bytes=total,
+        native_dtypes=native_dtypes(device),
+        torch=str(torch.__version__),  # a subclass of str that JSON does not know
+        python=platform.python_version(),
+        platform=f"{platform.system()} {platform.release().partition('-')[0]}",
+        usable_cores=machine.usable_cores(),
+        host_bytes=host.total_bytes,
+        shm_bytes=machine.shared_memory_bytes(),
+        cpu=machine.cpu_name(),
+        cuda=torch.version.cuda,
+        driver=gpus[0].driver if gpus else None,
+        device_uuid=uuid,
+        capability=capability,
+    )
+
+
+def native_dtypes(device: str) -> tuple[str, ...]:
+    """Autocast dtypes that the hardware computes itself; emulated ones are slower than float32 and left out."""
+    kind = device.partition(":")[0]
+    if kind == "cpu":
+        return machine.cpu_native_dtypes()
+    if kind == "cuda":
+        bfloat16 = bool(torch.cuda.is_bf16_supported(including_emulation=False))
+        float16 = torch.cuda.get_device_capability(device) >= FLOAT16_CAPABILITY
+        return ("bfloat16",) * bfloat16 + ("float16",) * float16
+    if kind == "xpu":  # not run: no such device at hand
+        return ("bfloat16",) * bool(torch.xpu.is_bf16_supported()) + ("float16",)
+    return ("float16",) if kind == "mps" else ()  # not run: no such device at hand
+
+
+def limit_memory(device: str, limit_bytes: int | None) -> None:
+    """Make allocations beyond `limit_bytes` fail for real: in the caching allocator, or in the kernel for the CPU.
+
+    The CPU's limit is RLIMIT_DATA: private writable memory of each process, inherited by loader workers. (RLIMIT_AS
+    would count what is only reserved, gigabytes under CUDA.) Raises `EnvironmentUnfit` where nothing can enforce it.
+    """
+    if limit_bytes is None:
+        return
+    kind = device.partition(":")[0]
+    if kind == "cuda":
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
+    elif kind == "cpu" and sys.platform == "linux":
+        _start_threads()
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        ceiling = limit_bytes if hard == resource.RLIM_INFINITY else min(limit_bytes, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (ceiling, hard))
+    else:
+        raise EnvironmentUnfit(
+            f"A memory limit cannot be enforced on {device} under {sys.platform}. Neither torch nor the kernel offers "
+            f"one there. Search without --memory-limit."
+        )
+
+
+def synchronize(device: str) -> None:
+    """Wait until the device has done all that was issued; nothing to wait for on the CPU."""
+    if not device.startswith("cpu"):
+        torch.accelerator.synchronize(device)
+
+
+def _start_threads() -> None:
+    """Let OpenMP make its threads while there is memory for their stacks: it aborts the process if it cannot."""
+    torch.ones(1 << 20).mul_(2).sum()
+
+
+def _indexed(kind: str) -> str:
+    return kind if kind == "mps" else f"{kind}:{torch.accelerator.current_device_index()}"

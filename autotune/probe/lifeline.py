@@ -1,0 +1,155 @@
+"""Keeps a probe from outliving the search that started it, and tells that search which phase the probe is in.
+
+Standard library only: imported before torch, so that a probe that hangs or dies while importing torch is covered too.
+
+    the search ──lifeline pipe──► guard        end of file = the search is gone: kill the probe, then what escaped it
+        ▲                          ┆ (forked once, not a child of the probe)
+        └────progress pipe──── the probe ──fork──► loader workers (each with its own parent-death signal)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+TAG = "AUTOTUNE_PROBE"  # environment variable that all processes of one probe carry, with a unique value
+EXIT_ORPHANED = 113
+_BEAT_SECONDS = 0.1  # between heartbeats that are written: short steps shall not pay for them
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_MOST_DESCRIPTORS = 4096  # closed in the guard; our pipes are among the first
+_SWEEPS = 5  # over all processes: one that is being forked during a sweep is found by the next
+
+
+def harden(lifeline: int | None, parent: int | None) -> None:
+    """Make this process die with process `parent`, and show its stacks on SIGUSR1. Once, before any thread runs.
+
+    `lifeline` is the read end of a pipe whose write end only the parent holds. Either may be None (run by hand);
+    if not, this process must lead a process group of its own.
+    Exits at once with `EXIT_ORPHANED` if the parent is gone already.
+
+    Not covered: without Linux's /proc, a process that left the probe's group survives a SIGKILL of the parent.
+    """
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    if lifeline is not None:
+        with suppress(OSError):  # no process to be had: the parent-death signal remains
+            _start_guard(lifeline)
+        with suppress(OSError):
+            os.close(lifeline)
+    if parent:
+        _die_with_parent()
+        if os.getppid() != parent:
+            os._exit(EXIT_ORPHANED)
+
+
+class Progress:
+    """Tells the search that the probe lives, by lines on a pipe, and keeps the time that each phase took.
+
+    Never fails and never waits: a pipe that is closed or full is no reason to disturb a measurement.
+    """
+
+    def __init__(self, descriptor: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._descriptor, self._clock = descriptor, clock
+        self._finished: dict[str, float] = {}
+        self._name, self._began = "start", clock()
+        self._last_beat = -_BEAT_SECONDS
+        if descriptor is not None:
+            with suppress(OSError):
+                os.set_inheritable(descriptor, False)
+                os.set_blocking(descriptor, False)
+
+    @property
+    def current(self) -> str:
+        """The present phase; `start` before the first was announced."""
+        return self._name
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds spent in each phase so far, the present one included; a phase that came twice counts in full."""
+        present = self._finished.get(self._name, 0.0) + self._clock() - self._began
+        return {**self._finished, self._name: present}
+
+    def phase(self, name: str) -> None:
+        """Phase `name` begins, and the one before it ends."""
+        self._finished = self.seconds
+        self._name, self._began = name, self._clock()
+        self._write(f"phase {name}\n")
+
+    def beat(self) -> None:
+        """An optimizer step was taken. Cheap: most calls write nothing."""
+        now = self._clock()
+        if now - self._last_beat >= _BEAT_SECONDS:
+            self._last_beat = now
+            self._write("step\n")
+
+    def _write(self, line: str) -> None:
+        if self._descriptor is not None:
+            with suppress(OSError):  # EPIPE, EBADF: nobody listens; EAGAIN: the pipe is full of other lines
+                os.write(self._descriptor, line.encode())
+
+
+def _start_guard(lifeline: int) -> None:
+    """Fork a process that waits for the end of the lifeline; forked twice, so that the probe has no child of ours.
+
+    A process and not a thread, because a thread cannot run while the probe holds the interpreter lock, and because
+    forking loader workers from a process with threads is deprecated since Python 3.12.
+    """
+    probe = os.getpid()
+    middle = os.fork()
+    if middle:
+        os.waitpid(middle, 0)
+        return
+    try:
+        os.setsid()
+        if os.fork() == 0:
+            _guard(lifeline, probe)
+    finally:
+        os._exit(0)
+
+
+def _guard(lifeline: int, probe: int) -> None:
+    os.closerange(0, lifeline)  # the log and the progress pipe end with the probe, not with its guard
+    os.closerange(lifeline + 1, _MOST_DESCRIPTORS)
+    while os.read(lifeline, 1):
+        pass
+    with suppress(ProcessLookupError, PermissionError):  # macOS: EPERM if only a zombie is left in the group
+        os.killpg(probe, signal.SIGKILL)
+    if os.environ.get(TAG) and Path("/proc/self/environ").exists():
+        for _ in range(_SWEEPS):
+            _kill_tagged(f"{TAG}={os.environ[TAG]}".encode())
+            time.sleep(0.02)
+
+
+def _kill_tagged(tag: bytes) -> None:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with suppress(OSError):  # ended meanwhile, or another user's
+                if tag in (entry / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(entry.name), signal.SIGKILL)
+
+
+def _die_with_parent() -> None:
+    """Have the kernel kill this process with its parent, and each process that it forks with this one. Linux only.
+
+    The kernel forgets the wish at a fork, and grants it when the *thread* that forked ends
+    (PR_SET_PDEATHSIG(2const)): it is renewed only for what the main thread forks, which lives as long as the probe.
+    """
+    if sys.platform != "linux":
+        return
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    main_thread = threading.get_ident()  # a forked process keeps the identity of the thread that forked it
+
+    def arm() -> None:
+        if threading.get_ident() == main_thread:
+            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+    arm()
+    os.register_at_fork(after_in_child=arm)

@@ -1,0 +1,155 @@
+"""The blocks of text that commands print as their result, on standard output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.text import Text
+
+from autotune.records import Environment, TargetFacts, Value
+from autotune.report import phrases
+from autotune.report.columns import columns, fitting, header
+from autotune.report.phrases import environment_line, plain
+from autotune.report.terminal import probe_line
+from autotune.results import Trial
+from autotune.tuning.recommendation import Recommendation
+from autotune.tuning.view import StudyView
+from autotune.units import format_rate, format_seconds, format_share
+
+INDENT = 14  # "Recommended" and what stands to the right of it
+FEWEST_GAP = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One line of `autotune doctor`: what was looked at, what was found, and what to do about it."""
+
+    name: str
+    text: str
+    state: Literal["good", "advice", "bad"] = "good"
+    advice: str = ""
+
+
+SIGNS = {"good": ("✓", "green"), "advice": ("!", "yellow"), "bad": ("✗", "red")}
+
+
+def result_block(recommendation: Recommendation) -> Text:
+    """What a search came to, up to one sentence that a person can repeat. Print it with `soft_wrap=True`."""
+    faster = phrases.is_faster(recommendation)
+    block = Text()
+    _titled(block, "Recommended", phrases.headline(recommendation), "bold green" if faster else "bold yellow")
+    waiting = f"waiting for data {format_share(recommendation.data_wait_share)}"
+    numbers = [phrases.rate_phrase(recommendation), phrases.memory_phrase(recommendation), waiting]
+    for line in (
+        phrases.batch_phrase(recommendation),
+        " · ".join(phrases.settings(recommendation.params)),
+        " · ".join(numbers),
+        recommendation.stability,
+        *recommendation.reasons,
+    ):
+        if line:
+            block.append(f"  {plain(line)}\n")
+    for index, lost in enumerate(recommendation.runners_up):
+        rate = "" if lost.samples_per_second is None else f"{format_rate(lost.samples_per_second)} samples/s, "
+        _titled(block, "Not chosen" if index == 0 else "", f"{phrases.short(lost.config.values)}: {rate}{lost.reason}")
+    for index, warning in enumerate(recommendation.warnings):
+        _titled(block, "Mind" if index == 0 else "", warning, "yellow")
+    if recommendation.interrupted:
+        _titled(block, "Interrupted", "the search was stopped early; a longer one may find better", "yellow")
+    study = plain(recommendation.study)
+    _titled(block, "Next", f"autotune best {study}        autotune dashboard {study}")
+    _titled(block, "", f'python: autotune.load_best("{study}")')
+    return block.append(f"\n{phrases.closing_sentence(recommendation)}", "bold")
+
+
+def best_block(recommendation: Recommendation) -> Text:
+    """The recommended values, one a line by the names that `load_best` returns, and where they hold."""
+    width = max(len(name) for name in recommendation.params) + FEWEST_GAP
+    block = Text()
+    for name, value in recommendation.params.items():
+        block.append(f"{plain(name).ljust(width)}{plain(str(value)):>10}\n")
+    environment = recommendation.environment
+    block.append(
+        plain(
+            f"{phrases.rate_phrase(recommendation)}, {phrases.headline(recommendation)}, on "
+            f"{environment.device_name}, torch {environment.torch}, {recommendation.measured_at[:10]}"
+        ),
+        "dim",
+    )
+    return block
+
+
+def trials_table(
+    view: StudyView,
+    *,
+    failed_only: bool = False,
+    sort: Literal["number", "speed", "memory"] = "number",
+    width: int | None = None,
+) -> Text:
+    """The probes of a study, the best first if sorted by speed or (least) memory, failures last.
+
+    `width` in characters drops columns as the search does; None keeps all, for a pipe.
+    """
+    judged = [(trial, view.verdict(trial)) for trial in sorted(view.trials, key=lambda trial: _rank(trial, sort))]
+    rows = [(trial, verdict) for trial, verdict in judged if not (failed_only and verdict.feasible)]
+    if not rows:
+        return Text("no probe failed" if judged else "no probes yet")
+    lines = [Text(header(fitting(columns(), width)), "dim")]
+    return Text("\n").join([*lines, *(probe_line(trial, verdict, width=width) for trial, verdict in rows)])
+
+
+def check_block(
+    target: str, facts: TargetFacts, environment: Environment, domains: Mapping[str, Sequence[Value]]
+) -> Text:
+    """What was found in a target, what was inferred (and the line that would replace it), what would be tuned."""
+    block = Text().append(f"{plain(target)}\n", "bold")
+    names = max((len(finding.name) for finding in facts.findings), default=0) + FEWEST_GAP
+    texts = max((len(plain(finding.text)) for finding in facts.findings), default=0) + FEWEST_GAP
+    for finding in facts.findings:
+        sign, style = SIGNS["advice" if finding.inferred else "good"]
+        block.append(f"  {sign} ", style).append(plain(finding.name).ljust(names))
+        override = f"override: {plain(finding.override)}" if finding.override else ""
+        block.append(f"{plain(finding.text).ljust(texts)}{override}".rstrip() + "\n")
+    if facts.step is not None:
+        step = facts.step
+        complete = step.parameters_with_gradient == step.trainable_parameters
+        sign, style = SIGNS["good" if complete else "advice"]
+        block.append(f"  {sign} ", style).append(
+            f"one step on {environment.device}: loss {step.loss:.3g}, {format_seconds(step.seconds)}, gradients in "
+            f"{step.parameters_with_gradient} of {step.trainable_parameters} parameters\n"
+        )
+    tuned = [f"{name} ({len(values)} values)" for name, values in domains.items() if len(values) > 1]
+    block.append(f"  on {environment_line(environment)}\n")
+    return block.append(f"  will tune: {', '.join(tuned) or 'nothing: every knob has one value here'}")
+
+
+def doctor_block(checks: Sequence[Check]) -> Text:
+    """The findings about a machine, with what to do, and a closing line that says whether it is fit."""
+    block = Text()
+    width = max((len(check.name) for check in checks), default=0) + FEWEST_GAP
+    for check in checks:
+        sign, style = SIGNS[check.state]
+        block.append(f"  {sign} ", style).append(f"{check.name.ljust(width)}{plain(check.text)}\n")
+        if check.advice:
+            block.append(f"    {' ' * width}{plain(check.advice)}\n", "dim")
+    bad = sum(check.state == "bad" for check in checks)
+    advice = sum(check.state == "advice" for check in checks)
+    if bad:
+        return block.append(f"This machine is not fit for a search: {bad} of {len(checks)} checks failed.", "bold red")
+    hint = f", with {advice} piece{'s' if advice > 1 else ''} of advice above" if advice else ""
+    return block.append(f"This machine is fit for a search{hint}.", "bold")
+
+
+def _titled(block: Text, title: str, text: str, style: str = "") -> None:
+    block.append(title.ljust(INDENT), "bold").append(f"{plain(text)}\n", style)
+
+
+def _rank(trial: Trial, sort: str) -> tuple[float, int]:
+    measured = trial.result.measurement
+    if sort == "number":
+        return 0, trial.number
+    if measured is None:
+        return float("inf"), trial.number
+    return (-measured.samples_per_second if sort == "speed" else measured.memory.bytes), trial.number

@@ -1,0 +1,103 @@
+"""What `autotune doctor` looks at, from facts to findings with advice."""
+
+from __future__ import annotations
+
+from autotune.host import host_memory, shared_memory_bytes
+from autotune.nvml import deprecated_pynvml, gpus, nvml_problem
+from autotune.records import Environment
+from autotune.report.blocks import Check
+from autotune.results import Inspection
+from autotune.units import format_bytes
+
+LITTLE_SHARED_MEMORY = 256 * 2**20  # Docker's default is 64 MiB; a few batches of images per worker fill it
+BUSY_LOAD = 0.5  # runnable processes per usable core before anything of ours runs
+
+
+def checkup(inspection: Inspection) -> list[Check]:
+    """All findings; the inspection was made without a target."""
+    found = inspection.environment
+    if found is None:
+        message = inspection.failure.message if inspection.failure else "the probe process left no word"
+        return [Check(name="device", text=message, state="bad"), *_gpus()]
+    return [_device(found), _torch(found), _precision(found), _cores(found), _memory(found), *_shared(), *_gpus()]
+
+
+def _device(found: Environment) -> Check:
+    return Check(name="device", text=f"{found.device}: {found.device_name}, {format_bytes(found.device_bytes)}")
+
+
+def _torch(found: Environment) -> Check:
+    build = f"CUDA {found.cuda}" if found.cuda else "no CUDA"
+    text = f"{found.torch} ({build}), Python {found.python}"
+    if found.device == "cpu" and gpus() and not found.cuda:
+        advice = "There is an NVIDIA GPU, but this torch was built without CUDA: install a CUDA build."
+        return Check(name="torch", text=text, state="advice", advice=advice)
+    return Check(name="torch", text=text)
+
+
+def _precision(found: Environment) -> Check:
+    native = ", ".join(found.native_dtypes) or "none besides float32"
+    return Check(name="autocast", text=f"computed natively: {native}")
+
+
+def _cores(found: Environment) -> Check:
+    import os
+
+    load = os.getloadavg()[0] / found.usable_cores
+    text = f"{found.usable_cores} usable, load {load:.0%}"
+    if load > BUSY_LOAD:
+        return Check(
+            name="cores",
+            text=text,
+            state="advice",
+            advice="Other programs keep the cores busy: throughputs will be too low and too noisy. Wait for quiet.",
+        )
+    return Check(name="cores", text=text)
+
+
+def _memory(found: Environment) -> Check:
+    memory = host_memory()
+    text = f"{format_bytes(memory.available_bytes)} of {format_bytes(memory.total_bytes)} available"
+    return Check(name="host memory", text=f"{text} ({memory.limit_source})")
+
+
+def _shared() -> list[Check]:
+    free = shared_memory_bytes()
+    if free is None:
+        return []
+    if free < LITTLE_SHARED_MEMORY:
+        return [
+            Check(
+                name="/dev/shm",
+                text=f"{format_bytes(free)} free",
+                state="advice",
+                advice="Loader workers pass batches through it. In Docker start with --shm-size=8g or --ipc=host.",
+            )
+        ]
+    return [Check(name="/dev/shm", text=f"{format_bytes(free)} free")]
+
+
+def _gpus() -> list[Check]:
+    checks = []
+    for gpu in gpus():
+        others = len(gpu.processes or ())
+        used = f"{format_bytes(gpu.used_bytes)} of {format_bytes(gpu.total_bytes)} used"
+        throttled = f", slowed by {', '.join(gpu.throttle_reasons)}" if gpu.throttle_reasons else ""
+        busy = bool(others or throttled)
+        checks.append(
+            Check(
+                name=f"GPU {gpu.index}",
+                text=f"{gpu.name}, driver {gpu.driver}, {used}, {others} processes{throttled}",
+                state="advice" if busy else "good",
+                advice="Another tenant or a power limit makes measurements noise: choose another --device."
+                if busy
+                else "",
+            )
+        )
+    problem = nvml_problem()
+    if problem and not checks:
+        checks.append(Check(name="NVML", text=f"not used: {problem}"))
+    old = deprecated_pynvml()
+    if old:
+        checks.append(Check(name="pynvml", text="the deprecated distribution is installed", state="advice", advice=old))
+    return checks

@@ -1,0 +1,103 @@
+"""The columns of the table of probes, and how they give way on a narrow terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from autotune.knobs import KNOBS
+from autotune.knobs.base import Knob
+from autotune.records import Config
+from autotune.report.phrases import GLOBAL_BATCH, shown
+from autotune.results import Measurement
+from autotune.units import format_bytes, format_rate, format_share
+
+RESULT_ROOM = 14  # characters kept for the result at the end of a line: "out of memory", "best so far"
+GAP = "  "
+UNKNOWN = "–"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column: `cell` writes a probe's configuration and, if there is one, its measurement."""
+
+    title: str
+    width: int  # characters; a longer cell pushes the line out rather than lose a digit
+    cell: Callable[[Config, Measurement | None], str]
+    left: bool = False
+
+    def pad(self, text: str) -> str:
+        """`text` on the column's width."""
+        return text.ljust(self.width) if self.left else text.rjust(self.width)
+
+
+def columns(knobs: Sequence[Knob] = KNOBS) -> tuple[Column, ...]:
+    """All columns from the configuration to the measurement; a knob gets one by being in the registry."""
+    batch = [knob for knob in knobs if knob.name in GLOBAL_BATCH]
+    others = [knob for knob in knobs if knob.name not in GLOBAL_BATCH]
+    return (
+        Column(
+            title="×".join(knob.label for knob in batch),
+            width=11,
+            cell=lambda config, _: "".join(shown(knob, config.values) for knob in batch),
+        ),
+        *(_knob_column(knob) for knob in others),
+        Column(title="samples/s", width=9, cell=lambda _, measured: _rate(measured)),
+        Column(title="±", width=4, cell=lambda _, measured: _spread(measured)),
+        Column(
+            title="peak", width=8, cell=lambda _, measured: format_bytes(measured.memory.bytes) if measured else UNKNOWN
+        ),
+        Column(
+            title="wait",
+            width=4,
+            cell=lambda _, measured: format_share(measured.data_wait_share) if measured else UNKNOWN,
+        ),
+    )
+
+
+def fitting(offered: Sequence[Column], width: int | None) -> tuple[Column, ...]:
+    """The columns that fit `width` characters beside number and result; None: no bound, all of them.
+
+    The spread goes first, then knobs from the last of the registry, the wait, and the second knob after the batch;
+    the batch, the first knob, the throughput and the peak stay whatever the width.
+    """
+    if width is None:
+        return tuple(offered)
+    knobs, (_, spread, _, wait) = offered[1:-4], offered[-4:]
+    kept = list(offered)
+    for column in (spread, *reversed(knobs[2:]), wait, *knobs[1:2]):
+        if line_width(kept) + RESULT_ROOM <= width:
+            break
+        kept.remove(column)
+    return tuple(kept)
+
+
+def line_width(shown_columns: Sequence[Column]) -> int:
+    """Characters of a line up to where the result begins."""
+    return 3 + sum(len(GAP) + column.width for column in shown_columns) + len(GAP)
+
+
+def header(shown_columns: Sequence[Column]) -> str:
+    """The titles."""
+    return GAP.join(["  #", *(column.pad(column.title) for column in shown_columns), "result"])
+
+
+def cells(shown_columns: Sequence[Column], number: int, config: Config, measured: Measurement | None) -> str:
+    """One line, up to where the result begins."""
+    return GAP.join([f"{number:>3}", *(column.pad(column.cell(config, measured)) for column in shown_columns), ""])
+
+
+def _knob_column(knob: Knob) -> Column:
+    return Column(title=knob.label, width=max(5, len(knob.label)), cell=lambda config, _: shown(knob, config.values))
+
+
+def _rate(measured: Measurement | None) -> str:
+    if measured is None:
+        return UNKNOWN
+    return format_rate(measured.samples_per_second, measured.relative_half_width or 0.005)
+
+
+def _spread(measured: Measurement | None) -> str:
+    if measured is None or measured.relative_half_width is None:
+        return UNKNOWN
+    return format_share(measured.relative_half_width)

@@ -1,0 +1,182 @@
+"""The words and sentences in which terminal and page tell results, so that both tell the same."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from autotune.knobs import KNOBS
+from autotune.knobs.base import Knob
+from autotune.objective import WORDS
+from autotune.records import Environment, TargetFacts, Value
+from autotune.results import Outcome, Trial, Verdict
+from autotune.tuning.recommendation import Recommendation
+from autotune.units import format_bytes, format_rate, format_share
+
+GLOBAL_BATCH = ("batch_size", "gradient_accumulation_steps")  # told together: their product is the global batch
+
+
+def plain(text: str) -> str:
+    """`text` on one line without control characters: an error message must not steer the reader's terminal."""
+    return "".join(character if character.isprintable() else " " for character in text).strip()
+
+
+def times(count: int) -> str:
+    """`once`, `twice`, `3 times`."""
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def format_speedup(factor: float) -> str:
+    """`1.08`, `17.1`, `120`: three digits."""
+    return f"{factor:.{2 if factor < 10 else 1 if factor < 100 else 0}f}"
+
+
+def shown(knob: Knob, values: Mapping[str, Value]) -> str:
+    """The knob's value for a table; as it stands if the study holds one that this version does not know."""
+    value = values.get(knob.name, knob.default)
+    try:
+        knob.check(value)
+    except ValueError:
+        return plain(str(value))
+    return knob.show(value)
+
+
+def settings(values: Mapping[str, Value]) -> tuple[str, ...]:
+    """The knobs apart from the global batch, each in words; those not worth a word are left out."""
+    phrases = []
+    for knob in KNOBS:
+        if knob.name in GLOBAL_BATCH:
+            continue
+        try:
+            knob.check(values.get(knob.name, knob.default))
+            phrases.append(knob.phrase(values.get(knob.name, knob.default)))
+        except ValueError:
+            phrases.append(f"{knob.name} {shown(knob, values)}")
+    return tuple(phrase for phrase in phrases if phrase)
+
+
+def short(values: Mapping[str, Value]) -> str:
+    """The configuration as in the table of probes: `1024×1 bf16 12 nhwc`."""
+    batch = "".join(shown(knob, values) for knob in KNOBS if knob.name in GLOBAL_BATCH)
+    return " ".join([batch, *(shown(knob, values) for knob in KNOBS if knob.name not in GLOBAL_BATCH)])
+
+
+def baseline_name(recommendation: Recommendation) -> str:
+    """`your baseline`, or `the default (assumed)` where the user named none."""
+    return "the default (assumed)" if recommendation.baseline_assumed else "your baseline"
+
+
+def interval(recommendation: Recommendation) -> str:
+    """`16.7 to 17.5`, or an empty string where too few rounds were run for one."""
+    low, high = recommendation.speedup_low, recommendation.speedup_high
+    if low is None or high is None or not math.isfinite(high):
+        return ""
+    return f"{format_speedup(low)} to {format_speedup(high)}"
+
+
+def is_faster(recommendation: Recommendation) -> bool:
+    """Whether the speed-up is above 1 beyond its interval; without an interval, at all."""
+    least = recommendation.speedup_low if interval(recommendation) else recommendation.speedup
+    return least is not None and least > 1
+
+
+def headline(recommendation: Recommendation) -> str:
+    """What came out, in one line: `17.1× faster than your baseline (16.7 to 17.5), measured 3 times`."""
+    name, spread = baseline_name(recommendation), interval(recommendation)
+    measured = f"measured {times(recommendation.rounds)}"
+    if recommendation.params == recommendation.baseline:
+        return f"keep {name}: no configuration was measurably faster ({measured})"
+    if recommendation.speedup is None:
+        return f"the fastest that was found, {measured}; {name} cannot run here, so there is no speed-up to tell"
+    factor = f"{format_speedup(recommendation.speedup)}×"
+    if is_faster(recommendation):
+        return f"{factor} faster than {name}{f' ({spread})' if spread else ''}, {measured}"
+    return f"no configuration was measurably faster than {name} ({factor}{f', {spread}' if spread else ''}, {measured})"
+
+
+def batch_phrase(recommendation: Recommendation) -> str:
+    """Micro-batch, accumulation, and whether their product is still what it was."""
+    steps = " × ".join(f"{name} {recommendation.params.get(name)}" for name in GLOBAL_BATCH)
+    now, before = recommendation.global_batch_size, recommendation.baseline_global_batch_size
+    change = "unchanged" if now == before else f"was {before}"
+    return f"{steps}   (global batch {now}, {change})"
+
+
+def rate_phrase(recommendation: Recommendation) -> str:
+    """`2,605 samples/s`, with tokens where the target has them."""
+    spread = recommendation.relative_half_width or 0.005
+    rate = f"{format_rate(recommendation.samples_per_second, spread)} samples/s"
+    if recommendation.tokens_per_second is None:
+        return rate
+    return f"{rate} ({format_rate(recommendation.tokens_per_second, spread)} tokens/s)"
+
+
+def memory_phrase(recommendation: Recommendation) -> str:
+    """`48.3 GiB of 139 GiB (65% free)`."""
+    free = format_share(max(0.0, recommendation.headroom_fraction))
+    return (
+        f"{format_bytes(recommendation.peak_bytes)} of {format_bytes(recommendation.memory_limit_bytes)} ({free} free)"
+    )
+
+
+def closing_sentence(recommendation: Recommendation) -> str:
+    """The whole answer as a person would repeat it."""
+    batch = " × ".join(str(recommendation.params.get(name)) for name in GLOBAL_BATCH)
+    chosen = ", ".join([f"batch {batch}", *settings(recommendation.params)])
+    result = f"{rate_phrase(recommendation)} on {recommendation.environment.device_name}"
+    if recommendation.speedup is not None and is_faster(recommendation):
+        result += f", {format_speedup(recommendation.speedup)}× {baseline_name(recommendation)}"
+    return plain(f"{recommendation.model} trains at {result}, with {chosen}.")
+
+
+def outcome_word(trial: Trial, verdict: Verdict, best_so_far: bool = False) -> str:
+    """How a probe ended, in a word or two."""
+    if trial.result.outcome is not Outcome.OK:
+        return WORDS[trial.result.outcome]
+    if not verdict.feasible:
+        return "not usable"
+    if best_so_far:
+        return "best so far"
+    return {"search": "ok", "baseline": "baseline", "confirm": "measured again"}[trial.purpose]
+
+
+def reason(verdict: Verdict) -> str:
+    """Why a probe is not usable, on one line; empty if it is."""
+    return "" if verdict.feasible else plain(verdict.reason.strip().partition("\n")[0])
+
+
+def dominating_failure(verdicts: Sequence[tuple[Trial, Verdict]]) -> str:
+    """The commonest failure among the probes and its latest reason; an empty string if nothing failed."""
+    failed = [(outcome_word(trial, verdict), reason(verdict)) for trial, verdict in verdicts if not verdict.feasible]
+    if not failed:
+        return ""
+    word, count = Counter(word for word, _ in failed).most_common(1)[0]
+    latest = [why for other, why in failed if other == word][-1]
+    return f"{count} of {len(verdicts)} probes ended the same way: {latest or word}"
+
+
+def environment_line(environment: Environment) -> str:
+    """Device, memory, versions: `NVIDIA H200 · 139.8 GiB · driver 580.82 · torch 2.13.0+cu130`."""
+    parts = [environment.device_name, format_bytes(environment.device_bytes)]
+    if environment.device_kind == "cpu":
+        parts.append(f"{environment.usable_cores} usable cores")
+    if environment.driver:
+        parts.append(f"driver {environment.driver}")
+    return plain(" · ".join([*parts, f"torch {environment.torch}"]))
+
+
+def task_line(facts: TargetFacts) -> str:
+    """Model and data: `ResNet, 25.6 M parameters · dataset, 1,281,167 samples`."""
+    samples = "" if facts.dataset_samples is None else f", {facts.dataset_samples:,} samples"
+    inferred = [finding.text for finding in facts.findings if finding.inferred]
+    return plain(
+        " · ".join([f"{facts.name}, {_count(facts.parameter_count)} parameters", facts.data + samples, *inferred])
+    )
+
+
+def _count(parameters: int) -> str:
+    for size, unit in ((10**9, " B"), (10**6, " M"), (10**3, " k")):
+        if parameters >= size:
+            return f"{parameters / size:.3g}{unit}"
+    return str(parameters)

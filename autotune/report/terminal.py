@@ -1,0 +1,199 @@
+"""A search as a person follows it on a terminal: one lasting line per probe, and one live line below them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from autotune.records import Config
+from autotune.report.columns import cells, columns, fitting, header, line_width
+from autotune.report.phrases import format_speedup, outcome_word, plain, reason, settings
+from autotune.results import Measurement, Outcome, Trial, Verdict
+from autotune.tuning.recommendation import Recommendation
+from autotune.tuning.view import StudyView
+from autotune.units import format_rate, format_seconds
+
+REDRAWS_PER_SECOND = 2  # enough to see it live; each redraw costs about a millisecond of a core that probes may need
+BAR_WIDTH = 22
+
+
+def outcome_style(trial: Trial, verdict: Verdict, best_so_far: bool = False) -> str:
+    """Colour of a result, never its only sign: the word stands beside it."""
+    if verdict.feasible:
+        return "bold green" if best_so_far else ""
+    if trial.result.outcome in (Outcome.OK, Outcome.UNSTABLE):
+        return "magenta"
+    return "yellow" if trial.result.outcome.out_of_memory else "red"
+
+
+def probe_line(trial: Trial, verdict: Verdict, *, best_so_far: bool = False, width: int | None = None) -> Text:
+    """One probe as a line of the table; `width` in characters crops the reason, and nothing else."""
+    chosen = fitting(columns(), width)
+    word = outcome_word(trial, verdict, best_so_far)
+    text = reason(verdict) or word
+    room = None if width is None else width - line_width(chosen)
+    if room is not None and len(text) > room:
+        text = text[: room - 1] + "…" if room > len(word) + 10 else word
+    line = Text(cells(chosen, trial.number, trial.config, trial.result.measurement))
+    return line.append(text, outcome_style(trial, verdict, best_so_far))
+
+
+class TerminalReporter:
+    """Writes to `console`, which should be the one of standard error: results go to standard output.
+
+    Redraws only on a real terminal and only if `progress`; otherwise every event is one plain line, whole. `quiet`
+    leaves the interruption alone. `verbose` adds where a failure came from. Use it as a context manager, so that the
+    terminal is given back whatever happens.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        *,
+        quiet: bool = False,
+        verbose: bool = False,
+        progress: bool = True,
+        budget_seconds: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._console = console
+        self._quiet, self._verbose = quiet, verbose
+        # FORCE_COLOR makes rich call a file a terminal: colours are welcome there, cursor movements are not.
+        self._is_live = progress and not quiet and console.file.isatty() and not console.is_dumb_terminal
+        self._budget_seconds, self._clock = budget_seconds, clock
+        self._began = clock()
+        self._live: Live | None = None
+        self._running: tuple[int, Config, str] | None = None
+        self._probe_began = self._began
+        self._spinner = Spinner("dots")
+        self._has_header = False
+        self._probes = 0
+        self._best: tuple[Config, Measurement] | None = None
+        self._baseline: Measurement | None = None
+
+    def __enter__(self) -> TerminalReporter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take the live line away and show the cursor again; may be called twice."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def opening(self, lines: Sequence[str]) -> None:
+        """Print the lines, the first one bold."""
+        self._began = self._clock()
+        for index, line in enumerate(lines):
+            self._print(Text(plain(line), "bold" if index == 0 else ""))
+        self._print(Text())
+
+    def probing(self, number: int, config: Config, purpose: str) -> None:
+        """Show the probe in the live line."""
+        self._running, self._probe_began = (number, config, purpose), self._clock()
+        if not self._has_header:
+            self._has_header = True
+            self._print(Text(header(fitting(columns(), self._width)), "dim"))
+        if self._is_live and self._live is None:
+            self._live = Live(
+                console=self._console,
+                get_renderable=self._below,
+                refresh_per_second=REDRAWS_PER_SECOND,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
+
+    def probed(self, trial: Trial, verdict: Verdict, best_so_far: bool) -> None:
+        """Print the probe's line."""
+        self._running, self._probes = None, self._probes + 1
+        measured = trial.result.measurement
+        if measured is not None and trial.purpose == "baseline":
+            self._baseline = measured
+        if measured is not None and best_so_far:
+            self._best = (trial.config, measured)
+        self._print(probe_line(trial, verdict, best_so_far=best_so_far, width=self._width))
+        failure = trial.result.failure
+        if self._verbose and failure is not None:
+            where = f" at {failure.user_frame}" if failure.user_frame else ""
+            self._print(Text(f"     in phase {plain(failure.phase)}{plain(where)}: {plain(failure.evidence)}", "dim"))
+
+    def note(self, text: str) -> None:
+        """Print the sentence."""
+        self._print(Text(plain(text), "dim"))
+
+    def finished(self, recommendation: Recommendation) -> None:
+        """Say how much was tried; the result itself belongs on standard output."""
+        self.close()
+        self._print(Text(f"\n{recommendation.probes} probes in {format_seconds(recommendation.seconds)}", "dim"))
+
+    def interrupted(self, view: StudyView, resume_command: str) -> None:
+        """Say what is kept and how to go on, even if quiet."""
+        self.close()
+        lines = [f"Interrupted. The study keeps {len(view.trials)} probes in {view.folder}."]
+        if self._best is not None:
+            config, measured = self._best
+            chosen = ", ".join(
+                [f"batch {config.batch_size} × {config.gradient_accumulation_steps}", *settings(config.values)]
+            )
+            lines.append(f"Best so far, measured once: {_rate(measured)} with {chosen}.")
+        lines.append(f"Go on with: {resume_command}")
+        for line in lines:
+            self._console.print(Text(plain(line)), soft_wrap=True)
+
+    @property
+    def _width(self) -> int | None:
+        return self._console.width if self._console.file.isatty() else None
+
+    def _print(self, text: Text) -> None:
+        if not self._quiet:
+            self._console.print(text, soft_wrap=True)
+
+    def _below(self) -> RenderableType:
+        """What stands below the table: the running probe and the state of the search."""
+        parts: list[RenderableType] = []
+        if self._running is not None:
+            number, config, purpose = self._running
+            chosen = fitting(columns(), self._width)
+            row = Table.grid()
+            seconds = format_seconds(self._clock() - self._probe_began)
+            row.add_row(cells(chosen, number, config, None), self._spinner, f" {purpose} {seconds}")
+            parts.append(row)
+        return Group(*parts, Text(), self._progress_line())
+
+    def _progress_line(self) -> Text:
+        elapsed = self._clock() - self._began
+        clock, bar = format_seconds(elapsed), ""
+        if self._budget_seconds is not None:
+            filled = round(BAR_WIDTH * min(1.0, elapsed / self._budget_seconds))
+            bar = "█" * filled + "░" * (BAR_WIDTH - filled)
+            clock = f"{clock} of {format_seconds(self._budget_seconds)}"
+        parts = [f"{self._probes} probes", "Ctrl-C keeps the study"]
+        if self._best is not None:
+            parts.insert(0, self._best_phrase(self._best[1]))
+        line = "  ".join(part for part in (parts[0], bar, " · ".join([clock, *parts[1:]])) if part)
+        if len(line) >= self._console.width:
+            line = " · ".join([*parts[:-1], clock])
+        return Text(line, no_wrap=True, overflow="ellipsis")
+
+    def _best_phrase(self, best: Measurement) -> str:
+        text = f"best {_rate(best)}"
+        if self._baseline is not None:
+            text += f" ({format_speedup(best.samples_per_second / self._baseline.samples_per_second)}× baseline)"
+        return text
+
+
+def _rate(measured: Measurement) -> str:
+    return f"{format_rate(measured.samples_per_second, measured.relative_half_width or 0.005)} samples/s"

@@ -1,0 +1,110 @@
+"""The search space: finite ordered domains, one per knob, and every configuration they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import product
+
+from autotune.errors import UsageError
+from autotune.knobs import KNOBS
+from autotune.knobs.base import Circumstances, Knob
+from autotune.records import Config, Environment, Goal, Limit, TargetFacts, Value
+
+
+class SearchSpace:
+    """All configurations that may be probed, countable and in a fixed order."""
+
+    def __init__(self, domains: Mapping[str, tuple[Value, ...]], circumstances: Circumstances) -> None:
+        """`domains` holds the values of every knob; those of derived knobs are recomputed from the others."""
+        self.domains = dict(domains)
+        self._circumstances = circumstances
+        self.configs = tuple(self._enumerate())
+
+    @property
+    def free(self) -> dict[str, tuple[Value, ...]]:
+        """The domains that leave a choice and are not derived."""
+        return {name: values for name, values in self.domains.items() if len(values) > 1 and not self._derived(name)}
+
+    def complete(self, values: Mapping[str, Value]) -> Config:
+        """A configuration from the values of free knobs: single choices and derived values are filled in."""
+        filled = {knob.name: values.get(knob.name, self.domains[knob.name][0]) for knob in KNOBS}
+        return Config(values={knob.name: self._value(knob, filled) for knob in KNOBS})
+
+    def _enumerate(self) -> Iterable[Config]:
+        most = self._circumstances.most_samples
+        seen = set()
+        for values in product(*self.free.values()):
+            config = self.complete(dict(zip(self.free, values, strict=True)))
+            if config not in seen and (most is None or config.global_batch_size() <= most):
+                seen.add(config)
+                yield config
+
+    def _value(self, knob: Knob, filled: dict[str, Value]) -> Value:
+        derived = knob.derive(filled, self._circumstances)
+        return filled[knob.name] if derived is None else derived
+
+    def _derived(self, name: str) -> bool:
+        sample = {knob.name: self.domains[knob.name][0] for knob in KNOBS}
+        return any(k.name == name and k.derive(sample, self._circumstances) is not None for k in KNOBS)
+
+
+def build(facts: TargetFacts, environment: Environment, goal: Goal, baseline: Config) -> SearchSpace:
+    """The space for this target on this machine within the goal's limits.
+
+    What the user runs today is always a point of the space, unless the user's own limits exclude it. Raises
+    `UsageError` if a knob has no value left, or the held global batch does not fit the dataset.
+    """
+    _check_global_batch(facts, goal)
+    domains: dict[str, tuple[Value, ...]] = {}
+    for knob in KNOBS:
+        circumstances = _circumstances(facts, environment, goal, goal.limits.get(knob.name, facts.space.get(knob.name)))
+        domains[knob.name] = _domain(knob, circumstances, goal, baseline)
+    space = SearchSpace(domains, _circumstances(facts, environment, goal, None))
+    if not space.configs:
+        raise UsageError(
+            f"No configuration is left to search: every combination takes more than the {facts.dataset_samples} "
+            f"samples of the dataset in one optimizer step. Lower --batch or --global-batch."
+        )
+    return space
+
+
+def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Config) -> tuple[Value, ...]:
+    today = baseline[knob.name]
+    if goal.tune is not None and knob.name not in goal.tune:
+        return (today,)
+    values = knob.domain(circumstances)
+    if not values:
+        raise UsageError(
+            f"No value is left for {knob.name} within {_words(circumstances.limit)}"
+            f"{_held(circumstances.global_batch)}. The limit and the target probably exclude each other. "
+            f"Widen --{knob.alias.replace('_', '-')} or change --global-batch."
+        )
+    fits = knob.name != "batch_size" or goal.global_batch in (None, baseline.global_batch_size())
+    if circumstances.limit is None and today not in values and fits:
+        values = (*values, today)
+        return tuple(sorted(values, key=lambda value: int(value or 0))) if knob.ordered else values
+    return values
+
+
+def _circumstances(facts: TargetFacts, environment: Environment, goal: Goal, limit: Limit | None) -> Circumstances:
+    return Circumstances(facts=facts, environment=environment, global_batch=goal.global_batch, limit=limit)
+
+
+def _check_global_batch(facts: TargetFacts, goal: Goal) -> None:
+    if goal.global_batch and facts.dataset_samples is not None and goal.global_batch > facts.dataset_samples:
+        raise UsageError(
+            f"The dataset has {facts.dataset_samples:,} samples, the held global batch is {goal.global_batch:,}: not "
+            f"one optimizer step fits into an epoch. Lower --global-batch."
+        )
+
+
+def _words(limit: Limit | None) -> str:
+    if limit is None:
+        return "what this target and machine allow"
+    if limit.values is not None:
+        return "the values " + ", ".join(map(str, limit.values))
+    return f"{limit.low if limit.low is not None else ''}:{limit.high if limit.high is not None else ''}"
+
+
+def _held(global_batch: int | None) -> str:
+    return "" if global_batch is None else f" that divides the held global batch {global_batch}"

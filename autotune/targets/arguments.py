@@ -1,0 +1,41 @@
+"""Calls the user's functions with the arguments that they name, as pytest does with fixtures."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from typing import Any
+
+from autotune.errors import TargetError
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def bind(
+    function: Callable[..., Any],
+    name: str,
+    offered: Collection[str],
+    *,
+    sole: str = "",
+    spread: Collection[str] = (),
+) -> Callable[..., Any]:
+    """A callable that takes all of `offered` by keyword and hands `function` those that it names.
+
+    `sole` is the offer that a function with a single required parameter gets, whatever that is called; `spread` are
+    offers for a function's `**options`. Raises `TargetError` if the function requires anything that is not offered.
+    """
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # some built-in functions tell no signature
+        return (lambda **values: function(values[sole])) if sole else (lambda **values: function())
+    required = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if sole and len(required) == 1 and required[0].name not in offered:
+        return lambda **values: function(values[sole])
+    missing = [p.name for p in required if p.name not in offered or p.kind not in _NAMED]
+    if missing:
+        passed = f"can pass only {', '.join(sorted(offered))}" if offered else "passes it nothing"
+        raise TargetError(f'{name}() asks for "{missing[0]}"; autotune {passed}. Give "{missing[0]}" a default.')
+    taken = [p.name for p in parameters if p.name in offered and p.kind in _NAMED]
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        taken += [option for option in spread if option not in taken]
+    return lambda **values: function(**{one: values[one] for one in taken})

@@ -1,0 +1,63 @@
+"""What a batch is made of: tensors in any nesting of dicts, lists and tuples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+
+def tensors(batch: Any) -> Iterator[torch.Tensor]:
+    """All tensors of the batch, depth first."""
+    if isinstance(batch, torch.Tensor):
+        yield batch
+    elif isinstance(batch, Mapping):
+        for part in batch.values():
+            yield from tensors(part)
+    elif isinstance(batch, list | tuple):
+        for part in batch:
+            yield from tensors(part)
+
+
+def move(batch: Any, change: Callable[[torch.Tensor], torch.Tensor], device: str) -> Any:
+    """The batch with `change` applied to every tensor, in containers of the same types.
+
+    Other objects that have `.to` (graphs, for one) are moved to `device` by that; whatever else stays as it is.
+    """
+    if isinstance(batch, torch.Tensor):
+        return change(batch)
+    if isinstance(batch, Mapping):
+        moved = {key: move(part, change, device) for key, part in batch.items()}
+        return moved if type(batch) is dict else type(batch)(moved)  # type: ignore[call-arg]  # any mapping of HF
+    if isinstance(batch, list | tuple):
+        parts = [move(part, change, device) for part in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    return batch.to(device) if hasattr(batch, "to") else batch
+
+
+def count_samples(batch: Any) -> int:
+    """The first dimension of the first tensor that has one; 1 if there is none."""
+    return next((tensor.shape[0] for tensor in tensors(batch) if tensor.dim()), 1)
+
+
+def count_tokens(batch: Any) -> list[int]:
+    """Elements of `input_ids`, padding included, as a list of one; empty if the batch has no such key."""
+    ids = batch.get("input_ids") if isinstance(batch, Mapping) else None
+    return [ids.numel()] if isinstance(ids, torch.Tensor) else []
+
+
+def describe(batch: Any) -> str:
+    """Dtypes and shapes in words: `(float32 (32, 3, 8, 8), int64 (32,))`."""
+    if isinstance(batch, torch.Tensor):
+        return f"{dtype_name(batch)} {tuple(batch.shape)}"
+    if isinstance(batch, Mapping):
+        return "{" + ", ".join(f"{key}: {describe(part)}" for key, part in batch.items()) + "}"
+    if isinstance(batch, list | tuple):
+        return "(" + ", ".join(describe(part) for part in batch) + ")"
+    return type(batch).__name__
+
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    """`float32`, without the name of the library."""
+    return str(tensor.dtype).removeprefix("torch.")

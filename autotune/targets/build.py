@@ -1,0 +1,130 @@
+"""Builds one training run: the user's parts, the defaults for what is not written, the edits of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.nn.parameter import UninitializedParameter
+from torch.optim import Optimizer
+
+from autotune.errors import TargetError
+from autotune.knobs.base import Plan
+from autotune.records import Config
+from autotune.targets import contract as contracts
+from autotune.targets import data as sources
+from autotune.targets.arguments import bind
+from autotune.targets.batches import count_samples
+from autotune.targets.blame import blaming
+from autotune.targets.contract import Contract
+from autotune.targets.data import Data
+from autotune.targets.loop import Training
+from autotune.targets.losses import InferredLoss, Loss
+from autotune.targets.reference import Reference
+
+
+def open_session(reference: Reference, config: Config, plan: Plan, phase: Callable[[str], None]) -> Training:
+    """A training run of `config`, built and on the device. Raises `TargetError`, and memory errors as they come."""
+    offered = common_arguments(config, plan.device)
+    for prepare in plan.setup:
+        prepare()
+    phase("load")
+    contract = contracts.load(reference, offered)
+    phase("build")
+    run_setup(contract, offered)
+    return assemble(contract, sources.find(contract, offered), plan, offered)
+
+
+def common_arguments(config: Config, device: str) -> dict[str, Any]:
+    """What every function of the user may ask for."""
+    return {
+        "batch_size": config.batch_size,
+        "num_workers": config["num_workers"],
+        "device": device,
+        "knobs": dict(config.values),
+    }
+
+
+def run_setup(contract: Contract, offered: Mapping[str, Any]) -> None:
+    """Call the user's `setup`, if there is one."""
+    if "setup" in contract:
+        contract.run("setup", offered)
+
+
+def assemble(contract: Contract, data: Data, plan: Plan, offered: Mapping[str, Any]) -> Training:
+    """Model, loader, loss and optimizer put together as `plan` says."""
+    original = _model(contract, offered)
+    with blaming(f"model().to({plan.device!r})", contract.root):
+        model: Any = original.to(plan.device).train()
+    for transform in plan.model_transforms:
+        model = transform(model)
+    validation = None
+    if "validation" in contract:
+        held_out = sources.held_by(contract, "validation", offered)
+        validation = sources.validation_source(contract, held_out, plan, original)
+    return Training(
+        plan=plan,
+        model=model,
+        source=sources.training_source(contract, data, plan, offered, original),
+        validation=validation,
+        loss=_loss(contract, offered),
+        make_optimizer=_optimizer(contract, model, offered),
+        count_samples=_count(contract, offered),
+    )
+
+
+def default_optimizer(parameters: list[torch.nn.Parameter], batch: Any) -> Optimizer:
+    """What most people train with: AdamW for dictionaries (language models), SGD with momentum for the rest.
+
+    The choice matters because AdamW keeps two numbers for every parameter and momentum one.
+    """
+    if isinstance(batch, Mapping):
+        return torch.optim.AdamW(parameters, lr=1e-4)
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+
+def _model(contract: Contract, offered: Mapping[str, Any]) -> torch.nn.Module:
+    model = contract.make("model", offered)
+    if not isinstance(model, torch.nn.Module):
+        raise TargetError(f"model() returned a {type(model).__name__}: return an nn.Module.")
+    lazy = [name for name, parameter in model.named_parameters() if isinstance(parameter, UninitializedParameter)]
+    if lazy:
+        raise TargetError(
+            f"model() returned a {type(model).__name__} whose {lazy[0]} has no shape yet. Lazy modules get theirs from "
+            f"the first batch, after the optimizer wants it. Run one batch through it in model()."
+        )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise TargetError(
+            f"model() returned a {type(model).__name__} without a trainable parameter. All are frozen, or there are "
+            f"none. Leave requires_grad on for what is to be trained."
+        )
+    return model
+
+
+def _loss(contract: Contract, offered: Mapping[str, Any]) -> Loss:
+    if "loss" not in contract:
+        return InferredLoss()
+    function = bind(contract.names["loss"], "loss", {*offered, "model", "batch"})
+    return lambda model, batch: function(**offered, model=model, batch=batch)
+
+
+def _optimizer(contract: Contract, model: torch.nn.Module, offered: Mapping[str, Any]) -> Callable[[Any], Optimizer]:
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if "optimizer" not in contract:
+        return lambda batch: default_optimizer(parameters, batch)
+    arguments = {**offered, "params": parameters, "model": model}
+    optimizer = contract.make("optimizer", arguments, sole="params")
+    if not isinstance(optimizer, Optimizer):
+        raise TargetError(
+            f"optimizer() returned a {type(optimizer).__name__}: return one torch.optim.Optimizer, "
+            f"such as torch.optim.AdamW(params)."
+        )
+    return lambda batch: optimizer
+
+
+def _count(contract: Contract, offered: Mapping[str, Any]) -> Callable[[Any], int]:
+    if "samples" not in contract:
+        return count_samples
+    function = bind(contract.names["samples"], "samples", {*offered, "batch"}, sole="batch")
+    return lambda batch: int(function(**offered, batch=batch))

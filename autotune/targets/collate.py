@@ -1,0 +1,82 @@
+"""Joins samples into a batch where the user wrote no `collate`, and says plainly why some cannot be joined."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import Any
+
+from torch.utils.data import default_collate
+
+from autotune.errors import TargetError
+from autotune.targets.batches import tensors
+
+WRITE_IT = "write collate(samples)"
+_LABELS = frozenset({"label", "label_ids", "labels"})  # what a transformers.Trainer keeps besides forward's own
+
+
+def collate(samples: list[Any]) -> Any:
+    """`default_collate`; samples of different shapes or of unknown types raise `TargetError` with the way out."""
+    try:
+        return default_collate(samples)
+    except (RuntimeError, TypeError, KeyError, ValueError) as error:
+        shapes = [_shapes(sample) for sample in samples]
+        odd = next((index for index, shape in enumerate(shapes) if shape != shapes[0]), None)
+        if odd is not None:
+            raise TargetError(
+                f"samples 0 and {odd} have shapes {shapes[0]} and {shapes[odd]}: {WRITE_IT}, or pad."
+            ) from error
+        if isinstance(error, TypeError):
+            raise TargetError(f"samples cannot be joined into a batch ({error}): {WRITE_IT}.") from error
+        raise  # memory, for one
+
+
+def is_hugging_face(dataset: Any) -> bool:
+    """Whether it is (or behaves as) a `datasets.Dataset`; the library itself is not needed."""
+    return hasattr(dataset, "column_names") and hasattr(dataset, "with_format")
+
+
+def prepare_hugging_face(dataset: Any, model: Any, *, keep_columns: bool) -> tuple[Any, Any]:
+    """The dataset with the columns that `model.forward` takes, as `transformers.Trainer` does it, and its collate.
+
+    `keep_columns` is for a loss or a collate of the user's own, which may want any column.
+    """
+    if not keep_columns:
+        dataset = _fitting_columns(dataset, model)
+    try:
+        transformers = importlib.import_module("transformers")
+    except ImportError:
+        return dataset.with_format("torch"), collate
+    return dataset, transformers.default_data_collator
+
+
+def _fitting_columns(dataset: Any, model: Any) -> Any:
+    parameters = inspect.signature(model.forward).parameters
+    columns = list(dataset.column_names or ())  # None for a stream whose columns are not known yet
+    if "label" in columns and "labels" in parameters and "labels" not in columns:
+        dataset = dataset.rename_column("label", "labels")
+        columns[columns.index("label")] = "labels"
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return dataset
+    kept = [column for column in columns if column in parameters]
+    if columns and not set(kept) - _LABELS:
+        raise TargetError(
+            f"the dataset has the columns {', '.join(columns)}, of which {type(model).__name__}.forward takes none but "
+            f"labels. It is probably not tokenized yet. Map it to {', '.join(parameters)}, or write "
+            f"loss(model, batch)."
+        )
+    unused = [column for column in columns if column not in parameters]
+    return dataset.remove_columns(unused) if unused else dataset
+
+
+def _shapes(sample: Any) -> Any:
+    """The shape of the one tensor, or a tuple of all of them; lengths for plain lists of numbers."""
+    if isinstance(sample, list) and sample and isinstance(sample[0], int | float):
+        return (len(sample),)
+    found = [tuple(tensor.shape) for tensor in tensors(sample)]
+    if found:
+        return found[0] if len(found) == 1 else tuple(found)
+    parts = list(sample.values()) if isinstance(sample, dict) else sample
+    if isinstance(parts, list | tuple):
+        return tuple(_shapes(part) for part in parts)
+    return tuple(getattr(sample, "shape", ()))

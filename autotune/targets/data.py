@@ -1,0 +1,155 @@
+"""Where batches come from: a DataLoader over the user's dataset, the user's own loader, or one synthetic batch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from autotune.errors import TargetError
+from autotune.knobs.base import Plan
+from autotune.targets.blame import blaming
+from autotune.targets.collate import collate, is_hugging_face, prepare_hugging_face
+from autotune.targets.contract import Contract
+
+Source = Callable[[], Iterator[Any]]  # starts an epoch
+LOADER_KNOBS = ("pin_memory", "persistent_workers", "prefetch_factor")  # for `**loader` of the user's own loader
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """What the target trains on, before a batch size cuts it into batches."""
+
+    kind: Literal["dataset", "iterable", "dataloader", "batch"]
+    dataset: Any = None  # None for dataloader and batch
+    samples: int | None = None  # None: not known
+
+    @property
+    def description(self) -> str:
+        """`CIFAR10, 50,000 samples`."""
+        if self.dataset is None:
+            return {"batch": "one synthetic batch, reused", "dataloader": "dataloader()"}[self.kind]
+        size = "samples not counted" if self.samples is None else f"{self.samples:,} samples"
+        return f"{type(self.dataset).__name__}, {size}"
+
+
+def find(contract: Contract, offered: Mapping[str, Any]) -> Data:
+    """The data of the target; calls `dataset()` if that is what it has. Raises `TargetError`."""
+    if contract.data != "dataset":
+        return Data(kind=cast(Literal["dataloader", "batch"], contract.data))
+    return held_by(contract, "dataset", offered)
+
+
+def held_by(contract: Contract, name: str, offered: Mapping[str, Any]) -> Data:
+    """The dataset called `name`, recognised. Raises `TargetError`."""
+    dataset = contract.make(name, offered)
+    with blaming(f"{name}()", contract.root):  # __len__ is the user's code too
+        return _recognised(dataset, f"{name}()")
+
+
+def _recognised(dataset: Any, name: str) -> Data:
+    """Tell map-style from iterable data. Raises `TargetError` for what is neither, and for no samples at all."""
+    if isinstance(dataset, DataLoader):
+        raise TargetError(
+            f"{name} returned a DataLoader, whose batch size is fixed: return its dataset (autotune sets batch size "
+            f"and workers), or call the function dataloader(batch_size, num_workers)."
+        )
+    if isinstance(dataset, Mapping):
+        splits = ", ".join(map(str, dataset))
+        raise TargetError(f"{name} returned a {type(dataset).__name__} of {splits}: return one of them.")
+    if isinstance(dataset, tuple) and dataset and all(isinstance(part, Tensor) for part in dataset):
+        raise TargetError(
+            f"{name} returned a tuple of {len(dataset)} tensors, which would be read as {len(dataset)} samples: "
+            f"return torch.utils.data.TensorDataset(*tensors)."
+        )
+    if isinstance(dataset, IterableDataset):
+        return Data(kind="iterable", dataset=dataset)
+    if isinstance(dataset, Iterator):
+        raise TargetError(
+            f"{name} returned a {type(dataset).__name__}, which ends after one epoch: return an object whose __iter__ "
+            f"starts anew, or a list."
+        )
+    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
+        if len(dataset) == 0:
+            raise TargetError(
+                f"{name} has 0 samples. The path, the split or a filter probably leaves nothing. "
+                f"Print len({name}) in your file."
+            )
+        return Data(kind="dataset", dataset=dataset, samples=len(dataset))
+    if hasattr(dataset, "__iter__"):
+        return Data(kind="iterable", dataset=_Stream(dataset))
+    raise TargetError(
+        f"{name} returned a {type(dataset).__name__}, which is no dataset. A dataset has __getitem__ and __len__, or "
+        f"__iter__. Add the missing method."
+    )
+
+
+def training_source(contract: Contract, data: Data, plan: Plan, offered: Mapping[str, Any], model: Any) -> Source:
+    """Starts epochs of training batches. `plan.loader_options` alone decides about batch size and workers."""
+    if data.kind == "batch":
+        batch = contract.make("batch", offered)
+        return lambda: itertools.repeat(batch)
+    if data.kind == "dataloader":
+        return _own_loader(contract, plan, offered)
+    _check_size(data, int(plan.loader_options["batch_size"]))
+    options = dict(plan.loader_options)
+    if "sampler" in contract:
+        options["sampler"] = contract.make("sampler", {**offered, "dataset": data.dataset}, sole="dataset")
+    elif data.kind == "dataset":
+        options["shuffle"] = True
+    # The last batch of an epoch may be smaller: dropped, so that every optimizer step has the held global batch.
+    loader = _loader(contract, data.dataset, model, {**options, "drop_last": True})
+    return lambda: iter(loader)
+
+
+def validation_source(contract: Contract, data: Data, plan: Plan, model: Any) -> Source:
+    """The same for validation: in order, the last partial batch included, loaded here, because speed is not asked."""
+    options = {"batch_size": plan.loader_options["batch_size"], "num_workers": 0}
+    loader = _loader(contract, data.dataset, model, options)
+    return lambda: iter(loader)
+
+
+def _loader(contract: Contract, dataset: Any, model: Any, options: dict[str, Any]) -> DataLoader[Any]:
+    join: Any = contract.names.get("collate", collate)
+    if is_hugging_face(dataset):
+        keep = "loss" in contract or "collate" in contract
+        dataset, fitting = prepare_hugging_face(dataset, model, keep_columns=keep)
+        join = contract.names.get("collate", fitting)
+    return DataLoader(dataset, collate_fn=join, **options)
+
+
+def _own_loader(contract: Contract, plan: Plan, offered: Mapping[str, Any]) -> Source:
+    options = {name: value for name, value in plan.loader_options.items() if name in LOADER_KNOBS}
+
+    def make() -> Any:
+        return contract.make("dataloader", {**offered, **options}, spread=tuple(options))
+
+    first = make()
+    if not hasattr(first, "__iter__"):
+        raise TargetError(f"dataloader() returned a {type(first).__name__}: return an iterable of batches.")
+    if not isinstance(first, Iterator):
+        return lambda: iter(first)
+    unused = [first]  # a generator can be used once; every later epoch needs a new one
+    return lambda: unused.pop() if unused else iter(make())
+
+
+def _check_size(data: Data, batch_size: int) -> None:
+    if data.samples is not None and data.samples < batch_size:
+        raise TargetError(
+            f"dataset has {data.samples} samples, one batch needs {batch_size}. The last partial batch is left out, "
+            f"so there would be none at all. Lower batch_size in the baseline or --global-batch."
+        )
+
+
+class _Stream(IterableDataset[Any]):
+    """Any object that can be iterated again and again, as the iterable dataset that DataLoader asks for."""
+
+    def __init__(self, samples: Any) -> None:
+        self.samples = samples
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.samples)

@@ -1,0 +1,112 @@
+"""Imports the user's file or module, and notices a script that would train while it is being imported."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from autotune.errors import TargetError
+from autotune.targets.blame import blaming
+from autotune.targets.reference import Reference
+
+_STAND_IN = "autotune_target"  # name of a file whose own name an already imported module has
+
+
+def load(reference: Reference) -> ModuleType:
+    """The imported module. Its file's folder (or the working folder, for a module) goes first on `sys.path`.
+
+    Raises `TargetError` if it cannot be imported, ends the process, or takes an optimizer step.
+    """
+    root = root_of(reference)
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    with blaming(f"import of {reference.label}", root), _as_a_script(reference.label), _without_training(reference):
+        return _from_file(reference.file) if reference.file else _from_module(reference.module, root)
+
+
+def root_of(reference: Reference) -> Path:
+    """The folder that counts as the user's code."""
+    return reference.file.parent if reference.file else Path.cwd()
+
+
+def pick(module: ModuleType, name: str, label: str) -> Any:
+    """What is called `name` in the module. Raises `TargetError` with the nearest name there is."""
+    if hasattr(module, name):
+        return getattr(module, name)
+    near = difflib.get_close_matches(name, [own for own in vars(module) if not own.startswith("_")], n=1)
+    advice = f"Did you mean {label}:{near[0]}?" if near else f"Write a function {name}() that returns (model, dataset)."
+    raise TargetError(f"{label} has no {name}. The name after the colon is looked up in the module. {advice}")
+
+
+def _from_file(path: Path) -> ModuleType:
+    """Run the file anew under its own name, so that loader workers started by `spawn` find it by that name too."""
+    known = sys.modules.get(path.stem)
+    taken = known is not None and getattr(known, "__file__", None) != str(path)
+    name = _STAND_IN if taken else path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None  # only for suffixes that Python does not know
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        if "relative import" not in str(error):
+            raise
+        raise TargetError(
+            f"{path.name} uses a relative import: {error}. A file on its own belongs to no package. "
+            f"Name the module instead, from the folder above its package: {path.parent.name}.{path.stem}."
+        ) from error
+    return module
+
+
+def _from_module(name: str, root: Path) -> ModuleType:
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # the module is there; one that it imports is not
+        raise TargetError(
+            f"There is no module {name}: {error.name} was not found. Modules are looked up from {root} and among the "
+            f"installed packages. Go to the folder above it, or name the file: {name.replace('.', '/')}.py."
+        ) from error
+
+
+@contextmanager
+def _as_a_script(label: str) -> Iterator[None]:
+    """Show the user's code its own name as command line, and treat an early exit as the mistake that it is here."""
+    arguments = sys.argv
+    sys.argv = [label]
+    try:
+        yield
+    except SystemExit as error:
+        raise TargetError(
+            f"{label} ended the process while being imported (SystemExit: {error.code}). It probably parses a command "
+            f'line or runs a main function there. Put that behind if __name__ == "__main__":.'
+        ) from error
+    finally:
+        sys.argv = arguments
+
+
+@contextmanager
+def _without_training(reference: Reference) -> Iterator[None]:
+    def refuse(*_: Any) -> None:
+        raise TargetError(
+            f"{reference.label} trains while being imported (an optimizer stepped). Every probe imports it and would "
+            f'train first. Put the training behind if __name__ == "__main__":.'
+        )
+
+    handle = register_optimizer_step_post_hook(refuse)
+    try:
+        yield
+    finally:
+        handle.remove()

@@ -1,0 +1,175 @@
+"""Finds out what a target is by building it and taking one real optimizer step; says what was inferred."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from autotune.errors import TargetError
+from autotune.knobs import KNOBS, defaults
+from autotune.knobs.base import Plan
+from autotune.records import Config, Finding, StepFacts, TargetFacts, Value
+from autotune.targets import contract as contracts
+from autotune.targets import data as sources
+from autotune.targets.base import Command, Step
+from autotune.targets.batches import describe
+from autotune.targets.blame import blaming
+from autotune.targets.build import assemble, common_arguments, run_setup
+from autotune.targets.contract import Contract
+from autotune.targets.data import Data
+from autotune.targets.loop import Training
+from autotune.targets.losses import InferredLoss
+from autotune.targets.reference import Reference
+from autotune.targets.settings import Settings, read_settings
+
+_IMAGE_CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)  # channels_last is a format of four dimensions
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
+def inspect(reference: Reference, device: str, config: Config | None, phase: Callable[[str], None]) -> TargetFacts:
+    """All that the search needs to know about the target, after one step of `config` or of the target's baseline.
+
+    Raises `TargetError` for whatever the user has to change, and memory errors as they come.
+    """
+    phase("load")
+    contract = contracts.load(reference, common_arguments(config or Config(values=defaults()), device))
+    settings = read_settings(contract)
+    values = defaults() | (settings.baseline or {}) if config is None else config.values
+    phase("build")
+    offered = common_arguments(Config(values=values), device)
+    run_setup(contract, offered)
+    data = sources.find(contract, offered)
+    _check_global_batch(settings, data)
+    if config is None and "batch_size" not in (settings.baseline or {}) and data.samples is not None:
+        values["batch_size"] = min(int(values["batch_size"] or 1), data.samples)
+    plan = _planned(values, device)
+    training = assemble(contract, data, plan, common_arguments(Config(values=values), device))
+    phase("warm-up")
+    first = _FirstStep()
+    facts = _take_step(training, first, contract)
+    modules = list(training.model.modules())
+    return TargetFacts(
+        name=type(training.model).__name__,
+        parameter_count=sum(parameter.numel() for parameter in training.model.parameters()),
+        has_convolution=any(isinstance(module, _IMAGE_CONVOLUTIONS) for module in modules),
+        has_batch_norm=any(isinstance(module, _BATCH_NORMS) for module in modules),
+        data=data.kind,
+        dataset_samples=data.samples,
+        baseline=settings.baseline,
+        space=settings.space,
+        global_batch_size=settings.global_batch_size,
+        has_validation=training.validation is not None,
+        findings=_findings(contract, data, training, first, facts),
+        step=facts,
+    )
+
+
+@dataclass
+class _FirstStep:
+    """A watch that lets one optimizer step happen, and remembers what went in."""
+
+    batch: Any = None
+    steps: list[Step] = field(default_factory=list)
+
+    def first_batch(self, seconds: float) -> None:
+        """Not asked here."""
+
+    def epoch(self) -> None:
+        """Not asked here."""
+
+    def step(self, step: Step) -> Command:
+        """One is enough."""
+        self.steps.append(step)
+        return Command.STOP
+
+    def remembering(self, source: sources.Source) -> sources.Source:
+        """`source`, whose first batch is kept (on the host, as it was loaded)."""
+
+        def epoch() -> Iterator[Any]:
+            for batch in source():
+                if self.batch is None:
+                    self.batch = batch
+                yield batch
+
+        return epoch
+
+
+def _take_step(training: Training, first: _FirstStep, contract: Contract) -> StepFacts:
+    trainable: list[Any] = [parameter for parameter in training.model.parameters() if parameter.requires_grad]
+    reached: set[int] = set()
+    hooks = [
+        parameter.register_post_accumulate_grad_hook(lambda reached_now: reached.add(id(reached_now)))
+        for parameter in trainable
+    ]
+    training.source = first.remembering(training.source)
+    with blaming("the first training step", contract.root):
+        began = time.perf_counter()
+        training.train(first)
+        loss = float(first.steps[0].loss)  # waits for the device
+        seconds = time.perf_counter() - began
+        training.validate(1)
+    for hook in hooks:
+        hook.remove()
+    return StepFacts(
+        loss=loss if math.isfinite(loss) else None,
+        seconds=seconds,
+        parameters_with_gradient=len(reached),
+        trainable_parameters=len(trainable),
+    )
+
+
+def _planned(values: Mapping[str, Value], device: str) -> Plan:
+    plan = Plan(device=device)
+    for knob in KNOBS:  # without workers: one batch does not pay for starting them
+        knob.apply(0 if knob.name == "num_workers" else values[knob.name], plan)
+    for prepare in plan.setup:
+        prepare()
+    return plan
+
+
+def _check_global_batch(settings: Settings, data: Data) -> None:
+    held = settings.global_batch_size
+    if held is not None and data.samples is not None and data.samples < held:
+        raise TargetError(
+            f"dataset has {data.samples} samples, the held global batch is {held}. One optimizer step would need more "
+            f"than an epoch. Lower --global-batch or global_batch_size in the file."
+        )
+
+
+def _findings(
+    contract: Contract, data: Data, training: Training, first: _FirstStep, facts: StepFacts
+) -> tuple[Finding, ...]:
+    count = sum(parameter.numel() for parameter in training.model.parameters())
+    loss = training.loss
+    inferred_optimizer = "optimizer" not in contract
+    shown = "not finite" if facts.loss is None else f"{facts.loss:.4g}"
+    gradients = f"{facts.parameters_with_gradient} of {facts.trainable_parameters} parameter tensors got a gradient"
+    found = [
+        Finding(name="model", text=f"{type(training.model).__name__}, {count:,} parameters"),
+        Finding(name="data", text=f"{data.description}; a batch is {describe(first.batch)}"),
+        Finding(name="loss", text=loss.explanation, inferred=True, override=contracts.NAMES["loss"])
+        if isinstance(loss, InferredLoss)
+        else Finding(name="loss", text=contracts.NAMES["loss"]),
+        Finding(
+            name="optimizer",
+            text=_optimizer_text(training.optimizer),
+            inferred=inferred_optimizer,
+            override=contracts.NAMES["optimizer"] if inferred_optimizer else "",
+        ),
+    ]
+    if "validation" in contract:
+        found.append(Finding(name="validation", text="one batch evaluated; its memory will count"))
+    found.append(Finding(name="step", text=f"one optimizer step: loss {shown}, {gradients}"))
+    return tuple(found)
+
+
+def _optimizer_text(optimizer: Optimizer | None) -> str:
+    assert optimizer is not None  # a step has been taken
+    settings = [f"{name}={optimizer.defaults[name]}" for name in ("lr", "momentum") if name in optimizer.defaults]
+    return f"{type(optimizer).__name__}({', '.join(settings)})"

@@ -1,0 +1,119 @@
+"""The loss of a batch: as the user writes it, or inferred once from a real batch where only one reading fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - the name that everybody knows it by
+
+from autotune.errors import TargetError
+from autotune.targets.batches import dtype_name
+
+WRITE_IT = "write loss(model, batch)"
+Loss = Callable[[Any, Any], Any]
+
+
+class InferredLoss:
+    """Decides on the first batch that it sees and keeps to that; `explanation` then says what and why.
+
+    batch               output and target                                loss
+    a mapping           model(**batch)                                   its `.loss`
+    (inputs, target)    integer target, output with one dimension more   cross entropy; classes in dimension 1 or last
+                        target of the output's shape, only 0 and 1       binary cross entropy with logits
+                        floating target of the output's shape            mean squared error
+
+    Anything else, and classes that fit in dimension 1 and in the last one, raise `TargetError`: a wrong guess would
+    train something else at another speed.
+    """
+
+    def __init__(self) -> None:
+        self._choice: Loss | None = None
+        self.explanation = ""
+
+    def __call__(self, model: Any, batch: Any) -> Any:
+        """The loss of `batch`."""
+        if isinstance(batch, Mapping):
+            self.explanation = f"the model's own .loss, inferred from a batch with {', '.join(map(str, batch))}"
+            return _own_loss(model(**batch), batch)
+        inputs, target = _pair(batch)
+        output = model(inputs)
+        if self._choice is None:
+            name, self._choice = choose(output, target)
+            self.explanation = (
+                f"{name}, inferred from output {tuple(output.shape)} "
+                f"and target {dtype_name(target)} {tuple(target.shape)}"
+            )
+        return self._choice(output, target)
+
+
+def choose(output: Any, target: Tensor) -> tuple[str, Loss]:
+    """The one loss that fits, with its name. Raises `TargetError` if none fits, or two do."""
+    if not isinstance(output, Tensor):
+        raise TargetError(
+            f"the model returned a {type(output).__name__}, and a loss can be inferred only for a tensor: {WRITE_IT}."
+        )
+    shapes = f"output {_shape(output)} and target {_shape(target)}"
+    if output.dim() == target.dim() + 1 and not target.is_floating_point() and target.dtype is not torch.bool:
+        return _cross_entropy(output, target, shapes)
+    if output.shape == target.shape and (target.is_floating_point() or target.dtype is torch.bool):
+        if bool(((target == 0) | (target == 1)).all()):
+            return "binary_cross_entropy_with_logits", lambda out, t: F.binary_cross_entropy_with_logits(
+                out, t.to(out.dtype)
+            )
+        return "mse_loss", F.mse_loss
+    raise TargetError(f"no loss fits {shapes} of {dtype_name(target)}: {WRITE_IT}.")
+
+
+def checked(loss: Any, *, training: bool) -> Tensor:
+    """The loss as a tensor without dimensions. Raises `TargetError` if it is no scalar, or cannot be trained with."""
+    if not isinstance(loss, Tensor):
+        reason = " (did you forget return?)" if loss is None else " (.item() and float() cut the gradient)"
+        raise TargetError(f"loss returned {type(loss).__name__}{reason}: return one scalar tensor.")
+    if loss.numel() != 1:
+        raise TargetError(f"loss returned Tensor{_shape(loss)}: return one scalar.")
+    if training and not loss.requires_grad:
+        raise TargetError("the loss has no gradient (no trainable parameter, or no_grad / detach).")
+    return loss.reshape(())
+
+
+def _cross_entropy(output: Tensor, target: Tensor, shapes: str) -> tuple[str, Loss]:
+    in_second = output.shape[:1] + output.shape[2:] == target.shape
+    in_last = output.shape[:-1] == target.shape
+    if output.dim() == 2:
+        in_last = False  # the second dimension is the last
+    if in_second and in_last:
+        raise TargetError(f"cross_entropy fits two ways for {shapes}: {WRITE_IT}.")
+    if in_second:
+        return "cross_entropy", lambda out, t: F.cross_entropy(out, t.long())
+    if in_last:
+        return "cross_entropy over the last dimension", lambda out, t: F.cross_entropy(
+            out.flatten(0, -2), t.flatten().long()
+        )
+    raise TargetError(f"no loss fits {shapes} of {dtype_name(target)}: {WRITE_IT}.")
+
+
+def _own_loss(output: Any, batch: Mapping[Any, Any]) -> Any:
+    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if loss is None:
+        keys = ", ".join(map(str, batch))
+        raise TargetError(f"the model returned no .loss for keys {keys}: add labels, or {WRITE_IT}.")
+    return loss
+
+
+def _pair(batch: Any) -> tuple[Any, Tensor]:
+    if not isinstance(batch, list | tuple):
+        raise TargetError(f"batch is a {type(batch).__name__}: {WRITE_IT}.")
+    if len(batch) != 2:
+        raise TargetError(f"batch is a {type(batch).__name__} of {len(batch)} items: {WRITE_IT}.")
+    inputs, target = batch
+    if not isinstance(inputs, Tensor) or not isinstance(target, Tensor):
+        kinds = f"({type(inputs).__name__}, {type(target).__name__})"
+        raise TargetError(f"batch is a {type(batch).__name__} of {kinds}: {WRITE_IT}.")
+    return inputs, target
+
+
+def _shape(tensor: Tensor) -> str:
+    return "(" + ", ".join(map(str, tensor.shape)) + ")"

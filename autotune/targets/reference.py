@@ -1,0 +1,46 @@
+"""Where training code lies, as people type it: a file or a module, perhaps with the name of one function in it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.errors import TargetError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """Exactly one of `file` and `module` is set. `attribute` names a function (or a dict) in it."""
+
+    file: Path | None = None
+    module: str = ""
+    attribute: str = ""
+
+    @property
+    def label(self) -> str:
+        """How messages call it: the file's name, or the module's."""
+        return self.file.name if self.file else self.module
+
+
+def parse(text: str) -> Reference | None:
+    """What `text` refers to, or None if it is neither a file nor a module. Raises `TargetError` for a missing file."""
+    place, _, attribute = text.partition(":") if re.search(r":[A-Za-z_]\w*$", text) else (text, "", "")
+    path = Path(place)
+    if path.is_file():
+        return Reference(file=path.resolve(), attribute=attribute)
+    if path.is_dir() and not (path / "__init__.py").exists():
+        raise TargetError(f"{place} is a folder. A target is one Python file. Name the file in it: {place}/model.py.")
+    if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", place) and not place.endswith(".py"):
+        return Reference(module=place, attribute=attribute)
+    if place.endswith(".py") and not re.search(r"\s", place):
+        raise TargetError(_missing(path))
+    return None
+
+
+def _missing(path: Path) -> str:
+    neighbours = sorted(file.name for file in path.parent.glob("*.py")) if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, neighbours, n=1)
+    hint = f"Did you mean {path.parent / near[0]}?" if near else "Check the path; it is relative to where you are."
+    return f"There is no file {path}. The name or the folder is probably mistyped. {hint}"

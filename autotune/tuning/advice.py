@@ -1,0 +1,68 @@
+"""What a person should know beside the numbers: why this configuration, and what to mind."""
+
+from __future__ import annotations
+
+import math
+
+from autotune.records import StudyRequest
+from autotune.tuning.confirm import Candidate
+from autotune.units import format_share
+
+LOADER_BOUND = 0.15  # share of a step spent waiting: 0.04 when compute-bound, 0.2 to 0.75 when not (note C4)
+NOISY = 0.05  # spread of repeats beyond which a ranking of near-ties means little
+
+
+def advise(winner: Candidate, request: StudyRequest, noise: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Reasons for the choice, and warnings with a next step each."""
+    config, baseline = winner.config, request.baseline
+    reasons = []
+    if request.goal.global_batch is not None:
+        reasons.append(f"global batch held at {request.goal.global_batch}")
+    if config == baseline:
+        reasons.append("nothing that was probed is measurably faster than the baseline")
+    warnings = [*_global_batch(winner, request), *_loader(winner, request)]
+    if request.facts.has_batch_norm and config.batch_size != baseline.batch_size:
+        warnings.append(
+            f"BatchNorm now sees micro-batches of {config.batch_size} instead of {baseline.batch_size}: its "
+            f"statistics change with them. Keep batch_size {baseline.batch_size} where that matters "
+            f"(--fix batch={baseline.batch_size})."
+        )
+    if noise > NOISY:
+        warnings.append(
+            f"Repeats of one configuration differed by {noise:.0%}: this machine is busy or throttled. Search again "
+            f"when it is quiet; gains below that are not to be trusted."
+        )
+    if request.facts.data == "batch":
+        warnings.append(
+            "The batches are synthetic: data loading was neither measured nor tuned. Write dataset() for that."
+        )
+    return tuple(reasons), tuple(warnings)
+
+
+def _global_batch(winner: Candidate, request: StudyRequest) -> list[str]:
+    now, before = winner.config.global_batch_size(), request.baseline.global_batch_size()
+    if now == before:
+        return []
+    factor = now / before
+    return [
+        f"The global batch changes from {before} to {now} samples per optimizer step, and with it what the model "
+        f"learns. As a starting point multiply the learning rate by {math.sqrt(factor):.2g} (square root of "
+        f"{factor:.3g}; right within a factor of two in our tests), restate schedules in samples, and compare the "
+        f"losses; or hold it with --global-batch {before}."
+    ]
+
+
+def _loader(winner: Candidate, request: StudyRequest) -> list[str]:
+    measured = [trial.result.measurement for trial in winner.trials if trial.result.measurement is not None]
+    share = sum(m.data_wait_share for m in measured) / max(len(measured), 1)
+    if share <= LOADER_BOUND or not request.facts.tunes_loader:
+        return []
+    tried = max(int(value or 0) for value in request.domains["num_workers"])
+    step = (
+        f"raise --workers 0:{2 * max(tried, 1)}"
+        if winner.config["num_workers"] == tried
+        else "make the samples cheaper"
+    )
+    return [
+        f"Every step waits for data during {format_share(share)} of its time: the loader is the bottleneck; {step}."
+    ]

@@ -1,0 +1,87 @@
+"""`autotune.search` for Python: the same engine and the same errors as the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Literal
+
+from autotune.errors import UsageError
+from autotune.knobs import knob
+from autotune.launch.subprocess import SubprocessLauncher
+from autotune.records import Limit, Value
+from autotune.sampler_names import SamplerName
+from autotune.tuning.recommendation import Recommendation
+from autotune.tuning.reporter import Reporter, SilentReporter
+from autotune.tuning.settings import Settings
+from autotune.tuning.tuner import search as run
+from autotune.units import parse_seconds
+
+
+def search(
+    target: str | PathLike[str],
+    *,
+    time_budget: str | float = "10m",
+    probes: int | None = None,
+    study: str | PathLike[str] | None = None,
+    mode: Literal["auto", "resume", "fresh"] = "auto",
+    device: str | None = None,
+    global_batch: int | Literal["keep", "free"] | None = None,
+    memory_limit: str | None = None,
+    headroom: float | None = None,
+    baseline: Mapping[str, Value] | None = None,
+    space: Mapping[str, Sequence[Value]] | None = None,
+    tune: Sequence[str] | None = None,
+    sampler: SamplerName = "tpe",
+    stability: Literal["off", "quick"] = "quick",
+    seed: int = 0,
+    reporter: Reporter | None = None,
+) -> Recommendation:
+    """Search the fastest training configuration for `target` on this machine.
+
+    `target` is a file, a module, or module:attribute, as for `autotune search`; probes are processes of their own, so
+    functions cannot be handed over. `time_budget` is in seconds, or a text like `10m`; `headroom` a share of the
+    memory limit, in [0, 1). `space` lists the values that a knob may take, by knob name: a tuple of two whole numbers
+    is a range, a list are values. Prints nothing; hand in a `reporter` to follow. Raises `UsageError`, `TargetError`,
+    `StudyError`, `EnvironmentUnfit` or `NoRecommendation`.
+    """
+    try:
+        seconds = parse_seconds(time_budget) if isinstance(time_budget, str) else float(time_budget)
+        settings = Settings(
+            target=fspath(target),
+            study=None if study is None else Path(study),
+            mode=mode,
+            time_budget_seconds=seconds,
+            probes=probes,
+            device=device,
+            global_batch=global_batch,
+            memory_limit=memory_limit,
+            headroom=headroom,
+            baseline={_known(name): value for name, value in (baseline or {}).items()},
+            limits={_known(name): _limit(name, values) for name, values in (space or {}).items()},
+            tune=None if tune is None else tuple(_known(name) for name in tune),
+            sampler=sampler,
+            stability=stability,
+            seed=seed,
+        )
+    except ValueError as error:
+        raise UsageError(f"{error}.") from error
+    return run(settings, SubprocessLauncher(), reporter or SilentReporter())
+
+
+def _known(name: str) -> str:
+    try:
+        return knob(name).name
+    except KeyError:
+        raise UsageError(
+            f"There is no knob {name!r}. The name was probably mistyped. See autotune.knobs.KNOBS."
+        ) from None
+
+
+def _limit(name: str, values: Sequence[Value]) -> Limit:
+    for value in values:
+        knob(name).check(value)
+    if isinstance(values, tuple) and len(values) == 2 and knob(name).ordered:
+        return Limit(low=int(values[0] or 0), high=int(values[1] or 0))
+    return Limit(values=tuple(values))

@@ -1,0 +1,66 @@
+"""The first lines of a search: where, what, held what, within which bounds."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+
+from autotune.knobs import KNOBS
+from autotune.records import Config, StudyRequest
+from autotune.space import SearchSpace
+from autotune.tuning.settings import Settings
+from autotune.units import format_bytes, format_seconds
+
+
+def opening_lines(
+    folder: Path, request: StudyRequest, space: SearchSpace, settings: Settings, *, resumed: bool
+) -> list[str]:
+    """Five lines of plain text, none longer than it must be."""
+    environment, facts = request.environment, request.facts
+    device = "CPU" if environment.device == "cpu" else environment.device_name and environment.device.upper()
+    samples = "" if facts.dataset_samples is None else f" · {facts.dataset_samples:,} samples"
+    inferred = [f"{finding.name} inferred" for finding in facts.findings if finding.inferred]
+    limit = f", limited to {format_bytes(request.memory_limit_bytes)}" if request.goal.memory_limit_bytes else ""
+    return [
+        f"autotune {version('torch-autotune')} · {request.target} · study {folder} ({'resumed' if resumed else 'new'})",
+        f"{device:<6}{environment.device_name} · {format_bytes(environment.device_bytes)}{limit}"
+        f" · {environment.usable_cores} cores · torch {environment.torch}",
+        f"Task  {facts.name}, {_count(facts.parameter_count)} parameters · {facts.data}{samples}"
+        + "".join(f" · {text}" for text in inferred),
+        f"Hold  {_held(request)} · baseline {shown(request.baseline)}"
+        + (" (assumed)" if request.baseline_assumed else "")
+        + f" · budget {format_seconds(settings.time_budget_seconds)}",
+        f"Space {len(space.configs):,} configurations: {_domains(space)}",
+    ]
+
+
+def shown(config: Config) -> str:
+    """A configuration as in the table of probes."""
+    batch = f"{config.batch_size}×{config.gradient_accumulation_steps}"
+    others = [k.show(config[k.name]) for k in KNOBS if k.name not in ("batch_size", "gradient_accumulation_steps")]
+    return ", ".join([batch, *others])
+
+
+def _held(request: StudyRequest) -> str:
+    if request.goal.global_batch is not None:
+        return f"global batch {request.goal.global_batch}"
+    return "nothing: the global batch is searched too (hold it with --global-batch)"
+
+
+def _domains(space: SearchSpace) -> str:
+    parts = []
+    for knob in KNOBS:
+        values = space.free.get(knob.name)
+        if values is None:
+            continue
+        shown_values = [knob.show(value) for value in values]
+        text = f"{shown_values[0]}..{shown_values[-1]}" if len(values) > 4 else ", ".join(shown_values)
+        parts.append(f"{knob.label} {text}")
+    return " · ".join(parts) or "only the baseline"
+
+
+def _count(number: int) -> str:
+    for size, unit in ((10**9, "B"), (10**6, "M"), (10**3, "k")):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return str(number)

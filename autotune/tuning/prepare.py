@@ -1,0 +1,145 @@
+"""Before anything is measured: look at target and machine, and settle what exactly will be searched."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from autotune import folder as disk
+from autotune.errors import EnvironmentUnfit, TargetError, UsageError
+from autotune.host import host_memory
+from autotune.knobs import KNOBS, defaults
+from autotune.launch.base import LOG, Launcher
+from autotune.records import (
+    Config,
+    Environment,
+    Goal,
+    InspectRequest,
+    StudyRequest,
+    TargetFacts,
+)
+from autotune.results import Failure, Outcome
+from autotune.space import SearchSpace, build
+from autotune.tuning.settings import Settings
+from autotune.units import parse_bytes
+
+LEAST_HEADROOM_BYTES = 512 * 2**20  # of a whole device: other tenants, fragmentation, the context
+HEADROOM_FRACTION = 0.05  # a judgement, not a measurement (note D2)
+USABLE_HOST_FRACTION = 0.95  # of what is available now: beyond it the kernel kills, and not only the probe
+
+
+def inspect(
+    target: str, device: str | None, seed: int, place: Path, launcher: Launcher, *, keeps_log: bool = True
+) -> tuple[Environment, TargetFacts]:
+    """What a child finds out about machine and target in folder `place`; `keeps_log`: that will stay there.
+
+    Raises `TargetError` with the user's own frames, or `EnvironmentUnfit`.
+    """
+    inspection = launcher.inspect(InspectRequest(target=target, device=device, seed=seed), disk.make(place))
+    if inspection.failure is not None:
+        raise fault(inspection.outcome, inspection.failure, place / LOG if keeps_log else None)
+    assert inspection.environment is not None and inspection.facts is not None, "no failure, yet no facts"
+    return inspection.environment, inspection.facts
+
+
+def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> tuple[StudyRequest, SearchSpace]:
+    """The study's identity and its space. Raises `UsageError` where the settings leave nothing to search."""
+    baseline, assumed = baseline_config(settings, facts)
+    limit, enforced, headroom = memory_bounds(settings, environment)
+    goal = Goal(
+        global_batch=held_global_batch(settings, facts, baseline, assumed),
+        memory_limit_bytes=limit if settings.memory_limit else None,
+        headroom_fraction=settings.headroom,
+        stability=settings.stability,
+        limits=settings.limits,
+        tune=settings.tune,
+    )
+    space = build(facts, environment, goal, baseline)
+    request = StudyRequest(
+        target=settings.target,
+        goal=goal,
+        environment=environment,
+        facts=facts,
+        baseline=baseline,
+        baseline_assumed=assumed,
+        domains=space.domains,
+        memory_limit_bytes=limit,
+        enforced_limit_bytes=enforced,
+        headroom_bytes=headroom,
+        seed=settings.seed,
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    return request, space
+
+
+def baseline_config(settings: Settings, facts: TargetFacts) -> tuple[Config, bool]:
+    """What the user runs today, and whether that had to be assumed (DataLoader's defaults with a batch of 32).
+
+    An assumed batch never exceeds the dataset, nor a declared global batch, which accumulation then makes up.
+    """
+    declared = {**(facts.baseline or {}), **settings.baseline}
+    values = {**defaults(), **declared}
+    if "batch_size" not in declared:
+        batch = min(int(values["batch_size"] or 1), facts.dataset_samples or 1 << 30)
+        held = facts.global_batch_size
+        if held is not None:
+            batch = max(size for size in range(1, min(batch, held) + 1) if held % size == 0)
+            values["gradient_accumulation_steps"] = held // batch
+        values["batch_size"] = batch
+    for knob in KNOBS:
+        try:
+            knob.check(values[knob.name])
+        except ValueError as error:
+            raise UsageError(f"The baseline is wrong: {error}. Correct it in the target or in --baseline.") from error
+    return Config(values={knob.name: values[knob.name] for knob in KNOBS}), not declared
+
+
+def held_global_batch(settings: Settings, facts: TargetFacts, baseline: Config, assumed: bool) -> int | None:
+    """Samples per optimizer step to hold, or None to search them too.
+
+    Without a word from the user they are held if the target says what they are: a tuner must not change what the
+    model learns without saying so.
+    """
+    wish = settings.global_batch
+    if isinstance(wish, int):
+        return wish
+    if wish == "free" or (wish is None and assumed and facts.global_batch_size is None):
+        return None
+    return facts.global_batch_size or baseline.global_batch_size()
+
+
+def memory_bounds(settings: Settings, environment: Environment) -> tuple[int, int | None, int]:
+    """Bytes that count as all there is, bytes that the child enforces, and bytes of the former to keep free."""
+    total = environment.device_bytes
+    try:
+        asked = parse_bytes(settings.memory_limit, total) if settings.memory_limit else None
+    except ValueError as error:
+        raise UsageError(f"--memory-limit: {error}.") from error
+    if asked is not None and asked > total:
+        raise UsageError(
+            f"--memory-limit {settings.memory_limit} is more than the {total:,} bytes of {environment.device_name}. "
+            f"A limit can only make a machine smaller. Give less, or leave it out."
+        )
+    limit = asked or total
+    enforced = asked
+    if asked is None and environment.device_kind == "cpu":
+        enforced = int(host_memory().available_bytes * USABLE_HOST_FRACTION)  # else the kernel kills whom it likes
+    fraction = HEADROOM_FRACTION if settings.headroom is None else settings.headroom
+    headroom = int(limit * fraction)
+    if settings.headroom is None and asked is None:
+        headroom = max(headroom, min(LEAST_HEADROOM_BYTES, limit // 4))
+    return limit, enforced, headroom
+
+
+def fault(outcome: Outcome, failure: Failure, log: Path | None) -> TargetError | EnvironmentUnfit:
+    """A failure that ends a search, as the error to raise; the user's own words first, the log last."""
+    if outcome is Outcome.ENVIRONMENT:
+        return EnvironmentUnfit(failure.message)
+    where = f"\nFull log: {log}" if log else ""
+    if outcome is Outcome.USER_ERROR:
+        return TargetError(f"{failure.message}{where}", traceback=failure.traceback)
+    return TargetError(
+        f"The target ended with {outcome.value} in phase {failure.phase}: {failure.message} ({failure.evidence}). It "
+        f"has to run once as it is before it can be tuned; a smaller --baseline batch=... may do.{where}",
+        traceback=failure.traceback,
+    )

@@ -1,0 +1,104 @@
+"""The answer of a search: `best.json`, and how a training script reads it without torch or Optuna."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+from autotune import codec
+from autotune import folder as disk
+from autotune.environment import mismatches
+from autotune.errors import EnvironmentMismatch, NoRecommendation
+from autotune.folder import find
+from autotune.records import Config, Environment, Goal, Record, Value
+
+VERSION = 1
+
+
+class Confirmation(Record, frozen=True, kw_only=True):
+    """One configuration measured again, in every interleaved round, in fresh processes."""
+
+    config: Config
+    samples_per_second: float  # geometric mean over the rounds
+    rounds: tuple[float, ...]  # samples/s, one per round
+    trials: tuple[int, ...]  # numbers of its probes
+    peak_bytes: int  # largest over the rounds
+    data_wait_share: float
+
+
+class RunnerUp(Record, frozen=True, kw_only=True):
+    """A configuration that was not recommended."""
+
+    config: Config
+    samples_per_second: float | None
+    reason: str  # why it lost
+
+
+class Recommendation(Record, frozen=True, kw_only=True):
+    """A configuration that was itself run, with all that it takes to believe it."""
+
+    version: int = VERSION
+    study: str
+    target: str
+    model: str
+    params: dict[str, Value]  # what `load_best` returns
+    samples_per_second: float
+    relative_half_width: float | None  # 95 %, of samples_per_second; None: a single round
+    tokens_per_second: float | None
+    speedup: float | None  # over the baseline, by rounds; None: the baseline itself cannot run here
+    speedup_low: float | None  # 95 % interval; None: a single round
+    speedup_high: float | None
+    rounds: int
+    baseline: dict[str, Value]
+    baseline_assumed: bool
+    baseline_samples_per_second: float | None
+    global_batch_size: int
+    baseline_global_batch_size: int
+    peak_bytes: int
+    memory_limit_bytes: int
+    headroom_fraction: float  # share of the limit that was free at the peak
+    data_wait_share: float
+    stability: str  # one sentence
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+    runners_up: tuple[RunnerUp, ...]
+    confirmations: tuple[Confirmation, ...] = ()
+    goal: Goal
+    environment: Environment
+    measured_at: str  # UTC, ISO 8601
+    probes: int
+    seconds: float  # of searching, this run
+    interrupted: bool = False
+
+
+def load_result(study: str | Path | None = None) -> Recommendation:
+    """The whole recommendation of a study, given by folder, by name under studies/, or the newest.
+
+    Raises `StudyNotFound`, `NoRecommendation` if the search has not come to one, `StudyError` if it is damaged.
+    """
+    folder = find(study)
+    if not (folder / disk.BEST).is_file():
+        raise NoRecommendation(
+            f"{folder} has no recommendation yet: it holds {_count(folder)} finished probes and no best.json. The "
+            f"search was interrupted, or nothing in it was usable. Look with `autotune show {folder}`, or go on with "
+            f"`autotune search`."
+        )
+    return codec.read(folder / disk.BEST, Recommendation)
+
+
+def load_best(study: str | Path | None = None, *, check: bool = True) -> dict[str, Value]:
+    """The recommended setting of every knob as a plain dict, JSON-safe, always with all keys.
+
+    Warns with `EnvironmentMismatch` where this machine differs from the one that was measured, unless `check` is
+    false. Raises what `load_result` raises. Imports neither torch nor Optuna.
+    """
+    result = load_result(study)
+    for difference in mismatches(result.environment) if check else ():
+        warnings.warn(
+            f"{difference} Run `autotune search` here, or pass check=False.", EnvironmentMismatch, stacklevel=2
+        )
+    return dict(result.params)
+
+
+def _count(folder: Path) -> int:
+    return len(disk.read_trials(folder))

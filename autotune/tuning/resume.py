@@ -1,0 +1,85 @@
+"""Beginning a study anew or going on with it, and refusing to mix what cannot be compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from autotune import codec
+from autotune import folder as disk
+from autotune.errors import StudyError, StudyNotFound
+from autotune.records import StudyRequest
+from autotune.study import Lock
+
+# What may differ between two runs of one study: when, how the machine's free memory stood, how fast a step was.
+VOLATILE = ("created_at", "enforced_limit_bytes", "seed")
+
+
+def begin(
+    folder: Path, lock: Lock, request: StudyRequest, mode: Literal["auto", "resume", "fresh"]
+) -> tuple[Path, Lock, bool]:
+    """The folder, locked, with study.json in place; and whether an earlier search is being continued.
+
+    With `fresh` an earlier study is moved aside, never deleted. Raises `StudyError` if the study there was made
+    under other circumstances, `StudyNotFound` if `resume` finds nothing.
+    """
+    exists = (folder / disk.STUDY).is_file()
+    if mode == "resume" and not exists:
+        raise StudyNotFound(
+            f"{folder} holds no study that could be resumed. The name is probably another one. "
+            f"Leave --resume out to begin it."
+        )
+    if exists and mode != "fresh":
+        differences = compare(disk.read_request(folder), request)
+        if differences:
+            raise StudyError(
+                f"{folder} was searched under other circumstances: {'; '.join(differences)}. Its probes cannot be "
+                f"compared with new ones. Use --fresh (the old study is moved aside) or another --study."
+            )
+        return folder, lock, True
+    if exists:
+        lock.release()
+        _move_aside(folder)
+        disk.make(folder)
+        lock = Lock(folder)
+    try:
+        (folder / ".gitignore").write_text(disk.IGNORED)
+        codec.write(folder / disk.STUDY, request)
+    except OSError as error:
+        raise disk.unwritable(folder, error) from error
+    return folder, lock, False
+
+
+def compare(old: StudyRequest, new: StudyRequest) -> list[str]:
+    """What sets two requests apart, in words; empty if their trials can be compared."""
+    return [
+        f"{name} was {_short(before)}, is {_short(after)}"
+        for name, before, after in _differences("", msgspec.to_builtins(old), msgspec.to_builtins(new))
+    ]
+
+
+def _differences(path: str, old: Any, new: Any) -> list[tuple[str, Any, Any]]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        found: list[tuple[str, Any, Any]] = []
+        for key in dict.fromkeys((*old, *new)):
+            if key not in (*VOLATILE, "step", "findings", "shm_bytes"):
+                found += _differences(f"{path}.{key}".lstrip("."), old.get(key), new.get(key))
+        return found
+    return [] if old == new else [(path, old, new)]
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _move_aside(folder: Path) -> Path:
+    number = 1
+    while (aside := folder.with_name(f"{folder.name}.old-{number}")).exists():
+        number += 1
+    try:
+        return folder.rename(aside)
+    except OSError as error:
+        raise disk.unwritable(folder, error) from error

@@ -1,0 +1,46 @@
+"""What a search is told: everything that the command line, the settings files and the Python interface can say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from autotune.folder import STUDIES
+from autotune.records import Limit, Value
+from autotune.sampler_names import SamplerName
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """One search. Only `target` has no default."""
+
+    target: str  # a file, a module, or module:attribute
+    study: Path | None = None  # None: studies/ and the target's name
+    mode: Literal["auto", "resume", "fresh"] = "auto"  # auto: resume where target and machine match
+    time_budget_seconds: float = 600.0  # of this run, confirmation included
+    probes: int | None = None  # of this run, confirmation not counted
+    device: str | None = None  # None: the accelerator if there is one
+    global_batch: int | Literal["keep", "free"] | None = None  # None: keep if the target says what, else free
+    memory_limit: str | None = None  # "8GiB" or "90%"
+    headroom: float | None = None  # share of the limit
+    baseline: dict[str, Value] = field(default_factory=dict)  # overrides the target's own
+    limits: dict[str, Limit] = field(default_factory=dict)  # knob name -> what may be searched
+    tune: tuple[str, ...] | None = None  # only these knobs
+    sampler: SamplerName = "tpe"
+    stability: Literal["off", "quick"] = "quick"
+    seed: int = 0
+    command: str | None = None  # the line that resumes, as the user would type it
+
+    @property
+    def folder(self) -> Path:
+        """Where the study lies."""
+        if self.study is not None:
+            return self.study
+        stem = Path(self.target.partition(":")[0]).name.removesuffix(".py").rpartition(".")[2]
+        return STUDIES / (stem or "study")
+
+    @property
+    def resume_command(self) -> str:
+        """The line that goes on with this study."""
+        return self.command or f"autotune search {self.target} --study {self.folder} --resume"

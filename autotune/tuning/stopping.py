@@ -1,0 +1,51 @@
+"""When a search has looked enough. Pure: from what happened to a reason, or None to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune.units import format_seconds
+
+PATIENCE = 15  # probes without a gain; a sampler that learns from nothing but values needs so many (research 2.5)
+GAIN = 1.01  # less is within the noise of one probe
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a search stands."""
+
+    values: Sequence[float | None]  # samples/s of every search probe in order, None where infeasible
+    remaining: int  # configurations that may still be probed
+    elapsed_seconds: float
+    budget_seconds: float
+    reserve_seconds: float  # what the confirmation will take
+    typical_seconds: float  # one probe
+    probes: int | None  # allowed in this run
+    probed: int  # in this run
+
+
+def reason(progress: Progress) -> str | None:
+    """Why the search ends here, in words, or None."""
+    if progress.remaining == 0:
+        return "every configuration that may be probed has been"
+    if progress.probes is not None and progress.probed >= progress.probes:
+        return f"{progress.probed} probes were asked for"
+    needed = progress.elapsed_seconds + progress.typical_seconds + progress.reserve_seconds
+    if needed > progress.budget_seconds:
+        kept = format_seconds(progress.reserve_seconds)
+        return f"the time budget is used up but for the {kept} that the confirmation takes"
+    since = probes_without_gain(progress.values)
+    if since >= PATIENCE:
+        return f"the last {since} probes gained less than {GAIN - 1:.0%}"
+    return None
+
+
+def probes_without_gain(values: Sequence[float | None]) -> int:
+    """How many probes ago the best value last grew by more than one per cent."""
+    best, since = 0.0, 0
+    for value in values:
+        since += 1
+        if value is not None and value > best * GAIN:
+            best, since = value, 0
+    return since

@@ -1,0 +1,224 @@
+"""The conversation: inspect, baseline, ask and probe and judge and tell, confirm, recommend."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+from autotune import codec
+from autotune import folder as disk
+from autotune.errors import NoRecommendation
+from autotune.guard import Guard, accidents
+from autotune.launch.base import LOG, Launcher
+from autotune.objective import WORDS, judge
+from autotune.records import Config, ProbeRequest, StudyRequest
+from autotune.results import Outcome, Trial, Verdict
+from autotune.sampler import Encoding, GuardedSampler, make
+from autotune.space import SearchSpace
+from autotune.study import Lock, Store
+from autotune.tuning import confirm, stopping
+from autotune.tuning.opening import opening_lines
+from autotune.tuning.prepare import fault, inspect, settle
+from autotune.tuning.recommend import recommend
+from autotune.tuning.recommendation import Recommendation
+from autotune.tuning.reporter import Reporter
+from autotune.tuning.resume import begin
+from autotune.tuning.settings import Settings
+from autotune.tuning.view import load_view
+
+FIRST_GUESS_SECONDS = 10.0  # of one probe, before any has been seen
+MOST_RESERVED = 0.4  # share of the budget kept for the confirmation; a short one overruns rather than search nothing
+FATAL_AT_BASELINE = (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.TIMEOUT, Outcome.CRASHED,
+                     Outcome.DEVICE_FAULT, Outcome.COMPILE_FAILED)  # fmt: skip
+
+
+def search(
+    settings: Settings, launcher: Launcher, reporter: Reporter, clock: Callable[[], float] = time.monotonic
+) -> Recommendation:
+    """Run one search to its recommendation, which is also left in the study as best.json.
+
+    Raises `UsageError`, `TargetError`, `StudyError`, `EnvironmentUnfit` or `NoRecommendation`. On `KeyboardInterrupt`
+    the running probe is killed, everything finished is kept, the reporter is told, and the interrupt goes on.
+    """
+    began = clock()
+    folder = disk.make(settings.folder)
+    lock = Lock(folder)
+    try:
+        environment, facts = inspect(settings.target, settings.device, settings.seed, folder / disk.INSPECT, launcher)
+        request, space = settle(settings, environment, facts)
+        folder, lock, resumed = begin(folder, lock, request, settings.mode)
+        reporter.opening(opening_lines(folder, request, space, settings, resumed=resumed))
+        tuner = Tuner(settings, folder, request, space, launcher, reporter, clock, began)
+        try:
+            return tuner.run()
+        except KeyboardInterrupt:
+            reporter.interrupted(load_view(folder), settings.resume_command)
+            raise
+        finally:
+            tuner.store.close()
+    finally:
+        lock.release()
+
+
+class Tuner:
+    """One run of a search on an open study."""
+
+    def __init__(
+        self, settings: Settings, folder: Path, request: StudyRequest, space: SearchSpace,
+        launcher: Launcher, reporter: Reporter, clock: Callable[[], float], began: float,
+    ) -> None:  # fmt: skip
+        self._settings, self._folder, self._request, self._space = settings, folder, request, space
+        self._launcher, self._reporter, self._clock, self._began = launcher, reporter, clock, began
+        self._judged = [(trial, judge(trial.result, request)) for trial in disk.read_trials(folder)]
+        self._before = len(self._judged)
+        self._guard = Guard(space)
+        for trial, verdict in self._judged:
+            self._learn(trial, verdict)
+        accidents(disk.read_orphans(folder), self._guard)
+        encoding = Encoding(space)
+        self.store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
+        self.store.reconcile(tuple(t for t, _ in self._judged), {t.number: v for t, v in self._judged})
+        sampler = make(settings.sampler, settings.seed * 100_003 + self._before)
+        self._sampler = GuardedSampler(sampler, encoding, self._guard)
+
+    def run(self) -> Recommendation:
+        """Baseline, search, confirmation, recommendation."""
+        self._baseline()
+        self._search()
+        candidates = self._confirm()
+        recommendation = recommend(
+            candidates,
+            self._request,
+            study=str(self._folder),
+            probes=len(self._judged),
+            seconds=self._clock() - self._began,
+        )
+        try:
+            codec.write(self._folder / disk.BEST, recommendation)
+        except OSError as error:
+            raise disk.unwritable(self._folder, error) from error
+        self._reporter.finished(recommendation)
+        return recommendation
+
+    def _baseline(self) -> None:
+        if any(
+            trial.config == self._request.baseline and not trial.result.outcome.retried for trial, _ in self._judged
+        ):
+            return
+        trial, verdict = self._probe_twice(self._request.baseline, "baseline")
+        if trial.result.outcome in FATAL_AT_BASELINE:
+            assert trial.result.failure is not None, "only OK has none"
+            raise fault(trial.result.outcome, trial.result.failure, disk.log_of(self._folder, trial.number))
+        self.store.add(trial, verdict)
+
+    def _search(self) -> None:
+        while (why := stopping.reason(self._progress())) is None:
+            number, place = disk.new_probe(self._folder)
+            config = self.store.ask(self._sampler, number)
+            try:
+                trial, verdict = self._probe_twice(config, "search", (number, place))
+            except BaseException:
+                with suppress(Exception):  # the database may be what failed; the first error is the one to show
+                    self.store.abandon(number)
+                raise
+            self.store.tell(number, verdict, final=trial.number)
+        self._reporter.note(f"Search ends: {why}.")
+
+    def _confirm(self) -> list[confirm.Candidate]:
+        free = self._request.goal.global_batch is None
+        searched = [(trial, verdict) for trial, verdict in self._judged if trial.purpose != "confirm"]
+        candidates = confirm.leaders(searched, free=free)
+        if not candidates:
+            raise NoRecommendation(self._nothing_usable())
+        baseline = self._request.baseline
+        runs = any(trial.config == baseline and verdict.feasible for trial, verdict in searched)
+        if runs and all(candidate.config != baseline for candidate in candidates):
+            candidates.append(confirm.Candidate(config=baseline, found=None))
+        left = self._settings.time_budget_seconds - (self._clock() - self._began)
+        affordable = int(left / (self._typical_seconds() * len(candidates)))
+        rounds = max(confirm.FEWEST_ROUNDS, min(confirm.MOST_ROUNDS, affordable))
+        self._reporter.note(
+            f"Confirming {len(candidates)} configurations in {rounds} interleaved rounds of fresh processes."
+        )
+        return list(confirm.run(candidates, rounds, lambda config: self._probe_twice(config, "confirm")))
+
+    def _probe_twice(
+        self, config: Config, purpose: Literal["baseline", "search", "confirm"], place: tuple[int, Path] | None = None
+    ) -> tuple[Trial, Verdict]:
+        """Probe, and once more in a fresh process if it looked like an accident."""
+        trial, verdict = self._probe(config, purpose, place or disk.new_probe(self._folder))
+        if trial.result.outcome.retried:
+            self._reporter.note(f"Probe {trial.number} {WORDS[trial.result.outcome]}: trying once more.")
+            trial, verdict = self._probe(config, purpose, disk.new_probe(self._folder))
+        return trial, verdict
+
+    def _probe(
+        self, config: Config, purpose: Literal["baseline", "search", "confirm"], place: tuple[int, Path]
+    ) -> tuple[Trial, Verdict]:
+        number, folder = place
+        request = ProbeRequest(
+            target=self._request.target,
+            config=config,
+            device=self._request.environment.device,
+            number=number,
+            purpose=purpose,
+            seed=self._request.seed,
+            memory_limit_bytes=self._request.enforced_limit_bytes,
+        )
+        self._reporter.probing(number, config, purpose)
+        result = self._launcher.probe(request, folder)
+        trial = Trial(number=number, purpose=purpose, config=config, result=result)
+        if result.outcome is Outcome.ENVIRONMENT:
+            assert result.failure is not None, "only OK has none"
+            raise fault(result.outcome, result.failure, folder / LOG)
+        verdict = judge(result, self._request)
+        best = self._best()
+        self._judged.append((trial, verdict))
+        self._learn(trial, verdict)
+        improved = verdict.feasible and verdict.value is not None and verdict.value > best and purpose != "confirm"
+        self._reporter.probed(trial, verdict, improved)
+        return trial, verdict
+
+    def _learn(self, trial: Trial, verdict: Verdict) -> None:
+        self._guard.learn(trial, over_limit=verdict.constraints["memory"] > 0)
+
+    def _best(self) -> float:
+        return max((v.value for t, v in self._judged if v.feasible and v.value and t.purpose != "confirm"), default=0.0)
+
+    def _typical_seconds(self) -> float:
+        seconds = [t.result.elapsed_seconds for t, _ in self._judged if t.result.outcome is Outcome.OK]
+        return statistics.median(seconds) if seconds else FIRST_GUESS_SECONDS
+
+    def _progress(self) -> stopping.Progress:
+        mine = [(t, v) for t, v in self._judged if t.purpose == "search"]
+        values = [v.value if v.feasible else None for t, v in self._judged if t.purpose != "confirm"]
+        typical = self._typical_seconds()
+        return stopping.Progress(
+            values=values,
+            remaining=len(self._guard.remaining()),
+            elapsed_seconds=self._clock() - self._began,
+            budget_seconds=self._settings.time_budget_seconds,
+            reserve_seconds=min(
+                typical * confirm.FEWEST_ROUNDS * (confirm.LEADERS + 1),
+                MOST_RESERVED * self._settings.time_budget_seconds,
+            ),
+            typical_seconds=typical,
+            probes=self._settings.probes,
+            probed=sum(t.number >= self._first_number() for t, _ in mine),
+        )
+
+    def _first_number(self) -> int:
+        """The number of the first probe of this run."""
+        return self._judged[self._before - 1][0].number + 1 if self._before else 0
+
+    def _nothing_usable(self) -> str:
+        reasons = [verdict.reason for _, verdict in self._judged if not verdict.feasible]
+        worst = max(set(reasons), key=reasons.count) if reasons else "nothing was probed"
+        return (
+            f"None of {len(self._judged)} probes was usable. Most often: {worst}. Look with "
+            f"`autotune show {self._folder} --failed`; a smaller --batch or a larger --memory-limit may help."
+        )

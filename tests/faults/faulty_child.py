@@ -1,0 +1,147 @@
+"""A probe without torch that goes wrong as its request's target says: the launcher's opponent in the fault tests."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from autotune import codec
+from autotune.launch.base import REQUEST, RESULT
+from autotune.probe.lifeline import Progress, harden
+from autotune.records import Environment, InspectRequest, Request, TargetFacts
+from autotune.results import Inspection, Measurement, MemoryPeak, Outcome, ProbeResult
+
+OK = ProbeResult(
+    outcome=Outcome.OK,
+    measurement=Measurement(
+        samples=(8, 8),
+        step_seconds=(0.1, 0.1),
+        loader_wait_seconds=(0.0, 0.0),
+        losses=(1.0, 0.9),
+        warmup_seconds=(),
+        memory=MemoryPeak(process_bytes=1),
+    ),
+)
+INSPECTION = Inspection(
+    environment=Environment(
+        device="cpu",
+        device_name="tiny",
+        device_bytes=1,
+        native_dtypes=(),
+        torch="none",
+        python="3",
+        platform="test",
+        usable_cores=1,
+        host_bytes=1,
+    ),
+    facts=TargetFacts(
+        name="Tiny", parameter_count=1, has_convolution=False, has_batch_norm=False, data="batch", dataset_samples=None
+    ),
+)
+
+
+def hang(progress: Progress) -> None:
+    progress.phase("build")
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])  # holds the log open
+    waiting_for_a_lock()
+
+
+def hang_after_setsid(progress: Progress) -> None:
+    progress.phase("build")
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(600)
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    waiting_for_a_lock()
+
+
+def waiting_for_a_lock() -> None:
+    time.sleep(600)
+
+
+def drop_descriptors(progress: Progress) -> None:
+    os.closerange(3, 256)
+    progress.phase("measure")
+    progress.beat()
+    time.sleep(1.5)  # silent for longer than the deadline of a phase
+
+
+def spam(progress: Progress) -> None:
+    for _ in range(20):
+        print("x" * 2**20)
+    print("the last words")
+
+
+def garbage(progress: Progress) -> None:
+    os.write(1, bytes(range(256)) * 64)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave_half_a_result(progress: Progress) -> None:
+    (FOLDER / RESULT).write_bytes(codec.encode(OK)[:60])
+    os._exit(0)
+
+
+def fill_the_disk(progress: Progress) -> None:
+    with (FOLDER / "ballast").open("wb", buffering=0) as ballast:
+        size = 2**16
+        while size:
+            try:
+                ballast.write(b"x" * size)
+            except OSError:
+                size //= 2
+    os._exit(74)
+
+
+def linger(progress: Progress) -> None:
+    """Leaves its result, and then a descendant that outlives it."""
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+
+
+def abort_without_memory(progress: Progress) -> None:
+    sys.stderr.write("terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n")
+    os.abort()
+
+
+FAULTS = {
+    "segfault": lambda _: ctypes.string_at(0),
+    "abort": lambda _: os.abort(),
+    "abort-without-memory": abort_without_memory,
+    "vanish": lambda _: os._exit(0),
+    "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
+    "terminate": lambda _: os.kill(os.getpid(), signal.SIGTERM),
+    "bus-error": lambda _: os.kill(os.getpid(), signal.SIGBUS),
+    "exit-3": lambda _: sys.exit(3),
+    "raise": lambda _: 1 / 0,
+    "hang": hang,
+    "hang-after-setsid": hang_after_setsid,
+    "drop-descriptors": drop_descriptors,
+    "spam": spam,
+    "garbage": garbage,
+    "half-a-result": leave_half_a_result,
+    "fill-the-disk": fill_the_disk,
+    "linger": linger,
+    "cannot-write": lambda _: os._exit(74),
+    "ok": lambda _: None,
+}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    for name in ("--lifeline", "--progress", "--parent"):
+        parser.add_argument(name, type=int)
+    options = parser.parse_args()
+    FOLDER = options.folder
+    progress = Progress(options.progress)
+    harden(options.lifeline, options.parent)
+    request = codec.decode((FOLDER / REQUEST).read_bytes(), Request)
+    progress.phase("load")
+    FAULTS[request.target or "ok"](progress)
+    codec.write(FOLDER / RESULT, INSPECTION if isinstance(request, InspectRequest) else OK)
+    os._exit(0)

@@ -1,0 +1,244 @@
+"""Whatever a probe does, the launcher comes back with the right outcome, and nothing is left running."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autotune import codec
+from autotune.errors import EnvironmentUnfit
+from autotune.launch.base import LOG, RESULT
+from autotune.launch.subprocess import SubprocessLauncher
+from autotune.results import Outcome, ProbeResult
+
+Suffer = Callable[..., ProbeResult]
+Survivors = Callable[[], list[psutil.Process]]
+
+SILENT = {"build_deadline_seconds": 1.0}  # the patience with a probe that hangs in this phase
+PARENT = """
+import sys
+from pathlib import Path
+from autotune.launch.subprocess import SubprocessLauncher
+from autotune.records import Config, ProbeBudget, ProbeRequest
+command, folder, mark, fault = sys.argv[1:3], Path(sys.argv[3]), sys.argv[4], sys.argv[5]
+config = Config(values={"batch_size": 8, "gradient_accumulation_steps": 1})
+launcher = SubprocessLauncher(command=command, environ={mark: str(folder)})
+launcher.probe(ProbeRequest(target=fault, config=config, device="cpu"), folder)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome", "evidence"),
+    [
+        ("segfault", Outcome.CRASHED, "killed by SIGSEGV"),
+        ("abort", Outcome.CRASHED, "killed by SIGABRT"),
+        ("abort-without-memory", Outcome.OOM_HOST, "killed by SIGABRT; log: std::bad_alloc"),
+        ("vanish", Outcome.CRASHED, "exit status 0 without a result"),
+        ("kill", Outcome.CRASHED, "killed by SIGKILL, not by autotune"),
+        ("terminate", Outcome.CRASHED, "killed by SIGTERM"),
+        ("bus-error", Outcome.OOM_SHM, "killed by SIGBUS"),
+        ("exit-3", Outcome.CRASHED, "exit status 3 without a result"),
+        ("raise", Outcome.CRASHED, "exit status 1 without a result"),
+        ("garbage", Outcome.CRASHED, "killed by SIGKILL"),
+        ("half-a-result", Outcome.CRASHED, "exit status 0 without a result; its result.json cannot be used"),
+        ("cannot-write", Outcome.ENVIRONMENT, "exit status 74 without a result: the probe could not write it"),
+    ],
+)
+def test_a_dead_probe_is_a_result_with_evidence(
+    fault: str, outcome: Outcome, evidence: str, suffer: Suffer, tmp_path: Path, survivors: Survivors
+) -> None:
+    result = suffer(fault)
+
+    assert result.failure is not None
+    assert (outcome, "load") == (result.outcome, result.failure.phase)
+    assert result.failure.evidence.startswith(evidence)
+    assert result == codec.read(tmp_path / RESULT, ProbeResult)
+    assert survivors() == []
+
+
+@pytest.mark.parametrize("fault", ["hang", "hang-after-setsid"])
+def test_a_silent_probe_is_given_up_with_all_that_it_started(
+    fault: str, suffer: Suffer, tmp_path: Path, survivors: Survivors
+) -> None:
+    result = suffer(fault, **SILENT)
+
+    assert result.failure is not None
+    assert (result.outcome, result.failure.phase) == (Outcome.TIMEOUT, "build")
+    assert result.failure.evidence == "given up in phase build: no sign of life for 1 s"
+    assert result == codec.read(tmp_path / RESULT, ProbeResult)
+    assert survivors() == []
+
+
+def test_a_silent_probe_shows_where_it_hung(suffer: Suffer) -> None:
+    result = suffer("hang", **SILENT)
+
+    assert result.failure is not None
+    assert "in waiting_for_a_lock" in result.failure.traceback
+
+
+def test_the_time_of_the_whole_probe_is_limited(suffer: Suffer, survivors: Survivors) -> None:
+    result = suffer("hang", total_deadline_seconds=0.5)
+
+    assert result.failure is not None
+    assert (result.outcome, survivors()) == (Outcome.TIMEOUT, [])
+    assert "the probe took more than 0.5 s in all" in result.failure.message
+
+
+def test_a_message_of_a_crash_names_the_signal_that_faulthandler_saw(suffer: Suffer) -> None:
+    result = suffer("segfault")
+
+    assert result.failure is not None
+    assert result.failure.message == "Fatal Python error: Segmentation fault"
+
+
+def test_a_message_of_an_exit_is_the_exception_in_the_log(suffer: Suffer) -> None:
+    result = suffer("raise")
+
+    assert result.failure is not None
+    assert result.failure.message == "ZeroDivisionError: division by zero"
+
+
+def test_a_probe_that_closes_all_descriptors_is_only_bound_by_the_total(suffer: Suffer, survivors: Survivors) -> None:
+    result = suffer("drop-descriptors", load_deadline_seconds=1.0, step_deadline_seconds=1.0)
+
+    assert (result.outcome, survivors()) == (Outcome.OK, [])
+
+
+def test_a_flood_of_prints_neither_blocks_the_probe_nor_fills_the_study(suffer: Suffer, tmp_path: Path) -> None:
+    result = suffer("spam")
+
+    log = (tmp_path / LOG).read_bytes()
+    assert result.outcome is Outcome.OK
+    assert len(log) < 2**19
+    assert b"[autotune left out " in log
+    assert log.endswith(b"the last words\n")
+
+
+def test_garbage_in_the_log_is_shown_as_text(suffer: Suffer) -> None:
+    result = suffer("garbage")
+
+    assert result.failure is not None
+    assert all(letter.isprintable() or letter in "\n\t" for letter in result.failure.traceback)
+
+
+def test_what_a_good_probe_leaves_running_is_ended(suffer: Suffer, survivors: Survivors) -> None:
+    result = suffer("linger")
+
+    assert (result.outcome, survivors()) == (Outcome.OK, [])
+
+
+@pytest.fixture
+def searching(
+    tmp_path: Path, child_command: tuple[str, ...], survivors: Survivors
+) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
+    """`searching(fault)`: another process, in the midst of a probe that hangs with three processes and their guard."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(fault: str) -> subprocess.Popen[bytes]:
+        arguments = [*child_command, str(tmp_path), "AUTOTUNE_TEST_FOLDER", fault]
+        process = subprocess.Popen([sys.executable, "-c", PARENT, *arguments], stderr=subprocess.DEVNULL)
+        started.append(process)
+        _wait_until(
+            lambda: len(survivors()) >= (4 if fault == "hang-after-setsid" else 3) or process.poll() is not None
+        )
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("fault", ["hang", "hang-after-setsid"])
+def test_no_process_outlives_a_search_that_was_killed(
+    fault: str, searching: Callable[[str], subprocess.Popen[bytes]], survivors: Survivors
+) -> None:
+    search = searching(fault)
+    assert search.poll() is None
+
+    search.kill()
+    search.wait()
+
+    assert _wait_until(lambda: not survivors())
+
+
+def test_an_interrupt_leaves_no_process_and_no_result(
+    searching: Callable[[str], subprocess.Popen[bytes]], survivors: Survivors, tmp_path: Path
+) -> None:
+    search = searching("hang-after-setsid")
+
+    search.send_signal(signal.SIGINT)
+
+    assert search.wait() in (-signal.SIGINT, 130)
+    assert survivors() == []
+    assert not (tmp_path / RESULT).exists()
+
+
+def test_an_impatient_second_interrupt_leaves_no_process_either(
+    searching: Callable[[str], subprocess.Popen[bytes]], survivors: Survivors
+) -> None:
+    search = searching("hang-after-setsid")
+
+    for _ in range(5):
+        search.send_signal(signal.SIGINT)
+        time.sleep(0.01)
+
+    search.wait()
+    assert survivors() == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
+    if sys.platform != "linux" or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a small file system needs Linux and root")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_disk_that_fills_up_during_a_probe_stops_the_search(
+    small_disk: Path, launcher: SubprocessLauncher, request_for: Callable[..., object], survivors: Survivors
+) -> None:
+    with pytest.raises(EnvironmentUnfit, match=r"cannot be written: No space left on device \(0 MiB free there\)"):
+        launcher.probe(request_for("fill-the-disk"), small_disk)  # type: ignore[arg-type]
+
+    assert survivors() == []
+
+
+def test_a_file_size_limit_is_no_reason_for_a_traceback(tmp_path: Path, child_command: tuple[str, ...]) -> None:
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n" + PARENT
+    arguments = [*child_command, str(tmp_path), "AUTOTUNE_TEST_FOLDER", "ok"]
+
+    search = subprocess.run([sys.executable, "-c", limited, *arguments], capture_output=True, text=True)
+
+    assert "EnvironmentUnfit: The probe's folder" in search.stderr
+    assert "File too large" in search.stderr
+
+
+def test_a_program_that_does_not_exist_is_an_unfit_environment(
+    tmp_path: Path, request_for: Callable[..., object]
+) -> None:
+    launcher = SubprocessLauncher(command=["no-such-python"])
+
+    with pytest.raises(EnvironmentUnfit, match="no-such-python: No such file"):
+        launcher.probe(request_for("ok"), tmp_path)  # type: ignore[arg-type]
+
+
+def _wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Whether the condition came true in time."""
+    give_up = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(0.05)
+    return True

@@ -1,0 +1,76 @@
+"""NVML and torch must tell the same of the same card; run wherever a GPU is at hand."""
+
+from __future__ import annotations
+
+import platform
+
+import msgspec
+import pytest
+import torch
+
+from autotune.environment import cpu_name, gpus, mismatches, nvml_problem, torch_version, usable_cores, visible_gpus
+from autotune.export.torch import Tuned
+from autotune.records import Environment
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(torch.version.cuda is None or not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+]
+
+
+def measured() -> Environment:
+    """The first card as torch describes it."""
+    card = torch.cuda.get_device_properties(0)
+    return Environment(
+        device="cuda:0",
+        device_name=card.name,
+        device_bytes=card.total_memory,
+        native_dtypes=(),
+        torch=torch_version() or "",
+        python=platform.python_version(),
+        platform="Linux",
+        usable_cores=usable_cores(),
+        host_bytes=1,
+        cpu=cpu_name(),
+        cuda=torch.version.cuda,
+    )
+
+
+def test_nvml_lists_the_card_that_torch_describes() -> None:
+    uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+
+    assert nvml_problem() is None
+    assert uuid in [gpu.uuid for gpu in gpus()]
+
+
+def test_a_card_fits_its_own_measurement() -> None:
+    assert mismatches(measured()) == ()
+
+
+@pytest.mark.parametrize("value", ["", "-1"])
+def test_hidden_cards_are_not_visible(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+
+    assert gpus() != ()
+    assert visible_gpus() == ()
+
+
+def test_a_smaller_card_of_the_same_name_does_not_fit() -> None:
+    smaller = msgspec.structs.replace(measured(), device_bytes=measured().device_bytes // 2)
+
+    assert mismatches(smaller) != ()
+
+
+@pytest.mark.parametrize("amp_dtype", [None, "bfloat16", "float16"])
+def test_model_and_batch_meet_on_the_card_in_the_tuned_form(amp_dtype: str | None) -> None:
+    tuned = Tuned({"amp_dtype": amp_dtype, "channels_last": True}, device="cuda")
+    model = tuned.prepare(torch.nn.Conv2d(3, 8, 3))
+    images, _ = tuned.to_device((torch.randn(4, 3, 16, 16), None))
+
+    with tuned.autocast():
+        features = model(images)
+
+    assert features.is_cuda
+    assert features.is_contiguous(memory_format=torch.channels_last)
+    assert features.dtype == getattr(torch, amp_dtype or "float32")
+    assert tuned.grad_scaler().is_enabled() == (amp_dtype == "float16")

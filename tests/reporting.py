@@ -1,0 +1,198 @@
+"""A small invented study for the tests of report/: closed-form throughput, written to disk as a search writes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from autotune import codec
+from autotune import folder as disk
+from autotune.knobs import defaults
+from autotune.records import (
+    Config,
+    Environment,
+    Finding,
+    Goal,
+    ProbeRequest,
+    StepFacts,
+    StudyRequest,
+    TargetFacts,
+    Value,
+)
+from autotune.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial
+from autotune.tuning.recommendation import Recommendation, RunnerUp
+from autotune.tuning.view import StudyView, load_view
+
+GIBIBYTE = 2**30
+ENVIRONMENT = Environment(
+    device="cuda:0",
+    device_name="Example GPU",
+    device_bytes=80 * GIBIBYTE,
+    native_dtypes=("bfloat16", "float16"),
+    torch="2.13.0",
+    python="3.11.2",
+    platform="Linux",
+    usable_cores=16,
+    host_bytes=128 * GIBIBYTE,
+    cpu="Example CPU",
+    driver="580.82",
+)
+FACTS = TargetFacts(
+    name="ResNet",
+    parameter_count=25_600_000,
+    has_convolution=True,
+    has_batch_norm=True,
+    data="dataset",
+    dataset_samples=1_281_167,
+    findings=(
+        Finding(name="model", text="ResNet, 25.6 M parameters"),
+        Finding(name="loss", text="cross_entropy", inferred=True, override="loss(model, batch)"),
+    ),
+    step=StepFacts(loss=2.3, seconds=0.4, parameters_with_gradient=161, trainable_parameters=161),
+)
+
+
+def config(batch_size: int = 64, **values: Value) -> Config:
+    """A configuration with the defaults for all that is not given."""
+    return Config(values={**defaults(), "batch_size": batch_size, **values})
+
+
+def request(**changes: Any) -> StudyRequest:
+    """What the study was asked."""
+    settings: dict[str, Any] = {
+        "target": "model.py",
+        "goal": Goal(global_batch=1024),
+        "environment": ENVIRONMENT,
+        "facts": FACTS,
+        "baseline": config(gradient_accumulation_steps=16),
+        "baseline_assumed": False,
+        "domains": {name: (value,) for name, value in config().values.items()} | {"batch_size": (64, 128, 256)},
+        "memory_limit_bytes": 80 * GIBIBYTE,
+        "enforced_limit_bytes": None,
+        "headroom_bytes": 4 * GIBIBYTE,
+        "created_at": "2026-11-21T10:00:00+00:00",
+    }
+    return StudyRequest(**(settings | changes))
+
+
+def measured(
+    rate: float, peak_bytes: int = 6 * GIBIBYTE, wait: float = 0.09, half_width: float | None = 0.012
+) -> ProbeResult:
+    """A probe that ran at `rate` samples/s."""
+    return ProbeResult(
+        outcome=Outcome.OK,
+        measurement=Measurement(
+            samples=(1024,) * 8,
+            step_seconds=(1024 / rate,) * 8,
+            loader_wait_seconds=(wait * 1024 / rate,) * 8,
+            losses=(2.3,) * 8,
+            warmup_seconds=(0.5,) * 3,
+            memory=MemoryPeak(process_bytes=2 * GIBIBYTE, reserved_bytes=peak_bytes),
+            relative_half_width=half_width,
+        ),
+    )
+
+
+def failed(outcome: Outcome = Outcome.OOM_DEVICE, message: str = "tried to allocate 2 GiB") -> ProbeResult:
+    """A probe that left no measurement."""
+    failure = Failure(phase="warm-up", message=message, evidence="torch.OutOfMemoryError", user_frame="model.py:12")
+    return ProbeResult(outcome=outcome, failure=failure)
+
+
+def trial(number: int, chosen: Config, result: ProbeResult, purpose: Any = "search") -> Trial:
+    """A numbered probe."""
+    return Trial(number=number, purpose=purpose, config=chosen, result=result)
+
+
+def ladder() -> tuple[Trial, ...]:
+    """Four arms up to their out-of-memory, an unstable probe, and the baseline."""
+    trials = [trial(0, config(gradient_accumulation_steps=16), measured(152, wait=0.94), "baseline")]
+    for amp, layout, top, memory in (
+        ("bfloat16", True, 2600, 0.047),
+        ("float16", True, 2560, 0.047),
+        ("bfloat16", False, 1700, 0.052),
+        (None, False, 640, 0.11),
+    ):
+        for exponent in range(5, 12):
+            batch = 1 << exponent
+            chosen = config(
+                batch,
+                gradient_accumulation_steps=max(1, 1024 // batch),
+                amp_dtype=amp,
+                channels_last=layout,
+                num_workers=12,
+            )
+            if batch * memory > 80:
+                trials.append(trial(len(trials), chosen, failed()))
+                break
+            rate = top * batch / (batch + 120)
+            trials.append(trial(len(trials), chosen, measured(rate, int((1 + batch * memory) * GIBIBYTE))))
+    unstable = failed(Outcome.UNSTABLE, "loss is not finite in 3 of 40 steps")
+    return (*trials, trial(len(trials), config(512, amp_dtype="float16", num_workers=12), unstable))
+
+
+def recommendation(**changes: Any) -> Recommendation:
+    """The answer of the study."""
+    best = config(1024, amp_dtype="bfloat16", num_workers=12, channels_last=True)
+    settings: dict[str, Any] = {
+        "study": "studies/resnet",
+        "target": "model.py",
+        "model": "ResNet",
+        "params": best.values,
+        "samples_per_second": 2330.4,
+        "relative_half_width": 0.008,
+        "tokens_per_second": None,
+        "speedup": 15.33,
+        "speedup_low": 14.9,
+        "speedup_high": 15.8,
+        "rounds": 3,
+        "baseline": config(gradient_accumulation_steps=16).values,
+        "baseline_assumed": False,
+        "baseline_samples_per_second": 152.0,
+        "global_batch_size": 1024,
+        "baseline_global_batch_size": 1024,
+        "peak_bytes": 49 * GIBIBYTE,
+        "memory_limit_bytes": 80 * GIBIBYTE,
+        "headroom_fraction": 0.39,
+        "data_wait_share": 0.011,
+        "stability": "losses finite over 240 optimizer steps",
+        "reasons": ("global batch held at 1024",),
+        "warnings": ("BatchNorm now sees micro-batches of 1024 instead of 64.",),
+        "runners_up": (
+            RunnerUp(config=config(512, amp_dtype="float16"), samples_per_second=2310.0, reason="0.9% slower"),
+            RunnerUp(config=config(2048), samples_per_second=None, reason="ran out of memory when measured again"),
+        ),
+        "goal": Goal(global_batch=1024),
+        "environment": ENVIRONMENT,
+        "measured_at": "2026-11-21T10:08:00+00:00",
+        "probes": 33,
+        "seconds": 438.0,
+    }
+    return Recommendation(**(settings | changes))
+
+
+def view(
+    trials: tuple[Trial, ...] = (), best: Recommendation | None = None, running: bool = False, **changes: Any
+) -> StudyView:
+    """A study as read, without a disk."""
+    return StudyView(
+        folder=Path("studies/resnet"), request=request(**changes), trials=trials, recommendation=best, running=running
+    )
+
+
+def written(folder: Path, trials: tuple[Trial, ...], best: Recommendation | None = None) -> StudyView:
+    """The study on disk, and what is read back."""
+    folder.mkdir(parents=True)
+    codec.write(folder / disk.STUDY, request())
+    for one in trials:
+        place = disk.log_of(folder, one.number).parent
+        place.mkdir(parents=True)
+        asked = ProbeRequest(
+            target="model.py", config=one.config, device="cuda:0", number=one.number, purpose=one.purpose
+        )
+        codec.write(place / "request.json", asked)
+        codec.write(place / "result.json", one.result)
+        disk.log_of(folder, one.number).write_text(f"log of probe {one.number}\n")
+    if best is not None:
+        codec.write(folder / disk.BEST, best)
+    return load_view(folder)

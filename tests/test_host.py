@@ -1,0 +1,150 @@
+"""Cores and memory: the machine as a container, a control group or nothing at all leaves it."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autotune.host import cpu_name, cpu_native_dtypes, host_memory, shared_memory_bytes, usable_cores
+
+NO_LIMIT_V1 = "9223372036854771712"
+
+
+def machine(root: Path, files: dict[str, str]) -> Path:
+    """A root folder that holds `files`."""
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content + "\n")
+    return root
+
+
+def test_without_control_groups_all_cores_of_the_affinity_are_usable(tmp_path: Path) -> None:
+    assert usable_cores(tmp_path) == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("50000 100000", 1), ("100000 100000", 1), ("100001 100000", 2)])
+def test_a_cpu_quota_is_rounded_up_and_never_zero(tmp_path: Path, quota: str, cores: int) -> None:
+    root = machine(tmp_path, {"proc/self/cgroup": "0::/job", "sys/fs/cgroup/job/cpu.max": quota})
+
+    usable = usable_cores(root)
+
+    assert usable == min(cores, len(os.sched_getaffinity(0)))
+
+
+def test_a_quota_above_the_affinity_grants_nothing(tmp_path: Path) -> None:
+    root = machine(tmp_path, {"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "99900000 100000"})
+
+    assert usable_cores(root) == len(os.sched_getaffinity(0))
+
+
+def test_the_quota_of_a_parent_group_holds_for_its_children(tmp_path: Path) -> None:
+    files = {
+        "proc/self/cgroup": "0::/slice/job",
+        "sys/fs/cgroup/slice/cpu.max": "100000 100000",
+        "sys/fs/cgroup/slice/job/cpu.max": "max 100000",
+    }
+
+    assert usable_cores(machine(tmp_path, files)) == 1
+
+
+def test_a_version_one_quota_is_read_and_minus_one_is_none(tmp_path: Path) -> None:
+    files = {
+        "proc/self/cgroup": "2:cpu,cpuacct:/job\n1:name=systemd:/",
+        "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
+        "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+        "sys/fs/cgroup/cpu/job/cpu.cfs_quota_us": "30000",
+        "sys/fs/cgroup/cpu/job/cpu.cfs_period_us": "100000",
+    }
+
+    assert usable_cores(machine(tmp_path, files)) == 1
+
+
+def test_a_container_that_sees_its_outer_path_still_finds_its_own_limit(tmp_path: Path) -> None:
+    files = {"proc/self/cgroup": "4:memory:/docker/abc", "sys/fs/cgroup/memory/memory.limit_in_bytes": str(2**30)}
+
+    memory = host_memory(machine(tmp_path, files))
+
+    assert (memory.total_bytes, memory.limit_source) == (2**30, "cgroup v1")
+
+
+def test_the_machine_without_a_limit_has_its_physical_memory(tmp_path: Path) -> None:
+    files = {
+        "proc/self/cgroup": "0::/\n4:memory:/",
+        "sys/fs/cgroup/memory.max": "max",
+        "sys/fs/cgroup/memory/memory.limit_in_bytes": NO_LIMIT_V1,
+        "sys/fs/cgroup/memory/memory.usage_in_bytes": "1000",
+    }
+
+    memory = host_memory(machine(tmp_path, files))
+
+    assert (memory.total_bytes, memory.limit_source) == (psutil.virtual_memory().total, "physical memory")
+
+
+def test_droppable_page_cache_of_a_control_group_counts_as_available(tmp_path: Path) -> None:
+    files = {
+        "proc/self/cgroup": "0::/job",
+        "sys/fs/cgroup/job/memory.max": str(100 * 2**20),
+        "sys/fs/cgroup/job/memory.current": str(90 * 2**20),
+        "sys/fs/cgroup/job/memory.stat": f"anon 1\ninactive_file {50 * 2**20}\nactive_file 2",
+    }
+
+    memory = host_memory(machine(tmp_path, files))
+
+    assert (memory.total_bytes, memory.available_bytes) == (100 * 2**20, 60 * 2**20)
+
+
+def test_the_tightest_level_decides_what_is_available(tmp_path: Path) -> None:
+    files = {
+        "proc/self/cgroup": "0::/slice/job",
+        "sys/fs/cgroup/slice/memory.max": str(80 * 2**20),
+        "sys/fs/cgroup/slice/memory.current": str(79 * 2**20),
+        "sys/fs/cgroup/slice/job/memory.max": str(40 * 2**20),
+        "sys/fs/cgroup/slice/job/memory.current": str(10 * 2**20),
+    }
+
+    memory = host_memory(machine(tmp_path, files))
+
+    assert (memory.total_bytes, memory.available_bytes) == (40 * 2**20, 2**20)
+
+
+def test_shared_memory_is_unknown_where_there_is_none(tmp_path: Path) -> None:
+    assert shared_memory_bytes(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "dtypes"),
+    [
+        ("flags : fpu avx512f avx512_bf16", ("bfloat16",)),
+        ("flags : fpu amx_bf16 amx_tile avx512_fp16", ("bfloat16", "float16")),
+        ("flags : fpu avx2 f16c", ()),  # f16c only converts
+        ("Features : fp asimd fphp asimdhp bf16", ("bfloat16", "float16")),
+        ("Features : fp asimd fphp", ()),  # scalar half precision only
+        ("processor : 0", ()),
+    ],
+)
+def test_only_dtypes_with_arithmetic_of_their_own_are_native(tmp_path: Path, line: str, dtypes: tuple[str]) -> None:
+    root = machine(tmp_path, {"proc/cpuinfo": f"processor : 0\n{line}"})
+
+    assert cpu_native_dtypes(root) == dtypes
+
+
+def test_the_processor_is_called_by_its_model_name(tmp_path: Path) -> None:
+    root = machine(tmp_path, {"proc/cpuinfo": "vendor_id\t: X\nmodel name\t: Zeta 9: turbo\nmodel name\t: other"})
+
+    assert cpu_name(root) == "Zeta 9: turbo"
+
+
+def test_a_processor_without_a_model_name_is_called_by_its_architecture(tmp_path: Path) -> None:
+    assert cpu_name(tmp_path) != ""
+
+
+def test_this_machine_reads_as_a_machine() -> None:
+    memory = host_memory()
+
+    assert 1 <= usable_cores() <= (os.cpu_count() or math.inf)
+    assert 0 < memory.available_bytes <= memory.total_bytes <= psutil.virtual_memory().total

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+
+import pytest
+from reporting import config, failed, ladder, measured, recommendation, request, trial, view
+from rich.console import Console
+
+from autotune.knobs import KNOBS
+from autotune.knobs.num_workers import NumWorkers
+from autotune.objective import judge
+from autotune.report.columns import columns, fitting, header, line_width
+from autotune.report.terminal import TerminalReporter, probe_line
+from autotune.results import Outcome, Trial, Verdict
+from autotune.tuning.reporter import Reporter
+
+ESCAPE = "\x1b"
+
+
+def verdict(one: Trial) -> Verdict:
+    return judge(one.result, request())
+
+
+def tell(reporter: Reporter, trials: tuple[Trial, ...]) -> None:
+    reporter.opening(["autotune · model.py", "GPU   Example GPU"])
+    for one in trials:
+        reporter.probing(one.number, one.config, one.purpose)
+        reporter.probed(one, verdict(one), best_so_far=one.number == 6)
+    reporter.note("a note")
+    reporter.finished(recommendation())
+
+
+def to_file(quiet: bool = False, verbose: bool = False, trials: tuple[Trial, ...] | None = None) -> str:
+    stream = io.StringIO()
+    tell(TerminalReporter(Console(file=stream), quiet=quiet, verbose=verbose), ladder() if trials is None else trials)
+    return stream.getvalue()
+
+
+def test_a_pipe_gets_one_whole_line_per_probe_and_no_escape_bytes() -> None:
+    text = to_file()
+
+    rows = re.findall(r"^ *\d+  .*$", text, re.MULTILINE)
+    assert len(rows) == len(ladder())
+    assert ESCAPE not in text
+    assert "\r" not in text
+    assert "layout" in text
+    assert "unstable: loss is not finite in 3 of 40 steps" in text
+    assert text.count("samples/s") == 1
+
+
+def test_forced_colour_into_a_pipe_moves_no_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+
+    text = to_file()
+
+    sequences = set(re.findall(r"\x1b\[[0-9;?]*([A-Za-z])", text))
+    assert sequences == {"m"}
+
+
+def test_quiet_says_nothing() -> None:
+    assert to_file(quiet=True) == ""
+
+
+def test_verbose_adds_phase_frame_and_evidence_of_a_failure() -> None:
+    text = to_file(verbose=True)
+
+    assert "in phase warm-up at model.py:12: torch.OutOfMemoryError" in text
+    assert "in phase" not in to_file()
+
+
+def test_an_interruption_is_told_even_if_quiet() -> None:
+    stream = io.StringIO()
+    reporter = TerminalReporter(Console(file=stream), quiet=True)
+    best = trial(1, config(128), measured(2605.0))
+
+    reporter.probed(best, verdict(best), best_so_far=True)
+    reporter.interrupted(view((best,)), "autotune search model.py")
+
+    text = stream.getvalue()
+    assert "keeps 1 probes" in text
+    assert "batch 128 × 1" in text
+    assert text.endswith("Go on with: autotune search model.py\n")
+
+
+def test_an_error_message_cannot_steer_the_terminal() -> None:
+    hostile = trial(0, config(), failed(Outcome.CRASHED, "\x1b[2J\x1b]0;gone\x07 gone\rover"))
+
+    text = to_file(verbose=True, trials=(hostile,))
+
+    assert ESCAPE not in text
+    assert "\x07" not in text
+    assert "\r" not in text
+
+
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns_wide: int) -> str:
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    controller, terminal = pty.openpty()
+    with os.fdopen(terminal, "w", encoding="utf-8") as stream:
+        console = Console(file=stream, width=columns_wide, height=40)
+        with TerminalReporter(console, budget_seconds=600) as reporter:
+            one = trial(0, config(), measured(152.0), "baseline")
+            reporter.opening(["title"])
+            reporter.probing(0, one.config, "baseline")
+            reporter.probed(one, verdict(one), best_so_far=True)
+            reporter.probing(1, config(128), "search")
+        stream.flush()
+        seen = os.read(controller, 65536).decode()
+    os.close(controller)
+    return seen
+
+
+def test_a_terminal_gets_a_live_line_and_its_cursor_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = on_a_terminal(monkeypatch, 110)
+
+    assert "Ctrl-C keeps the study" in seen
+    assert "10:00 min" in seen
+    assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
+
+
+@pytest.mark.parametrize(
+    ("width", "missing"),
+    [
+        (100, []),
+        (90, ["±"]),
+        (82, ["±", "layout"]),
+        (75, ["±", "layout", "wait"]),
+        (68, ["±", "layout", "wait", "workers"]),
+    ],
+)
+def test_narrow_terminals_lose_columns_in_the_stated_order(width: int, missing: list[str]) -> None:
+    everything = [column.title for column in columns()]
+
+    kept = [column.title for column in fitting(columns(), width)]
+
+    assert [title for title in everything if title not in kept] == sorted(missing, key=everything.index)
+
+
+@pytest.mark.parametrize("width", [20, 60, 80, 100, 200])
+def test_no_number_and_no_title_is_ever_cut(width: int) -> None:
+    one = trial(7, config(1024), measured(2605.4))
+
+    line, titles = probe_line(one, verdict(one), width=width).plain, header(fitting(columns(), width))
+
+    assert all(text in line for text in ("1024×1", "2,610", "6 GiB"))
+    assert all(title in titles for title in ("batch×accum", "samples/s", "peak", "result"))
+    assert "…" not in line + titles
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_a_long_reason_is_cropped_to_the_width(width: int) -> None:
+    one = trial(7, config(), failed(Outcome.CRASHED, "x" * 300))
+
+    line = probe_line(one, verdict(one), width=width).plain
+
+    assert len(line) <= width
+    assert line[line_width(fitting(columns(), width)) :].startswith("crashed")
+
+
+def test_a_measured_probe_over_the_limit_is_not_called_ok() -> None:
+    one = trial(3, config(), measured(2000.0, peak_bytes=79 * 2**30))
+
+    assert probe_line(one, verdict(one)).plain.endswith("needs 79 GiB, 76 GiB may be used")
+
+
+def test_a_new_knob_gets_a_column_by_being_in_the_registry() -> None:
+    class Prefetch(NumWorkers):
+        name, label = "prefetch_factor", "prefetch"
+
+    new = columns((*KNOBS, Prefetch()))
+
+    cells = {column.title: column.cell(config(prefetch_factor=4), None) for column in new}
+    assert cells["prefetch"] == "4"
+    assert [column.title for column in fitting(new, 95)] == [column.title for column in fitting(columns(), 95)]
