@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import optuna
 import sqlalchemy
@@ -29,6 +30,7 @@ from autotune.sampler import Encoding
 BUSY_SECONDS = 30  # how long SQLite waits for another reader before it gives up
 NUMBER = "probe"  # trial attribute: the number of the probe folder
 NAME = "autotune"
+LOCK_ATTEMPTS = 5
 
 
 class Lock:
@@ -41,7 +43,7 @@ class Lock:
         except OSError as error:
             raise disk.unwritable(folder, error) from error
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(self._file)
         except BlockingIOError:
             self._file.seek(0)
             owner = self._file.read().strip() or "unknown"
@@ -57,6 +59,16 @@ class Lock:
     def release(self) -> None:
         """Let others in."""
         self._file.close()
+
+
+def _take(file: IO[str]) -> None:
+    """Lock exclusively. Tried more than once: a reader that asks whether a search runs holds it for a moment."""
+    for _ in range(LOCK_ATTEMPTS - 1):
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(0.05)
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class Store:

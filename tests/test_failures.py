@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 
 import pytest
-from known_failures import EXITS, RUNTIME, SINGLE, WORKER_DEATHS
 
 from autotune.errors import TargetError
 from autotune.failure_rules import MESSAGES, TYPES, MessageRule
 from autotune.failures import Link, classify, death_note, describe, judge_exit
 from autotune.results import Outcome
+from tests.known_failures import EXITS, RUNTIME, SINGLE, WORKER_DEATHS
 
 
 @pytest.mark.parametrize(("type_name", "message", "code", "expected", "source"), SINGLE)

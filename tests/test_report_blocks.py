@@ -3,11 +3,11 @@ from __future__ import annotations
 import io
 
 import pytest
-from reporting import ENVIRONMENT, FACTS, config, failed, ladder, measured, recommendation, request, trial, view
 from rich.console import Console
 from rich.text import Text
 
 from autotune.report.blocks import Check, best_block, check_block, doctor_block, result_block, trials_table
+from tests.reporting import ENVIRONMENT, FACTS, config, failed, ladder, measured, recommendation, request, trial, view
 
 
 def printed(block: Text) -> str:

@@ -4,11 +4,11 @@ import itertools
 from xml.etree import ElementTree
 
 import pytest
-from reporting import config, failed, ladder, measured, recommendation, trial, view
 
 from autotune.report.charts import LABEL_HEIGHT, memory_chart, throughput_chart
 from autotune.report.curves import curves
 from autotune.results import Outcome
+from tests.reporting import config, failed, ladder, measured, recommendation, trial, view
 
 SPACE = "{http://www.w3.org/2000/svg}"
 

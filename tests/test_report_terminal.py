@@ -6,7 +6,6 @@ import pty
 import re
 
 import pytest
-from reporting import config, failed, ladder, measured, recommendation, request, trial, view
 from rich.console import Console
 
 from autotune.knobs import KNOBS
@@ -16,6 +15,7 @@ from autotune.report.columns import columns, fitting, header, line_width
 from autotune.report.terminal import TerminalReporter, probe_line
 from autotune.results import Outcome, Trial, Verdict
 from autotune.tuning.reporter import Reporter
+from tests.reporting import config, failed, ladder, measured, recommendation, request, trial, view
 
 ESCAPE = "\x1b"
 
@@ -120,7 +120,8 @@ def test_a_terminal_gets_a_live_line_and_its_cursor_back(monkeypatch: pytest.Mon
     seen = on_a_terminal(monkeypatch, 110)
 
     assert "Ctrl-C keeps the study" in seen
-    assert "10:00 min" in seen
+    assert "best 152 samples/s (1.00× baseline)" in seen
+    assert "0:00 / 10:00 · 1 probes" in seen
     assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
 
 
@@ -177,4 +178,5 @@ def test_a_new_knob_gets_a_column_by_being_in_the_registry() -> None:
 
     cells = {column.title: column.cell(config(prefetch_factor=4), None) for column in new}
     assert cells["prefetch"] == "4"
-    assert [column.title for column in fitting(new, 95)] == [column.title for column in fitting(columns(), 95)]
+    assert "prefetch" in [column.title for column in fitting(new, 97)]
+    assert "prefetch" not in [column.title for column in fitting(new, 96)]

@@ -20,8 +20,6 @@ from autotune.probe.lifeline import Progress, harden
 from autotune.records import InspectRequest, Request
 from autotune.results import Failure, Inspection, Outcome, ProbeResult
 
-CANNOT_WRITE = 74  # EX_IOERR of sysexits.h
-
 
 def main(arguments: Sequence[str]) -> int:
     """Do one request and return the exit status."""
@@ -36,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
         codec.write(options.folder / RESULT, answer)
     except OSError as error:
         print(f"autotune: the result could not be written: {error}", file=sys.stderr)
-        return CANNOT_WRITE
+        return failures.EXIT_CANNOT_WRITE
     return 0
 
 
@@ -64,19 +62,19 @@ def _judge(error: BaseException, request: Request, phase: str) -> tuple[Outcome,
     share = memory_share(request.device or "cpu")
     frame, trace = user_frames(error, Path.cwd())
     message = f"{type(error).__name__}: {error}".rstrip(": ")
-    if isinstance(error, TargetError):
-        outcome, evidence = Outcome.USER_ERROR, "the contract of a target"
-        message, trace = str(error), error.traceback or trace
-    elif isinstance(error, EnvironmentUnfit):
+    if isinstance(error, EnvironmentUnfit):
         outcome, evidence, message = Outcome.ENVIRONMENT, "looked for before anything ran", str(error)
     elif isinstance(error, UnstableTraining):
         outcome, evidence, message = Outcome.UNSTABLE, "the gradient scaler", str(error)
     else:
         outcome, evidence = failures.classify(failures.describe(error), memory_share=share)
-        if outcome is Outcome.USER_ERROR and frame:
+        if isinstance(error, TargetError):
+            message, trace = str(error), error.traceback or trace
+        elif outcome is Outcome.USER_ERROR and frame:
             message = f"{frame}: {message}"
-    first_line = message.strip().splitlines()[0] if outcome is not Outcome.USER_ERROR else message
-    return outcome, Failure(phase=phase, message=first_line, evidence=evidence, traceback=trace, user_frame=frame)
+    if outcome is not Outcome.USER_ERROR:
+        message = message.strip().splitlines()[0]
+    return outcome, Failure(phase=phase, message=message, evidence=evidence, traceback=trace, user_frame=frame)
 
 
 def _stamped(result: ProbeResult, progress: Progress, started: str) -> ProbeResult:

@@ -108,6 +108,8 @@ def check_block(
     names = max((len(finding.name) for finding in facts.findings), default=0) + FEWEST_GAP
     texts = max((len(plain(finding.text)) for finding in facts.findings), default=0) + FEWEST_GAP
     for finding in facts.findings:
+        if finding.name == "step":
+            continue  # told below with its time
         sign, style = SIGNS["advice" if finding.inferred else "good"]
         block.append(f"  {sign} ", style).append(plain(finding.name).ljust(names))
         override = f"override: {plain(finding.override)}" if finding.override else ""
@@ -117,7 +119,7 @@ def check_block(
         complete = step.parameters_with_gradient == step.trainable_parameters
         sign, style = SIGNS["good" if complete else "advice"]
         block.append(f"  {sign} ", style).append(
-            f"one step on {environment.device}: loss {step.loss:.3g}, {format_seconds(step.seconds)}, gradients in "
+            f"one step on {environment.device}: loss {_loss(step.loss)}, {format_seconds(step.seconds)}, gradients in "
             f"{step.parameters_with_gradient} of {step.trainable_parameters} parameters\n"
         )
     tuned = [f"{name} ({len(values)} values)" for name, values in domains.items() if len(values) > 1]
@@ -153,3 +155,7 @@ def _rank(trial: Trial, sort: str) -> tuple[float, int]:
     if measured is None:
         return float("inf"), trial.number
     return (-measured.samples_per_second if sort == "speed" else measured.memory.bytes), trial.number
+
+
+def _loss(loss: float | None) -> str:
+    return "not finite" if loss is None else f"{loss:.3g}"

@@ -30,8 +30,8 @@ _templates.filters |= {"rate": format_rate, "bytes": format_bytes, "seconds": fo
 def render(view: StudyView, *, served: bool = False, nonce: str = "") -> str:
     """The page of one study. Links are relative to the study's folder.
 
-    `served` pages ask again while the study is running, and link back to the list of studies' own server; `nonce`
-    goes to the style for a content security policy.
+    A page that is `served` asks again while the study is running; `nonce` marks its style for a content security
+    policy.
     """
     judged = [(trial, view.verdict(trial)) for trial in view.trials]
     return _templates.get_template("page.html").render(

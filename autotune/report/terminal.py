@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.records import Config
-from autotune.report.columns import cells, columns, fitting, header, line_width
+from autotune.report.columns import GAP, cells, columns, fitting, header, line_width
 from autotune.report.phrases import format_speedup, outcome_word, plain, reason, settings
 from autotune.results import Measurement, Outcome, Trial, Verdict
 from autotune.tuning.recommendation import Recommendation
@@ -21,7 +21,7 @@ from autotune.tuning.view import StudyView
 from autotune.units import format_rate, format_seconds
 
 REDRAWS_PER_SECOND = 2  # enough to see it live; each redraw costs about a millisecond of a core that probes may need
-BAR_WIDTH = 22
+WIDEST_BAR, NARROWEST_BAR = 22, 6  # characters
 
 
 def outcome_style(trial: Trial, verdict: Verdict, best_so_far: bool = False) -> str:
@@ -127,8 +127,8 @@ class TerminalReporter:
         self._print(probe_line(trial, verdict, best_so_far=best_so_far, width=self._width))
         failure = trial.result.failure
         if self._verbose and failure is not None:
-            where = f" at {failure.user_frame}" if failure.user_frame else ""
-            self._print(Text(f"     in phase {plain(failure.phase)}{plain(where)}: {plain(failure.evidence)}", "dim"))
+            where = f" at {plain(failure.user_frame)}" if failure.user_frame else ""
+            self._print(Text(f"     in phase {plain(failure.phase)}{where}: {plain(failure.evidence)}", "dim"))
 
     def note(self, text: str) -> None:
         """Print the sentence."""
@@ -174,19 +174,19 @@ class TerminalReporter:
         return Group(*parts, Text(), self._progress_line())
 
     def _progress_line(self) -> Text:
+        """`best 2,605 samples/s (17.1× baseline)  ████░░░  5:12 / 10:00 · 27 probes · Ctrl-C keeps the study`."""
         elapsed = self._clock() - self._began
-        clock, bar = format_seconds(elapsed), ""
+        best = "" if self._best is None else self._best_phrase(self._best[1]) + GAP
+        clock, share = _minutes(elapsed), 0.0
         if self._budget_seconds is not None:
-            filled = round(BAR_WIDTH * min(1.0, elapsed / self._budget_seconds))
-            bar = "█" * filled + "░" * (BAR_WIDTH - filled)
-            clock = f"{clock} of {format_seconds(self._budget_seconds)}"
-        parts = [f"{self._probes} probes", "Ctrl-C keeps the study"]
-        if self._best is not None:
-            parts.insert(0, self._best_phrase(self._best[1]))
-        line = "  ".join(part for part in (parts[0], bar, " · ".join([clock, *parts[1:]])) if part)
-        if len(line) >= self._console.width:
-            line = " · ".join([*parts[:-1], clock])
-        return Text(line, no_wrap=True, overflow="ellipsis")
+            clock, share = f"{clock} / {_minutes(self._budget_seconds)}", min(1.0, elapsed / self._budget_seconds)
+        state = f"{clock} · {self._probes} probes · Ctrl-C keeps the study"
+        room = min(WIDEST_BAR, self._console.width - len(best) - len(state) - len(GAP) - 1)
+        bar = ""
+        if self._budget_seconds is not None and room >= NARROWEST_BAR:
+            filled = round(room * share)
+            bar = "█" * filled + "░" * (room - filled) + GAP
+        return Text(best + bar + state, no_wrap=True, overflow="ellipsis")
 
     def _best_phrase(self, best: Measurement) -> str:
         text = f"best {_rate(best)}"
@@ -197,3 +197,8 @@ class TerminalReporter:
 
 def _rate(measured: Measurement) -> str:
     return f"{format_rate(measured.samples_per_second, measured.relative_half_width or 0.005)} samples/s"
+
+
+def _minutes(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02d}"

@@ -21,12 +21,13 @@ def blaming(doing: str, root: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        target_error = next((link for link in chain(error) if isinstance(link, TargetError)), None)
-        if target_error is error:
-            raise
-        if target_error is not None:  # ours, wrapped by something on its way up
-            raise target_error from None
+        frame, trace = user_frames(error, root)
+        ours = next((link for link in chain(error) if isinstance(link, TargetError)), None)
+        if ours is not None:  # perhaps wrapped by something on its way up
+            ours.traceback = ours.traceback or (trace if frame else "")
+            if ours is error:
+                raise
+            raise ours from None
         if failures.classify(failures.describe(error), memory_share=None)[0] is not Outcome.USER_ERROR:
             raise
-        frame, trace = user_frames(error, root)
         raise TargetError(f"{frame or doing}: {headline(error)}", traceback=trace) from error

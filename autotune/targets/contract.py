@@ -172,8 +172,13 @@ def _meant(name: str, others: tuple[str, ...]) -> str:
 
 
 def _public(module: ModuleType) -> tuple[str, ...]:
-    named = vars(module).items()
-    return tuple(name for name, value in named if not name.startswith("_") and not _is_module(value))
+    """Names of the functions and objects that the module made itself."""
+    return tuple(
+        name
+        for name, value in vars(module).items()
+        if not (name.startswith("_") or _is_module(value) or inspect.isclass(value))
+        and not (inspect.isfunction(value) and value.__module__ != module.__name__)
+    )
 
 
 def _is_module(value: Any) -> bool:

@@ -27,7 +27,7 @@ def load(reference: Reference) -> ModuleType:
     Raises `TargetError` if it cannot be imported, ends the process, or takes an optimizer step.
     """
     root = root_of(reference)
-    if str(root) not in sys.path:
+    if sys.path[:1] != [str(root)]:
         sys.path.insert(0, str(root))
     with blaming(f"import of {reference.label}", root), _as_a_script(reference.label), _without_training(reference):
         return _from_file(reference.file) if reference.file else _from_module(reference.module, root)

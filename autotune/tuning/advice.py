@@ -18,8 +18,6 @@ def advise(winner: Candidate, request: StudyRequest, noise: float) -> tuple[tupl
     reasons = []
     if request.goal.global_batch is not None:
         reasons.append(f"global batch held at {request.goal.global_batch}")
-    if config == baseline:
-        reasons.append("nothing that was probed is measurably faster than the baseline")
     warnings = [*_global_batch(winner, request), *_loader(winner, request)]
     if request.facts.has_batch_norm and config.batch_size != baseline.batch_size:
         warnings.append(

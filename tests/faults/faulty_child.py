@@ -61,6 +61,13 @@ def hang_after_setsid(progress: Progress) -> None:
     waiting_for_a_lock()
 
 
+def hang_after_a_clean_start(progress: Progress) -> None:
+    """A stray without our tag and without a living parent: only the process group tells that it is ours."""
+    subprocess.run(["/bin/sh", "-c", 'sleep 600 & echo $! > "$0"', str(FOLDER / "stray")], env={}, check=True)
+    progress.phase("build")
+    waiting_for_a_lock()
+
+
 def waiting_for_a_lock() -> None:
     time.sleep(600)
 
@@ -121,6 +128,7 @@ FAULTS = {
     "raise": lambda _: 1 / 0,
     "hang": hang,
     "hang-after-setsid": hang_after_setsid,
+    "hang-after-a-clean-start": hang_after_a_clean_start,
     "drop-descriptors": drop_descriptors,
     "spam": spam,
     "garbage": garbage,

@@ -83,6 +83,12 @@ def test_a_silent_probe_shows_where_it_hung(suffer: Suffer) -> None:
     assert "in waiting_for_a_lock" in result.failure.traceback
 
 
+def test_a_stray_without_our_tag_is_ended_by_its_group(suffer: Suffer, tmp_path: Path) -> None:
+    suffer("hang-after-a-clean-start", **SILENT)
+
+    assert _wait_until(lambda: not _is_running(int((tmp_path / "stray").read_text())))
+
+
 def test_the_time_of_the_whole_probe_is_limited(suffer: Suffer, survivors: Survivors) -> None:
     result = suffer("hang", total_deadline_seconds=0.5)
 
@@ -242,3 +248,10 @@ def _wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,85 @@
+import msgspec
+import pytest
+
+from autotune import codec
+from autotune.errors import StudyError
+from autotune.records import Config, Goal, InspectRequest, ProbeRequest, Request
+from autotune.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult
+
+CONFIG = Config(values={"batch_size": 8, "gradient_accumulation_steps": 2, "amp_dtype": None, "channels_last": True})
+
+
+def test_a_request_comes_back_as_it_was():
+    request = ProbeRequest(target="model.py", config=CONFIG, device="cpu", memory_limit_bytes=10)
+
+    assert codec.decode(codec.encode(request), Request) == request
+
+
+def test_the_two_requests_are_told_apart():
+    request = InspectRequest(target="model.py")
+
+    assert isinstance(codec.decode(codec.encode(request), Request), InspectRequest)
+
+
+def test_a_loss_that_is_not_finite_is_null():
+    measurement = Measurement(
+        samples=(8,), step_seconds=(0.5,), loader_wait_seconds=(0.1,), losses=(1.0, None), warmup_seconds=(),
+        memory=MemoryPeak(process_bytes=1),
+    )  # fmt: skip
+
+    data = codec.encode(measurement)
+
+    assert b"null" in data
+    assert codec.decode(data, Measurement) == measurement
+
+
+def test_an_unknown_field_is_refused():
+    with pytest.raises(msgspec.ValidationError, match="unknown field"):
+        codec.decode(b'{"values": {}, "extra": 1}', Config)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\x00\xff", b'{"values": 3}', b"[]"])
+def test_a_damaged_file_is_a_study_error_that_names_it(tmp_path, content):
+    path = tmp_path / "study.json"
+    path.write_bytes(content)
+
+    with pytest.raises(StudyError, match=r"study\.json"):
+        codec.read(path, Config)
+
+
+def test_another_protocol_is_refused(tmp_path):
+    path = tmp_path / "request.json"
+    codec.write(path, ProbeRequest(protocol=99, target="model.py", config=CONFIG, device="cpu"))
+
+    with pytest.raises(StudyError, match="protocol 99"):
+        codec.read(path, ProbeRequest)
+
+
+def test_writing_leaves_nothing_but_the_file(tmp_path):
+    codec.write(tmp_path / "a.json", CONFIG)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_configurations_are_equal_by_value_and_hash_alike():
+    same = Config(values=dict(reversed(CONFIG.values.items())))
+
+    assert same == CONFIG
+    assert len({same, CONFIG}) == 1
+    assert CONFIG.global_batch_size(world_size=2) == 32
+
+
+def test_a_result_is_ok_exactly_if_it_has_a_measurement():
+    with pytest.raises(ValueError, match="does not fit"):
+        ProbeResult(outcome=Outcome.OK)
+    with pytest.raises(ValueError, match="does not fit"):
+        ProbeResult(outcome=Outcome.CRASHED)
+
+    failure = Failure(phase="load", message="m", evidence="e")
+    assert ProbeResult(outcome=Outcome.CRASHED, failure=failure).failure == failure
+
+
+@pytest.mark.parametrize("wrong", [{"headroom_fraction": 1.0}, {"headroom_fraction": -0.1}, {"global_batch": 0}])
+def test_a_goal_checks_its_bounds(wrong):
+    with pytest.raises(ValueError, match="got"):
+        Goal(**wrong)

@@ -1,0 +1,127 @@
+"""The house keeps its floors: imports go down, torch stays in the child, Optuna in the search wing."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "autotune"
+FLOORS = {  # the highest floor that a room may import from; rooms and single modules by their first name
+    "errors": 0, "units": 0,
+    "records": 1, "results": 1, "codec": 1,
+    "knobs": 2, "targets": 2, "failures": 2, "failure_rules": 2, "stats": 2,
+    "environment": 2, "host": 2, "nvml": 2, "sampler_names": 2,
+    "probe": 3, "launch": 3, "space": 3, "guard": 3, "objective": 3, "sampler": 3, "study": 3, "folder": 3,
+    "tuning": 4, "export": 4,
+    "report": 5,
+    "cli": 6, "__init__": 6, "__main__": 6,
+}  # fmt: skip
+CHILD_ONLY = ("probe", "targets", "export")  # and inside functions of knobs
+OPTUNA_HOMES = ("sampler.py", "study.py", "tuning/tuner.py")
+SHARED_WITH_CHILD = "launch.base"  # the names of the files at the boundary, and lifeline's tag the other way
+
+
+def _modules():
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def _room(path):
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return parts[0]
+
+
+def _imports(path, *, top_level_only=False):
+    tree = ast.parse(path.read_text())
+    nodes = tree.body if top_level_only else ast.walk(tree)
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+@pytest.mark.parametrize("path", _modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_only_go_down(path):
+    here = FLOORS[_room(path)]
+
+    rooms = {name.split(".")[1] for name in _imports(path) if name.startswith("autotune.")}
+    higher = {room for room in rooms if FLOORS.get(room, -1) > here and _room(path) != "__init__"}
+
+    assert higher == set()
+
+
+def test_the_two_wings_share_records_only():
+    search_wing = {"space", "guard", "objective", "sampler", "study", "folder"}
+
+    crossing = [
+        (str(path.relative_to(PACKAGE)), name)
+        for path in _modules()
+        for name in _imports(path)
+        if (_room(path) in search_wing and name.startswith("autotune.probe"))
+        or (_room(path) == "probe" and name.split(".")[1:2] and name.split(".")[1] in search_wing)
+    ]
+
+    assert crossing == []
+
+
+def test_torch_is_imported_only_where_the_child_is_at_home():
+    strays = [
+        str(path.relative_to(PACKAGE))
+        for path in _modules()
+        if _room(path) not in CHILD_ONLY
+        and any(name.split(".")[0] == "torch" for name in _imports(path, top_level_only=True))
+    ]
+
+    assert strays == []
+
+
+def test_optuna_is_imported_only_in_the_search():
+    homes = [
+        str(path.relative_to(PACKAGE))
+        for path in _modules()
+        if any(name.split(".")[0] == "optuna" for name in _imports(path))
+    ]
+
+    assert set(homes) <= set(OPTUNA_HOMES)
+
+
+def test_no_module_is_longer_than_three_hundred_lines():
+    long = {str(path): count for path in _modules() if (count := len(path.read_text().splitlines())) > 300}
+
+    assert long == {}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import autotune",
+        "import autotune; autotune.load_best; autotune.load_result",
+        "import autotune.cli.app",
+        "import autotune.report.page, autotune.report.dashboard, autotune.report.blocks",
+        "from autotune.targets import resolve",
+    ],
+)
+def test_neither_torch_nor_optuna_is_loaded_by(code):
+    program = f"{code}\nimport sys\nprint([name for name in ('torch', 'optuna') if name in sys.modules])"
+
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+    assert loaded == "[]\n"
+
+
+def test_the_searching_process_does_not_load_torch():
+    program = "import autotune; autotune.search\nimport sys\nprint('torch' in sys.modules)"
+
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+    assert loaded == "False\n"
+
+
+def test_every_public_name_exists():
+    import autotune
+
+    assert [name for name in autotune.__all__ if getattr(autotune, name, None) is None] == []
+    assert dir(autotune) == autotune.__all__

@@ -1,0 +1,158 @@
+"""Real probes in real processes: what comes out of `python -m autotune.probe FOLDER`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune import codec
+from autotune.launch.subprocess import SubprocessLauncher
+from autotune.records import InspectRequest, ProbeBudget, ProbeRequest
+from autotune.results import Outcome, ProbeResult
+from tests.worlds import config
+
+SHORT = ProbeBudget(min_seconds=0.2, max_seconds=0.5, min_warmup_seconds=0.0)
+MIB = 2**20
+TARGET = """
+import torch
+from torch import nn
+
+def model():
+    return nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 4))
+
+def dataset():
+    return torch.utils.data.TensorDataset(torch.randn(256, 64), torch.randint(4, (256,)))
+
+def validation():
+    return dataset()
+"""
+
+
+@pytest.fixture
+def target(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(TARGET)
+    return tmp_path / "model.py"
+
+
+def _probe(place, name="probe", target="model.py", device="cpu", limit=None, **values):
+    folder = place / name
+    folder.mkdir()
+    request = ProbeRequest(
+        target=target, config=config(**values), device=device, budget=SHORT, memory_limit_bytes=limit
+    )
+    return SubprocessLauncher().probe(request, folder)
+
+
+def test_a_probe_measures_a_whole_training_run(target, tmp_path):
+    result = _probe(tmp_path, batch_size=32, gradient_accumulation_steps=2, num_workers=1)
+
+    assert result.outcome is Outcome.OK, result.failure
+    measured = result.measurement
+    assert set(measured.samples) == {64}
+    assert len(measured.step_seconds) == len(measured.loader_wait_seconds) >= 2
+    assert all(wait <= step for wait, step in zip(measured.loader_wait_seconds, measured.step_seconds, strict=True))
+    assert len(measured.losses) > len(measured.step_seconds)
+    assert all(loss is not None for loss in measured.losses)
+    assert measured.validated_batches == 2
+    assert measured.memory.process_bytes > 50 * MIB
+    assert measured.memory.workers_bytes > MIB
+    assert measured.memory.reserved_bytes is None
+    assert {"start", "load", "build", "warm-up", "measure", "validate"} <= set(result.phase_seconds)
+    assert result.elapsed_seconds >= sum(result.phase_seconds.values())
+
+
+def test_float16_trains_with_a_gradient_scaler(target, tmp_path):
+    result = _probe(tmp_path, batch_size=32, amp_dtype="float16")
+
+    assert result.outcome is Outcome.OK, result.failure
+    assert result.measurement.skipped_steps == 0
+
+
+def test_the_same_seed_gives_the_same_losses(target, tmp_path):
+    first = _probe(tmp_path, "one", batch_size=32)
+    second = _probe(tmp_path, "two", batch_size=32)
+
+    shared = min(len(first.measurement.losses), len(second.measurement.losses), 4)
+    assert first.measurement.losses[:shared] == second.measurement.losses[:shared]
+
+
+def test_a_recorded_probe_can_be_run_again_by_hand(target, tmp_path):
+    _probe(tmp_path, batch_size=32)
+    (tmp_path / "probe" / "result.json").unlink()
+
+    subprocess.run([sys.executable, "-m", "autotune.probe", "probe"], check=True, cwd=tmp_path)
+
+    assert codec.read(tmp_path / "probe" / "result.json", ProbeResult).outcome is Outcome.OK
+
+
+def test_memory_that_runs_out_under_a_limit_is_an_outcome(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(
+        TARGET.replace(
+            "nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 4)", "nn.Linear(64, 200_000), nn.Linear(200_000, 4)"
+        )
+    )
+
+    small = _probe(tmp_path, "small", batch_size=8, limit=700 * MIB)
+    large = _probe(tmp_path, "large", batch_size=256, limit=700 * MIB)
+
+    assert small.outcome is Outcome.OK, small.failure
+    assert small.measurement.memory.bytes <= 700 * MIB
+    assert large.outcome is Outcome.OOM_HOST
+    assert "allocate" in large.failure.message
+
+
+def test_an_error_in_user_code_shows_the_users_line_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(TARGET + "\ndef loss(model, batch):\n    return batch['nothing']\n")
+
+    result = _probe(tmp_path, batch_size=8)
+
+    assert result.outcome is Outcome.USER_ERROR
+    assert result.failure.user_frame.startswith("model.py:")
+    assert result.failure.message.startswith("model.py:")
+
+
+def test_a_configuration_that_breaks_batch_norm_is_invalid_not_a_bug(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(TARGET.replace("nn.ReLU()", "nn.BatchNorm1d(256)"))
+
+    result = _probe(tmp_path, batch_size=1)
+
+    assert result.outcome is Outcome.INVALID_CONFIG
+
+
+def test_a_loss_that_becomes_nan_is_recorded_not_hidden(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(TARGET + "\ndef optimizer(params):\n    return torch.optim.SGD(params, lr=1e30)\n")
+
+    result = _probe(tmp_path, batch_size=32)
+
+    assert result.outcome is Outcome.OK
+    assert None in result.measurement.losses
+
+
+def test_a_device_that_is_not_there_is_the_environments_fault(target, tmp_path):
+    result = _probe(tmp_path, device="xpu:7", batch_size=8)
+
+    assert result.outcome is Outcome.ENVIRONMENT
+    assert "--device" in result.failure.message
+
+
+def test_an_inspection_names_device_and_target(target, tmp_path):
+    inspection = SubprocessLauncher().inspect(InspectRequest(target="model.py", device="cpu"), tmp_path)
+
+    assert inspection.failure is None, inspection.failure
+    assert inspection.environment.device == "cpu"
+    assert inspection.environment.usable_cores >= 1
+    assert inspection.facts.dataset_samples == 256
+    assert inspection.facts.step.parameters_with_gradient == 4
+
+
+def test_without_a_target_only_the_machine_is_looked_at(tmp_path):
+    inspection = SubprocessLauncher().inspect(InspectRequest(device="cpu"), tmp_path)
+
+    assert inspection.facts is None
+    assert inspection.environment.device_bytes > MIB

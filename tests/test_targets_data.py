@@ -1,0 +1,221 @@
+"""Every kind of data becomes a stream of batches, as the plan says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import TargetError
+from autotune.targets.base import Command
+from tests.targets_support import COMPLETE, DATASET, HEAD, MODEL, Recorder, inspect, refused, start, watch
+
+SAMPLE = "(torch.randn(4), torch.tensor(1))"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "samples"),
+    [
+        (DATASET, "dataset", 100),
+        (f"dataset = [{SAMPLE}] * 40\n", "dataset", 40),
+        (
+            "class Plain:\n    def __len__(self): return 40\n    def __getitem__(self, index):\n"
+            f"        if index >= 40: raise IndexError\n        return {SAMPLE}\ndataset = Plain()\n",
+            "dataset",
+            40,
+        ),
+        (
+            "class Endless(IterableDataset):\n    def __iter__(self):\n"
+            f"        while True: yield {SAMPLE}\ndef dataset(): return Endless()\n",
+            "iterable",
+            None,
+        ),
+        (
+            f"class Stream:\n    def __iter__(self):\n        for _ in range(64): yield {SAMPLE}\n"
+            "def dataset(): return Stream()\n",
+            "iterable",
+            None,
+        ),
+        (
+            "def dataloader(batch_size, num_workers, **loader):\n    return torch.utils.data.DataLoader(\n"
+            f"        [{SAMPLE}] * 64, batch_size=batch_size, num_workers=num_workers, **loader)\n",
+            "dataloader",
+            None,
+        ),
+        (
+            "def dataloader(batch_size):\n"
+            "    while True: yield torch.randn(batch_size, 4), torch.randint(2, (batch_size,))\n",
+            "dataloader",
+            None,
+        ),
+        (
+            "def batch(batch_size, device):\n"
+            "    return torch.randn(batch_size, 4, device=device), torch.randint(2, (batch_size,), device=device)\n",
+            "batch",
+            None,
+        ),
+    ],
+)
+def test_every_kind_of_data_trains(tmp_path: Path, text: str, kind: str, samples: int | None) -> None:
+    facts = inspect(tmp_path, MODEL + text)
+    session = start(tmp_path, MODEL + text, batch_size=16)
+
+    session.train(recorder := watch(6))
+
+    assert (facts.data, facts.dataset_samples) == (kind, samples)
+    assert [step.samples for step in recorder.steps] == [16] * 6
+    assert len(recorder.first_batches) == 1
+
+
+def test_a_generator_that_ends_is_made_anew(tmp_path: Path) -> None:
+    text = MODEL + (
+        "made = []\ndef dataloader(batch_size):\n    made.append(1)\n"
+        "    for _ in range(2): yield torch.full((batch_size, 4), float(len(made))), torch.zeros(batch_size).long()\n"
+        "def samples(batch): return int(batch[0][0, 0])\n"
+    )
+
+    session = start(tmp_path, text)
+
+    session.train(recorder := watch(5))
+    assert [step.samples for step in recorder.steps] == [1, 1, 2, 2, 3]
+    assert recorder.epochs == 2
+
+
+def test_an_epoch_without_a_batch_is_an_error_and_not_a_hang(tmp_path: Path) -> None:
+    session = start(tmp_path, MODEL + "def dataloader(batch_size): return []\n")
+
+    with pytest.raises(TargetError, match="no batch in a whole epoch"):
+        session.train(watch(1))
+
+
+def test_an_iterable_that_is_used_up_is_an_error_and_not_a_hang(tmp_path: Path) -> None:
+    text = MODEL + (
+        "class Once:\n    def __init__(self): self.left = iter(range(64))\n    def __iter__(self):\n"
+        f"        for _ in self.left: yield {SAMPLE}\n"
+        "def dataset(): return Once()\n"
+    )
+    session = start(tmp_path, text, batch_size=32)
+
+    with pytest.raises(TargetError, match="iterated only once"):
+        session.train(recorder := watch(9))
+    assert len(recorder.steps) == 2
+
+
+def test_the_last_partial_batch_is_left_out(tmp_path: Path) -> None:
+    session = start(tmp_path, COMPLETE, batch_size=32)
+
+    session.train(recorder := watch(7))
+
+    assert [step.samples for step in recorder.steps] == [32] * 7  # 100 samples: three batches in an epoch
+    assert recorder.epochs == 2
+
+
+def test_samples_are_shuffled_unless_a_sampler_orders_them(tmp_path: Path) -> None:
+    ordered = MODEL + (
+        "def dataset(): return [(torch.full((4,), float(i)), 1) for i in range(64)]\n"
+        "def samples(batch): return int((batch[0][:, 0] != torch.arange(len(batch[0]))).sum())\n"
+    )
+
+    start(tmp_path, ordered, batch_size=64).train(shuffled := watch(1))
+    sequential = ordered + "def sampler(dataset): return torch.utils.data.SequentialSampler(dataset)\n"
+    start(tmp_path, sequential, batch_size=64).train(straight := watch(1))
+
+    assert shuffled.steps[0].samples > 0
+    assert straight.steps[0].samples == 0
+
+
+def test_the_users_own_loader_gets_the_loader_options(tmp_path: Path) -> None:
+    text = MODEL + (
+        "def dataloader(batch_size, num_workers, **loader):\n"
+        "    assert (batch_size, num_workers) == (8, 2)\n"
+        "    assert loader == {'pin_memory': False, 'persistent_workers': True, 'prefetch_factor': 2}\n"
+        "    while True: yield torch.randn(batch_size, 4), torch.zeros(batch_size).long()\n"
+    )
+
+    session = start(tmp_path, text, batch_size=8, num_workers=2)
+
+    session.train(recorder := watch(1))
+    assert recorder.steps[0].samples == 8
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_draining_discards_what_the_workers_had_prepared(tmp_path: Path, workers: int) -> None:
+    text = MODEL + (
+        "def dataloader(batch_size):\n    n = 0\n    while True:\n        n += 1\n"
+        "        yield torch.randn(n, 4), torch.zeros(n).long()\n"
+    )
+    session = start(tmp_path, text, num_workers=workers)
+
+    session.train(recorder := Recorder(Command.CONTINUE, Command.DRAIN, Command.CONTINUE))
+
+    drained = 2 * workers
+    assert [step.samples for step in recorder.steps] == [1, 2, 3 + drained, 4 + drained]
+
+
+def test_a_synthetic_batch_has_nothing_to_drain(tmp_path: Path) -> None:
+    text = MODEL + "def batch(batch_size): return torch.randn(batch_size, 4), torch.zeros(batch_size).long()\n"
+    session = start(tmp_path, text, num_workers=2)
+
+    session.train(recorder := Recorder(Command.DRAIN, Command.CONTINUE))
+
+    assert len(recorder.steps) == 3
+    assert recorder.epochs == 0
+
+
+def test_loader_workers_load(tmp_path: Path) -> None:
+    text = MODEL + (
+        "class InWorker(Dataset):\n    def __len__(self): return 64\n    def __getitem__(self, index):\n"
+        "        return torch.randn(4), torch.utils.data.get_worker_info().id\ndef dataset(): return InWorker()\n"
+    )
+    session = start(tmp_path, text, batch_size=8, num_workers=2)
+
+    session.train(recorder := watch(3))
+
+    assert [step.samples for step in recorder.steps] == [8, 8, 8]
+
+
+HUGGING_FACE = HEAD + (
+    "class Columns:\n"
+    "    def __init__(self, columns, tensors=False): self.columns, self.tensors = columns, tensors\n"
+    "    column_names = property(lambda self: list(self.columns))\n"
+    "    def with_format(self, kind): return Columns(self.columns, kind == 'torch')\n"
+    "    def remove_columns(self, names):\n"
+    "        return Columns({n: c for n, c in self.columns.items() if n not in names}, self.tensors)\n"
+    "    def rename_column(self, old, new):\n"
+    "        return Columns({new if n == old else n: c for n, c in self.columns.items()}, self.tensors)\n"
+    "    def __len__(self): return len(next(iter(self.columns.values())))\n"
+    "    def __getitem__(self, i):\n"
+    "        return {n: torch.tensor(c[i]) if self.tensors else c[i] for n, c in self.columns.items()}\n"
+    "class Net(nn.Embedding):\n"
+    "    def forward(self, input_ids, labels):\n"
+    "        return {'loss': nn.functional.cross_entropy(super().forward(input_ids).mean(1), labels)}\n"
+    "def model(): return Net(9, 2)\n"
+)
+
+
+def test_unused_columns_of_a_hugging_face_dataset_are_dropped(tmp_path: Path) -> None:
+    text = HUGGING_FACE + (
+        "def dataset(): return Columns({'text': ['a'] * 40, 'input_ids': [[1, 2, 3]] * 40, 'label': [0, 1] * 20})\n"
+    )
+
+    facts = inspect(tmp_path, text)
+    start(tmp_path, text, batch_size=8).train(recorder := watch(1))
+
+    found = {finding.name: finding.text for finding in facts.findings}
+    assert found["loss"] == "the model's own .loss, inferred from a batch with input_ids, labels"
+    assert found["optimizer"] == "AdamW(lr=0.0001)"
+    assert (recorder.steps[0].samples, recorder.steps[0].tokens) == (8, 24)
+
+
+def test_a_hugging_face_dataset_that_is_not_tokenized_says_so(tmp_path: Path) -> None:
+    error = refused(tmp_path, HUGGING_FACE + "dataset = Columns({'text': ['a'] * 40, 'label': [1] * 40})\n")
+
+    assert "the columns text, labels, of which Net.forward takes none but labels" in str(error)
+
+
+def test_a_file_that_is_inspected_says_what_a_batch_looks_like(tmp_path: Path) -> None:
+    text = MODEL + "def batch(batch_size): return torch.randn(batch_size, 4), torch.zeros(batch_size).long()\n"
+
+    found = {finding.name: finding.text for finding in inspect(tmp_path, text).findings}
+
+    assert found["data"] == "one synthetic batch, reused; a batch is (float32 (32, 4), int64 (32,))"

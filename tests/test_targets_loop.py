@@ -1,0 +1,210 @@
+"""The training loop does what a plain one does, with the edits of the plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+import torch
+
+from autotune.knobs import defaults
+from autotune.records import Config
+from autotune.targets.loop import Training
+from tests.targets_support import COMPLETE, HEAD, MODEL, inspect, start, watch
+
+SEEDED = HEAD + (
+    "def model():\n    torch.manual_seed(0)\n    return nn.Linear(4, 2)\n"
+    "g = torch.Generator().manual_seed(1)\n"
+    "def dataset(): return TensorDataset(torch.randn(64, 4, generator=g), torch.randint(2, (64,), generator=g))\n"
+    "def sampler(dataset): return torch.utils.data.SequentialSampler(dataset)\n"
+)
+OVERFLOWING = HEAD + (
+    "def model(): return nn.Linear(4, 2)\n"
+    "def batch(batch_size): return torch.ones(batch_size, 4)\n"
+    "def loss(model, batch): return model(batch).sum() * 1000\n"
+)
+
+
+def trained(session: object, steps: int) -> tuple[list[torch.Tensor], torch.Tensor]:
+    training = cast(Training, session)
+    training.train(recorder := watch(steps))
+    return [parameter.detach() for parameter in training.model.parameters()], recorder.steps[-1].loss
+
+
+def test_accumulation_learns_the_same_as_the_large_batch(tmp_path: Path) -> None:
+    large, large_loss = trained(start(tmp_path, SEEDED, batch_size=32), 3)
+    small, small_loss = trained(
+        start(tmp_path, SEEDED, batch_size=8, gradient_accumulation_steps=4),
+        3,
+    )
+
+    torch.testing.assert_close(small, large)
+    torch.testing.assert_close(small_loss, large_loss)
+
+
+def test_a_step_counts_all_its_micro_batches(tmp_path: Path) -> None:
+    session = start(tmp_path, SEEDED, batch_size=8, gradient_accumulation_steps=4)
+
+    session.train(recorder := watch(2))
+
+    assert [(step.samples, step.micro_batches) for step in recorder.steps] == [(32, 4), (32, 4)]
+    assert all(step.loader_wait_seconds > 0 for step in recorder.steps)
+    assert all(step.loss.shape == () and not step.loss.requires_grad for step in recorder.steps)
+
+
+def test_steps_that_the_gradient_scaler_skips_are_counted_until_the_scale_fits(tmp_path: Path) -> None:
+    session = cast(Training, start(tmp_path, OVERFLOWING, amp_dtype="float16"))
+    before = [parameter.detach().clone() for parameter in session.model.parameters()]
+
+    session.train(first := watch(1))
+    after = [parameter.detach().clone() for parameter in session.model.parameters()]
+    session.train(later := watch(30))
+
+    assert first.steps[0].skipped
+    torch.testing.assert_close(after, before)
+    skipped = [step.skipped for step in later.steps]
+    assert skipped == sorted(skipped, reverse=True)  # the scale is halved until it fits
+    assert not skipped[-1]
+
+
+def test_a_fused_optimizer_that_skips_by_itself_is_noticed_too(tmp_path: Path) -> None:
+    fused = OVERFLOWING + "def optimizer(params): return torch.optim.SGD(params, lr=1e-9, fused=True)\n"
+    session = start(tmp_path, fused, amp_dtype="float16")
+
+    session.train(recorder := watch(30))
+
+    assert recorder.steps[0].skipped
+    assert not recorder.steps[-1].skipped
+
+
+def test_without_a_scaler_no_step_is_skipped(tmp_path: Path) -> None:
+    session = start(tmp_path, OVERFLOWING, amp_dtype="bfloat16")
+
+    session.train(recorder := watch(3))
+
+    assert not any(step.skipped for step in recorder.steps)
+
+
+def test_forward_and_loss_run_in_the_autocast_of_the_plan(tmp_path: Path) -> None:
+    text = COMPLETE + (
+        "def loss(model, batch):\n    x, y = batch\n    out = model(x)\n"
+        "    assert out.dtype is torch.bfloat16 and torch.is_autocast_enabled('cpu')\n"
+        "    return nn.functional.cross_entropy(out, y)\n"
+    )
+    session = start(tmp_path, text, amp_dtype="bfloat16")
+
+    session.train(recorder := watch(1))
+
+    assert recorder.steps[0].loss.dtype is torch.float32
+
+
+def test_channels_last_reaches_model_and_images(tmp_path: Path) -> None:
+    text = HEAD + (
+        "def model(): return nn.Conv2d(3, 2, 3)\n"
+        "def batch(batch_size): return {'image': (torch.randn(batch_size, 3, 8, 8), torch.randn(batch_size, 3))}\n"
+        "def loss(model, batch):\n    x = batch['image'][0]\n"
+        "    assert x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()\n"
+        "    assert model.weight.is_contiguous(memory_format=torch.channels_last)\n"
+        "    return model(x).mean()\n"
+    )
+
+    session = start(tmp_path, text, channels_last=True)
+
+    session.train(recorder := watch(1))
+    assert recorder.steps[0].samples == 32
+
+
+def test_containers_of_a_batch_keep_their_types(tmp_path: Path) -> None:
+    text = MODEL + (
+        "from collections import UserDict, namedtuple\nPair = namedtuple('Pair', 'x y')\n"
+        "class Graph:\n    moved = None\n    def to(self, device):\n        self.moved = device\n        return self\n"
+        "def batch(batch_size): return UserDict(pair=Pair(torch.randn(batch_size, 4), 'name'), graph=Graph())\n"
+        "def loss(model, batch):\n    assert type(batch) is UserDict and batch['graph'].moved == 'cpu'\n"
+        "    assert batch['pair'].y == 'name'\n    return model(batch['pair'].x).mean()\n"
+    )
+    session = start(tmp_path, text)
+
+    session.train(recorder := watch(1))
+
+    assert recorder.steps[0].samples == 32
+
+
+VALIDATED = HEAD + (
+    "class Net(nn.Linear):\n    seen = ()\n"
+    "    def forward(self, x):\n"
+    "        self.seen += ((self.training, torch.is_grad_enabled(), torch.is_autocast_enabled('cpu'), len(x)),)\n"
+    "        return super().forward(x)\n"
+    "def model(): return Net(4, 2)\n"
+    "def dataset(): return TensorDataset(torch.randn(100, 4), torch.randint(2, (100,)))\n"
+    "def validation(): return TensorDataset(torch.randn(40, 4), torch.randint(2, (40,)))\n"
+)
+
+
+def test_validation_runs_without_gradients_in_eval_mode_and_goes_back(tmp_path: Path) -> None:
+    session = cast(Training, start(tmp_path, VALIDATED, batch_size=32, amp_dtype="bfloat16"))
+
+    validated = session.validate(2)
+    session.train(watch(1))
+
+    assert validated == 2
+    assert session.model.seen == ((False, False, True, 32), (False, False, True, 8), (True, True, True, 32))
+
+
+def test_there_may_be_less_validation_data_than_asked_for_or_none(tmp_path: Path) -> None:
+    assert start(tmp_path, VALIDATED, batch_size=64).validate(5) == 1
+    assert start(tmp_path, COMPLETE).validate(5) == 0
+
+
+def test_validation_is_tried_when_the_target_is_inspected(tmp_path: Path) -> None:
+    facts = inspect(tmp_path, VALIDATED)
+
+    assert facts.has_validation
+    assert "validation" in [finding.name for finding in facts.findings]
+
+
+@pytest.mark.parametrize(
+    ("layers", "has_convolution", "has_batch_norm"),
+    [
+        ("nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)", True, True),
+        ("nn.ConvTranspose2d(1, 2, 3)", True, False),
+        ("nn.Conv1d(8, 2, 3)", False, False),
+    ],
+)
+def test_what_knobs_depend_on_is_found_in_the_model(
+    tmp_path: Path, layers: str, has_convolution: bool, has_batch_norm: bool
+) -> None:
+    text = HEAD + f"def model(): return nn.Sequential({layers})\n"
+    shape = "8, 8" if "1d" in layers else "1, 8, 8"
+    text += f"def batch(batch_size): return torch.randn(batch_size, {shape})\n"
+
+    facts = inspect(tmp_path, text + "def loss(model, batch): return model(batch).mean()\n")
+
+    assert (facts.has_convolution, facts.has_batch_norm) == (has_convolution, has_batch_norm)
+
+
+def test_parameters_that_the_loss_does_not_reach_are_told(tmp_path: Path) -> None:
+    text = HEAD + "def model(): return nn.ModuleList([nn.Linear(4, 2), nn.Linear(4, 2)])\n"
+    text += "def batch(batch_size): return torch.randn(batch_size, 4)\n"
+
+    facts = inspect(tmp_path, text + "def loss(model, batch): return model[0](batch).mean()\n")
+
+    assert facts.step is not None
+    assert (facts.step.parameters_with_gradient, facts.step.trainable_parameters) == (2, 4)
+    assert "2 of 4 parameter tensors got a gradient" in facts.findings[-1].text
+
+
+def test_a_loss_that_is_not_finite_is_recorded(tmp_path: Path) -> None:
+    facts = inspect(tmp_path, COMPLETE + "def loss(model, batch): return model(batch[0]).mean() * float('inf')\n")
+
+    assert facts.step is not None
+    assert facts.step.loss is None
+    assert "loss not finite" in facts.findings[-1].text
+
+
+def test_a_configuration_can_be_inspected_instead_of_the_baseline(tmp_path: Path) -> None:
+    config = Config(values=defaults() | {"batch_size": 4, "amp_dtype": "bfloat16", "num_workers": 2})
+
+    facts = inspect(tmp_path, COMPLETE + "baseline = {'batch_size': 50}\n", config)
+
+    assert "float32 (4, 4)" in {finding.name: finding.text for finding in facts.findings}["data"]

@@ -1,0 +1,176 @@
+"""Every mistake in a user's file has its message: what is wrong, and the line to write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.targets_support import COMPLETE, DATASET, HEAD, MODEL, refused
+
+# The mistake, the file that makes it, and what the message has to hold.
+MISTAKES = {
+    "trains on import": (
+        COMPLETE + "m = model(); o = torch.optim.SGD(m.parameters())\n"
+        "while True: m(torch.randn(1, 4)).sum().backward(); o.step()\n",
+        ["model.py trains while being imported (an optimizer stepped)", 'if __name__ == "__main__":'],
+    ),
+    "exits on import": (
+        "import argparse\np = argparse.ArgumentParser()\np.error = lambda m: exit(2)\np.add_argument('data')\n"
+        "p.parse_args()\n" + COMPLETE,
+        ["model.py ended the process while being imported (SystemExit: 2)"],
+    ),
+    "no model": (HEAD + "def get_model(): return nn.Linear(4, 2)\n", ["no model. Did you mean get_model → model?"]),
+    "misspelt model": (HEAD + "def modle(): return nn.Linear(4, 2)\n", ["no model. Did you mean modle → model?"]),
+    "only a class": (
+        HEAD + "class Net(nn.Module): pass\n" + DATASET,
+        ["Found nn.Module class Net: add  def model(): return Net()"],
+    ),
+    "nothing at all": ("x = 1\n", ["model.py has no model. autotune looks for that name."]),
+    "model returns None": (
+        HEAD + "def model(): nn.Linear(4, 2)\n" + DATASET,
+        ["model() returned None (did you forget return?)"],
+    ),
+    "model returns something else": (
+        HEAD + "def model(): return [nn.Linear(4, 2)]\n" + DATASET,
+        ["model() returned a list: return an nn.Module."],
+    ),
+    "required argument": (
+        HEAD + "def model(hidden): return nn.Linear(4, hidden)\n" + DATASET,
+        [
+            'model() asks for "hidden"; autotune can pass only batch_size, device, knobs, num_workers. '
+            'Give "hidden" a default.'
+        ],
+    ),
+    "frozen model": (
+        HEAD + "def model(): return nn.Linear(4, 2).requires_grad_(False)\n" + DATASET,
+        ["without a trainable parameter"],
+    ),
+    "lazy model": (
+        HEAD + "def model(): return nn.LazyLinear(2)\n" + DATASET,
+        ["whose weight has no shape yet", "Run one batch through it in model()."],
+    ),
+    "no data": (
+        MODEL,
+        ["model.py has a model but no data: add dataset() (tunes workers too) or batch(batch_size) (synthetic)"],
+    ),
+    "data under another name": (
+        MODEL + "def get_dataset(): return [1]\n",
+        ["no data. Did you mean get_dataset → dataset()?"],
+    ),
+    "two kinds of data": (
+        COMPLETE + "def batch(batch_size): return torch.randn(batch_size, 4)\n",
+        ["model.py has dataset and batch", "exactly one of"],
+    ),
+    "dataset returns a DataLoader": (
+        MODEL + "def dataset(): return torch.utils.data.DataLoader([1, 2])\n",
+        ["return its dataset (autotune sets batch size and workers)", "dataloader(batch_size, num_workers)."],
+    ),
+    "dataset is empty": (MODEL + "dataset = []\n", ["dataset() has 0 samples"]),
+    "dataset returns its splits": (
+        MODEL + "def dataset(): return {'train': [1], 'test': [2]}\n",
+        ["dataset() returned a dict of train, test: return one of them."],
+    ),
+    "dataset returns bare tensors": (
+        MODEL + "def dataset(): return torch.randn(9, 4), torch.zeros(9)\n",
+        ["return torch.utils.data.TensorDataset(*tensors)"],
+    ),
+    "dataset is a generator": (
+        MODEL + "def dataset():\n    for i in range(9): yield torch.randn(4), 1\n",
+        ["dataset() returned a generator, which ends after one epoch"],
+    ),
+    "dataset has no length": (
+        MODEL + "class D:\n    def __getitem__(self, i): return 1\ndef dataset(): return D()\n",
+        ["dataset() returned a D, which is no dataset"],
+    ),
+    "dataloader returns no iterable": (
+        MODEL + "def dataloader(batch_size): return 3\n",
+        ["dataloader() returned a int: return an iterable of batches."],
+    ),
+    "dict batch without labels": (
+        HEAD + "class Net(nn.Linear):\n"
+        "    def forward(self, input_ids, attention_mask): return {'logits': super().forward(input_ids)}\n"
+        "def model(): return Net(4, 2)\n"
+        "dataset = [{'input_ids': torch.randn(4), 'attention_mask': torch.ones(4)}] * 9\n",
+        ["the model returned no .loss for keys input_ids, attention_mask: add labels, or write loss(model, batch)."],
+    ),
+    "batch of three": (
+        MODEL + "dataset = [(torch.randn(4), 1, 2)] * 9\n",
+        ["batch is a list of 3 items: write loss(model, batch)."],
+    ),
+    "loss not scalar": (
+        COMPLETE + "def loss(model, batch): return model(torch.randn(2, 4))\n",
+        ["loss returned Tensor(2, 2): return one scalar."],
+    ),
+    "loss is a number": (
+        COMPLETE + "def loss(model, batch): return 1.5\n",
+        ["loss returned float", "return one scalar tensor."],
+    ),
+    "loss returns nothing": (COMPLETE + "def loss(model, batch): ...\n", ["did you forget return?"]),
+    "loss without gradient": (
+        COMPLETE + "def loss(model, batch): return model(batch[0]).sum().detach()\n",
+        ["the loss has no gradient (no trainable parameter, or no_grad / detach)."],
+    ),
+    "loss is a module": (
+        COMPLETE + "loss = nn.CrossEntropyLoss()\n",
+        ["loss is a CrossEntropyLoss object, and autotune calls loss(model, batch)"],
+    ),
+    "loss takes output and target": (
+        COMPLETE + "def loss(output, target): ...\n",
+        ['loss() asks for "output"; autotune can pass only batch, batch_size, device, knobs, model, num_workers.'],
+    ),
+    "ragged samples": (
+        MODEL + "dataset = [(torch.randn(1 + i % 2, 4), 1) for i in range(9)]\ndef sampler(dataset): return range(9)\n",
+        ["samples 0 and 1 have shapes (1, 4) and (2, 4): write collate(samples), or pad."],
+    ),
+    "samples of an unknown type": (
+        MODEL + "dataset = [(object(), 1)] * 9\n",
+        ["samples cannot be joined into a batch", "write collate(samples)."],
+    ),
+    "ambiguous loss": (
+        HEAD + "def model(): return nn.Conv1d(4, 6, 1)\n"
+        "dataset = TensorDataset(torch.randn(9, 4, 6), torch.randint(6, (9, 6)))\n"
+        "baseline = {'batch_size': 2}\n",
+        ["cross_entropy fits two ways for output (2, 6, 6) and target (2, 6): write loss(model, batch)."],
+    ),
+    "dataset smaller than the global batch": (
+        COMPLETE + "global_batch_size = 1024\n",
+        ["dataset has 100 samples, the held global batch is 1024", "Lower --global-batch"],
+    ),
+    "dataset smaller than the batch": (
+        COMPLETE + "baseline = {'batch_size': 128}\n",
+        ["dataset has 100 samples, one batch needs 128"],
+    ),
+    "optimizer returns something else": (
+        COMPLETE + "def optimizer(params): return list(params)\n",
+        ["optimizer() returned a list: return one torch.optim.Optimizer"],
+    ),
+    "optimizer is an object": (
+        COMPLETE + "optimizer = torch.optim.SGD(model().parameters())\n",
+        ["optimizer is a SGD, and autotune calls optimizer(params)"],
+    ),
+    "unknown knob": (COMPLETE + "baseline = {'batchsize': 8}\n", ["'batchsize', which is not a knob", "batch_size?"]),
+    "impossible value": (COMPLETE + "space = {'amp_dtype': ['bf16']}\n", ['space["amp_dtype"]:', "got 'bf16'"]),
+    "empty range": (COMPLETE + "space = {'batch_size': (64, 8)}\n", ["a range with nothing in it"]),
+    "baseline is a list": (COMPLETE + "baseline = [8]\n", ["baseline is a list"]),
+    "global batch of nothing": (COMPLETE + "global_batch_size = 0\n", ["global_batch_size is 0"]),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_every_mistake_has_its_message(tmp_path: Path, mistake: str) -> None:
+    text, expected = MISTAKES[mistake]
+
+    error = refused(tmp_path, text)
+
+    assert [part for part in expected if part not in str(error)] == [], str(error)
+
+
+def test_a_file_that_trains_on_import_is_told_the_line(tmp_path: Path) -> None:
+    text = (
+        COMPLETE + "m = model()\no = torch.optim.SGD(m.parameters())\nm(torch.randn(1, 4)).sum().backward()\no.step()\n"
+    )
+
+    error = refused(tmp_path, text)
+
+    assert "line 9, in <module>" in error.traceback
