@@ -164,6 +164,7 @@ def recommendation(**changes: Any) -> Recommendation:
         ),
         "goal": Goal(global_batch=1024),
         "environment": ENVIRONMENT,
+        "fingerprint": "H200-torch2.13.0-0123456789ab",
         "measured_at": "2026-11-21T10:08:00+00:00",
         "probes": 33,
         "seconds": 438.0,

@@ -216,6 +216,7 @@ def recommendation(**changes: str | int) -> Recommendation:
         runners_up=(),
         goal=Goal(),
         environment=msgspec.structs.replace(environment, **changes),
+        fingerprint="cpu-0123456789ab",
         measured_at="2026-11-21T00:00:00Z",
         probes=1,
         seconds=1.0,

@@ -55,7 +55,7 @@ def inspect(reference: Reference, device: str, config: Config | None, phase: Cal
     facts = _take_step(training, first, contract)
     modules = list(training.model.modules())
     return TargetFacts(
-        name=type(training.model).__name__,
+        name=_name(training.model, reference),
         parameter_count=sum(parameter.numel() for parameter in training.model.parameters()),
         has_convolution=any(isinstance(module, _IMAGE_CONVOLUTIONS) for module in modules),
         has_batch_norm=any(isinstance(module, _BATCH_NORMS) for module in modules),
@@ -68,6 +68,11 @@ def inspect(reference: Reference, device: str, config: Config | None, phase: Cal
         findings=_findings(contract, data, training, first, facts),
         step=facts,
     )
+
+
+def _name(model: nn.Module, reference: Reference) -> str:
+    """The model's class, or the target's name where the class is a mere container."""
+    return reference.label.removesuffix(".py") if type(model) is nn.Sequential else type(model).__name__
 
 
 @dataclass

@@ -55,12 +55,11 @@ def _loader(winner: Candidate, request: StudyRequest) -> list[str]:
     share = sum(m.data_wait_share for m in measured) / max(len(measured), 1)
     if share <= LOADER_BOUND or not request.facts.tunes_loader:
         return []
-    tried = max(int(value or 0) for value in request.domains["num_workers"])
-    step = (
-        f"raise --workers 0:{2 * max(tried, 1)}"
-        if winner.config["num_workers"] == tried
-        else "make the samples cheaper"
-    )
+    most = max(int(value or 0) for value in request.domains["num_workers"])
+    step = f"allow more with --workers 0:{2 * max(most, 1)}"
+    if winner.config["num_workers"] != most:
+        step = f"search longer (up to {most} workers were allowed)"
     return [
-        f"Every step waits for data during {format_share(share)} of its time: the loader is the bottleneck; {step}."
+        f"Every step waits for data during {format_share(share)} of its time, the loader is the bottleneck: {step}, "
+        f"or make the samples cheaper."
     ]

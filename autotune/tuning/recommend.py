@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from autotune.environment import fingerprint
 from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS
 from autotune.records import Config, StudyRequest
@@ -69,6 +70,7 @@ def recommend(
         confirmations=tuple(_confirmation(c, rounds.mean_rate(i)) for i, c in enumerate(held)),
         goal=request.goal,
         environment=request.environment,
+        fingerprint=fingerprint(request.environment),
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         probes=probes,
         seconds=round(seconds, 1),

@@ -65,6 +65,7 @@ class Recommendation(Record, frozen=True, kw_only=True):
     confirmations: tuple[Confirmation, ...] = ()
     goal: Goal
     environment: Environment
+    fingerprint: str  # readable prefix and hash of what the numbers depend on; equal means comparable
     measured_at: str  # UTC, ISO 8601
     probes: int
     seconds: float  # of searching, this run
