@@ -270,7 +270,6 @@ def test_resolving_imports_no_torch(tmp_path: Path) -> None:
 
 
 def test_a_mere_container_is_called_by_the_name_of_its_file(tmp_path: Path) -> None:
-    facts = inspect(tmp_path, HEAD + "def model(): return nn.Sequential(nn.Linear(4, 2))
-" + DATASET)
+    facts = inspect(tmp_path, HEAD + "def model(): return nn.Sequential(nn.Linear(4, 2))\n" + DATASET)
 
     assert facts.name == "model"
