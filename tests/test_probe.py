@@ -156,3 +156,12 @@ def test_without_a_target_only_the_machine_is_looked_at(tmp_path):
 
     assert inspection.facts is None
     assert inspection.environment.device_bytes > MIB
+
+
+def test_files_of_the_user_do_not_stand_in_for_ours(target, tmp_path):
+    for name in ("autotune.py", "json.py", "argparse.py"):
+        (tmp_path / name).write_text("raise RuntimeError('the wrong one')")
+
+    result = _probe(tmp_path, batch_size=32)
+
+    assert result.outcome is Outcome.OK, result.failure

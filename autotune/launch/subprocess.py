@@ -63,7 +63,8 @@ class SubprocessLauncher:
     """
 
     def __init__(self, *, command: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> None:
-        self._command = tuple(command or (sys.executable, "-m", "autotune.probe"))
+        # -P: the user's json.py or autotune.py must not stand in for ours; targets put their own folder on the path.
+        self._command = tuple(command or (sys.executable, "-P", "-m", "autotune.probe"))
         self._environ = dict(environ or {})
 
     def probe(self, request: ProbeRequest, folder: Path) -> ProbeResult:

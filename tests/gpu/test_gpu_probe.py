@@ -1,0 +1,97 @@
+"""Probes on a real CUDA device. Not run where the suite runs; `make gpu-test` runs them wherever one is at hand."""
+
+import time
+
+import pytest
+import torch
+
+from autotune.launch.subprocess import SubprocessLauncher
+from autotune.probe import device as devices
+from autotune.probe.meters import EventClock
+from autotune.records import InspectRequest, ProbeBudget, ProbeRequest
+from autotune.results import Outcome
+from tests.worlds import config
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and torch sees none"),
+]
+SHORT = ProbeBudget(min_seconds=0.3, max_seconds=1.0, min_warmup_seconds=0.1)
+MIB = 2**20
+TARGET = """
+import torch
+from torch import nn
+
+def model():
+    return nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 64, 3), nn.Flatten(), nn.Linear(64 * 28 * 28, 10))
+
+def dataset():
+    return torch.utils.data.TensorDataset(torch.randn(2048, 3, 32, 32), torch.randint(10, (2048,)))
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(TARGET)
+    return tmp_path
+
+
+def _probe(place, name="probe", limit=None, **values):
+    folder = place / name
+    folder.mkdir()
+    request = ProbeRequest(
+        target="model.py", config=config(**values), device="cuda:0", budget=SHORT, memory_limit_bytes=limit
+    )
+    return SubprocessLauncher().probe(request, folder)
+
+
+@pytest.mark.parametrize("dtype", [None, "bfloat16", "float16"])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_every_dtype_and_layout_is_measured(place, dtype, channels_last):
+    result = _probe(place, batch_size=64, amp_dtype=dtype, channels_last=channels_last, num_workers=2)
+
+    assert result.outcome is Outcome.OK, result.failure
+    memory = result.measurement.memory
+    assert 0 < memory.allocated_bytes <= memory.reserved_bytes <= memory.device_used_bytes
+    assert memory.allocator_retries == 0
+    assert len(result.measurement.step_seconds) == len(result.measurement.samples)
+
+
+def test_the_window_by_events_agrees_with_the_wall(place):
+    a = torch.randn(2048, 2048, device="cuda")
+    torch.cuda.synchronize()
+    clock = EventClock("cuda:0")
+    began = time.perf_counter()
+    clock.mark()
+    for _ in range(50):
+        a = (a @ a).clamp(-1, 1)
+        clock.mark()
+    intervals = clock.intervals()
+    wall = time.perf_counter() - began
+
+    assert sum(intervals) == pytest.approx(wall, rel=0.05)
+
+
+def test_memory_that_runs_out_under_a_fraction_is_an_outcome(place):
+    small = _probe(place, "small", batch_size=8, limit=2000 * MIB)
+    large = _probe(place, "large", batch_size=2048, limit=2000 * MIB)
+
+    assert small.outcome is Outcome.OK, small.failure
+    assert large.outcome is Outcome.OOM_DEVICE
+
+
+def test_the_device_is_described(place):
+    inspection = SubprocessLauncher().inspect(InspectRequest(target="model.py"), place)
+
+    assert inspection.failure is None, inspection.failure
+    environment = inspection.environment
+    assert environment.device == "cuda:0"
+    assert environment.device_bytes == torch.cuda.get_device_properties(0).total_memory
+    assert environment.native_dtypes == devices.native_dtypes("cuda:0")
+
+
+def test_a_device_number_that_is_not_there_is_refused(place):
+    inspection = SubprocessLauncher().inspect(InspectRequest(device="cuda:99"), place)
+
+    assert inspection.outcome is Outcome.ENVIRONMENT
