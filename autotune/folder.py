@@ -12,6 +12,8 @@ studies/NAME/
 
 from __future__ import annotations
 
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from autotune import codec
@@ -32,7 +34,7 @@ def find(name: str | Path | None) -> Path:
     Raises `StudyNotFound`, which lists what there is.
     """
     if name is None:
-        known = sorted(_studies(STUDIES), key=lambda folder: (folder / STUDY).stat().st_mtime)
+        known = sorted(_studies(STUDIES), key=_made)
         if known:
             return known[-1]
         raise StudyNotFound(
@@ -42,7 +44,7 @@ def find(name: str | Path | None) -> Path:
     for folder in (Path(name), STUDIES / name):
         if is_study(folder):
             return folder
-    why = "is not a study: it has no study.json" if Path(name).is_dir() else "does not exist"
+    why = "is not a study: it has no study.json" if Path(name).exists() else "does not exist"
     names = [str(folder) for folder in studies(STUDIES)]
     there = f"Studies here: {', '.join(names)}." if names else f"There are no studies under {STUDIES}/."
     raise StudyNotFound(f"{name} {why}. {there} Run `autotune search` first, or name one of them.")
@@ -108,6 +110,18 @@ def make(folder: Path) -> Path:
     return folder
 
 
+def clear_away(folder: Path) -> None:
+    """Take away what a search left in `folder` that recorded nothing; whatever else lies there stays."""
+    if is_study(folder) or (folder / PROBES).exists():
+        return
+    with suppress(OSError):  # a folder that is not empty, or not ours to change, stays
+        shutil.rmtree(folder / INSPECT, ignore_errors=True)
+        (folder / LOCK).unlink(missing_ok=True)
+        folder.rmdir()
+        if folder.parent == STUDIES:
+            STUDIES.rmdir()
+
+
 def unwritable(place: Path, error: OSError) -> EnvironmentUnfit:
     """The error to raise when the study folder cannot be written."""
     return EnvironmentUnfit(
@@ -120,6 +134,12 @@ def _studies(root: Path) -> list[Path]:
     return [entry for entry in root.iterdir() if is_study(entry)] if root.is_dir() else []
 
 
+def _made(folder: Path) -> float:
+    """When the study was begun; of one whose best.json alone was kept, when that was written."""
+    kept = folder / STUDY if (folder / STUDY).is_file() else folder / BEST
+    return kept.stat().st_mtime
+
+
 def _probe_folders(folder: Path) -> list[Path]:
     root = folder / PROBES
-    return sorted(place for place in root.iterdir() if place.name.isdigit()) if root.is_dir() else []
+    return sorted((p for p in root.iterdir() if p.name.isdecimal()), key=lambda p: int(p.name)) if root.is_dir() else []

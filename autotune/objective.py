@@ -8,8 +8,9 @@ from autotune.records import StudyRequest
 from autotune.results import Measurement, Outcome, ProbeResult, Verdict
 from autotune.units import format_bytes
 
-# Every trial carries all of these, in this order: Optuna's GP sampler stacks constraint values without their names.
-CONSTRAINTS = ("memory", "stability", "runnable")
+# Every trial carries all of these, in this order: Optuna's GP sampler stacks constraint values without their names. The
+# order is the alphabet's, because that is what comes back from the database's index.
+CONSTRAINTS = ("memory", "runnable", "stability")
 SATISFIED, VIOLATED = -1.0, 1.0
 MOST_SKIPS_PER_STEP = 1 / 50  # after calibration; healthy float16 runs skip about one step in 2000 (note F)
 MOST_LOSS_GROWTH = 3.0  # last against first: beyond it training has left the rails (note F)

@@ -78,6 +78,8 @@ class GuardedSampler(BaseSampler):
 
     def __init__(self, inner: BaseSampler, encoding: Encoding, guard: Guard) -> None:
         self._inner, self._encoding, self._guard = inner, encoding, guard
+        # GP maximises: asked again it fits again, for a second, and says the same again.
+        self._attempts = 1 if isinstance(inner, GPSampler) else ATTEMPTS
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """The whole space, from the first trial on."""
@@ -87,7 +89,7 @@ class GuardedSampler(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """A complete, admitted set of parameters."""
-        for _ in range(ATTEMPTS):
+        for _ in range(self._attempts):
             params = self._inner.sample_relative(study, trial, search_space)
             missing = [name for name in search_space if name not in params]
             for name in missing:

@@ -7,18 +7,29 @@ from itertools import product
 
 from autotune.errors import UsageError
 from autotune.knobs import KNOBS
-from autotune.knobs.base import Circumstances, Knob
+from autotune.knobs.base import Circumstances, Knob, allowed
 from autotune.records import Config, Environment, Goal, Limit, TargetFacts, Value
 
 
 class SearchSpace:
     """All configurations that may be probed, countable and in a fixed order."""
 
-    def __init__(self, domains: Mapping[str, tuple[Value, ...]], circumstances: Circumstances) -> None:
-        """`domains` holds the values of every knob; those of derived knobs are recomputed from the others."""
+    def __init__(
+        self,
+        domains: Mapping[str, tuple[Value, ...]],
+        circumstances: Circumstances,
+        limits: Mapping[str, Limit] | None = None,
+    ) -> None:
+        """`domains` holds the values of every knob; those of derived knobs are recomputed from the others.
+
+        `limits` of the user bind a derived value too: a configuration that would break one is left out.
+        """
         self.domains = dict(domains)
         self._circumstances = circumstances
+        self._limits = dict(limits or {})
         self.configs = tuple(self._enumerate())
+        for name in filter(self._derived, domains if self.configs else ()):
+            self.domains[name] = tuple(sorted({config[name] for config in self.configs}, key=lambda v: int(v or 0)))
 
     @property
     def free(self) -> dict[str, tuple[Value, ...]]:
@@ -31,13 +42,20 @@ class SearchSpace:
         return Config(values={knob.name: self._value(knob, filled) for knob in KNOBS})
 
     def _enumerate(self) -> Iterable[Config]:
-        most = self._circumstances.most_samples
         seen = set()
         for values in product(*self.free.values()):
             config = self.complete(dict(zip(self.free, values, strict=True)))
-            if config not in seen and (most is None or config.global_batch_size() <= most):
+            if config not in seen and self._fits(config):
                 seen.add(config)
                 yield config
+
+    def _fits(self, config: Config) -> bool:
+        held, most = self._circumstances.global_batch, self._circumstances.most_samples
+        samples = config.global_batch_size(self._circumstances.world_size)
+        if (most is not None and samples > most) or held not in (None, samples):
+            return False
+        derived = {name: limit for name, limit in self._limits.items() if self._derived(name)}
+        return all(_within(config[name], limit) for name, limit in derived.items())
 
     def _value(self, knob: Knob, filled: dict[str, Value]) -> Value:
         derived = knob.derive(filled, self._circumstances)
@@ -59,13 +77,24 @@ def build(facts: TargetFacts, environment: Environment, goal: Goal, baseline: Co
     for knob in KNOBS:
         circumstances = _circumstances(facts, environment, goal, goal.limits.get(knob.name, facts.space.get(knob.name)))
         domains[knob.name] = _domain(knob, circumstances, goal, baseline)
-    space = SearchSpace(domains, _circumstances(facts, environment, goal, None))
+    space = SearchSpace(domains, _circumstances(facts, environment, goal, None), goal.limits)
     if not space.configs:
-        raise UsageError(
-            f"No configuration is left to search: every combination takes more than the {facts.dataset_samples} "
-            f"samples of the dataset in one optimizer step. Lower --batch or --global-batch."
-        )
+        raise UsageError(_nothing_left(facts, goal, domains["batch_size"]))
     return space
+
+
+def _nothing_left(facts: TargetFacts, goal: Goal, batches: tuple[Value, ...]) -> str:
+    if goal.global_batch is None:
+        return (
+            f"No configuration is left to search: every combination takes more than the {facts.dataset_samples} "
+            f"samples of the dataset in one optimizer step. The batch was probably meant for a larger dataset. "
+            f"Lower --batch."
+        )
+    return (
+        f"No configuration is left to search: batch_size {', '.join(map(str, batches))} cannot make up the held global "
+        f"batch {goal.global_batch} within the limits. It has to divide it, and the accumulation that follows has to "
+        f"be allowed. Widen --batch or --accum, tune batch_size too, or change --global-batch."
+    )
 
 
 def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Config) -> tuple[Value, ...]:
@@ -93,9 +122,13 @@ def _circumstances(facts: TargetFacts, environment: Environment, goal: Goal, lim
 def _check_global_batch(facts: TargetFacts, goal: Goal) -> None:
     if goal.global_batch and facts.dataset_samples is not None and goal.global_batch > facts.dataset_samples:
         raise UsageError(
-            f"The dataset has {facts.dataset_samples:,} samples, the held global batch is {goal.global_batch:,}: not "
+            f"The dataset has {facts.dataset_samples:,} samples, the held global batch is {goal.global_batch:,}. Not "
             f"one optimizer step fits into an epoch. Lower --global-batch."
         )
+
+
+def _within(value: Value, limit: Limit) -> bool:
+    return value in (limit.values if limit.values is not None else allowed((value,), limit))
 
 
 def _words(limit: Limit | None) -> str:

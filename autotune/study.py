@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy.exc import SQLAlchemyError
 
 from autotune import folder as disk
-from autotune.errors import EnvironmentUnfit, StudyError
+from autotune.errors import AutotuneError, EnvironmentUnfit, StudyError
 from autotune.records import Config, StudyRequest
 from autotune.results import Trial, Verdict
 from autotune.sampler import Encoding
@@ -30,6 +30,8 @@ from autotune.sampler import Encoding
 BUSY_SECONDS = 30  # how long SQLite waits for another reader before it gives up
 NUMBER = "probe"  # trial attribute: the number of the probe folder
 NAME = "autotune"
+BROKEN = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
+UNREADABLE = (*BROKEN, ValueError, LookupError, RuntimeError)  # undecodable text, unknown states, another schema
 LOCK_ATTEMPTS = 5
 
 
@@ -52,9 +54,12 @@ class Lock:
                 f"{folder} is being searched by process {owner}. Two searches on one study would measure each other. "
                 f"Wait for it, stop it (Ctrl-C keeps the study), or choose another place with --study."
             ) from None
-        self._file.truncate(0)
-        self._file.write(str(os.getpid()))
-        self._file.flush()
+        try:
+            self._file.truncate(0)
+            os.write(self._file.fileno(), str(os.getpid()).encode())  # unbuffered: nothing is left to write on closing
+        except OSError as error:
+            self._file.close()
+            raise disk.unwritable(folder, error) from error
 
     def release(self) -> None:
         """Let others in."""
@@ -82,20 +87,22 @@ class Store:
         """
         self._folder, self._encoding, self._needs_complete = folder, encoding, needs_complete
         self._open: dict[int, optuna.Trial] = {}
-        with self._translated():
+        self._storage: RDBStorage | None = None
+        with self._reading():
+            self._storage = _storage(folder / disk.DATABASE)
             self.study = optuna.create_study(
-                study_name=NAME, storage=_storage(folder / disk.DATABASE), direction="maximize", load_if_exists=True
+                study_name=NAME, storage=self._storage, direction="maximize", load_if_exists=True
             )
 
     def reconcile(self, trials: tuple[Trial, ...], verdicts: dict[int, Verdict]) -> None:
         """Make the database say what the probe folders say."""
         by_number = {trial.number: trial for trial in trials}
-        with self._translated():
+        with self._reading():
             known = set()
             for frozen in self.study.get_trials(deepcopy=False):
                 if frozen.state is TrialState.RUNNING:
                     self.study.tell(frozen.number, state=TrialState.FAIL)  # if it has a result, that is added below
-                else:
+                elif frozen.state is not TrialState.FAIL:
                     known.add(frozen.user_attrs.get(NUMBER))
             for number, trial in by_number.items():
                 if number not in known and trial.purpose != "confirm" and not trial.result.outcome.retried:
@@ -154,10 +161,9 @@ class Store:
 
     def close(self) -> None:
         """Give the database file back."""
-        storage: Any = self.study._storage
-        backend = getattr(storage, "_backend", storage)
-        backend.remove_session()
-        backend.engine.dispose()
+        if self._storage is not None:
+            self._storage.remove_session()
+            self._storage.engine.dispose()
 
     def _state(self, verdict: Verdict) -> tuple[TrialState, float | None]:
         if verdict.feasible:
@@ -165,13 +171,23 @@ class Store:
         return (TrialState.COMPLETE, 0.0) if self._needs_complete else (TrialState.PRUNED, None)
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _reading(self) -> Iterator[None]:
+        """The first look at the file: whatever goes wrong is damage in it, and it is given back to be moved away."""
+        try:
+            with self._translated(UNREADABLE):
+                yield
+        except AutotuneError:
+            self.close()
+            raise
+
+    @contextmanager
+    def _translated(self, errors: tuple[type[Exception], ...] = BROKEN) -> Iterator[None]:
         """Database errors as errors of this house."""
         path = self._folder / disk.DATABASE
         try:
             yield
-        except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
-            text = str(error.__cause__ or error).splitlines()[0]
+        except errors as error:
+            text = (str(error.__cause__ or error).splitlines() or [type(error).__name__])[0]
             if any(word in text for word in ("disk is full", "readonly", "unable to open", "disk I/O")):
                 raise EnvironmentUnfit(
                     f"{path} cannot be written: {text}. The disk is full, or the folder is read-only. Free some space "

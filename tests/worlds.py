@@ -2,11 +2,16 @@
 
 import msgspec
 
+from autotune import codec
 from autotune.knobs import KNOBS, defaults
-from autotune.launch.fake import ENVIRONMENT, FACTS
+from autotune.launch.base import REQUEST
+from autotune.launch.fake import ENVIRONMENT, FACTS, FakeLauncher
 from autotune.records import Config, Goal, StudyRequest
 from autotune.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial, Verdict
 from autotune.space import build
+from autotune.tuning.reporter import SilentReporter
+from autotune.tuning.settings import Settings
+from autotune.tuning.tuner import search
 
 GIB = 2**30
 
@@ -69,3 +74,53 @@ def bad(reason="out of memory"):
 
 def knob_names():
     return [knob.name for knob in KNOBS]
+
+
+class Listener(SilentReporter):
+    """Remembers what it was told."""
+
+    def __init__(self):
+        self.lines, self.notes, self.trials, self.best, self.answer, self.stopped = [], [], [], [], None, None
+
+    def opening(self, lines):
+        self.lines = list(lines)
+
+    def probed(self, trial, verdict, best_so_far):
+        self.trials.append(trial)
+        if best_so_far:
+            self.best.append(trial.number)
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def finished(self, recommendation):
+        self.answer = recommendation
+
+    def interrupted(self, view, resume_command):
+        self.stopped = (view, resume_command)
+
+
+class Interrupted(FakeLauncher):
+    """A fake machine before which somebody presses Ctrl-C, during the probe that is the `at`-th of this run."""
+
+    def __init__(self, at, **options):
+        super().__init__(**options)
+        self._left = at
+
+    def probe(self, request, folder):
+        self._left -= 1
+        if self._left == 0:
+            codec.write(folder / REQUEST, request)  # as a launcher leaves it: begun, without a result
+            raise KeyboardInterrupt
+        return super().probe(request, folder)
+
+
+def declared(**baseline):
+    """Facts of a target that says what is run today."""
+    return facts(baseline={"batch_size": 64, **baseline})
+
+
+def searched(folder, launcher, listener=None, **settings):
+    """One search on a fake machine and its simulated clock."""
+    told = Settings(target="model.py", study=folder, **settings)
+    return search(told, launcher, listener or Listener(), launcher.clock)

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
+INTERRUPTED = 130  # what a shell reports for a process that Ctrl-C ended
+
 
 def main() -> None:
     """Entry point of the `autotune` command."""
-    from autotune.cli.app import run
+    try:
+        from autotune.cli.app import run
 
-    run()
+        run()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from importlib.metadata import version
 from typing import Annotated
@@ -17,9 +18,7 @@ from autotune.cli.doctor import doctor
 from autotune.cli.init import init
 from autotune.cli.search import search
 from autotune.cli.show import show
-from autotune.errors import AutotuneError
-
-INTERRUPTED = 130
+from autotune.errors import AutotuneError, EnvironmentUnfit
 
 app = typer.Typer(
     name="autotune",
@@ -60,5 +59,11 @@ def run() -> None:
         console.print("error: ", style="bold red", end="")
         console.print(str(error), markup=False)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        sys.stderr.write(
+            f"error: The output could not be written: {error.strerror}. The disk that it was sent to is probably "
+            f"full. Send it elsewhere: `autotune best` and `autotune show` repeat what a study holds.\n"
+        )
+        sys.exit(EnvironmentUnfit.exit_code)

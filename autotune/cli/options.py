@@ -10,6 +10,7 @@ from autotune.knobs import KNOBS, knob
 from autotune.records import Limit, Value
 
 T = TypeVar("T")
+WHENCE = "It was probably mistyped: on the command line, in an AUTOTUNE_ variable, or in a settings file."
 
 
 def parsed(option: str, text: str | None, parse: Callable[[str], T]) -> T | None:
@@ -19,7 +20,7 @@ def parsed(option: str, text: str | None, parse: Callable[[str], T]) -> T | None
     try:
         return parse(text)
     except ValueError as error:
-        raise UsageError(f"{option}: {error}.") from error
+        raise UsageError(f"{option}: {error}. {WHENCE} Correct it, or leave it out.") from error
 
 
 def limit(option: str, text: str | None, name: str) -> dict[str, Limit]:
@@ -28,19 +29,19 @@ def limit(option: str, text: str | None, name: str) -> dict[str, Limit]:
         return {}
     low, colon, high = text.partition(":")
     if not colon:
-        return {name: Limit(values=tuple(knob_value(option, name, part) for part in text.split(",")))}
-    bounds = [int(str(knob_value(option, name, part))) if part.strip() else None for part in (low, high)]
+        return {name: Limit(values=tuple(knob_value(f"{option} {text}", name, part) for part in text.split(",")))}
+    bounds = [int(str(knob_value(f"{option} {text}", name, part))) if part.strip() else None for part in (low, high)]
     if None not in bounds and bounds[0] > bounds[1]:  # type: ignore[operator]  # neither is None here
         raise UsageError(f"{option} {text}: the range is empty. The ends are probably swapped. Write {high}:{low}.")
     return {name: Limit(low=bounds[0], high=bounds[1])}
 
 
-def knob_value(option: str, name: str, text: str) -> Value:
-    """One value of knob `name` as typed."""
+def knob_value(typed: str, name: str, text: str) -> Value:
+    """One value of knob `name`; `typed` is the whole option that it stands in."""
     try:
         return knob(name).parse(text.strip())
     except ValueError as error:
-        raise UsageError(f"{option} {text}: {error}.") from error
+        raise UsageError(f"{typed}: {error}. {WHENCE} `autotune search --help` shows how it is written.") from error
 
 
 def pairs(option: str, text: str | None) -> dict[str, Value]:
@@ -49,11 +50,9 @@ def pairs(option: str, text: str | None) -> dict[str, Value]:
     for pair in text.split(",") if text else ():
         name, equals, value = pair.partition("=")
         if not equals:
-            raise UsageError(
-                f"{option} {text}: {pair!r} has no value. Write knob=value, for example batch=64,amp=bf16."
-            )
+            raise UsageError(f"{option} {text}: {pair!r} has no value. {WHENCE} Write knob=value: batch=64,amp=bf16.")
         full = known(option, name.strip())
-        values[full] = knob_value(option, full, value)
+        values[full] = knob_value(f"{option} {text}", full, value)
     return values
 
 
@@ -79,7 +78,7 @@ def global_batch(text: str | None) -> int | Literal["keep", "free"] | None:
         return text  # type: ignore[return-value]  # narrowed by the comparison
     if not text.isdigit() or int(text) < 1:
         raise UsageError(
-            f"--global-batch {text} is neither a number of samples nor keep nor free. Write --global-batch 256 to "
-            f"hold that many, keep to hold the baseline's, free to search it."
+            f"--global-batch {text} is neither a number of samples nor keep nor free. {WHENCE} Write "
+            f"--global-batch 256 to hold that many, keep to hold the baseline's, free to search it."
         )
     return int(text)

@@ -96,7 +96,10 @@ def search(
             envvar=_variable("STABILITY"), help="quick: losses must stay finite and few steps be skipped; off."
         ),
     ] = "quick",
-    seed: Annotated[int, typer.Option(envvar=_variable("SEED"), help="Of model, data order and sampler.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(min=0, max=2**32 - 1, envvar=_variable("SEED"), help="Of model, data order and sampler."),
+    ] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be searched; run no probe.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="The recommendation as JSON on standard output.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Copy best.json to this file too.")] = None,

@@ -6,8 +6,8 @@ The nearest file upwards from the working folder counts. Precedence: command lin
 from __future__ import annotations
 
 import difflib
-import inspect
 import tomllib
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +15,50 @@ from autotune.cli.search import search
 from autotune.errors import UsageError
 
 OWN, SHARED = "autotune.toml", "pyproject.toml"
-NOT_SETTINGS = ("target", "json_output", "output", "dry_run")  # of one call, not of a project
+NOT_SETTINGS = ("target", "json_output", "output", "dry_run", "return")  # of one call, not of a project
+TEXT = "a text, a number or a list of them"
 
 
 def defaults(start: Path | None = None) -> dict[str, Any]:
-    """Defaults by command, as click wants them. Raises `UsageError` for unknown keys and unreadable files."""
+    """Defaults by command, as click wants them. Raises `UsageError` for unknown keys, wrong types, unreadable files."""
     found = _nearest(start or Path.cwd())
     if found is None:
         return {}
     path, table = found
-    known = [name for name in inspect.signature(search).parameters if name not in NOT_SETTINGS]
+    kinds = {name: kind for name, kind in typing.get_type_hints(search).items() if name not in NOT_SETTINGS}
     values = {}
     for key, value in table.items():
         name = key.replace("-", "_")
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
+        if name not in kinds:
+            close = difflib.get_close_matches(name, kinds, n=1)
             hint = f"Did you mean {close[0].replace('_', '-')}?" if close else "Keys are the long options of search."
             raise UsageError(
                 f"{path} sets {key!r}, which autotune does not know. {hint} Correct the key or take it out."
             )
-        values[name] = value if isinstance(value, bool | int | float) else _text(value)
+        values[name] = _checked(path, key, value, kinds[name])
     return {"search": values, "check": {name: values[name] for name in ("device",) if name in values}}
 
 
+def _checked(path: Path, key: str, value: Any, kind: Any) -> Any:
+    """`value` as the command line would have it: a list as `16,32`, a table as `batch=64,amp=bf16`."""
+    accepted = typing.get_args(kind) or (kind,)
+    if bool in accepted:
+        wanted, fits = "true or false", isinstance(value, bool)
+    elif int in accepted:
+        wanted, fits = "a whole number", isinstance(value, int) and not isinstance(value, bool)
+    else:
+        wanted, fits = TEXT, not isinstance(value, bool)
+    if not fits:
+        raise UsageError(
+            f"{path} sets {key} to {value!r}, and it takes {wanted}. The value was probably meant for another key. "
+            f"Correct it or take it out."
+        )
+    return value if wanted != TEXT else _text(value)
+
+
 def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ",".join(f"{name}={part}" for name, part in value.items())
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
@@ -47,10 +67,21 @@ def _nearest(start: Path) -> tuple[Path, dict[str, Any]] | None:
         for path in (folder / OWN, folder / SHARED):
             if path.is_file():
                 content = _read(path)
-                table = content if path.name == OWN else content.get("tool", {}).get("autotune")
+                table = content if path.name == OWN else _section(path, content)
                 if table is not None:
                     return path, table
     return None
+
+
+def _section(path: Path, content: dict[str, Any]) -> dict[str, Any] | None:
+    tools = content.get("tool")
+    table = tools.get("autotune") if isinstance(tools, dict) else None
+    if table is not None and not isinstance(table, dict):
+        raise UsageError(
+            f"{path} sets tool.autotune to {table!r}, and it is a section. The brackets were probably forgotten. "
+            f"Write [tool.autotune], and the options below it."
+        )
+    return table
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -59,4 +90,11 @@ def _read(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         if path.name == SHARED:
             return {}  # somebody else's file; whoever it is for will complain
-        raise UsageError(f"{path} is not valid TOML: {error}. Correct it or move it away.") from error
+        raise UsageError(
+            f"{path} is not valid TOML: {error}. A quote or a bracket is probably missing. Correct it or move it away."
+        ) from error
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}. It is probably another user's. Mend its permissions, or search "
+            f"from another folder."
+        ) from error

@@ -61,12 +61,13 @@ def trim_log(folder: Path) -> None:
         log.truncate()
 
 
-def unwritable(folder: Path, error: OSError) -> EnvironmentUnfit:
-    """The three sentences about a folder that could not be written."""
+def unwritable(folder: Path, error: OSError | None) -> EnvironmentUnfit:
+    """The three sentences about a folder that could not be written; no `error` if it was the probe that met it."""
+    what = "the probe's result did not fit" if error is None else error.strerror or error
     nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     free = format_bytes(shutil.disk_usage(nearest).free)
     return EnvironmentUnfit(
-        f"The probe's folder {folder} cannot be written: {error.strerror or error} ({free} free there). "
+        f"The probe's folder {folder} cannot be written: {what} ({free} free there). "
         f"The disk or a quota is probably exhausted, or the folder is read-only for this user. "
         f"Make room, or keep the study elsewhere: `--study FOLDER`."
     )

@@ -25,9 +25,9 @@ from msgspec.structs import replace
 
 from autotune import codec
 from autotune.errors import EnvironmentUnfit, StudyError
-from autotune.failures import death_note, judge_exit
+from autotune.failures import EXIT_CANNOT_WRITE, death_note, judge_exit
 from autotune.launch.base import REQUEST, RESULT
-from autotune.launch.folder import log_tail, open_log, store, trim_log
+from autotune.launch.folder import log_tail, open_log, store, trim_log, unwritable
 from autotune.launch.oom import oom_kills
 from autotune.launch.processes import TAG, insist, kill_all
 from autotune.launch.watch import Watch
@@ -122,7 +122,9 @@ class SubprocessLauncher:
             host_available_share=watch.host_available_share,
             log_tail=tail,
         )
-        if watch.timed_out:
+        if watch.returncode == EXIT_CANNOT_WRITE:
+            message = str(unwritable(folder, None))
+        elif watch.timed_out:
             evidence = message = f"{evidence}: {watch.timed_out}"
         else:
             message = death_note(tail) or evidence

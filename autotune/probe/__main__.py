@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,7 +34,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         codec.write(options.folder / RESULT, answer)
     except OSError as error:
-        print(f"autotune: the result could not be written: {error}", file=sys.stderr)
+        with suppress(OSError):  # the log lies on the same full disk
+            print(f"autotune: the result could not be written: {error}", file=sys.stderr, flush=True)
         return failures.EXIT_CANNOT_WRITE
     return 0
 
@@ -69,7 +71,7 @@ def _judge(error: BaseException, request: Request, phase: str) -> tuple[Outcome,
     else:
         outcome, evidence = failures.classify(failures.describe(error), memory_share=share)
         if isinstance(error, TargetError):
-            message, trace = str(error), error.traceback or trace
+            message, trace = str(error), error.traceback or (trace if frame else "")
         elif outcome is Outcome.USER_ERROR and frame:
             message = f"{frame}: {message}"
     if outcome is not Outcome.USER_ERROR:
@@ -95,6 +97,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 if __name__ == "__main__":
     status = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):  # the same again
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(status)  # tearing torch down takes half a second and can hang on loader workers (measured)

@@ -123,8 +123,8 @@ def memory_share(device: str) -> float | None:
         return None
     try:
         return float(torch.cuda.memory_reserved(device) / torch.cuda.get_device_properties(device).total_memory)
-    except RuntimeError:
-        return None  # the context itself is broken
+    except (RuntimeError, AssertionError):
+        return None  # the context itself is broken, or there is no such device
 
 
 def _peak_resident_bytes() -> int:

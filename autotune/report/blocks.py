@@ -20,6 +20,7 @@ from autotune.units import format_rate, format_seconds, format_share
 
 INDENT = 14  # "Recommended" and what stands to the right of it
 FEWEST_GAP = 3
+LONGEST_PADDED = 60  # a longer text must not push the column beside it off the screen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,14 +107,15 @@ def check_block(
     """What was found in a target, what was inferred (and the line that would replace it), what would be tuned."""
     block = Text().append(f"{plain(target)}\n", "bold")
     names = max((len(finding.name) for finding in facts.findings), default=0) + FEWEST_GAP
-    texts = max((len(plain(finding.text)) for finding in facts.findings), default=0) + FEWEST_GAP
+    overridden = [len(plain(finding.text)) for finding in facts.findings if finding.override]
+    texts = max((length for length in overridden if length <= LONGEST_PADDED), default=0) + FEWEST_GAP
     for finding in facts.findings:
         if finding.name == "step":
             continue  # told below with its time
         sign, style = SIGNS["advice" if finding.inferred else "good"]
         block.append(f"  {sign} ", style).append(plain(finding.name).ljust(names))
         override = f"override: {plain(finding.override)}" if finding.override else ""
-        block.append(f"{plain(finding.text).ljust(texts)}{override}".rstrip() + "\n")
+        block.append(f"{plain(finding.text).ljust(texts)} {override}".rstrip() + "\n")
     if facts.step is not None:
         step = facts.step
         complete = step.parameters_with_gradient == step.trainable_parameters

@@ -143,8 +143,12 @@ class TerminalReporter:
         """Say what is kept and how to go on, even if quiet."""
         self.close()
         lines = [f"Interrupted. The study keeps {len(view.trials)} probes in {view.folder}."]
-        if self._best is not None:
-            config, measured = self._best
+        judged = ((trial, view.verdict(trial)) for trial in view.trials if trial.purpose != "confirm")
+        usable = [(verdict.value or 0.0, trial) for trial, verdict in judged if verdict.feasible]
+        if usable:
+            best = max(usable, key=lambda pair: pair[0])[1]  # of all runs, not of this one only
+            config, measured = best.config, best.result.measurement
+            assert measured is not None, "only what was measured is feasible"
             chosen = ", ".join(
                 [f"batch {config.batch_size} × {config.gradient_accumulation_steps}", *settings(config.values)]
             )

@@ -46,14 +46,15 @@ def leaders(judged: Sequence[tuple[Trial, Verdict]], *, free: bool) -> list[Cand
     """The configurations worth measuring again, fastest first.
 
     The fastest; then the most cautious of those that are as fast within noise (with a free global batch that is the
-    smallest one); then the next fastest.
+    smallest one); then the next fastest. What failed when it was last probed is out: a crash that a fresh process did
+    not repeat does not count, a failed confirmation of an earlier run does.
     """
     values: dict[Config, list[float]] = {}
     for trial, verdict in judged:
-        if verdict.feasible and verdict.value is not None:
+        if verdict.feasible and verdict.value is not None and trial.purpose != "confirm":
             values.setdefault(trial.config, []).append(verdict.value)
-    failed = {trial.config for trial, verdict in judged if not verdict.feasible}
-    found = {config: sum(rates) / len(rates) for config, rates in values.items() if config not in failed}
+    latest = {trial.config: verdict for trial, verdict in judged}
+    found = {config: sum(rates) / len(rates) for config, rates in values.items() if latest[config].feasible}
     ranked = sorted(found, key=lambda config: -found[config])
     if not ranked:
         return []

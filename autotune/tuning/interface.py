@@ -65,8 +65,10 @@ def search(
             stability=stability,
             seed=seed,
         )
-    except ValueError as error:
-        raise UsageError(f"{error}.") from error
+    except (ValueError, TypeError) as error:
+        raise UsageError(
+            f"{error}. The argument was probably meant otherwise. See help(autotune.search) for what each one takes."
+        ) from error
     return run(settings, SubprocessLauncher(), reporter or SilentReporter())
 
 

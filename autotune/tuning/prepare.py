@@ -17,6 +17,7 @@ from autotune.records import (
     InspectRequest,
     StudyRequest,
     TargetFacts,
+    Value,
 )
 from autotune.results import Failure, Outcome
 from autotune.space import SearchSpace, build
@@ -47,7 +48,7 @@ def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> 
     baseline, assumed = baseline_config(settings, facts)
     limit, enforced, headroom = memory_bounds(settings, environment)
     goal = Goal(
-        global_batch=held_global_batch(settings, facts, baseline, assumed),
+        global_batch=held_global_batch(settings, facts, baseline),
         memory_limit_bytes=limit if settings.memory_limit else None,
         headroom_fraction=settings.headroom,
         stability=settings.stability,
@@ -75,37 +76,47 @@ def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> 
 def baseline_config(settings: Settings, facts: TargetFacts) -> tuple[Config, bool]:
     """What the user runs today, and whether that had to be assumed (DataLoader's defaults with a batch of 32).
 
-    An assumed batch never exceeds the dataset, nor a declared global batch, which accumulation then makes up.
+    An assumed batch never exceeds the dataset, nor a declared global batch. What is missing to a declared global batch
+    is made up by accumulation, unless that was declared too.
     """
-    declared = {**(facts.baseline or {}), **settings.baseline}
+    declared = _declared(settings, facts)
     values = {**defaults(), **declared}
-    if "batch_size" not in declared:
-        batch = min(int(values["batch_size"] or 1), facts.dataset_samples or 1 << 30)
-        held = facts.global_batch_size
-        if held is not None:
-            batch = max(size for size in range(1, min(batch, held) + 1) if held % size == 0)
-            values["gradient_accumulation_steps"] = held // batch
-        values["batch_size"] = batch
     for knob in KNOBS:
         try:
             knob.check(values[knob.name])
         except ValueError as error:
-            raise UsageError(f"The baseline is wrong: {error}. Correct it in the target or in --baseline.") from error
+            raise UsageError(
+                f"The baseline is wrong: {error}. It was probably mistyped. Correct it in the target or in --baseline."
+            ) from error
+    batch, held = int(values["batch_size"] or 1), facts.global_batch_size
+    if "batch_size" not in declared:
+        batch = min(batch, facts.dataset_samples or batch)
+        if held is not None:
+            batch = max(size for size in range(1, min(batch, held) + 1) if held % size == 0)
+        values["batch_size"] = batch
+    given = "batch_size" in declared and "gradient_accumulation_steps" in declared
+    if held is not None and held % batch == 0 and not given:
+        values["gradient_accumulation_steps"] = held // batch
     return Config(values={knob.name: values[knob.name] for knob in KNOBS}), not declared
 
 
-def held_global_batch(settings: Settings, facts: TargetFacts, baseline: Config, assumed: bool) -> int | None:
+def held_global_batch(settings: Settings, facts: TargetFacts, baseline: Config) -> int | None:
     """Samples per optimizer step to hold, or None to search them too.
 
     Without a word from the user they are held if the target says what they are: a tuner must not change what the
-    model learns without saying so.
+    model learns without saying so. Whoever declared other knobs only, and no batch, said nothing about it.
     """
     wish = settings.global_batch
     if isinstance(wish, int):
         return wish
-    if wish == "free" or (wish is None and assumed and facts.global_batch_size is None):
+    unsaid = facts.global_batch_size is None and "batch_size" not in _declared(settings, facts)
+    if wish == "free" or (wish is None and unsaid):
         return None
     return facts.global_batch_size or baseline.global_batch_size()
+
+
+def _declared(settings: Settings, facts: TargetFacts) -> dict[str, Value]:
+    return {**(facts.baseline or {}), **settings.baseline}
 
 
 def memory_bounds(settings: Settings, environment: Environment) -> tuple[int, int | None, int]:

@@ -40,7 +40,7 @@ def recommend(
     if base is not None:
         speedup = (1.0, 1.0, 1.0) if base == index else _rounded(rounds.ratio(index, base))
     measured = _measurements(winner)
-    width = _half_width(rounds, len(winner.rates))
+    width = _half_width(rounds)
     reasons, warnings = advise(winner, request, rounds.noise)
     return Recommendation(
         study=study,
@@ -103,9 +103,10 @@ def _runner_up(candidate: Candidate, winner: Candidate, held: Sequence[Candidate
     if candidate not in held:
         return RunnerUp(config=candidate.config, samples_per_second=None, reason=candidate.lost or "not measured again")
     index, best = held.index(candidate), held.index(winner)
-    ratio, low, _ = rounds.ratio(best, index)
+    ratio, low, high = rounds.ratio(best, index)
     if ratio < 1:
-        reason = f"{1 / ratio - 1:.1%} faster, which is within the noise, and not the more cautious choice"
+        why = "too little to count" if high < 1 else "which is within the noise"
+        reason = f"{1 / ratio - 1:.1%} faster, {why}, and not the more cautious choice"
     elif low <= 1:
         reason = f"{1 - 1 / ratio:.1%} slower, which is within the noise"
     else:
@@ -128,7 +129,7 @@ def _confirmation(candidate: Candidate, rate: float) -> Confirmation:
     )
 
 
-def _half_width(rounds: Rounds, count: int) -> float | None:
+def _half_width(rounds: Rounds) -> float | None:
     """95 % half width of one configuration's mean rate, from the noise that all configurations share."""
     if not rounds.degrees_of_freedom:
         return None

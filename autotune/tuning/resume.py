@@ -23,14 +23,10 @@ def begin(
     """The folder, locked, with study.json in place; and whether an earlier search is being continued.
 
     With `fresh` an earlier study is moved aside, never deleted. Raises `StudyError` if the study there was made
-    under other circumstances, `StudyNotFound` if `resume` finds nothing.
+    under other circumstances or lost its study.json, `StudyNotFound` if `resume` finds nothing.
     """
+    check_resumable(folder, mode)
     exists = (folder / disk.STUDY).is_file()
-    if mode == "resume" and not exists:
-        raise StudyNotFound(
-            f"{folder} holds no study that could be resumed. The name is probably another one. "
-            f"Leave --resume out to begin it."
-        )
     if exists and mode != "fresh":
         differences = compare(disk.read_request(folder), request)
         if differences:
@@ -39,17 +35,34 @@ def begin(
                 f"compared with new ones. Use --fresh (the old study is moved aside) or another --study."
             )
         return folder, lock, True
-    if exists:
+    if exists or (folder / disk.PROBES).is_dir():
         lock.release()
         _move_aside(folder)
         disk.make(folder)
         lock = Lock(folder)
     try:
-        (folder / ".gitignore").write_text(disk.IGNORED)
+        if not (folder / ".gitignore").exists():  # the folder may have been somebody's before
+            (folder / ".gitignore").write_text(disk.IGNORED)
         codec.write(folder / disk.STUDY, request)
     except OSError as error:
         raise disk.unwritable(folder, error) from error
     return folder, lock, False
+
+
+def check_resumable(folder: Path, mode: Literal["auto", "resume", "fresh"]) -> None:
+    """Raise what `begin` would raise for a folder without study.json; asked before anything is made or looked at."""
+    if (folder / disk.STUDY).is_file() or mode == "fresh":
+        return
+    if (folder / disk.PROBES).is_dir():
+        raise StudyError(
+            f"{folder} holds probes but no {disk.STUDY}. It was probably deleted, and nobody can tell what the probes "
+            f"were asked. Use --fresh (the folder is moved aside) or another --study."
+        )
+    if mode == "resume":
+        raise StudyNotFound(
+            f"{folder} holds no study that could be resumed. The name is probably another one. "
+            f"Leave --resume out to begin it."
+        )
 
 
 def compare(old: StudyRequest, new: StudyRequest) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from autotune.folder import STUDIES
 from autotune.records import Limit, Value
-from autotune.sampler_names import SamplerName
+from autotune.sampler_names import SAMPLERS, SamplerName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,25 @@ class Settings:
     stability: Literal["off", "quick"] = "quick"
     seed: int = 0
     command: str | None = None  # the line that resumes, as the user would type it
+
+    def __post_init__(self) -> None:
+        if not 0 < self.time_budget_seconds < math.inf:
+            raise ValueError(f"the time budget must be above 0 seconds, got {self.time_budget_seconds}")
+        if self.probes is not None and self.probes < 1:
+            raise ValueError(f"probes must be at least 1, got {self.probes}")
+        if self.headroom is not None and not 0 <= self.headroom < 1:
+            raise ValueError(f"headroom must be in [0, 1), got {self.headroom}")
+        if isinstance(self.global_batch, int) and self.global_batch < 1:
+            raise ValueError(f"the global batch must be at least 1, got {self.global_batch}")
+        for name, value, known in (
+            ("mode", self.mode, ("auto", "resume", "fresh")),
+            ("sampler", self.sampler, SAMPLERS),
+            ("stability", self.stability, ("off", "quick")),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        if isinstance(self.global_batch, str) and self.global_batch not in ("keep", "free"):
+            raise ValueError(f"the global batch must be keep, free or a whole number, got {self.global_batch!r}")
 
     @property
     def folder(self) -> Path:

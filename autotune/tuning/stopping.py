@@ -35,7 +35,7 @@ def reason(progress: Progress) -> str | None:
     if needed > progress.budget_seconds:
         kept = format_seconds(progress.reserve_seconds)
         return f"the time budget is used up but for the {kept} that the confirmation takes"
-    since = probes_without_gain(progress.values)
+    since = min(probes_without_gain(progress.values), progress.probed)  # whoever resumes wants to look on
     if since >= PATIENCE:
         return f"the last {since} probes gained less than {GAIN - 1:.0%}"
     return None

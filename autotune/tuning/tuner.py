@@ -11,7 +11,7 @@ from typing import Literal
 
 from autotune import codec
 from autotune import folder as disk
-from autotune.errors import NoRecommendation
+from autotune.errors import EnvironmentUnfit, NoRecommendation, UsageError
 from autotune.guard import Guard, accidents
 from autotune.launch.base import LOG, Launcher
 from autotune.objective import WORDS, judge
@@ -26,7 +26,7 @@ from autotune.tuning.prepare import fault, inspect, settle
 from autotune.tuning.recommend import recommend
 from autotune.tuning.recommendation import Recommendation
 from autotune.tuning.reporter import Reporter
-from autotune.tuning.resume import begin
+from autotune.tuning.resume import begin, check_resumable
 from autotune.tuning.settings import Settings
 from autotune.tuning.view import load_view
 
@@ -45,6 +45,7 @@ def search(
     the running probe is killed, everything finished is kept, the reporter is told, and the interrupt goes on.
     """
     began = clock()
+    check_resumable(settings.folder, settings.mode)
     folder = disk.make(settings.folder)
     lock = Lock(folder)
     try:
@@ -60,6 +61,11 @@ def search(
             raise
         finally:
             tuner.store.close()
+    except (KeyboardInterrupt, UsageError, EnvironmentUnfit) as error:
+        if not disk.is_study(folder) and isinstance(error, KeyboardInterrupt):
+            reporter.note("Interrupted before the first probe: nothing was measured, and nothing is kept.")
+        disk.clear_away(folder)  # but not after a `TargetError`, which names its log
+        raise
     finally:
         lock.release()
 
@@ -73,7 +79,7 @@ class Tuner:
     ) -> None:  # fmt: skip
         self._settings, self._folder, self._request, self._space = settings, folder, request, space
         self._launcher, self._reporter, self._clock, self._began = launcher, reporter, clock, began
-        self._judged = [(trial, judge(trial.result, request)) for trial in disk.read_trials(folder)]
+        self._judged = [(t, judge(t.result, request)) for t in disk.read_trials(folder) if not _ended_a_search(t)]
         self._before = len(self._judged)
         self._guard = Guard(space)
         for trial, verdict in self._judged:
@@ -105,9 +111,7 @@ class Tuner:
         return recommendation
 
     def _baseline(self) -> None:
-        if any(
-            trial.config == self._request.baseline and not trial.result.outcome.retried for trial, _ in self._judged
-        ):
+        if any(trial.config == self._request.baseline for trial, _ in self._judged):
             return
         trial, verdict = self._probe_twice(self._request.baseline, "baseline")
         if trial.result.outcome in FATAL_AT_BASELINE:
@@ -130,12 +134,11 @@ class Tuner:
 
     def _confirm(self) -> list[confirm.Candidate]:
         free = self._request.goal.global_batch is None
-        searched = [(trial, verdict) for trial, verdict in self._judged if trial.purpose != "confirm"]
-        candidates = confirm.leaders(searched, free=free)
+        candidates = confirm.leaders(self._judged, free=free)
         if not candidates:
             raise NoRecommendation(self._nothing_usable())
         baseline = self._request.baseline
-        runs = any(trial.config == baseline and verdict.feasible for trial, verdict in searched)
+        runs = any(trial.config == baseline and verdict.feasible for trial, verdict in self._judged)
         if runs and all(candidate.config != baseline for candidate in candidates):
             candidates.append(confirm.Candidate(config=baseline, found=None))
         left = self._settings.time_budget_seconds - (self._clock() - self._began)
@@ -222,3 +225,9 @@ class Tuner:
             f"None of {len(self._judged)} probes was usable. Most often: {worst}. Look with "
             f"`autotune show {self._folder} --failed`; a smaller --batch or a larger --memory-limit may help."
         )
+
+
+def _ended_a_search(trial: Trial) -> bool:
+    """Its fault was the machine's or the user's, who has had time to mend it since: to be probed again."""
+    outcome = trial.result.outcome
+    return outcome is Outcome.ENVIRONMENT or (trial.purpose == "baseline" and outcome in FATAL_AT_BASELINE)

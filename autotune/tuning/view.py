@@ -39,7 +39,7 @@ def load_view(folder: Path) -> StudyView:
     """Read a study. Raises `StudyNotFound` and `StudyError`."""
     if not (folder / disk.STUDY).is_file():
         raise StudyNotFound(
-            f"{folder} holds no {disk.STUDY}: it is not a study, or only its {disk.BEST} was kept. "
+            f"{folder} holds no {disk.STUDY}. It is not a study, or only its {disk.BEST} was kept. "
             f"`autotune best {folder}` needs no more than that; everything else needs the whole folder."
         )
     best = folder / disk.BEST

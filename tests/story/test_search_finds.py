@@ -1,0 +1,250 @@
+"""Stories of searches that go well: how near to the truth, in how many probes, and in which order."""
+
+from dataclasses import replace
+from itertools import count
+
+import pytest
+
+from autotune import codec
+from autotune import folder as disk
+from autotune.launch.fake import FakeLauncher, Machine
+from autotune.objective import judge
+from autotune.records import Config, Goal, Limit, ProbeRequest
+from autotune.results import Outcome, Trial
+from autotune.space import build
+from autotune.tuning.confirm import Candidate, leaders, run
+from autotune.tuning.recommend import recommend
+from autotune.tuning.recommendation import Recommendation, load_best, load_result
+from autotune.tuning.stopping import PATIENCE
+from autotune.tuning.view import load_view
+from tests.worlds import Listener, declared, facts, searched, space, study_request
+
+NARROW = {"amp_dtype": Limit(values=(None, "bfloat16")), "num_workers": Limit(values=(0, 4, 8))}
+
+
+def _truth(launcher, view):
+    """The best samples/s that exists within the headroom, found by asking the machine itself."""
+    request = view.request
+    usable = request.memory_limit_bytes - request.headroom_bytes
+    configs = build(request.facts, request.environment, request.goal, request.baseline).configs
+    return max(launcher.throughput(c) for c in configs if launcher.machine.needed_bytes(c) <= usable)
+
+
+def _found(launcher, answer):
+    return launcher.throughput(Config(values=answer.params))
+
+
+@pytest.mark.parametrize(("sampler", "most", "share"), [("tpe", 40, 0.93), ("random", 60, 0.85)])
+def test_a_search_comes_near_the_truth_with_few_out_of_memories(tmp_path, sampler, most, share):
+    """A free global batch on a 16 GiB machine: 1200 configurations, many of which do not fit."""
+    for seed in range(2):
+        launcher = FakeLauncher(seed=seed)
+        folder = tmp_path / str(seed)
+
+        answer = searched(folder, launcher, sampler=sampler, probes=most, time_budget_seconds=1e6, seed=seed)
+
+        view = load_view(folder)
+        ooms = sum(trial.result.outcome is Outcome.OOM_DEVICE for trial in view.trials)
+        assert _found(launcher, answer) >= share * _truth(launcher, view)
+        assert ooms <= 8
+        assert answer.headroom_fraction >= 0.05
+
+
+def test_the_gaussian_process_comes_near_in_a_few_probes(tmp_path):
+    launcher = FakeLauncher(facts=declared())
+
+    answer = searched(tmp_path, launcher, sampler="gp", probes=9, time_budget_seconds=1e6, limits=NARROW)
+
+    assert _found(launcher, answer) >= 0.9 * _truth(launcher, load_view(tmp_path))
+
+
+def test_a_small_space_is_searched_whole_and_its_best_is_found(tmp_path):
+    launcher, listener = FakeLauncher(facts=declared()), Listener()
+
+    answer = searched(tmp_path, launcher, listener, time_budget_seconds=1e6, tune=("amp_dtype", "num_workers"))
+
+    tried = [trial for trial in listener.trials if trial.purpose != "confirm"]
+    assert len(tried) == 3 * 5
+    assert any("every configuration that may be probed has been" in note for note in listener.notes)
+    assert _found(launcher, answer) >= 0.98 * _truth(launcher, load_view(tmp_path))
+
+
+def test_the_baseline_is_first_and_nothing_is_searched_twice(tmp_path):
+    listener = Listener()
+
+    searched(tmp_path, FakeLauncher(facts=declared(num_workers=1)), listener, probes=30, time_budget_seconds=1e6)
+
+    searching = [trial for trial in listener.trials if trial.purpose != "confirm"]
+    assert listener.trials[0].purpose == "baseline"
+    assert listener.trials[0].config["num_workers"] == 1
+    assert len({trial.config for trial in searching}) == len(searching)
+    assert [trial.number for trial in listener.trials] == list(range(len(listener.trials)))
+
+
+def test_the_global_batch_is_held_where_it_was_declared(tmp_path):
+    listener = Listener()
+
+    answer = searched(tmp_path, FakeLauncher(facts=declared()), listener, probes=12)
+
+    assert {trial.config.global_batch_size() for trial in listener.trials} == {64}
+    assert answer.global_batch_size == 64
+
+
+def test_a_search_ends_within_its_time_budget(tmp_path):
+    launcher, listener = FakeLauncher(), Listener()
+
+    searched(tmp_path, launcher, listener, time_budget_seconds=150)
+
+    assert 100 < launcher.clock() <= 150 * 1.1  # one probe may run over what was expected of it
+    assert any("the time budget is used up" in note for note in listener.notes)
+
+
+def test_a_search_ends_after_the_probes_that_were_asked_for(tmp_path):
+    listener = Listener()
+
+    answer = searched(tmp_path, FakeLauncher(), listener, probes=7, time_budget_seconds=1e6)
+
+    assert sum(trial.purpose == "search" for trial in listener.trials) == 7
+    assert "Search ends: 7 probes were asked for." in listener.notes
+    assert answer.probes == len(listener.trials)
+
+
+def test_a_search_ends_when_nothing_is_gained_any_more(tmp_path):
+    flat = Machine(
+        per_sample_seconds=dict.fromkeys((None, "bfloat16", "float16"), 0.001),
+        fixed_seconds=dict.fromkeys((None, "bfloat16", "float16"), 0.0),
+        channels_last_factor=dict.fromkeys((None, "bfloat16", "float16"), 1.0),
+        sample_loading_seconds=0.0, optimizer_seconds=0.0, noise_between_probes=0.0, noise_between_steps=0.0,
+    )  # fmt: skip
+    listener = Listener()
+
+    searched(tmp_path, FakeLauncher(machine=flat, facts=declared()), listener, time_budget_seconds=1e6)
+
+    assert f"Search ends: the last {PATIENCE} probes gained less than 1%." in listener.notes
+
+
+def test_the_finalists_and_the_baseline_are_measured_again_interleaved_and_reversed(tmp_path):
+    listener = Listener()
+
+    answer = searched(tmp_path, FakeLauncher(facts=declared()), listener, probes=20, time_budget_seconds=1e6)
+
+    order = [trial.config for trial in listener.trials if trial.purpose == "confirm"]
+    size = len(answer.confirmations)
+    rounds = [order[start : start + size] for start in range(0, len(order), size)]
+    assert len(rounds) == answer.rounds == 3
+    assert rounds[1] == rounds[0][::-1]
+    assert rounds[2] == rounds[0]
+    assert Config(values=answer.baseline) in rounds[0]
+
+
+def test_the_answer_rests_on_fresh_numbers_only(tmp_path):
+    listener = Listener()
+
+    answer = searched(tmp_path, FakeLauncher(facts=declared()), listener, probes=10)
+
+    confirming = {trial.number: trial for trial in listener.trials if trial.purpose == "confirm"}
+    for confirmation in answer.confirmations:
+        rates = [confirming[number].result.measurement.samples_per_second for number in confirmation.trials]
+        assert confirmation.rounds == pytest.approx(rates, rel=1e-4)
+        assert len(rates) >= 2
+
+
+def test_a_short_budget_still_confirms_in_two_rounds(tmp_path):
+    answer = searched(tmp_path, FakeLauncher(facts=declared()), time_budget_seconds=30)
+
+    assert answer.rounds == 2
+
+
+def test_best_json_is_what_was_returned_and_shown(tmp_path):
+    listener = Listener()
+
+    answer = searched(tmp_path, FakeLauncher(facts=declared()), listener, probes=5)
+
+    assert codec.read(tmp_path / disk.BEST, Recommendation) == answer == listener.answer == load_result(tmp_path)
+    assert load_best(tmp_path, check=False) == answer.params
+
+
+def test_a_study_can_be_read_as_it_was_searched(tmp_path):
+    listener = Listener()
+
+    searched(tmp_path, FakeLauncher(facts=declared()), listener, probes=5)
+
+    view = load_view(tmp_path)
+    assert list(view.trials) == listener.trials
+    assert not view.running
+    assert len(listener.lines) == 5
+
+
+def test_the_reporter_hears_of_every_better_probe_and_of_no_other(tmp_path):
+    listener = Listener()
+
+    searched(tmp_path, FakeLauncher(facts=declared()), listener, probes=15)
+
+    best, better = 0.0, []
+    for trial in listener.trials:
+        rate = trial.result.measurement.samples_per_second if trial.result.measurement else 0.0
+        if trial.purpose != "confirm" and rate > best:
+            best = rate
+            better.append(trial.number)
+    assert listener.best == better
+
+
+EQUAL = Machine(
+    per_sample_seconds=dict.fromkeys((None, "bfloat16"), 0.001),
+    fixed_seconds=dict.fromkeys((None, "bfloat16"), 0.01),
+    channels_last_factor=dict.fromkeys((None, "bfloat16"), 1.0),
+    per_sample_bytes=dict.fromkeys((None, "bfloat16"), 2.0**20),
+    static_bytes=dict.fromkeys((None, "bfloat16"), 2.0**30),
+    sample_loading_seconds=0.0,
+    noise_between_probes=0.02,
+)
+
+
+@pytest.mark.parametrize("noise", [0.005, 0.02, 0.05])
+def test_among_equals_pure_noise_does_not_displace_the_baseline(tmp_path, noise):
+    """Forty run-offs between configurations that are truly equal, after a search that was lucky with some of them."""
+    made = space(Goal(global_batch=64, limits={"batch_size": Limit(values=(64,)), "amp_dtype": Limit(values=(None,))}))
+    request = study_request()
+    kept = 0
+    for seed in range(40):
+        launcher = FakeLauncher(machine=replace(EQUAL, noise_between_probes=noise), seed=seed)
+        numbers = count()
+
+        def probe(where, purpose="confirm", launcher=launcher, numbers=numbers):
+            asked = ProbeRequest(target="m.py", config=where, device="cuda:0", number=next(numbers), purpose=purpose)
+            result = launcher.probe(asked, tmp_path)
+            trial = Trial(number=asked.number, purpose=purpose, config=where, result=result)
+            return trial, judge(result, request)
+
+        candidates = leaders([probe(where, "search") for where in made.configs], free=False)
+        if all(candidate.config != request.baseline for candidate in candidates):
+            candidates.append(Candidate(config=request.baseline, found=None))
+
+        answer = recommend(run(candidates, 2, probe), request, study="s", probes=1, seconds=1.0)
+
+        kept += answer.params == answer.baseline
+
+    assert kept >= 36
+
+
+def test_a_whole_search_among_equals_keeps_the_baseline(tmp_path):
+    launcher = FakeLauncher(machine=EQUAL, facts=declared())
+    limits = {"amp_dtype": Limit(values=(None, "bfloat16")), "batch_size": Limit(values=(64,))}
+
+    answer = searched(tmp_path, launcher, probes=8, time_budget_seconds=1e6, limits=limits)
+
+    assert answer.params == answer.baseline
+    assert answer.speedup == 1.0
+
+
+def test_among_equals_the_smallest_global_batch_wins_where_it_is_free(tmp_path):
+    flat = replace(EQUAL, fixed_seconds={None: 0.0}, optimizer_seconds=0.0, noise_between_probes=0.001)
+    launcher = FakeLauncher(machine=flat, facts=facts(baseline={"batch_size": 16384}))
+    limits = {"batch_size": Limit(values=(8, 32, 128))}
+
+    answer = searched(
+        tmp_path, launcher, global_batch="free", limits=limits, tune=("batch_size",), time_budget_seconds=1e6
+    )
+
+    assert answer.baseline_samples_per_second is None  # it does not fit
+    assert answer.params["batch_size"] == 8

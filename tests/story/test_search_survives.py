@@ -1,0 +1,290 @@
+"""Stories of searches in which something goes wrong, and of what they still come to."""
+
+import pytest
+
+from autotune import codec
+from autotune import folder as disk
+from autotune.errors import EnvironmentUnfit, NoRecommendation, StudyError, TargetError
+from autotune.launch.base import REQUEST
+from autotune.launch.fake import FakeLauncher, Machine
+from autotune.records import Limit, ProbeRequest
+from autotune.results import Outcome
+from autotune.sampler import Encoding
+from autotune.study import NUMBER, Lock, Store
+from autotune.tuning.view import load_view
+from tests.worlds import Interrupted, Listener, config, declared, environment, facts, searched, space
+
+LONG = 1e6
+PAIR = {"amp_dtype": Limit(values=(None, "bfloat16")), "num_workers": Limit(values=(0, 4))}
+SMALL = {"tune": ("amp_dtype", "num_workers"), "limits": PAIR, "time_budget_seconds": LONG}
+
+
+def _faulty(fault, **options):
+    return FakeLauncher(faults=fault, facts=declared(), **options)
+
+
+def _always(outcome):
+    return lambda request: outcome
+
+
+def _in_confirmation(outcome, **values):
+    """A fault of one configuration that shows only when it is measured again."""
+    return lambda request: (
+        outcome
+        if request.purpose == "confirm" and all(request.config[name] == value for name, value in values.items())
+        else None
+    )
+
+
+def test_a_leader_that_fails_in_confirmation_gives_way_to_the_next(tmp_path):
+    fault = _in_confirmation(Outcome.OOM_DEVICE, amp_dtype="bfloat16", num_workers=4)
+
+    answer = searched(tmp_path, _faulty(fault), **SMALL)
+
+    assert (answer.params["amp_dtype"], answer.params["num_workers"]) == (None, 4)
+    lost = next(other for other in answer.runners_up if other.samples_per_second is None)
+    assert (lost.config["amp_dtype"], lost.config["num_workers"]) == ("bfloat16", 4)
+    assert "out of memory" in lost.reason
+
+
+def test_what_failed_in_confirmation_does_not_lead_again_after_a_resume(tmp_path):
+    searched(tmp_path, _faulty(_in_confirmation(Outcome.OOM_DEVICE, amp_dtype="bfloat16", num_workers=4)), **SMALL)
+
+    answer = searched(tmp_path, FakeLauncher(facts=declared()), **SMALL)
+
+    assert (answer.params["amp_dtype"], answer.params["num_workers"]) != ("bfloat16", 4)
+
+
+def test_if_all_fail_in_confirmation_there_is_no_recommendation(tmp_path):
+    with pytest.raises(NoRecommendation, match=r"survived being measured again: .*hung"):
+        searched(tmp_path, _faulty(_in_confirmation(Outcome.TIMEOUT)), **SMALL)
+
+    assert not (tmp_path / disk.BEST).exists()
+
+
+def test_if_nothing_is_usable_the_dominating_failure_is_named(tmp_path):
+    def fault(request):
+        return Outcome.UNSTABLE if request.config["amp_dtype"] is None else Outcome.TIMEOUT
+
+    with pytest.raises(
+        NoRecommendation, match=r"None of \d+ probes was usable\. Most often: hung: .* --failed"
+    ) as caught:
+        searched(tmp_path, _faulty(fault), probes=10, time_budget_seconds=LONG)
+
+    assert caught.value.exit_code == 1
+
+
+@pytest.mark.parametrize("outcome", [Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.TIMEOUT, Outcome.CRASHED])
+def test_a_baseline_that_does_not_run_stops_the_search_at_once(tmp_path, outcome):
+    listener = Listener()
+
+    with pytest.raises(TargetError, match="Full log:"):
+        searched(tmp_path, _faulty(_always(outcome)), listener, **SMALL)
+
+    assert len(listener.trials) == (2 if outcome is Outcome.CRASHED else 1)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.USER_ERROR, Outcome.TIMEOUT, Outcome.CRASHED])
+def test_a_mended_target_is_given_its_baseline_by_the_same_command(tmp_path, outcome):
+    with pytest.raises(TargetError):
+        searched(tmp_path, _faulty(_always(outcome)), **SMALL)
+    listener = Listener()
+
+    answer = searched(tmp_path, FakeLauncher(facts=declared()), listener, **SMALL)
+
+    assert listener.trials[0].purpose == "baseline"
+    assert answer.baseline_samples_per_second is not None
+    assert answer.speedup > 1
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_an_unfit_machine_stops_the_search_and_nothing_is_blamed_on_the_configuration(tmp_path, at):
+    counted = iter(range(1, 1000))
+
+    with pytest.raises(EnvironmentUnfit):
+        searched(tmp_path, _faulty(lambda request: Outcome.ENVIRONMENT if next(counted) == at else None), **SMALL)
+    listener = Listener()
+    answer = searched(tmp_path, FakeLauncher(facts=declared()), listener, **SMALL)
+
+    tried = {t.config for t in load_view(tmp_path).trials if t.purpose != "confirm" and t.result.measurement}
+    assert len(tried) == 4
+    assert answer.baseline_samples_per_second is not None
+
+
+def test_an_error_of_the_users_code_in_one_configuration_costs_that_probe_only(tmp_path):
+    def fault(request):
+        return Outcome.USER_ERROR if request.config["amp_dtype"] == "bfloat16" else None
+
+    answer = searched(tmp_path, _faulty(fault), **SMALL)
+
+    assert answer.params["amp_dtype"] is None
+    assert answer.params["num_workers"] == 4
+
+
+def test_a_crash_is_tried_once_more_and_then_believed(tmp_path):
+    crashed = []
+
+    def fault(request):
+        if request.config["amp_dtype"] == "bfloat16" and request.config["num_workers"] == 0:
+            crashed.append(request.number)
+            return Outcome.CRASHED
+        return None
+
+    listener = Listener()
+    searched(tmp_path, _faulty(fault), listener, **SMALL)
+
+    assert len(crashed) == 2
+    assert crashed[1] == crashed[0] + 1
+    assert any(f"Probe {crashed[0]} crashed: trying once more." == note for note in listener.notes)
+
+
+def test_an_accident_that_does_not_repeat_keeps_nothing_from_winning(tmp_path):
+    crashed = []
+
+    def fault(request):
+        if request.config["amp_dtype"] == "bfloat16" and request.config["num_workers"] == 4 and not crashed:
+            crashed.append(request.number)
+            return Outcome.CRASHED
+        return None
+
+    answer = searched(tmp_path, _faulty(fault), **SMALL)
+
+    assert crashed
+    assert (answer.params["amp_dtype"], answer.params["num_workers"]) == ("bfloat16", 4)
+
+
+def test_a_baseline_that_does_not_fit_is_no_obstacle(tmp_path):
+    launcher = FakeLauncher(facts=facts(baseline={"batch_size": 4096}))
+
+    answer = searched(tmp_path, launcher, probes=25, time_budget_seconds=LONG)
+
+    assert (answer.speedup, answer.baseline_samples_per_second) == (None, None)
+    assert answer.global_batch_size == 4096
+    assert answer.params["batch_size"] < 4096
+
+
+def test_out_of_memory_at_the_headroom_is_never_recommended(tmp_path):
+    launcher = FakeLauncher(machine=Machine(noise_between_probes=0.0))
+
+    answer = searched(tmp_path, launcher, probes=40, time_budget_seconds=LONG, headroom=0.3)
+
+    assert answer.headroom_fraction >= 0.3
+    view = load_view(tmp_path)
+    assert any(trial.result.measurement and not view.verdict(trial).feasible for trial in view.trials)
+
+
+def test_a_resumed_search_goes_on_numbering_and_repeats_nothing(tmp_path):
+    first, second = Listener(), Listener()
+    searched(tmp_path, FakeLauncher(facts=declared()), first, probes=8, time_budget_seconds=LONG)
+
+    searched(tmp_path, FakeLauncher(facts=declared()), second, probes=8, time_budget_seconds=LONG)
+
+    assert second.trials[0].number == first.trials[-1].number + 1
+    assert all(trial.purpose != "baseline" for trial in second.trials)
+    tried = [trial.config for trial in (*first.trials, *second.trials) if trial.purpose != "confirm"]
+    assert len(tried) == len(set(tried)) == 17
+    assert "(resumed)" in second.lines[0] and "(new)" in first.lines[0]
+
+
+def test_a_study_is_not_continued_on_another_machine(tmp_path):
+    searched(tmp_path, FakeLauncher(facts=declared()), **SMALL)
+    before = len(load_view(tmp_path).trials)
+    other = FakeLauncher(facts=declared(), environment=environment(device_name="Other GPU"))
+    with pytest.raises(StudyError, match=r"environment\.device_name was Fake GPU 16GB, is Other GPU"):
+        searched(tmp_path, other, **SMALL)
+
+    assert len(load_view(tmp_path).trials) == before
+    searched(tmp_path, other, mode="fresh", **SMALL)
+    assert len(load_view(tmp_path.with_name(f"{tmp_path.name}.old-1")).trials) == before
+
+
+@pytest.mark.parametrize("at", [1, 2, 4, 7])
+def test_an_interrupted_search_keeps_all_but_the_running_probe_and_goes_on(tmp_path, at):
+    """At the baseline, in the search and in the confirmation."""
+    listener = Listener()
+    with pytest.raises(KeyboardInterrupt):
+        searched(tmp_path, Interrupted(at, facts=declared()), listener, **SMALL)
+
+    view, command = listener.stopped
+    assert len(view.trials) == len(listener.trials) == at - 1
+    assert command == f"autotune search model.py --study {tmp_path} --resume"
+    assert listener.answer is None
+    Lock(tmp_path).release()
+
+    again = Listener()
+    answer = searched(tmp_path, FakeLauncher(facts=declared()), again, mode="resume", **SMALL)
+
+    assert again.trials[0].number == at
+    tried = [t.config for t in (*listener.trials, *again.trials) if t.purpose != "confirm"]
+    assert len(tried) == len(set(tried)) == 4
+    assert answer.params["amp_dtype"] == "bfloat16"
+
+
+def test_an_interrupted_probe_does_not_stay_open_in_the_database(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        searched(tmp_path, Interrupted(3, facts=declared()), **SMALL)
+
+    store = Store(tmp_path, load_view(tmp_path).request, Encoding(_space_of(load_view(tmp_path))), needs_complete=False)
+    states = [frozen.state.name for frozen in store.trials()]
+    store.close()
+
+    assert states == ["COMPLETE", "COMPLETE", "FAIL"]
+
+
+def test_a_configuration_that_twice_took_the_machine_down_is_left_alone(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        searched(tmp_path, Interrupted(2, facts=declared()), **SMALL)
+    (poison,) = disk.read_orphans(tmp_path)
+    number, place = disk.new_probe(tmp_path)
+    codec.write(place / REQUEST, ProbeRequest(target="model.py", config=poison, device="cuda:0", number=number))
+    listener = Listener()
+
+    searched(tmp_path, FakeLauncher(facts=declared()), listener, **SMALL)
+
+    assert poison not in {trial.config for trial in listener.trials}
+
+
+def test_after_any_search_the_database_says_what_the_folders_say(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        searched(tmp_path, Interrupted(9), probes=20, time_budget_seconds=LONG)
+    searched(tmp_path, FakeLauncher(), probes=10, time_budget_seconds=LONG)
+
+    view = load_view(tmp_path)
+    store = Store(tmp_path, view.request, Encoding(_space_of(view)), needs_complete=False)
+    told = sorted(t.user_attrs[NUMBER] for t in store.trials() if t.state.name in ("COMPLETE", "PRUNED"))
+    running = [t for t in store.trials() if t.state.name == "RUNNING"]
+    store.close()
+
+    assert told == [trial.number for trial in view.trials if trial.purpose != "confirm"]
+    assert running == []
+
+
+@pytest.mark.parametrize("loss", ["delete", "damage"])
+def test_a_lost_or_damaged_database_costs_no_probe(tmp_path, loss):
+    searched(tmp_path, FakeLauncher(facts=declared()), probes=8, time_budget_seconds=LONG)
+    database = tmp_path / disk.DATABASE
+    if loss == "damage":
+        database.write_bytes(b"not a database" * 100)
+        with pytest.raises(StudyError, match=r"move study\.db away"):
+            searched(tmp_path, FakeLauncher(facts=declared()), probes=8, time_budget_seconds=LONG)
+    database.rename(tmp_path / "old.db")
+    listener = Listener()
+
+    searched(tmp_path, FakeLauncher(facts=declared()), listener, probes=8, time_budget_seconds=LONG)
+
+    tried = [trial.config for trial in load_view(tmp_path).trials if trial.purpose != "confirm"]
+    assert len(tried) == len(set(tried)) == 17
+
+
+def _space_of(view):
+    return space(view.request.goal, view.request.baseline, view.request.facts, view.request.environment)
+
+
+def test_only_the_probes_of_the_space_and_its_baseline_are_run(tmp_path):
+    narrow = {"batch_size": Limit(values=(16, 32)), "num_workers": Limit(values=(4,))}
+
+    searched(tmp_path, FakeLauncher(facts=declared()), limits=narrow, time_budget_seconds=LONG)
+
+    view = load_view(tmp_path)
+    allowed = {*_space_of(view).configs, config(batch_size=64)}
+    assert {trial.config for trial in view.trials} == allowed

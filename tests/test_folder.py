@@ -1,0 +1,121 @@
+"""A study on disk, read by anybody."""
+
+import os
+
+import pytest
+
+from autotune import codec
+from autotune import folder as disk
+from autotune.errors import StudyError, StudyNotFound
+from autotune.launch.base import LOG, REQUEST, RESULT
+from autotune.records import ProbeRequest
+from tests.worlds import config, failed, measured, study_request
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _study(folder):
+    folder.mkdir(parents=True)
+    codec.write(folder / disk.STUDY, study_request())
+    return folder
+
+
+def _begin(folder, result=None, **values):
+    number, place = disk.new_probe(folder)
+    codec.write(place / REQUEST, ProbeRequest(target="m.py", config=config(**values), device="cpu", number=number))
+    if result is not None:
+        codec.write(place / RESULT, result)
+    return number
+
+
+def test_probes_are_numbered_without_reusing_a_number(tmp_path):
+    numbers = [_begin(tmp_path, measured()), _begin(tmp_path), _begin(tmp_path, failed())]
+
+    assert numbers == [0, 1, 2]
+    assert (tmp_path / "probes" / "0002").is_dir()
+
+
+def test_finished_probes_are_read_in_order_and_unfinished_ones_are_orphans(tmp_path):
+    _begin(tmp_path, measured(), batch_size=8)
+    _begin(tmp_path, batch_size=16)
+    _begin(tmp_path, failed(), batch_size=32)
+    disk.new_probe(tmp_path)  # a number was taken, and nothing begun
+
+    assert [(t.number, t.config.batch_size) for t in disk.read_trials(tmp_path)] == [(0, 8), (2, 32)]
+    assert [orphan.batch_size for orphan in disk.read_orphans(tmp_path)] == [16]
+
+
+def test_the_ten_thousandth_probe_comes_last(tmp_path):
+    for number in (10000, 9999):
+        place = disk.make(tmp_path / "probes" / str(number))
+        codec.write(place / REQUEST, ProbeRequest(target="m.py", config=config(), device="cpu", number=number))
+        codec.write(place / RESULT, measured())
+
+    assert [t.number for t in disk.read_trials(tmp_path)] == [9999, 10000]
+    assert disk.new_probe(tmp_path)[0] == 10001
+
+
+def test_the_log_of_a_probe_is_in_its_folder(tmp_path):
+    number, place = disk.new_probe(tmp_path)
+
+    assert disk.log_of(tmp_path, number) == place / LOG
+
+
+@pytest.mark.parametrize("name", [REQUEST, RESULT])
+def test_a_damaged_file_is_named(tmp_path, name):
+    _begin(tmp_path, measured())
+    (tmp_path / "probes" / "0000" / name).write_text("{")
+
+    with pytest.raises(StudyError, match=name):
+        disk.read_trials(tmp_path)
+
+
+def test_a_study_is_found_by_path_or_by_name(home):
+    made = _study(home / "studies" / "resnet")
+
+    assert disk.find("resnet").resolve() == made
+    assert disk.find(made) == made
+
+
+def test_without_a_name_the_newest_study_is_meant(home):
+    for age, name in ((10, "new"), (1000, "old")):
+        study = _study(home / "studies" / name) / disk.STUDY
+        os.utime(study, (1e9 - age, 1e9 - age))
+
+    assert disk.find(None).name == "new"
+
+
+def test_a_study_of_which_only_the_recommendation_was_kept_is_found(home):
+    kept = disk.make(home / "studies" / "resnet")
+    (kept / disk.BEST).write_text("{}")
+
+    assert disk.find("resnet").name == "resnet"
+    assert disk.find(None).name == "resnet"
+
+
+def test_what_is_not_found_lists_what_there_is(home):
+    _study(home / "studies" / "resnet")
+    (home / "empty").mkdir()
+
+    with pytest.raises(StudyNotFound, match=r"lstm does not exist\. Studies here: studies/resnet\. Run"):
+        disk.find("lstm")
+    with pytest.raises(StudyNotFound, match=r"empty is not a study: it has no study\.json"):
+        disk.find("empty")
+
+
+def test_where_nothing_was_searched_the_first_command_is_named(home):
+    with pytest.raises(StudyNotFound, match="Run `autotune search"):
+        disk.find(None)
+
+
+def test_a_file_in_the_way_of_a_study_is_named(tmp_path):
+    (tmp_path / "study").write_text("mine")
+
+    for place in (tmp_path / "study", tmp_path / "study" / "inside"):
+        with pytest.raises(StudyError, match=r"study.* is a file, .*\. .*\. Choose another with --study"):
+            disk.make(place)
+    assert (tmp_path / "study").read_text() == "mine"

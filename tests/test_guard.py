@@ -1,0 +1,153 @@
+"""The guard: nothing twice, nothing hopeless, and nothing refused without a reason."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from autotune.guard import Guard, accidents
+from autotune.records import Goal
+from autotune.results import MemoryPeak, Outcome, Trial
+from tests.worlds import GIB, config, failed, measured, space
+
+HELD = space()
+FREE = space(Goal(), config(batch_size=64))
+ARM = ("amp_dtype", "channels_last")
+anywhere = st.sampled_from(FREE.configs)
+
+
+def _learned(made, *pairs, over_limit=False):
+    guard = Guard(made)
+    for number, (where, result) in enumerate(pairs):
+        guard.learn(Trial(number=number, purpose="search", config=where, result=result), over_limit)
+    return guard
+
+
+def _arm(where):
+    return tuple(where[name] for name in ARM)
+
+
+def test_a_new_guard_admits_the_whole_space():
+    assert Guard(HELD).remaining() == HELD.configs
+
+
+@pytest.mark.parametrize("result", [measured(), failed(Outcome.UNSTABLE), failed(Outcome.TIMEOUT)])
+def test_nothing_is_probed_twice_and_nothing_else_is_concluded(result):
+    tried = HELD.configs[7]
+
+    guard = _learned(HELD, (tried, result))
+
+    assert not guard.admits(tried)
+    assert set(guard.remaining()) == set(HELD.configs) - {tried}
+
+
+def test_an_out_of_memory_rules_out_larger_batches_of_its_arm_whatever_the_workers():
+    oom = config(batch_size=128, amp_dtype="bfloat16", num_workers=8)
+
+    guard = _learned(FREE, (oom, failed()))
+
+    assert not guard.admits(config(batch_size=256, amp_dtype="bfloat16"))
+    assert not guard.admits(config(batch_size=128, amp_dtype="bfloat16", num_workers=0))
+    assert guard.admits(config(batch_size=64, amp_dtype="bfloat16", num_workers=8))
+
+
+@pytest.mark.parametrize("other", [{"amp_dtype": None}, {"amp_dtype": "float16"}, {"channels_last": True}])
+def test_an_out_of_memory_says_nothing_about_another_dtype_or_layout(other):
+    guard = _learned(FREE, (config(batch_size=128, amp_dtype="bfloat16"), failed()))
+
+    assert guard.admits(config(**{"batch_size": 256, "amp_dtype": "bfloat16", **other}))
+
+
+def test_accumulation_neither_saves_nor_costs_memory():
+    guard = _learned(FREE, (config(batch_size=128, gradient_accumulation_steps=4), failed()))
+
+    assert not guard.admits(config(batch_size=128, gradient_accumulation_steps=1))
+    assert not guard.admits(config(batch_size=256, gradient_accumulation_steps=8))
+
+
+@pytest.mark.parametrize("outcome", [Outcome.OOM_HOST, Outcome.OOM_SHM])
+def test_on_the_host_fewer_workers_may_fit(outcome):
+    guard = _learned(FREE, (config(batch_size=128, num_workers=4), failed(outcome)))
+
+    assert guard.admits(config(batch_size=256, num_workers=2))
+    assert not guard.admits(config(batch_size=128, num_workers=8))
+    assert not guard.admits(config(batch_size=256, num_workers=4))
+
+
+def test_too_large_for_a_kernel_is_a_matter_of_the_device():
+    guard = _learned(FREE, (config(batch_size=128, num_workers=4), failed(Outcome.TOO_LARGE)))
+
+    assert not guard.admits(config(batch_size=128, num_workers=0))
+
+
+def test_a_probe_over_the_limit_counts_like_an_out_of_memory():
+    guard = _learned(FREE, (config(batch_size=128), measured()), over_limit=True)
+
+    assert not guard.admits(config(batch_size=256))
+    assert not guard.admits(config(batch_size=128, num_workers=8))
+    assert guard.admits(config(batch_size=64))
+
+
+def test_over_the_limit_without_an_accelerator_is_a_matter_of_the_host():
+    memory = MemoryPeak(process_bytes=GIB)
+    on_cpu = replace(measured(), measurement=replace(measured().measurement, memory=memory))
+
+    guard = _learned(FREE, (config(batch_size=128, num_workers=4), on_cpu), over_limit=True)
+
+    assert guard.admits(config(batch_size=128, num_workers=2))
+    assert not guard.admits(config(batch_size=128, num_workers=8))
+
+
+@pytest.mark.parametrize("outcome", [Outcome.CRASHED, Outcome.DEVICE_FAULT, Outcome.COMPILE_FAILED])
+def test_one_accident_is_forgiven_and_two_are_not(outcome):
+    tried = HELD.configs[0]
+
+    assert _learned(HELD, (tried, failed(outcome))).admits(tried)
+    assert not _learned(HELD, (tried, failed(outcome)), (tried, failed(outcome))).admits(tried)
+
+
+def test_a_probe_that_twice_took_the_search_down_is_not_tried_a_third_time():
+    poison, other = HELD.configs[:2]
+    guard = Guard(HELD)
+
+    accidents([poison, other], guard)
+    assert guard.admits(poison)
+    accidents([poison], guard)
+
+    assert not guard.admits(poison)
+    assert guard.admits(other)
+
+
+def test_a_crash_and_an_unfinished_probe_are_two_accidents():
+    guard = _learned(HELD, (HELD.configs[0], failed(Outcome.CRASHED)))
+
+    accidents([HELD.configs[0]], guard)
+
+    assert not guard.admits(HELD.configs[0])
+
+
+@given(exhausted=st.lists(anywhere, min_size=1, max_size=4))
+def test_exactly_what_is_at_or_above_an_out_of_memory_is_refused(exhausted):
+    guard = _learned(FREE, *((where, failed()) for where in exhausted))
+
+    refused = set(FREE.configs) - set(guard.remaining())
+
+    hopeless = {
+        where
+        for where in FREE.configs
+        if any(_arm(where) == _arm(oom) and where.batch_size >= oom.batch_size for oom in exhausted)
+    }
+    assert refused == hopeless
+
+
+@given(exhausted=st.lists(anywhere, min_size=1, max_size=4))
+def test_on_the_host_exactly_what_has_no_fewer_workers_and_no_smaller_batch_is_refused(exhausted):
+    guard = _learned(FREE, *((where, failed(Outcome.OOM_HOST)) for where in exhausted))
+
+    refused = set(FREE.configs) - set(guard.remaining())
+
+    def _no_less(where, oom):
+        fewer = where["num_workers"] < oom["num_workers"] or where.batch_size < oom.batch_size
+        return _arm(where) == _arm(oom) and not fewer
+
+    assert refused == {where for where in FREE.configs if any(_no_less(where, oom) for oom in exhausted)}

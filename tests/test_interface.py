@@ -1,0 +1,46 @@
+"""`autotune.search` refuses what cannot be meant before it looks at target or machine."""
+
+import pytest
+
+import autotune
+from autotune.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    assert list(tmp_path.iterdir()) == [], "nothing may be left behind by a call that was refused"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"time_budget": "soon"}, "'soon' is not a duration"),
+        ({"time_budget": 0}, "time budget must be above 0 seconds, got 0"),
+        ({"time_budget": float("nan")}, "time budget must be above 0 seconds, got nan"),
+        ({"probes": 0}, "probes must be at least 1, got 0"),
+        ({"headroom": 1.0}, r"headroom must be in \[0, 1\), got 1.0"),
+        ({"global_batch": 0}, "global batch must be at least 1, got 0"),
+        ({"global_batch": "held"}, "global batch must be keep, free or a whole number, got 'held'"),
+        ({"sampler": "annealing"}, "sampler must be one of tpe, gp, random, got 'annealing'"),
+        ({"stability": "full"}, "stability must be one of off, quick, got 'full'"),
+        ({"mode": "again"}, "mode must be one of auto, resume, fresh, got 'again'"),
+        ({"space": {"batch": (0, 64)}}, "batch_size must be a whole number of at least 1, got 0"),
+        ({"space": {"batch_size": 64}}, "not iterable"),
+        ({"space": {"amp": ["bfloat8"]}}, "amp_dtype must be"),
+        ({"space": {"momentum": [0.9]}}, "There is no knob 'momentum'"),
+        ({"tune": ["lr"]}, "There is no knob 'lr'"),
+        ({"baseline": {"lr": 1}}, "There is no knob 'lr'"),
+    ],
+)
+def test_an_argument_that_cannot_be_meant_is_refused_with_its_value(arguments, words):
+    with pytest.raises(UsageError, match=words) as caught:
+        autotune.search("model.py", **arguments)
+
+    assert str(caught.value).count(". ") >= 2  # what, why, what to do
+
+
+def test_a_function_cannot_be_a_target():
+    with pytest.raises(UsageError, match="not function"):
+        autotune.search(lambda: None)

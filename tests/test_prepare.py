@@ -1,0 +1,168 @@
+"""What is settled before anything is measured: baseline, held global batch, memory, faults of the inspection."""
+
+import pytest
+
+from autotune.errors import EnvironmentUnfit, TargetError, UsageError
+from autotune.launch.fake import ENVIRONMENT, FakeLauncher
+from autotune.records import Limit
+from autotune.results import Failure, Inspection, Outcome
+from autotune.tuning.prepare import baseline_config, fault, inspect, memory_bounds, settle
+from autotune.tuning.settings import Settings
+from tests.worlds import GIB, config, environment, facts
+
+MIB = 2**20
+
+
+def _settings(**changes):
+    return Settings(target="model.py", **changes)
+
+
+def _baseline(settings=None, **of):
+    return baseline_config(settings or _settings(), facts(**of))
+
+
+def _held(settings=None, **of):
+    return settle(settings or _settings(), ENVIRONMENT, facts(**of))[0].goal.global_batch
+
+
+def test_who_declares_nothing_is_assumed_to_run_the_defaults():
+    assert _baseline() == (config(), True)
+
+
+def test_what_is_declared_is_what_is_run():
+    assert _baseline(baseline={"batch_size": 128, "num_workers": 4}) == (config(batch_size=128, num_workers=4), False)
+
+
+def test_a_word_on_the_command_line_goes_before_the_target():
+    settings = _settings(baseline={"batch_size": 16})
+
+    assert _baseline(settings, baseline={"batch_size": 128, "num_workers": 4})[0] == config(
+        batch_size=16, num_workers=4
+    )
+
+
+@pytest.mark.parametrize(
+    ("of", "batch", "accumulation"),
+    [
+        ({"dataset_samples": 10}, 10, 1),
+        ({"global_batch_size": 256}, 32, 8),
+        ({"global_batch_size": 16}, 16, 1),
+        ({"global_batch_size": 100}, 25, 4),
+        ({"global_batch_size": 7}, 7, 1),
+        ({"global_batch_size": 256, "baseline": {"batch_size": 64}}, 64, 4),
+        ({"global_batch_size": 256, "baseline": {"batch_size": 64, "gradient_accumulation_steps": 1}}, 64, 1),
+        ({"global_batch_size": 100, "baseline": {"batch_size": 64}}, 64, 1),
+    ],
+)
+def test_accumulation_makes_up_a_declared_global_batch(of, batch, accumulation):
+    assert _baseline(**of)[0] == config(batch_size=batch, gradient_accumulation_steps=accumulation)
+
+
+def test_a_baseline_that_cannot_be_meant_is_an_error():
+    with pytest.raises(UsageError, match=r"baseline is wrong: batch_size must .* got 0\. .*\. Correct it"):
+        _baseline(_settings(baseline={"batch_size": 0}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "of", "held"),
+    [
+        ({}, {}, None),
+        ({}, {"baseline": {"batch_size": 64, "gradient_accumulation_steps": 2}}, 128),
+        ({}, {"global_batch_size": 256}, 256),
+        ({}, {"baseline": {"num_workers": 4}}, None),  # a batch that nobody named is not what the model learned with
+        ({"global_batch": "keep"}, {}, 32),
+        ({"global_batch": "free"}, {"global_batch_size": 256}, None),
+        ({"global_batch": 512}, {"global_batch_size": 256}, 512),
+        ({"baseline": {"batch_size": 64}}, {}, 64),
+    ],
+)
+def test_the_global_batch_is_held_if_anybody_said_what_it_is(settings, of, held):
+    assert _held(_settings(**settings), **of) == held
+
+
+@pytest.mark.parametrize(
+    ("settings", "total", "bounds"),
+    [
+        ({}, 16 * GIB, (16 * GIB, None, int(0.05 * 16 * GIB))),
+        ({}, 4 * GIB, (4 * GIB, None, 512 * MIB)),
+        ({}, GIB, (GIB, None, 256 * MIB)),
+        ({"memory_limit": "8GiB"}, 16 * GIB, (8 * GIB, 8 * GIB, int(0.05 * 8 * GIB))),
+        ({"memory_limit": "50%"}, 16 * GIB, (8 * GIB, 8 * GIB, int(0.05 * 8 * GIB))),
+        ({"headroom": 0.25}, 16 * GIB, (16 * GIB, None, 4 * GIB)),
+        ({"headroom": 0.0}, 16 * GIB, (16 * GIB, None, 0)),
+    ],
+)
+def test_memory_is_bounded_by_the_device_or_by_the_user(settings, total, bounds):
+    assert memory_bounds(_settings(**settings), environment(device_bytes=total)) == bounds
+
+
+def test_on_the_cpu_a_bound_below_what_is_available_is_always_enforced():
+    import psutil
+
+    limit, enforced, _ = memory_bounds(_settings(), environment(device="cpu", device_bytes=2**60))
+
+    assert limit == 2**60
+    assert 0 < enforced < psutil.virtual_memory().total
+
+
+@pytest.mark.parametrize("given", ["17GiB", "much", "101%"])
+def test_a_memory_limit_that_cannot_be_meant_is_an_error(given):
+    with pytest.raises(UsageError, match="--memory-limit"):
+        memory_bounds(_settings(memory_limit=given), ENVIRONMENT)
+
+
+def test_the_request_holds_all_that_makes_trials_comparable():
+    settings = _settings(limits={"num_workers": Limit(values=(0, 2))}, tune=("num_workers",), seed=7, stability="off")
+
+    request, space = settle(settings, ENVIRONMENT, facts(baseline={"batch_size": 64}))
+
+    assert request.domains == space.domains
+    assert request.goal.tune == ("num_workers",)
+    assert (request.goal.stability, request.seed, request.target) == ("off", 7, "model.py")
+    assert request.baseline == config(batch_size=64)
+    assert len(space.configs) == 2
+
+
+class _Unfortunate(FakeLauncher):
+    """An inspection that ends badly."""
+
+    def __init__(self, outcome):
+        super().__init__()
+        self._bad = outcome
+
+    def inspect(self, request, folder):
+        failure = Failure(phase="load", message="no module named nonsense", evidence="ImportError", traceback="in user")
+        return Inspection(outcome=self._bad, failure=failure)
+
+
+def _inspected(outcome, place, **options):
+    return inspect("model.py", None, 0, place, _Unfortunate(outcome), **options)
+
+
+def test_an_error_in_the_target_is_shown_in_the_users_own_words_with_the_log(tmp_path):
+    with pytest.raises(TargetError, match=r"^no module named nonsense\nFull log: .*log\.txt$") as caught:
+        _inspected(Outcome.USER_ERROR, tmp_path)
+
+    assert caught.value.traceback == "in user"
+    assert caught.value.exit_code == 2
+
+
+def test_a_log_that_will_not_stay_is_not_pointed_to(tmp_path):
+    with pytest.raises(TargetError) as caught:
+        _inspected(Outcome.USER_ERROR, tmp_path, keeps_log=False)
+
+    assert "log" not in str(caught.value)
+
+
+def test_a_machine_that_lacks_what_was_asked_is_unfit(tmp_path):
+    with pytest.raises(EnvironmentUnfit):
+        _inspected(Outcome.ENVIRONMENT, tmp_path)
+
+
+def test_any_other_end_says_how_and_where():
+    failure = Failure(phase="build", message="killed by signal 11", evidence="exit status -11")
+
+    error = fault(Outcome.CRASHED, failure, None)
+
+    assert isinstance(error, TargetError)
+    assert "ended with crashed in phase build: killed by signal 11 (exit status -11)." in str(error)

@@ -1,0 +1,223 @@
+"""From rounds to an answer that says what it knows and no more."""
+
+import pytest
+
+from autotune.errors import NoRecommendation
+from autotune.records import Goal
+from autotune.results import Trial
+from autotune.tuning.confirm import Candidate
+from autotune.tuning.recommend import recommend
+from tests.worlds import GIB, bad, config, facts, good, measured, study_request
+
+BASE = config(batch_size=64)
+FAST = config(batch_size=64, amp_dtype="bfloat16")
+FREE = study_request(goal=Goal())
+
+
+def _candidate(where, *rates, peak=GIB, lost="", wait=0.0, losses=(2.0,) * 4):
+    verdicts = [good(rate) for rate in rates] + ([bad(lost)] if lost else [])
+    trials = [
+        Trial(number=n, purpose="confirm", config=where, result=measured(rate, peak=peak, wait=wait, losses=losses))
+        for n, rate in enumerate(rates)
+    ]
+    return Candidate(config=where, found=None, trials=trials, verdicts=verdicts)
+
+
+def _recommended(*candidates, request=None):
+    return recommend(candidates, request or study_request(), study="studies/x", probes=9, seconds=12.34)
+
+
+def test_the_fastest_by_more_than_the_noise_wins():
+    found = _recommended(_candidate(BASE, 100, 101), _candidate(FAST, 200, 202))
+
+    assert found.params == FAST.values
+    assert found.speedup == pytest.approx(2.0)
+    assert found.samples_per_second == pytest.approx(201, abs=0.1)
+    assert found.baseline_samples_per_second == pytest.approx(100.5, abs=0.1)
+
+
+def test_what_is_faster_by_two_per_cent_does_not_displace_the_baseline():
+    found = _recommended(_candidate(BASE, 100, 100, 100), _candidate(FAST, 102, 102, 102))
+
+    assert found.params == BASE.values
+    assert (found.speedup, found.speedup_low, found.speedup_high) == (1.0, 1.0, 1.0)
+
+
+def test_what_is_faster_by_three_per_cent_without_noise_does():
+    found = _recommended(_candidate(BASE, 100, 100, 100), _candidate(FAST, 103, 103, 103))
+
+    assert found.params == FAST.values
+
+
+def test_what_is_faster_only_in_some_rounds_does_not_displace_the_baseline():
+    found = _recommended(_candidate(BASE, 100, 110, 90), _candidate(FAST, 125, 85, 130))
+
+    assert found.params == BASE.values
+    (other,) = found.runners_up
+    assert "faster, which is within the noise, and not the more cautious choice" in other.reason
+
+
+def test_drift_that_meets_all_alike_is_not_noise():
+    found = _recommended(_candidate(BASE, 100, 70, 50), _candidate(FAST, 110, 77, 55))
+
+    assert found.params == FAST.values
+    assert found.speedup_low == pytest.approx(1.1, abs=1e-3)
+
+
+def test_the_interval_holds_the_estimate_and_grows_with_the_noise():
+    quiet = _recommended(_candidate(BASE, 100, 101, 100), _candidate(FAST, 200, 199, 201))
+    loud = _recommended(_candidate(BASE, 100, 110, 95), _candidate(FAST, 200, 190, 215))
+
+    assert quiet.speedup_low < quiet.speedup < quiet.speedup_high
+    assert loud.speedup_high - loud.speedup_low > 3 * (quiet.speedup_high - quiet.speedup_low)
+    assert loud.relative_half_width > 3 * quiet.relative_half_width > 0
+
+
+def test_a_single_round_proves_nothing_and_has_no_interval():
+    found = _recommended(_candidate(BASE, 100), _candidate(FAST, 200))
+
+    assert found.params == BASE.values
+    assert found.relative_half_width is None
+
+
+def test_a_baseline_that_cannot_run_leaves_no_speedup():
+    found = _recommended(_candidate(FAST, 200, 202))
+
+    assert (found.speedup, found.baseline_samples_per_second) == (None, None)
+    assert found.params == FAST.values
+
+
+def test_among_equals_the_smallest_global_batch_wins_where_it_is_free():
+    small = config(batch_size=128, gradient_accumulation_steps=1)
+    large = config(batch_size=128, gradient_accumulation_steps=8)
+
+    found = _recommended(_candidate(large, 201, 201), _candidate(small, 200, 200), request=FREE)
+
+    assert found.params == small.values
+
+
+def test_among_equals_the_least_memory_wins_then_the_fewest_workers_then_full_precision():
+    lean = _candidate(config(batch_size=32, num_workers=8), 200, 200, peak=2 * GIB)
+    hungry = _candidate(config(batch_size=64, num_workers=2), 201, 201, peak=4 * GIB)
+    idle = _candidate(config(batch_size=32, num_workers=2), 200, 200, peak=2 * GIB)
+    plain = _candidate(config(batch_size=32, num_workers=2, channels_last=True), 200, 200, peak=2 * GIB)
+    mixed = _candidate(config(batch_size=32, num_workers=2, amp_dtype="float16"), 201, 201, peak=2 * GIB)
+
+    assert _recommended(lean, hungry).params == lean.config.values
+    assert _recommended(lean, idle).params == idle.config.values
+    assert _recommended(mixed, plain).params == plain.config.values
+
+
+def test_a_leader_that_failed_is_passed_over_and_named_with_its_reason():
+    found = _recommended(
+        _candidate(BASE, 100, 100), _candidate(FAST, 150, 150), _candidate(config(batch_size=8), 300, lost="no memory")
+    )
+
+    assert found.params == FAST.values
+    (lost,) = [other for other in found.runners_up if other.config.batch_size == 8]
+    assert (lost.samples_per_second, lost.reason) == (None, "no memory")
+
+
+def test_if_none_held_there_is_no_recommendation():
+    with pytest.raises(
+        NoRecommendation, match=r"No configuration survived .*no memory.*\. .*\. .*--headroom"
+    ) as caught:
+        _recommended(_candidate(BASE, lost="no memory"), _candidate(FAST, 200, lost="hung"))
+
+    assert caught.value.exit_code == 1
+
+
+def test_runners_up_say_by_how_much_and_what_they_would_cost():
+    found = _recommended(
+        _candidate(BASE, 100, 100), _candidate(FAST, 200, 200), _candidate(config(batch_size=8), 160, 160, peak=4 * GIB)
+    )
+
+    reasons = {other.config.batch_size: other.reason for other in found.runners_up}
+    assert reasons == {64: "50.0% slower", 8: "20.0% slower, needs 4 GiB instead of 1 GiB"}
+
+
+def test_a_clear_but_negligible_lead_is_not_called_noise():
+    found = _recommended(_candidate(BASE, 100, 100, 100), _candidate(FAST, 101.5, 101.5, 101.5))
+
+    assert found.runners_up[0].reason == "1.5% faster, too little to count, and not the more cautious choice"
+
+
+def test_the_headroom_is_the_share_that_was_free_at_the_largest_peak():
+    assert _recommended(_candidate(BASE, 100, peak=4 * GIB)).headroom_fraction == 0.75
+
+
+def test_rates_are_given_to_five_digits():
+    found = _recommended(_candidate(BASE, 1234.56789))
+
+    assert found.samples_per_second == 1234.6
+    assert found.confirmations[0].rounds == (1234.6,)
+
+
+def test_every_candidate_that_held_is_listed_with_its_probes():
+    found = _recommended(_candidate(BASE, 100, 101), _candidate(FAST, 200, 202), _candidate(config(), lost="no"))
+
+    assert [confirmation.trials for confirmation in found.confirmations] == [(0, 1), (0, 1)]
+    assert (found.rounds, found.probes, found.seconds) == (2, 9, 12.3)
+
+
+def _warnings(where=BASE, request=None, **options):
+    return " | ".join(_recommended(_candidate(where, 100, 100, **options), request=request).warnings)
+
+
+def test_an_ordinary_answer_has_no_warnings():
+    assert _warnings() == ""
+
+
+def test_another_global_batch_brings_a_learning_rate_to_start_from():
+    said = _warnings(config(batch_size=256), FREE)
+
+    assert "changes from 64 to 256 samples per optimizer step" in said
+    assert "multiply the learning rate by 2 (square root of 4" in said
+    assert "--global-batch 64" in said
+
+
+def test_batch_norm_is_told_of_another_micro_batch():
+    request = study_request(facts=facts(has_batch_norm=True))
+    halved = config(batch_size=32, gradient_accumulation_steps=2)
+
+    assert "BatchNorm now sees micro-batches of 32 instead of 64" in _warnings(halved, request)
+    assert "BatchNorm" not in _warnings(BASE, request)
+    assert "BatchNorm" not in _warnings(halved)
+
+
+@pytest.mark.parametrize(
+    ("workers", "advice"), [(2, "make the samples cheaper"), (8, "allow more with --workers 0:16")]
+)
+def test_waiting_for_data_is_said_with_what_is_left_to_try(workers, advice):
+    said = _warnings(config(batch_size=64, num_workers=workers), wait=0.4)
+
+    assert "waits for data during 40% of its time" in said
+    assert advice in said
+
+
+def test_a_little_waiting_is_not_worth_a_word():
+    assert _warnings(wait=0.1) == ""
+
+
+def test_synthetic_batches_are_said_and_their_loader_is_not_blamed():
+    said = _warnings(request=study_request(facts=facts(data="batch", dataset_samples=None)), wait=0.4)
+
+    assert "The batches are synthetic" in said
+    assert "loader is the bottleneck" not in said
+
+
+def test_a_noisy_machine_is_said():
+    found = _recommended(_candidate(BASE, 100, 120, 90), _candidate(FAST, 300, 240, 330))
+
+    assert any("differed by" in warning and "busy or throttled" in warning for warning in found.warnings)
+
+
+def test_a_held_global_batch_is_a_reason():
+    assert _recommended(_candidate(BASE, 100)).reasons[0] == "global batch held at 64"
+
+
+def test_what_stability_means_is_said():
+    off = study_request(goal=Goal(global_batch=64, stability="off"))
+
+    assert "losses finite over 8 optimizer steps" in _recommended(_candidate(BASE, 100, 100)).stability
+    assert _recommended(_candidate(BASE, 100), request=off).stability == "not checked (--stability off)"

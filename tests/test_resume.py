@@ -1,0 +1,147 @@
+"""Going on with a study, and refusing to mix what cannot be compared."""
+
+import pytest
+from msgspec.structs import replace
+
+from autotune import codec
+from autotune import folder as disk
+from autotune.errors import StudyError, StudyNotFound
+from autotune.records import Goal, Limit
+from autotune.study import Lock
+from autotune.tuning.resume import begin, compare
+from tests.worlds import GIB, config, environment, facts, study_request
+
+REQUEST = study_request()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return disk.make(tmp_path / "study")
+
+
+def _begin(folder, request=REQUEST, mode="auto"):
+    lock = Lock(folder)
+    try:
+        place, lock, resumed = begin(folder, lock, request, mode)
+    finally:
+        lock.release()
+    return place, resumed
+
+
+def test_a_new_study_says_what_is_asked_and_stays_out_of_version_control(folder):
+    place, resumed = _begin(folder)
+
+    assert (place, resumed) == (folder, False)
+    assert disk.read_request(folder) == REQUEST
+    assert (folder / ".gitignore").read_text() == disk.IGNORED
+
+
+def test_what_somebody_else_keeps_in_the_folder_stays(folder):
+    (folder / ".gitignore").write_text("mine\n")
+
+    _begin(folder)
+
+    assert (folder / ".gitignore").read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("mode", ["auto", "resume"])
+def test_the_same_request_goes_on(folder, mode):
+    _begin(folder)
+
+    assert _begin(folder, study_request(), mode) == (folder, True)
+
+
+def test_resuming_where_nothing_is_says_so(folder):
+    with pytest.raises(StudyNotFound, match=r"no study that could be resumed\. .*\. Leave --resume out"):
+        _begin(folder, mode="resume")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"environment": environment(device_name="Other GPU")}, "environment.device_name was Fake GPU 16GB, is Other"),
+        ({"environment": environment(torch="2.14.0")}, "environment.torch was 2.13.0, is 2.14.0"),
+        ({"goal": Goal(global_batch=128)}, "goal.global_batch was 64, is 128"),
+        ({"goal": Goal(global_batch=64, limits={"num_workers": Limit(low=1)})}, "goal.limits.num_workers was None, is"),
+        ({"baseline": config(batch_size=32)}, "baseline.values.batch_size was 64, is 32"),
+        ({"facts": facts(parameter_count=5)}, "facts.parameter_count was 11689512, is 5"),
+        ({"memory_limit_bytes": GIB}, "memory_limit_bytes was"),
+        ({"target": "other.py"}, "target was model.py, is other.py"),
+    ],
+)
+def test_other_circumstances_are_refused_by_name_and_value(folder, changes, words):
+    _begin(folder)
+
+    with pytest.raises(StudyError, match=r"other circumstances: .*\. .*\. Use --fresh .* another --study") as caught:
+        _begin(folder, study_request(**changes))
+
+    assert words in str(caught.value)
+    assert disk.read_request(folder) == REQUEST
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"created_at": "2027-01-01T00:00:00+00:00"},
+        {"enforced_limit_bytes": 5 * GIB},
+        {"seed": 9},
+        {"environment": environment(shm_bytes=1)},
+    ],
+)
+def test_what_varies_by_itself_does_not_matter(changes):
+    assert compare(REQUEST, study_request(**changes)) == []
+
+
+def test_a_request_that_went_through_json_is_the_same():
+    through = codec.decode(codec.encode(REQUEST), type(REQUEST))
+
+    assert compare(through, REQUEST) == []
+    assert compare(REQUEST, replace(through, seed=1)) == []
+
+
+def test_fresh_moves_the_old_study_aside_and_deletes_nothing(folder):
+    _begin(folder)
+    disk.new_probe(folder)
+    other = study_request(target="other.py")
+
+    place, resumed = _begin(folder, other, "fresh")
+    _begin(folder, other, "fresh")
+
+    assert (place, resumed) == (folder, False)
+    assert disk.read_request(folder).target == "other.py"
+    assert not (folder / disk.PROBES).exists()
+    aside = folder.with_name("study.old-1")
+    assert disk.read_request(aside) == REQUEST
+    assert (aside / disk.PROBES / "0000").is_dir()
+    assert disk.is_study(folder.with_name("study.old-2"))
+
+
+def test_fresh_gets_past_a_damaged_study(folder):
+    (folder / disk.STUDY).write_text("{")
+
+    with pytest.raises(StudyError, match=r"study\.json is not a readable"):
+        _begin(folder)
+    _begin(folder, mode="fresh")
+
+    assert disk.read_request(folder) == REQUEST
+
+
+def test_probes_of_which_nobody_knows_what_they_were_asked_are_not_mixed_in(folder):
+    disk.new_probe(folder)
+
+    with pytest.raises(StudyError, match=r"holds probes but no study\.json\. .*\. Use --fresh"):
+        _begin(folder)
+    _begin(folder, mode="fresh")
+
+    assert not (folder / disk.PROBES).exists()
+    assert (folder.with_name("study.old-1") / disk.PROBES / "0000").is_dir()
+
+
+def test_the_study_that_was_begun_is_locked_even_if_it_is_fresh(folder):
+    _begin(folder)
+
+    _, lock, _ = begin(folder, Lock(folder), REQUEST, "fresh")
+
+    with pytest.raises(StudyError, match="is being searched by process"):
+        Lock(folder)
+    lock.release()

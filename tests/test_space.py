@@ -1,0 +1,152 @@
+"""The space is countable, holds what the user runs today, and keeps what the user said."""
+
+import pytest
+
+from autotune.errors import UsageError
+from autotune.records import Goal, Limit
+from tests.worlds import config, environment, facts, space
+
+SMALL = facts(dataset_samples=100)
+
+
+def _batches(made):
+    return {c.batch_size for c in made.configs}
+
+
+@pytest.mark.parametrize(
+    ("goal", "baseline"),
+    [
+        (Goal(global_batch=64), config(batch_size=64)),
+        (Goal(), config(batch_size=48, num_workers=3, gradient_accumulation_steps=3)),
+        (Goal(global_batch=144), config(batch_size=48, num_workers=3, gradient_accumulation_steps=3)),
+        (Goal(), config(batch_size=5000)),
+        (Goal(tune=("amp_dtype",)), config(batch_size=48, num_workers=3)),
+    ],
+)
+def test_what_is_run_today_is_a_point_of_the_space(goal, baseline):
+    assert baseline in space(goal, baseline).configs
+
+
+def test_an_unusual_baseline_value_takes_its_place_in_the_order():
+    made = space(Goal(), config(batch_size=48, num_workers=3))
+
+    assert made.domains["num_workers"] == (0, 1, 2, 3, 4, 8)
+    assert 48 in made.domains["batch_size"] and list(made.domains["batch_size"]) == sorted(made.domains["batch_size"])
+
+
+def test_a_dtype_that_is_run_today_is_searched_even_if_the_machine_would_not_offer_it():
+    made = space(baseline=config(batch_size=64, amp_dtype="float16"), on=environment(native_dtypes=()))
+
+    assert made.domains["amp_dtype"] == (None, "float16")
+
+
+@pytest.mark.parametrize("limits", [{"batch_size": Limit(low=8, high=32)}, {"batch_size": Limit(values=(16, 32))}])
+def test_the_users_limit_may_exclude_what_is_run_today(limits):
+    made = space(Goal(limits=limits), config(batch_size=64))
+
+    assert 64 not in _batches(made)
+    assert _batches(made) >= {16, 32}
+
+
+def test_the_goals_limit_goes_before_the_targets():
+    narrowed = facts(space={"batch_size": Limit(values=(8, 16)), "num_workers": Limit(values=(2,))})
+
+    made = space(Goal(limits={"batch_size": Limit(values=(32,))}), of=narrowed)
+
+    assert made.domains["batch_size"] == (32,)
+    assert made.domains["num_workers"] == (2,)
+
+
+def test_only_the_named_knobs_move():
+    baseline = config(batch_size=64, num_workers=3)
+
+    made = space(Goal(tune=("amp_dtype",)), baseline)
+
+    assert set(made.free) == {"amp_dtype"}
+    assert {c["num_workers"] for c in made.configs} == {3}
+    assert [c["amp_dtype"] for c in made.configs] == [None, "bfloat16", "float16"]
+
+
+def test_accumulation_makes_up_the_held_global_batch():
+    made = space(Goal(global_batch=64))
+
+    assert "gradient_accumulation_steps" not in made.free
+    assert {(c.batch_size, c.gradient_accumulation_steps) for c in made.configs} == {(8, 8), (16, 4), (32, 2), (64, 1)}
+
+
+def test_accumulation_follows_even_where_it_is_not_named_to_be_tuned():
+    made = space(Goal(global_batch=64, tune=("batch_size",)))
+
+    assert {c.global_batch_size() for c in made.configs} == {64}
+    assert len(made.configs) == 4
+
+
+def test_a_limit_on_the_accumulation_binds_although_it_follows():
+    made = space(Goal(global_batch=64, limits={"gradient_accumulation_steps": Limit(values=(1, 2))}))
+
+    assert _batches(made) == {32, 64}
+
+
+def test_a_range_on_the_accumulation_binds_although_it_follows():
+    made = space(Goal(global_batch=64, limits={"gradient_accumulation_steps": Limit(low=4, high=8)}))
+
+    assert _batches(made) == {8, 16}
+
+
+@pytest.mark.parametrize("held", [32, 100])
+def test_a_fixed_batch_that_cannot_make_up_the_global_batch_is_an_error(held):
+    with pytest.raises(UsageError, match=rf"batch_size 64 cannot make up .* {held} .*\. It has to divide .*\. Widen"):
+        space(Goal(global_batch=held, tune=("amp_dtype",)), config(batch_size=64))
+
+
+def test_no_optimizer_step_takes_more_than_the_dataset():
+    made = space(Goal(), config(batch_size=32), of=SMALL)
+
+    assert max(c.global_batch_size() for c in made.configs) == 64
+    assert {c.gradient_accumulation_steps for c in made.configs if c.batch_size == 64} == {1}
+
+
+def test_every_configuration_is_there_once():
+    configs = space(Goal(), config(batch_size=64)).configs
+
+    assert len(configs) == len(set(configs)) == 10 * 4 * 3 * 5 * 2
+
+
+def test_the_same_request_makes_the_same_space_in_the_same_order():
+    assert space().configs == space().configs
+
+
+def test_completing_fills_single_choices_and_derived_values():
+    made = space(Goal(global_batch=64, limits={"num_workers": Limit(values=(2,))}))
+
+    completed = made.complete({"batch_size": 16, "amp_dtype": "bfloat16", "channels_last": True})
+
+    expected = config(
+        batch_size=16, gradient_accumulation_steps=4, amp_dtype="bfloat16", num_workers=2, channels_last=True
+    )
+    assert completed == expected
+
+
+@pytest.mark.parametrize(
+    ("goal", "words"),
+    [
+        (Goal(limits={"batch_size": Limit(low=100, high=101)}), r"batch_size within 100:101\. .*\. Widen --batch"),
+        (Goal(limits={"batch_size": Limit(values=(4096,))}), r"within the values 4096\. .*\. Widen --batch"),
+        (
+            Goal(global_batch=64, limits={"batch_size": Limit(values=(48,))}),
+            r"divides the held global batch 64\. .*\. ",
+        ),
+        (Goal(limits={"num_workers": Limit(low=9)}), r"num_workers within 9:\. .*\. Widen --workers"),
+        (Goal(global_batch=101), r"100 samples, the held global batch is 101\. Not one .*\. Lower --global-batch"),
+    ],
+)
+def test_a_space_with_nothing_in_it_says_what_and_why_and_what_to_do(goal, words):
+    with pytest.raises(UsageError, match=words):
+        space(goal, config(batch_size=32), of=SMALL)
+
+
+def test_a_free_space_in_which_nothing_fits_the_dataset_is_an_error():
+    limits = {"gradient_accumulation_steps": Limit(values=(200,))}
+
+    with pytest.raises(UsageError, match=r"more than the 100 samples .*\. The batch .*\. Lower --batch"):
+        space(Goal(limits=limits), config(batch_size=32), of=SMALL)

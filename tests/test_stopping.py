@@ -1,0 +1,64 @@
+"""When a search has looked enough."""
+
+import pytest
+
+from autotune.tuning.stopping import GAIN, PATIENCE, Progress, probes_without_gain, reason
+
+
+def _progress(**changes):
+    given = {
+        "values": (100.0,), "remaining": 50, "elapsed_seconds": 0.0, "budget_seconds": 600.0, "reserve_seconds": 80.0,
+        "typical_seconds": 10.0, "probes": None, "probed": 1, **changes,
+    }  # fmt: skip
+    return Progress(**given)
+
+
+def test_a_search_that_has_time_and_gains_goes_on():
+    assert reason(_progress()) is None
+
+
+def test_it_ends_when_nothing_is_left():
+    assert reason(_progress(remaining=0)) == "every configuration that may be probed has been"
+
+
+@pytest.mark.parametrize(("probed", "ends"), [(11, False), (12, True), (13, True)])
+def test_it_ends_after_the_probes_that_were_asked_for(probed, ends):
+    assert (reason(_progress(probes=12, probed=probed)) is not None) is ends
+
+
+@pytest.mark.parametrize(("elapsed", "ends"), [(509.0, False), (510.0, False), (511.0, True)])
+def test_it_ends_while_there_is_time_to_confirm(elapsed, ends):
+    why = reason(_progress(elapsed_seconds=elapsed))
+
+    assert (why is not None) is ends
+    assert why is None or "80 s that the confirmation takes" in why
+
+
+@pytest.mark.parametrize(("idle", "ends"), [(PATIENCE - 1, False), (PATIENCE, True)])
+def test_it_ends_when_nothing_was_gained_for_long(idle, ends):
+    why = reason(_progress(values=(100.0,) + (99.0,) * idle, probed=idle))
+
+    assert why == (f"the last {PATIENCE} probes gained less than 1%" if ends else None)
+
+
+def test_a_search_in_which_nothing_ran_ends_too():
+    assert reason(_progress(values=(None,) * PATIENCE, probed=PATIENCE)) is not None
+
+
+def test_a_resumed_search_looks_on_although_an_earlier_run_had_lost_patience():
+    assert reason(_progress(values=(100.0,) + (99.0,) * PATIENCE, probed=PATIENCE - 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "since"),
+    [
+        ((), 0),
+        ((100.0,), 0),
+        ((100.0, 90.0, None), 2),
+        ((100.0, 100.0 * GAIN - 0.5, 120.0), 0),
+        ((100.0, 100.5, 100.9), 2),  # creeping up within the noise is no gain
+        ((None, None), 2),
+    ],
+)
+def test_probes_since_the_last_gain_are_counted(values, since):
+    assert probes_without_gain(values) == since

@@ -1,0 +1,150 @@
+"""What surrounds the store: other processes that want the study, disks that are full, folders of other users."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from optuna.trial import TrialState
+
+from autotune import folder as disk
+from autotune.errors import EnvironmentUnfit, StudyError
+from autotune.guard import Guard
+from autotune.objective import judge
+from autotune.sampler import Encoding, GuardedSampler, make
+from autotune.study import NUMBER, Lock, Store
+from tests.worlds import measured, space, study_request
+
+SPACE = space()
+ENCODING = Encoding(SPACE)
+REQUEST = study_request()
+
+
+def _store(folder):
+    return Store(folder, REQUEST, ENCODING, needs_complete=False)
+
+
+def _sampler():
+    return GuardedSampler(make("random", 0), ENCODING, Guard(SPACE))
+
+
+def _filled(folder):
+    store, sampler = _store(folder), _sampler()
+    for number in range(5):
+        store.ask(sampler, number)
+        store.tell(number, judge(measured(), REQUEST))
+    store.close()
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from autotune.study import Lock
+lock = Lock(Path(sys.argv[1]))
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """A second process that holds the lock."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout.readline() == b"locked\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_second_search_on_a_study_is_refused_by_the_number_of_the_first(tmp_path, holder):
+    with pytest.raises(StudyError, match=rf"searched by process {holder.pid}\. .*\. Wait for it, stop it .* --study"):
+        Lock(tmp_path)
+
+
+def test_a_killed_search_holds_no_lock(tmp_path, holder):
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+
+    Lock(tmp_path).release()
+
+
+def test_the_lock_names_its_present_owner(tmp_path):
+    (tmp_path / disk.LOCK).write_text("999999999")
+
+    lock = Lock(tmp_path)
+
+    assert (tmp_path / disk.LOCK).read_text() == str(os.getpid())
+    lock.release()
+
+
+def _complaint(folder, sender):
+    """What another user's search says about `folder`."""
+    if os.getuid() == 0:
+        os.setuid(65534)
+    said = []
+    for attempt in (lambda: Lock(folder), lambda: _filled(folder), lambda: disk.new_probe(folder)):
+        try:
+            attempt()
+            said.append("nothing")
+        except Exception as error:
+            said.append(f"{type(error).__name__}: {error}")
+    sender.send(said)
+    os._exit(0)
+
+
+def test_a_folder_that_may_not_be_written_is_an_unfit_environment():
+    with tempfile.TemporaryDirectory() as place:  # not below tmp_path, which other users may not enter
+        Path(place).chmod(0o555)
+        receiver, sender = multiprocessing.Pipe(duplex=False)
+        process = multiprocessing.get_context("fork").Process(target=_complaint, args=(Path(place), sender))
+        process.start()
+        sender.close()
+        said = receiver.recv()
+        process.join()
+        Path(place).chmod(0o755)
+
+    assert [text.partition(":")[0] for text in said] == ["EnvironmentUnfit"] * 3
+    assert all("cannot be written" in text and "--study" in text for text in said)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 1 MiB."""
+    place = disk.make(tmp_path / "small")
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip(f"a small file system needs the right to mount: {done.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def _fill(disk_root):
+    with (disk_root / "ballast").open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+        while True:
+            file.write(bytes(1024))
+
+
+def test_a_full_disk_is_an_unfit_environment_and_loses_nothing(small_disk):
+    _filled(small_disk)
+    store, sampler = _store(small_disk), _sampler()
+    _fill(small_disk)
+
+    with pytest.raises(EnvironmentUnfit, match=r"cannot be written: .*\. .*full.*\. Free some space .* --study"):
+        for number in range(100, 200):
+            store.ask(sampler, number)
+    with pytest.raises(EnvironmentUnfit, match="No space left"):
+        Lock(small_disk)
+    store.close()
+    (small_disk / "ballast").unlink()
+
+    again = _store(small_disk)
+    again.reconcile((), {})
+    kept = [frozen.user_attrs[NUMBER] for frozen in again.trials() if frozen.state is TrialState.COMPLETE]
+    again.close()
+    assert kept == [0, 1, 2, 3, 4]
