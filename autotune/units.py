@@ -63,14 +63,18 @@ def format_bytes(count: float | None) -> str:
     return f"{count / 2**20:.0f} MiB"
 
 
-def format_rate(rate: float, relative_spread: float = 0.005) -> str:
+UNKNOWN_SPREAD = 0.02  # where a spread is not known: that of one probe on a quiet machine
+
+
+def format_rate(rate: float, relative_spread: float | None = None) -> str:
     """A rate with the digits that its relative spread supports: 2605.4 at 1 % is `2,610`, at 0.1 % `2,605`.
 
     However wide the spread, one digit stays: a measured rate is never written as 0.
     """
     if rate <= 0 or not math.isfinite(rate):
         return f"{rate:g}"
-    uncertain = rate * min(max(relative_spread, 1e-4), 0.5)
+    spread = UNKNOWN_SPREAD if relative_spread is None else relative_spread
+    uncertain = rate * min(max(spread, 1e-4), 0.5)
     digits = math.floor(math.log10(uncertain))
     rounded = round(rate, -digits)
     return f"{rounded:,.{max(0, -digits)}f}"

@@ -53,7 +53,11 @@ def result_block(recommendation: Recommendation) -> Text:
         if line:
             block.append(f"  {plain(line)}\n")
     for index, lost in enumerate(recommendation.runners_up):
-        rate = "" if lost.samples_per_second is None else f"{format_rate(lost.samples_per_second)} samples/s, "
+        rate = (
+            ""
+            if lost.samples_per_second is None
+            else f"{format_rate(lost.samples_per_second, recommendation.relative_half_width)} samples/s, "
+        )
         _titled(block, "Not chosen" if index == 0 else "", f"{phrases.short(lost.config.values)}: {rate}{lost.reason}")
     for index, warning in enumerate(recommendation.warnings):
         _titled(block, "Mind" if index == 0 else "", warning, "yellow")

@@ -174,7 +174,7 @@ def _marks(frame: Frame, view: StudyView) -> list[str]:
     batch = best.params.get("batch_size") if best is not None else None
     if best is not None and isinstance(batch, int) and batch in frame.batches:
         x, y = frame.x(batch), frame.y(best.samples_per_second)
-        rate = format_rate(best.samples_per_second, best.relative_half_width or 0.005)
+        rate = format_rate(best.samples_per_second, best.relative_half_width)
         title = f"<title>recommended: {rate} samples/s</title>"
         parts.append(f'<circle class="ring" cx="{x:.1f}" cy="{y:.1f}" r="10">{title}</circle>')
         parts.append(_text(x, y - 15, "recommended", "good", "middle"))

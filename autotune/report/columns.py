@@ -94,7 +94,7 @@ def _knob_column(knob: Knob) -> Column:
 def _rate(measured: Measurement | None) -> str:
     if measured is None:
         return UNKNOWN
-    return format_rate(measured.samples_per_second, measured.relative_half_width or 0.005)
+    return format_rate(measured.samples_per_second, measured.relative_half_width)
 
 
 def _spread(measured: Measurement | None) -> str:

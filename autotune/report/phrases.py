@@ -105,7 +105,7 @@ def batch_phrase(recommendation: Recommendation) -> str:
 
 def rate_phrase(recommendation: Recommendation) -> str:
     """`2,605 samples/s`, with tokens where the target has them."""
-    spread = recommendation.relative_half_width or 0.005
+    spread = recommendation.relative_half_width
     rate = f"{format_rate(recommendation.samples_per_second, spread)} samples/s"
     if recommendation.tokens_per_second is None:
         return rate
@@ -136,7 +136,7 @@ def outcome_word(trial: Trial, verdict: Verdict, best_so_far: bool = False) -> s
         return WORDS[trial.result.outcome]
     if not verdict.feasible:
         return "not usable"
-    if best_so_far:
+    if best_so_far and trial.purpose != "baseline":
         return "best so far"
     return {"search": "ok", "baseline": "baseline", "confirm": "measured again"}[trial.purpose]
 

@@ -200,7 +200,7 @@ class TerminalReporter:
 
 
 def _rate(measured: Measurement) -> str:
-    return f"{format_rate(measured.samples_per_second, measured.relative_half_width or 0.005)} samples/s"
+    return f"{format_rate(measured.samples_per_second, measured.relative_half_width)} samples/s"
 
 
 def _minutes(seconds: float) -> str:

@@ -205,14 +205,15 @@ class Tuner:
             remaining=len(self._guard.remaining()),
             elapsed_seconds=self._clock() - self._began,
             budget_seconds=self._settings.time_budget_seconds,
-            reserve_seconds=min(
-                typical * confirm.FEWEST_ROUNDS * (confirm.LEADERS + 1),
-                MOST_RESERVED * self._settings.time_budget_seconds,
-            ),
+            reserve_seconds=self._reserve_seconds(typical) if self._best() else 0.0,  # nothing to confirm yet
             typical_seconds=typical,
             probes=self._settings.probes,
             probed=sum(t.number >= self._first_number() for t, _ in mine),
         )
+
+    def _reserve_seconds(self, typical: float) -> float:
+        rounds = typical * confirm.FEWEST_ROUNDS * (confirm.LEADERS + 1)
+        return min(rounds, MOST_RESERVED * self._settings.time_budget_seconds)
 
     def _first_number(self) -> int:
         """The number of the first probe of this run."""

@@ -1,0 +1,101 @@
+"""Runs the real `autotune` command in a process of its own, and finds whatever it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+COMMAND = (sys.executable, "-m", "autotune")
+MARK = "AUTOTUNE_TEST_HOME"  # inherited by every process that a run starts, and by no other
+PROBE_TAG = "AUTOTUNE_PROBE"
+PATIENCE_SECONDS = 60.0
+
+TARGET = """\
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+def model(): return nn.Linear(8, 2)
+def dataset(): return TensorDataset(torch.randn(512, 8), torch.randint(2, (512,)))
+baseline = {"batch_size": 64}
+space = {"batch_size": [1, 2, 4, 8, 16, 32, 64], "amp_dtype": [None], "num_workers": [0]}
+"""
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """This process's environment without anybody's settings for autotune or for colours."""
+    foreign = ("AUTOTUNE_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TERM")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    return {**inherited, "TERM": "xterm-256color", MARK: str(home), **more}
+
+
+def run(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """`autotune *words` in folder `home` with plain pipes; `more` are environment variables."""
+    return subprocess.run(
+        (*COMMAND, *words), cwd=home, env=environment(home, **more), capture_output=True, text=True, check=False
+    )
+
+
+def start(home: Path, *words: str) -> subprocess.Popen[str]:
+    """The same without waiting for its end; both streams go to one pipe."""
+    return subprocess.Popen(
+        (*COMMAND, *words),
+        cwd=home,
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def processes(home: Path) -> list[psutil.Process]:
+    """The living processes that runs in `home` started."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(MARK) == str(home) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def probes(home: Path) -> list[psutil.Process]:
+    """Those of them that belong to a probe."""
+    found = []
+    for process in processes(home):
+        with suppress(psutil.Error):
+            if PROBE_TAG in process.environ():
+                found.append(process)
+    return found
+
+
+def wait_until(happened: Callable[[], object], why: str) -> None:
+    """Come back when it happened; far later than any run takes, fail."""
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while not happened():
+        assert time.monotonic() < give_up, why
+        time.sleep(0.02)
+
+
+def listing(folder: Path, leaving_out: Iterable[Path] = ()) -> set[str]:
+    """Every file and folder below `folder`, as text."""
+    apart = tuple(leaving_out)
+    return {str(path) for path in folder.rglob("*") if not any(path.is_relative_to(other) for other in apart)}
+
+
+def assert_one_clear_error(ended: subprocess.CompletedProcess[str], status: int = 2) -> str:
+    """Exit status, an empty standard output, one message of three sentences or more, no traceback of ours."""
+    assert ended.returncode == status, ended.stderr
+    assert ended.stdout == ""
+    assert ended.stderr.count("error: ") == 1
+    assert "Traceback (most recent call last)" not in ended.stderr
+    message = ended.stderr.partition("error: ")[2].partition("\nFull log:")[0].strip()
+    sentences = [part for part in message.replace("? ", ". ").split(". ") if part.strip()]
+    assert len(sentences) >= 3, message
+    return message

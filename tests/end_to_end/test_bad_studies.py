@@ -1,0 +1,157 @@
+"""Studies that are damaged, in use, or lie where nothing can be written: one clear error, and nothing lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.commandline import assert_one_clear_error, listing, processes, run, start, wait_until
+from tests.end_to_end.conftest import SEARCH, Recorded
+
+STUDY = Path("studies", "model")
+
+
+@contextmanager
+def mounted(place: Path, options: str) -> Iterator[None]:
+    """A small file system in memory at `place`; skips where this user may not mount one."""
+    place.mkdir(parents=True, exist_ok=True)
+    if sys.platform != "linux" or os.geteuid() != 0:
+        pytest.skip("only root can mount a file system of its own")
+    done = subprocess.run(("mount", "-t", "tmpfs", "-o", options, "none", str(place)), capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip(f"mounting is not allowed here: {done.stderr.decode().strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(("umount", "-l", str(place)), check=True)
+
+
+def probe_results(home: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("probes/*/result.json")}
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [(command, name) for command in ("show", "best") for name in ("missing", "file", "folder")]
+    + [("dashboard", "missing"), ("dashboard", "file")],  # it also serves a folder of studies that is empty yet
+)
+def test_what_is_no_study_is_said(command: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+
+    ended = run(tmp_path, command, name)
+
+    assert name in assert_one_clear_error(ended)
+
+
+@pytest.mark.parametrize("command", ["show", "best", "dashboard"])
+def test_without_any_study_the_next_step_is_said(command: str, tmp_path: Path) -> None:
+    ended = run(tmp_path, command)
+
+    assert "autotune search" in assert_one_clear_error(ended)
+
+
+@pytest.mark.parametrize(
+    ("file", "commands"),
+    [
+        ("best.json", ("best", "show")),
+        ("study.json", ("show",)),
+        ("probes/0001/result.json", ("show",)),
+        ("probes/0001/request.json", ("show",)),
+    ],
+)
+def test_a_damaged_file_is_named_and_left_alone(file: str, commands: tuple[str, ...], copy: Path) -> None:
+    (copy / STUDY / file).write_text('{"cut')
+    before = listing(copy)
+
+    for command in commands:
+        ended = run(copy, command)
+
+        assert file in assert_one_clear_error(ended)
+    assert before == listing(copy)
+    assert (copy / STUDY / file).read_text() == '{"cut'
+
+
+def test_a_study_of_which_only_best_json_was_kept_still_answers(recorded: Recorded, home: Path) -> None:
+    (home / STUDY).mkdir(parents=True)
+    (home / STUDY / "best.json").write_bytes((recorded.study / "best.json").read_bytes())
+
+    best = run(home, "best", "--json")
+    shown = run(home, "show")
+
+    assert recorded.best == json.loads(best.stdout)
+    assert "only its best.json was kept" in assert_one_clear_error(shown)
+
+
+@pytest.mark.parametrize("file", ["study.db", "probes/0001/result.json", "study.json"])
+def test_a_search_on_a_damaged_study_stops_and_loses_no_probe(file: str, copy: Path) -> None:
+    (copy / STUDY / file).write_text("this is not what it was\n" * 400)
+    before = probe_results(copy)
+
+    ended = run(copy, *SEARCH)
+
+    assert ended.returncode == 2
+    assert Path(file).name in ended.stderr.partition("error: ")[2]
+    assert "move" in ended.stderr.partition("error: ")[2].lower()
+    assert "Traceback" not in ended.stderr
+    assert before == probe_results(copy)
+
+
+def test_a_study_path_that_is_a_file_is_refused_and_the_file_is_kept(home: Path) -> None:
+    (home / "notes").write_text("mine")
+
+    ended = run(home, *SEARCH, "--study", "notes/deeper")
+
+    assert "notes" in assert_one_clear_error(ended)
+    assert (home / "notes").read_text() == "mine"
+
+
+def test_a_study_of_another_goal_is_not_mixed(copy: Path) -> None:
+    before = probe_results(copy)
+
+    ended = run(copy, *SEARCH, "--global-batch", "32")
+
+    assert "goal.global_batch was 64, is 32" in assert_one_clear_error(ended)
+    assert before == probe_results(copy)
+
+
+def test_a_read_only_place_is_exit_status_three(home: Path) -> None:
+    with mounted(home / "shelf", "ro"):
+        ended = run(home, *SEARCH, "--study", "shelf/study")
+
+    assert "shelf/study" in assert_one_clear_error(ended, status=3)
+
+
+@pytest.mark.parametrize("size", ["120k", "260k"], ids=["for the database", "for a result"])
+def test_a_full_disk_is_exit_status_three_and_no_finished_probe_is_lost(size: str, home: Path) -> None:
+    with mounted(home / "shelf", f"size={size}"):
+        ended = run(home, *SEARCH, "--study", "shelf/study")
+        left = probe_results(home / "shelf")
+
+    assert ended.returncode == 3, ended.stderr
+    assert ended.stderr.count("error: ") == 1
+    assert "--study" in ended.stderr.partition("error: ")[2]
+    assert "Traceback" not in ended.stderr
+    assert all(json.loads(content) for content in left.values())
+    assert processes(home) == []
+
+
+def test_a_second_search_on_one_study_is_refused_with_the_owner(copy: Path) -> None:
+    first = start(copy, *SEARCH)
+    wait_until(lambda: (copy / STUDY / "study.lock").read_text() == str(first.pid), "the first took no lock")
+
+    second = run(copy, *SEARCH)
+
+    message = assert_one_clear_error(second)
+    assert f"process {first.pid}" in message
+    assert first.poll() is None
+    first.kill()
+    first.communicate()
+    wait_until(lambda: not processes(copy), "something outlived the search")

@@ -1,0 +1,40 @@
+"""`autotune doctor` and `autotune init`, as a newcomer runs them first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.commandline import listing, run
+
+
+def test_doctor_says_in_json_what_it_says_in_words(tmp_path: Path) -> None:
+    told = json.loads(run(tmp_path, "doctor", "--device", "cpu", "--json").stdout)
+
+    words = run(tmp_path, "doctor", "--device", "cpu")
+
+    assert words.returncode == 0
+    assert "\x1b" not in words.stdout
+    assert told["environment"]["device"] == "cpu"
+    for check in told["checks"]:
+        assert check["name"] in words.stdout
+    assert listing(tmp_path) == set()
+
+
+def test_doctor_is_exit_status_three_where_no_search_can_run(tmp_path: Path) -> None:
+    ended = run(tmp_path, "doctor", "--device", "cuda:77", "--json")
+
+    assert ended.returncode == 3
+    assert "bad" in [check["state"] for check in json.loads(ended.stdout)["checks"]]
+
+
+def test_check_accepts_the_file_that_init_writes(tmp_path: Path) -> None:
+    wrote = run(tmp_path, "init")
+
+    checked = run(tmp_path, "check", "model.py")
+
+    assert wrote.stdout.splitlines() == ["wrote model.py", "next: autotune check model.py"]
+    assert checked.returncode == 0, checked.stderr
+    assert checked.stderr == ""
+    assert "\x1b" not in checked.stdout
+    assert {str(tmp_path / "model.py")} == listing(tmp_path)

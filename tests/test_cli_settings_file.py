@@ -1,0 +1,122 @@
+"""Defaults from files and environment: which value counts is seen from which wrong value is complained about."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.commandline import assert_one_clear_error, listing, run
+
+
+def search(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return run(home, "search", "model.py", *words, **more)
+
+
+def test_the_command_line_wins_over_the_environment(tmp_path: Path) -> None:
+    ended = search(tmp_path, "-t", "typed", AUTOTUNE_TIME_BUDGET="exported")
+
+    assert "'typed'" in assert_one_clear_error(ended)
+
+
+def test_the_environment_wins_over_a_file(tmp_path: Path) -> None:
+    (tmp_path / "autotune.toml").write_text('time-budget = "filed"\n')
+
+    ended = search(tmp_path, AUTOTUNE_TIME_BUDGET="exported")
+
+    assert "'exported'" in assert_one_clear_error(ended)
+
+
+def test_a_file_wins_over_the_default(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.autotune]\ntime-budget = "filed"\n')
+
+    ended = search(tmp_path)
+
+    assert "'filed'" in assert_one_clear_error(ended)
+
+
+def test_autotune_toml_wins_over_pyproject_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.autotune]\ntime-budget = "shared"\n')
+    (tmp_path / "autotune.toml").write_text('time-budget = "own"\n')
+
+    ended = search(tmp_path)
+
+    assert "'own'" in assert_one_clear_error(ended)
+
+
+def test_the_nearest_file_upwards_counts(tmp_path: Path) -> None:
+    (tmp_path / "autotune.toml").write_text('time-budget = "above"\n')
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "pyproject.toml").write_text("[project]\nname = 'no section of ours'\n")
+
+    ended = search(tmp_path / "inner")
+
+    assert "'above'" in assert_one_clear_error(ended)
+
+
+def test_lists_and_tables_read_like_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "autotune.toml").write_text('batch = [32, 64]\n[fix]\nworkers = 0\namp = "int8"\n')
+
+    ended = search(tmp_path)
+
+    assert "--fix workers=0,amp=int8" in assert_one_clear_error(ended)
+
+
+@pytest.mark.parametrize("name", ["AUTOTUNE_BATCH", "AUTOTUNE_WORKERS", "AUTOTUNE_AMP", "AUTOTUNE_HEADROOM"])
+def test_every_option_has_its_variable(name: str, tmp_path: Path) -> None:
+    ended = search(tmp_path, **{name: "nonsense"})
+
+    assert "nonsense" in assert_one_clear_error(ended)
+
+
+@pytest.mark.parametrize("command", [("search", "model.py"), ("best",), ("doctor",)])
+def test_an_unknown_key_is_refused_with_the_nearest_one(command: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.autotune]\ntime-budgett = "3s"\n')
+
+    ended = run(tmp_path, *command)
+
+    assert "Did you mean time-budget?" in assert_one_clear_error(ended)
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ('probes = "many"', "probes to 'many', and it takes a whole number"),
+        ("probes = true", "probes to True, and it takes a whole number"),
+        ('quiet = "maybe"', "quiet to 'maybe', and it takes true or false"),
+        ("amp = false", "amp to False, and it takes a text"),
+    ],
+)
+def test_a_value_of_the_wrong_type_names_file_and_key(line: str, named: str, tmp_path: Path) -> None:
+    (tmp_path / "autotune.toml").write_text(f"{line}\n")
+
+    ended = search(tmp_path)
+
+    message = assert_one_clear_error(ended)
+    assert f"{tmp_path / 'autotune.toml'} sets {named}" in message
+    assert {str(tmp_path / "autotune.toml")} == listing(tmp_path)
+
+
+def test_a_section_that_is_no_section_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool]\nautotune = 3\n")
+
+    ended = search(tmp_path)
+
+    assert "[tool.autotune]" in assert_one_clear_error(ended)
+
+
+def test_a_broken_autotune_toml_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "autotune.toml").write_text("time-budget = [[\n")
+
+    ended = search(tmp_path)
+
+    assert "autotune.toml is not valid TOML" in assert_one_clear_error(ended)
+
+
+def test_a_broken_pyproject_is_somebody_elses_matter(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[[[\n")
+
+    ended = run(tmp_path, "best")
+
+    assert "There is no study" in assert_one_clear_error(ended)

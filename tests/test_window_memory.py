@@ -1,0 +1,26 @@
+"""The window must not itself change the memory that it measures."""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+
+from autotune.probe.meters import clock_for
+from autotune.probe.window import Window
+from autotune.records import ProbeBudget
+from autotune.targets.base import Step
+
+
+def test_no_loss_tensor_of_the_cpu_outlives_its_step() -> None:
+    window = Window(clock_for("cpu"), ProbeBudget(), 0, lambda: None, lambda phase: None)
+    alive = []
+
+    for number in range(12):
+        loss = torch.tensor(float(number))
+        alive.append(weakref.ref(loss))
+        window.step(Step(loss=loss, samples=8, tokens=None, micro_batches=1, loader_wait_seconds=0.0, skipped=False))
+        del loss
+
+    assert [reference() for reference in alive] == [None] * 12
+    assert window.losses() == tuple(float(number) for number in range(12))
