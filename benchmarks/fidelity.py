@@ -2,7 +2,7 @@
 
     python benchmarks/fidelity.py [--seconds 60] [--rounds 2]
 
-Each cell is measured in fresh processes, probe and plain loop in turn; the table shows the median ratio over the rounds.
+Each cell is measured in fresh processes, probe and plain loop in turn; the table shows the median ratio over rounds.
 """
 
 import argparse
@@ -21,7 +21,11 @@ from autotune.records import Config, ProbeRequest
 ROOT = Path(__file__).parent.parent
 NAMES = ("batch_size", "gradient_accumulation_steps", "amp_dtype", "num_workers", "channels_last")
 CELLS = {
-    "examples/digits_cnn.py": [(8, 8, None, 0, False), (64, 1, None, 0, False), (64, 1, None, 1, True), (64, 1, "bfloat16", 0, True)],
+    "examples/digits_cnn.py": [
+        (8, 8, None, 0, False),
+        (64, 1, None, 0, False),
+        (64, 1, "bfloat16", 0, True),
+    ],
     "examples/char_transformer.py": [(16, 1, None, 0, False), (64, 1, "bfloat16", 1, False)],
     "examples/slow_loader.py": [(32, 1, None, 0, False), (32, 1, None, 2, False), (32, 1, None, 8, False)],
 }  # fmt: skip

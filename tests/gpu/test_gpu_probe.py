@@ -23,7 +23,8 @@ import torch
 from torch import nn
 
 def model():
-    return nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 64, 3), nn.Flatten(), nn.Linear(64 * 28 * 28, 10))
+    body = nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 64, 3), nn.Flatten()
+    return nn.Sequential(*body, nn.Linear(64 * 28 * 28, 10))
 
 def dataset():
     return torch.utils.data.TensorDataset(torch.randn(2048, 3, 32, 32), torch.randint(10, (2048,)))
