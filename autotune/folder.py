@@ -12,13 +12,12 @@ studies/NAME/
 
 from __future__ import annotations
 
-import shutil
 from contextlib import suppress
 from pathlib import Path
 
 from autotune import codec
 from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound
-from autotune.launch.base import REQUEST, RESULT
+from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.records import Config, ProbeRequest, StudyRequest
 from autotune.results import ProbeResult, Trial
 
@@ -86,7 +85,7 @@ def read_orphans(folder: Path) -> tuple[Config, ...]:
 
 def log_of(folder: Path, number: int) -> Path:
     """Where the output of probe `number` is."""
-    return folder / PROBES / f"{number:04d}" / "log.txt"
+    return folder / PROBES / f"{number:04d}" / LOG
 
 
 def new_probe(folder: Path) -> tuple[int, Path]:
@@ -115,7 +114,9 @@ def clear_away(folder: Path) -> None:
     if is_study(folder) or (folder / PROBES).exists():
         return
     with suppress(OSError):  # a folder that is not empty, or not ours to change, stays
-        shutil.rmtree(folder / INSPECT, ignore_errors=True)
+        for name in (REQUEST, RESULT, LOG):
+            (folder / INSPECT / name).unlink(missing_ok=True)
+        (folder / INSPECT).rmdir()
         (folder / LOCK).unlink(missing_ok=True)
         folder.rmdir()
         if folder.parent == STUDIES:

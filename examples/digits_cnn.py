@@ -49,12 +49,12 @@ def validation() -> Digits:
 
 def model() -> nn.Module:
     return nn.Sequential(
-        _block(1, 16),
-        _block(16, 32),
+        _block(1, 32),
         _block(32, 64),
+        _block(64, 128),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
-        nn.Linear(64, 10),
+        nn.Linear(128, 10),
     )
 
 

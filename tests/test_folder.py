@@ -119,3 +119,24 @@ def test_a_file_in_the_way_of_a_study_is_named(tmp_path):
         with pytest.raises(StudyError, match=r"study.* is a file, .*\. .*\. Choose another with --study"):
             disk.make(place)
     assert (tmp_path / "study").read_text() == "mine"
+
+
+def test_clearing_away_takes_nothing_that_is_not_ours(tmp_path):
+    inspected = tmp_path / "project" / disk.INSPECT
+    inspected.mkdir(parents=True)
+    for name in ("request.json", "log.txt", "work_of_the_user.py"):
+        (inspected / name).touch()
+
+    disk.clear_away(tmp_path / "project")
+
+    assert [path.name for path in inspected.iterdir()] == ["work_of_the_user.py"]
+
+
+def test_clearing_away_leaves_nothing_of_ours(tmp_path):
+    (tmp_path / "study" / disk.INSPECT).mkdir(parents=True)
+    (tmp_path / "study" / disk.INSPECT / "log.txt").touch()
+    (tmp_path / "study" / disk.LOCK).touch()
+
+    disk.clear_away(tmp_path / "study")
+
+    assert not (tmp_path / "study").exists()

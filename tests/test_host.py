@@ -120,10 +120,11 @@ def test_shared_memory_is_unknown_where_there_is_none(tmp_path: Path) -> None:
     ("line", "dtypes"),
     [
         ("flags : fpu avx512f avx512_bf16", ("bfloat16",)),
-        ("flags : fpu amx_bf16 amx_tile avx512_fp16", ("bfloat16", "float16")),
+        ("flags : fpu amx_bf16 amx_tile avx512_fp16", ("bfloat16",)),
+        ("flags : fpu amx_bf16 amx_fp16 amx_tile", ("bfloat16", "float16")),
         ("flags : fpu avx2 f16c", ()),  # f16c only converts
-        ("Features : fp asimd fphp asimdhp bf16", ("bfloat16", "float16")),
-        ("Features : fp asimd fphp", ()),  # scalar half precision only
+        ("Features : fp asimd fphp asimdhp bf16", ("bfloat16",)),
+        ("Features : fp asimd fphp", ()),
         ("processor : 0", ()),
     ],
 )
