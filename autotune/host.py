@@ -27,7 +27,7 @@ ROOT = Path("/")
 LimitSource = Literal["physical memory", "cgroup v1", "cgroup v2"]
 # The processor computes the dtype itself if it has one of the alternatives, each a set of flags that go together.
 # AVX512-BF16 and AMX: Intel's instruction set reference; bf16: Linux `Documentation/arch/arm64`. Not avx512_fp16: a
-# processor that has it trained digits_cnn in float16 at 25 samples/s against 1,600 in float32 (torch 2.13, decision 10);
+# processor that has it trained digits_cnn in float16 at 25 samples/s against 1,600 in float32 (decision 10);
 # nor ARM's asimdhp, which nobody has measured. `--amp fp16` asks for float16 all the same.
 _NATIVE: dict[str, tuple[frozenset[str], ...]] = {
     "bfloat16": (frozenset({"amx_bf16"}), frozenset({"avx512_bf16"}), frozenset({"bf16"})),
