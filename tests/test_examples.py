@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import psutil
 import pytest
@@ -107,8 +108,15 @@ def test_the_transformer_sees_no_later_byte() -> None:
     assert not torch.equal(before[:, 64:], after[:, 64:])
 
 
-def test_a_fetched_image_is_the_scanned_one() -> None:
-    slow = importlib.import_module("slow_loader")
+@pytest.fixture
+def slow() -> Iterator[Any]:
+    """The example, whose storage and connection end with this process and not before."""
+    module = importlib.import_module("slow_loader")
+    yield module
+    module._connection(os.getpid(), module.serve()).close()
+
+
+def test_a_fetched_image_is_the_scanned_one(slow: Any) -> None:
     from sklearn.datasets import load_digits
 
     image, digit = slow.dataset()[17]
@@ -118,8 +126,7 @@ def test_a_fetched_image_is_the_scanned_one() -> None:
     assert digit == load_digits().target[17]
 
 
-def test_workers_fetch_over_connections_of_their_own_and_leave_no_process() -> None:
-    slow = importlib.import_module("slow_loader")
+def test_workers_fetch_over_connections_of_their_own_and_leave_no_process(slow: Any) -> None:
     images = slow.dataset()
     alone = [images[index] for index in range(24)]  # this process has its own connection open when it forks
     children = set(psutil.Process().children(recursive=True))

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from autotune import codec
 from autotune.launch.base import REQUEST, RESULT
-from autotune.launch.folder import open_log, store
+from autotune.launch.files import open_log, store
 from autotune.records import Config, Environment, InspectRequest, ProbeRequest, TargetFacts, Value
 from autotune.results import Failure, Inspection, Measurement, MemoryPeak, Outcome, ProbeResult
 from autotune.units import format_bytes

@@ -27,7 +27,7 @@ from autotune import codec
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.failures import EXIT_CANNOT_WRITE, death_note, judge_exit
 from autotune.launch.base import REQUEST, RESULT
-from autotune.launch.folder import log_tail, open_log, store, trim_log, unwritable
+from autotune.launch.files import log_tail, open_log, store, trim_log, unwritable
 from autotune.launch.oom import oom_kills
 from autotune.launch.processes import TAG, insist, kill_all
 from autotune.launch.watch import Watch

@@ -45,7 +45,7 @@ def _global_batch(winner: Candidate, request: StudyRequest) -> list[str]:
     return [
         f"The global batch changes from {before} to {now} samples per optimizer step, and with it what the model "
         f"learns. As a starting point multiply the learning rate by {math.sqrt(factor):.2g} (square root of "
-        f"{factor:.3g}; right within a factor of two in our tests), restate schedules in samples, and compare the "
+        f"{factor:.3g}; no more than a place to start), restate schedules in samples, and compare the "
         f"losses; or hold it with --global-batch {before}."
     ]
 

@@ -29,6 +29,7 @@ from autotune.tuning.reporter import Reporter
 from autotune.tuning.resume import begin, check_resumable
 from autotune.tuning.settings import Settings
 from autotune.tuning.view import load_view
+from autotune.units import format_seconds
 
 FIRST_GUESS_SECONDS = 10.0  # of one probe, before any has been seen
 MOST_RESERVED = 0.4  # share of the budget kept for the confirmation; a short one overruns rather than search nothing
@@ -144,8 +145,10 @@ class Tuner:
         left = self._settings.time_budget_seconds - (self._clock() - self._began)
         affordable = int(left / (self._typical_seconds() * len(candidates)))
         rounds = max(confirm.FEWEST_ROUNDS, min(confirm.MOST_ROUNDS, affordable))
+        over = rounds * len(candidates) * self._typical_seconds() - left
+        late = f" This takes about {format_seconds(over)} more than the time budget." if over > 0 else ""
         self._reporter.note(
-            f"Confirming {len(candidates)} configurations in {rounds} interleaved rounds of fresh processes."
+            f"Confirming {len(candidates)} configurations in {rounds} interleaved rounds of fresh processes.{late}"
         )
         return list(confirm.run(candidates, rounds, lambda config: self._probe_twice(config, "confirm")))
 
