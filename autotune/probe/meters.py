@@ -58,8 +58,7 @@ class EventClock:
 
     def mark(self) -> None:
         """Record an event."""
-        module: Any = torch.cuda if self._device.startswith("cuda") else torch.xpu
-        event = module.Event(enable_timing=True)
+        event = _backend(self._device).Event(enable_timing=True)
         event.record()
         self._events.append(event)
 
@@ -96,7 +95,7 @@ def reset_peaks(device: str) -> None:
     if _CLEAR_REFS.exists():
         _CLEAR_REFS.write_text(_RESET_PEAK)
     if device.startswith(("cuda", "xpu")):
-        torch.accelerator.reset_peak_memory_stats(device)
+        _backend(device).reset_peak_memory_stats(device)
 
 
 def read_peaks(device: str) -> MemoryPeak:
@@ -105,15 +104,15 @@ def read_peaks(device: str) -> MemoryPeak:
     peak = MemoryPeak(process_bytes=_peak_resident_bytes(), workers_bytes=workers)
     if not device.startswith(("cuda", "xpu")):
         return peak
-    stats = torch.accelerator.memory_stats(device)
-    free, total = torch.accelerator.get_memory_info(device)
+    backend = _backend(device)
+    free, total = backend.mem_get_info(device)
     return MemoryPeak(
         process_bytes=peak.process_bytes,
         workers_bytes=peak.workers_bytes,
-        allocated_bytes=torch.accelerator.max_memory_allocated(device),
-        reserved_bytes=torch.accelerator.max_memory_reserved(device),
+        allocated_bytes=backend.max_memory_allocated(device),
+        reserved_bytes=backend.max_memory_reserved(device),
         device_used_bytes=total - free,
-        allocator_retries=int(stats.get("num_alloc_retries", 0)),
+        allocator_retries=int(backend.memory_stats(device).get("num_alloc_retries", 0)),
     )
 
 
@@ -125,6 +124,11 @@ def memory_share(device: str) -> float | None:
         return float(torch.cuda.memory_reserved(device) / torch.cuda.get_device_properties(device).total_memory)
     except (RuntimeError, AssertionError):
         return None  # the context itself is broken, or there is no such device
+
+
+def _backend(device: str) -> Any:
+    """`torch.cuda` or `torch.xpu`, which have had these functions longer than `torch.accelerator` has."""
+    return torch.cuda if device.startswith("cuda") else torch.xpu
 
 
 def _peak_resident_bytes() -> int:
