@@ -140,7 +140,6 @@ class ProbeBudget(Record, frozen=True, kw_only=True):
 
     min_warmup_steps: int = 3  # optimizer steps; at least two of them must succeed besides
     min_warmup_seconds: float = 0.5
-    max_warmup_seconds: float = 60.0
     min_steps: int = 8
     max_steps: int = 2000
     min_seconds: float = 1.5

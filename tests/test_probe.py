@@ -165,3 +165,14 @@ def test_files_of_the_user_do_not_stand_in_for_ours(target, tmp_path):
     result = _probe(tmp_path, batch_size=32)
 
     assert result.outcome is Outcome.OK, result.failure
+
+
+def test_a_torch_that_cannot_be_imported_is_the_environments_fault(target, tmp_path):
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "torch.py").write_text("raise OSError('libtorch.so: cannot open shared object file')")
+
+    inspection = SubprocessLauncher(environ={"PYTHONPATH": str(broken)}).inspect(InspectRequest(), tmp_path)
+
+    assert inspection.outcome is Outcome.ENVIRONMENT
+    assert "libtorch.so" in inspection.failure.message

@@ -103,6 +103,18 @@ def test_an_unsteady_run_goes_on_to_the_cap_and_is_called_noisy(clock):
     assert window.noisy
 
 
+def test_the_spread_is_looked_at_rarely_because_the_next_step_pays_for_it(clock, monkeypatch):
+    window = _window(clock)
+    looks = []
+    measure = window.half_width
+    monkeypatch.setattr(window, "half_width", lambda: looks.append(len(window.steps)) or measure())
+
+    _drive(window, clock, lambda n: 0.005 if n // 200 % 2 else 0.001)  # never precise enough
+
+    assert len(window.steps) > 1000
+    assert len(looks) < 20
+
+
 def test_very_slow_steps_end_at_two(clock):
     window = _window(clock)
 

@@ -18,8 +18,6 @@ from autotune.records import Limit
 from autotune.sampler_names import SAMPLERS
 from autotune.units import parse_bytes, parse_fraction, parse_seconds
 
-SEARCH, TUNE, GOAL, OUTPUT = "What to search", "Which values", "Goal and bounds", "Output"
-
 
 def _variable(name: str) -> str:
     return f"AUTOTUNE_{name}"

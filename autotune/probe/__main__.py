@@ -17,6 +17,7 @@ from pathlib import Path
 from autotune import codec, failures
 from autotune.errors import EnvironmentUnfit, TargetError
 from autotune.launch.base import REQUEST, RESULT
+from autotune.probe import UnstableTraining
 from autotune.probe.lifeline import Progress, harden
 from autotune.records import InspectRequest, Request
 from autotune.results import Failure, Inspection, Outcome, ProbeResult
@@ -42,7 +43,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _answer(request: Request, progress: Progress, started: str) -> ProbeResult | Inspection:
     try:
-        from autotune.probe import run  # imports torch; a broken torch is a result like any other
+        _import_torch()
+        from autotune.probe import run
 
         if isinstance(request, InspectRequest):
             return run.inspect(request, progress)
@@ -56,12 +58,22 @@ def _answer(request: Request, progress: Progress, started: str) -> ProbeResult |
         return _stamped(ProbeResult(outcome=outcome, failure=failure), progress, started)
 
 
+def _import_torch() -> None:
+    """Load torch, or say that this cannot be done here; a broken installation raises errors of any type."""
+    try:
+        import torch  # noqa: F401
+    except Exception as error:
+        raise EnvironmentUnfit(
+            f"torch cannot be imported: {type(error).__name__}: {error}. Its installation is probably broken, or built "
+            f"for another machine. Try `{sys.executable} -c 'import torch'`, and install it again."
+        ) from error
+
+
 def _judge(error: BaseException, request: Request, phase: str) -> tuple[Outcome, Failure]:
-    from autotune.probe.meters import memory_share
-    from autotune.probe.window import UnstableTraining
     from autotune.targets.frames import user_frames
 
-    share = memory_share(request.device or "cpu")
+    meters = sys.modules.get("autotune.probe.meters")  # not loaded if torch could not be
+    share = meters.memory_share(request.device or "cpu") if meters else None
     frame, trace = user_frames(error, Path.cwd())
     message = f"{type(error).__name__}: {error}".rstrip(": ")
     if isinstance(error, EnvironmentUnfit):

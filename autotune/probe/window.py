@@ -18,17 +18,15 @@ from typing import Any
 
 import torch
 
+from autotune.probe import UnstableTraining
 from autotune.probe.meters import Clock
 from autotune.records import ProbeBudget
 from autotune.stats import relative_half_width
 from autotune.targets.base import Command, Step
 
 LEAST_SUCCESSES = 2  # the optimizer's state is allocated in the first step and felt in the second (note D2)
+LOOK_GROWTH = 1.1  # looking at the spread is paid by the next step: a tenth more steps lie between two looks
 MOST_CALIBRATION_SKIPS = 10  # dynamic loss scaling skips a few steps at first; ten in a row is overflow (note F)
-
-
-class UnstableTraining(Exception):
-    """Training does not get going: a property of the configuration."""
 
 
 class Window:
@@ -42,6 +40,7 @@ class Window:
         self._stage: Callable[[Step], Command] = self._warm_up
         self._began = self._stage_began = time.perf_counter()
         self._settling = 0
+        self._next_look = 0
         self._micro_batches = 0
         self._losses: list[Any] = []
         self._host_seconds: list[float] = []
@@ -128,6 +127,9 @@ class Window:
             return False
         if elapsed < budget.min_seconds or count < budget.min_steps:
             return capped
+        if not capped and count < self._next_look:
+            return False
+        self._next_look = math.ceil(count * LOOK_GROWTH)
         half_width = self.half_width()
         precise = half_width is not None and half_width <= budget.target_precision
         self.noisy = not precise
