@@ -12,6 +12,8 @@ import msgspec
 
 PROTOCOL = 1  # raised when a stored or sent record changes its meaning; an older reader then refuses it
 Value = int | float | bool | str | None
+Purpose = Literal["baseline", "search", "reference", "confirm"]  # reference: the baseline again, to see drift
+Stability = Literal["off", "quick", "full"]  # quick: one paired seed; full: three
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,7 +61,7 @@ class Goal(Record, frozen=True, kw_only=True):
     global_batch: int | None = None  # samples per optimizer step, held; None: free
     memory_limit_bytes: int | None = None  # None: all of the device's memory
     headroom_fraction: float | None = None  # of the limit, kept free; None: max(5 %, 512 MiB)
-    stability: Literal["off", "quick"] = "quick"
+    stability: Stability = "quick"
     limits: dict[str, Limit] = {}  # knob name -> what may be searched
     tune: tuple[str, ...] | None = None  # only these knobs move, the others stay at the baseline's value; None: all
 
@@ -88,6 +90,7 @@ class Environment(Record, frozen=True, kw_only=True):
     driver: str | None = None
     device_uuid: str | None = None
     capability: str | None = None  # CUDA compute capability, "9.0"
+    default_threads: int | None = None  # that torch computes with on the CPU when nobody says anything; None: unknown
 
     @property
     def device_kind(self) -> str:
@@ -140,6 +143,8 @@ class ProbeBudget(Record, frozen=True, kw_only=True):
 
     min_warmup_steps: int = 3  # optimizer steps; at least two of them must succeed besides
     min_warmup_seconds: float = 0.5
+    max_compute_seconds: float = 0.5  # computing alone, on one batch again and again
+    max_loader_seconds: float = 1.0  # loading alone, after what the workers held ready is thrown away
     min_steps: int = 8
     max_steps: int = 2000
     min_seconds: float = 1.5
@@ -160,10 +165,30 @@ class ProbeRequest(Record, frozen=True, kw_only=True, tag="probe", tag_field="re
     config: Config
     device: str
     number: int = 0
-    purpose: Literal["baseline", "search", "confirm"] = "search"
+    purpose: Purpose = "search"
     budget: ProbeBudget = ProbeBudget()
     seed: int = 0
     world_size: int = 1
+    memory_limit_bytes: int | None = None
+
+
+class StabilityRequest(Record, frozen=True, kw_only=True, tag="stability", tag_field="request"):
+    """Ask for paired training runs: does `candidate` learn what `reference` learns, step by step.
+
+    Both have the same batch and differ only in knobs that change arithmetic. For every seed three runs start from the
+    same weights and see the same batches in the same order: reference, reference with weights perturbed by 1e-6, and
+    candidate.
+    """
+
+    protocol: int = PROTOCOL
+    target: str
+    reference: Config
+    candidate: Config
+    device: str
+    seeds: tuple[int, ...] = (0,)
+    steps: int = 50  # optimizer steps of each run; 40 to 60 resolve what seeds would hide (measurement note F)
+    max_seconds: float = 60.0  # of all runs together; what it cuts short is told by the number of losses
+    budget: ProbeBudget = ProbeBudget()
     memory_limit_bytes: int | None = None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
-from autotune.records import PROTOCOL, Config, Environment, Record, TargetFacts
+from autotune.records import PROTOCOL, Config, Environment, Purpose, Record, TargetFacts
 
 
 class Outcome(StrEnum):
@@ -67,6 +67,39 @@ class MemoryPeak(Record, frozen=True, kw_only=True):
         return max(self.reserved_bytes, self.device_used_bytes or 0)
 
 
+class Alone(Record, frozen=True, kw_only=True):
+    """One half of the work, timed while the other half rested: computing on one batch, or loading untrained ones."""
+
+    seconds: tuple[float, ...]  # per optimizer step of computing, or per round of the workers in loading
+    samples: int  # in each of them
+
+    @property
+    def samples_per_second(self) -> float:
+        """Samples over wall time. The first half is left out: until then the workers may still fill their queue."""
+        settled = self.seconds[len(self.seconds) // 2 :]
+        return self.samples * len(settled) / sum(settled)
+
+
+class Contamination(Record, frozen=True, kw_only=True):
+    """What others did to the machine during the window, read by the probe itself. None: cannot be read here."""
+
+    run_queue_wait_share: float | None = None  # of the window, the main thread was ready and not running; 0..1
+    foreign_cores: float | None = None  # cores kept busy by processes that are not of this probe
+
+
+class GpuUse(Record, frozen=True, kw_only=True):
+    """What NVML saw of the probe's GPU during the window, sampled by the launcher. None: not told by this card."""
+
+    readings: int
+    utilization: float | None = None  # mean share of time with any kernel, 0..1: high proves nothing, low starvation
+    used_bytes: int | None = None  # highest, all processes
+    power_watts: float | None = None  # mean
+    energy_joules: float | None = None  # counter's difference over the window
+    sm_clock_mhz: tuple[int, int] | None = None  # lowest and highest
+    throttle_reasons: tuple[str, ...] = ()  # seen in any reading
+    foreign_processes: tuple[int, ...] = ()  # process ids that are not of this probe
+
+
 class Measurement(Record, frozen=True, kw_only=True):
     """What one probe measured: one entry per optimizer step, warm-up told apart."""
 
@@ -84,6 +117,12 @@ class Measurement(Record, frozen=True, kw_only=True):
     validated_batches: int = 0
     relative_half_width: float | None = None  # 95 %, by batch means; None: too few blocks to say
     noisy: bool = False  # the window hit its cap before the target precision
+    compute_only: Alone | None = None  # None: there is no loader to tell it from
+    loader_only: Alone | None = None
+    contamination: Contamination | None = None
+    memory_track: tuple[tuple[int, int], ...] = ()  # (step of the window, bytes held at its end), thinned out
+    shapes_vary: bool = False  # batches differed in more than their number of samples
+    worst_batches: int = 0  # micro-batches of the target's worst case trained after the window; 0: none known
 
     def __post_init__(self) -> None:
         if not self.step_seconds or len(self.step_seconds) != len(self.samples):
@@ -125,12 +164,37 @@ class ProbeResult(Record, frozen=True, kw_only=True):
     phase_seconds: dict[str, float] = {}
     started_at: str = ""  # UTC, ISO 8601
     elapsed_seconds: float = 0.0
+    gpu: GpuUse | None = None
 
     def __post_init__(self) -> None:
         if (self.outcome is Outcome.OK) != (self.measurement is not None) or (self.measurement is None) == (
             self.failure is None
         ):
             raise ValueError(f"outcome {self.outcome} does not fit measurement and failure")
+
+
+class LossRun(Record, frozen=True, kw_only=True):
+    """One of the paired runs of a stability test; entries are per optimizer step, None where not finite."""
+
+    role: Literal["reference", "perturbed", "candidate"]
+    seed: int
+    losses: tuple[float | None, ...]
+    gradient_norms: tuple[float | None, ...] = ()  # unscaled
+    zero_gradient_shares: tuple[float, ...] = ()  # of all gradient entries, exactly zero
+    skipped_steps: tuple[int, ...] = ()  # indices of the steps that the gradient scaler skipped
+    loss_scale: float | None = None  # at the end; None: no scaler
+
+
+class StabilityResult(Record, frozen=True, kw_only=True):
+    """What a `StabilityRequest` left behind: the runs that were finished, or a failure."""
+
+    protocol: int = PROTOCOL
+    outcome: Outcome
+    runs: tuple[LossRun, ...] = ()
+    failure: Failure | None = None
+    phase_seconds: dict[str, float] = {}
+    started_at: str = ""  # UTC, ISO 8601
+    elapsed_seconds: float = 0.0
 
 
 class Inspection(Record, frozen=True, kw_only=True):
@@ -147,7 +211,7 @@ class Trial(Record, frozen=True, kw_only=True):
     """A numbered probe of a study."""
 
     number: int
-    purpose: Literal["baseline", "search", "confirm"]
+    purpose: Purpose
     config: Config
     result: ProbeResult
 

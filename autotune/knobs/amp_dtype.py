@@ -6,7 +6,7 @@ import warnings
 from contextlib import AbstractContextManager
 from typing import Any
 
-from autotune.knobs.base import Circumstances, MemoryEffect, Plan, allowed
+from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed
 from autotune.records import Value
 
 CHOICES: tuple[Value, ...] = (None, "bfloat16", "float16")
@@ -14,7 +14,7 @@ SPELLINGS = {"bf16": "bfloat16", "fp16": "float16", "none": None, "fp32": None, 
 SHORT = {None: "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
-class AmpDtype:
+class AmpDtype(Knob):
     """Only dtypes that the device computes natively are offered; an explicit list may name others."""
 
     name = "amp_dtype"
@@ -23,15 +23,12 @@ class AmpDtype:
     ordered = False
     default: Value = None
     memory = MemoryEffect.CHANGES
+    numerics = True
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
         """Full precision first, then the native dtypes."""
         native = circumstances.environment.native_dtypes
         return allowed(tuple(c for c in CHOICES if c is None or c in native), circumstances.limit)
-
-    def derive(self, values: dict[str, Value], circumstances: Circumstances) -> Value | None:
-        """Never."""
-        return None
 
     def check(self, value: Value) -> None:
         """One of None, "bfloat16", "float16"."""

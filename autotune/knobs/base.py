@@ -86,7 +86,8 @@ def check_count(value: Value, name: str, least: int) -> None:
 class Knob(Protocol):
     """One setting of a training run that may be tuned.
 
-    `domain` is a finite tuple in search order; `default` is what PyTorch does when nobody says anything.
+    Inherit from it, and what most knobs do not need is there. `domain` is a finite tuple in search order; `default`
+    is what PyTorch does when nobody says anything.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Knob(Protocol):
     ordered: bool  # searched by rank if true, as categories if not
     default: Value
     memory: MemoryEffect
+    numerics: bool = False  # changes the arithmetic: recommended only after paired losses agreed with the default's
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
         """The values worth trying here, ordered; at least one. Raises `UsageError` if the user's limit leaves none."""
@@ -102,7 +104,7 @@ class Knob(Protocol):
 
     def derive(self, values: dict[str, Value], circumstances: Circumstances) -> Value | None:
         """The value that follows from the others, or None if this knob is free."""
-        ...
+        return None
 
     def check(self, value: Value) -> None:
         """Raise `ValueError` (rule and value) unless `value` can be applied at all."""
@@ -123,6 +125,10 @@ class Knob(Protocol):
     def caution(self, value: Value) -> float:
         """How far `value` is from safe and cheap, 0 upwards: among equals in speed the lowest wins."""
         ...
+
+    def environ(self, value: Value) -> dict[str, str]:
+        """Environment variables that the training process must have before it starts; most knobs have none."""
+        return {}
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Edit the plan. The only place where a knob may import torch."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from autotune.knobs.base import Circumstances, MemoryEffect, Plan, allowed, check_count, parse_count
+from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed, check_count, parse_count
 from autotune.records import Limit, Value
 
 SMALLEST = 8  # below it the fixed cost of a step dominates on any hardware; a user's limit may go lower
 LARGEST = 4096  # where nobody has said anything else; throughput has long flattened
 
 
-class BatchSize:
+class BatchSize(Knob):
     """Micro-batch: a ladder of powers of two; if the global batch is held, of its divisors by powers of two."""
 
     name = "batch_size"

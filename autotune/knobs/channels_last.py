@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotune.knobs.base import Circumstances, MemoryEffect, Plan, allowed
+from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed
 from autotune.records import Value
 
 WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 IMAGE_DIMENSIONS = 4  # (batch, channels, height, width): the only rank that has this format
 
 
-class ChannelsLast:
+class ChannelsLast(Knob):
     """Offered only if the model has convolutions; nothing else can gain."""
 
     name = "channels_last"
@@ -25,10 +25,6 @@ class ChannelsLast:
         """Both, or only False without convolutions."""
         offered: tuple[Value, ...] = (False, True) if circumstances.facts.has_convolution else (False,)
         return allowed(offered, circumstances.limit)
-
-    def derive(self, values: dict[str, Value], circumstances: Circumstances) -> Value | None:
-        """Never."""
-        return None
 
     def check(self, value: Value) -> None:
         """True or False."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.knobs.base import Circumstances, MemoryEffect, Plan, allowed, check_count, parse_count
+from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed, check_count, parse_count
 from autotune.records import Value
 
 # More would only amortise the optimizer further: raw throughput always prefers the cap (simulated on 20 machines),
@@ -10,7 +10,7 @@ from autotune.records import Value
 LADDER: tuple[Value, ...] = (1, 2, 4, 8)
 
 
-class GradientAccumulationSteps:
+class GradientAccumulationSteps(Knob):
     """Derived as global batch / micro-batch when the global batch is held, else a short ladder."""
 
     name = "gradient_accumulation_steps"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from autotune.knobs.base import Circumstances, MemoryEffect, Plan, allowed, check_count, parse_count
+from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed, check_count, parse_count
 from autotune.records import Limit, Value
 
 MOST = 32  # steps of two beyond sixteen; PyTorch itself warns above the number of cores
 PREFETCH = 2  # batches prepared ahead by each worker: DataLoader's default, written down because it is part of the run
 
 
-class NumWorkers:
+class NumWorkers(Knob):
     """0, 1, 2, 4, 8, ... up to the cores that this process may use, and that number itself."""
 
     name = "num_workers"
@@ -28,10 +28,6 @@ class NumWorkers:
         most = limit.high if limit.high is not None else cores
         ladder = {0, *(1 << exponent for exponent in range(8)), min(most, 128)}
         return allowed(tuple(sorted(count for count in ladder if count <= most)), limit)
-
-    def derive(self, values: dict[str, Value], circumstances: Circumstances) -> Value | None:
-        """Never."""
-        return None
 
     def check(self, value: Value) -> None:
         """A whole number of at least 0."""

@@ -10,7 +10,7 @@ from typing import Literal
 from autotune.errors import UsageError
 from autotune.knobs import knob
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Limit, Value
+from autotune.records import Limit, Stability, Value
 from autotune.sampler_names import SamplerName
 from autotune.tuning.recommendation import Recommendation
 from autotune.tuning.reporter import Reporter, SilentReporter
@@ -34,7 +34,7 @@ def search(
     space: Mapping[str, Sequence[Value]] | None = None,
     tune: Sequence[str] | None = None,
     sampler: SamplerName = "tpe",
-    stability: Literal["off", "quick"] = "quick",
+    stability: Stability = "quick",
     seed: int = 0,
     reporter: Reporter | None = None,
 ) -> Recommendation:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from autotune.folder import STUDIES
-from autotune.records import Limit, Value
+from autotune.records import Limit, Stability, Value
 from autotune.sampler_names import SAMPLERS, SamplerName
 
 
@@ -29,7 +29,7 @@ class Settings:
     limits: dict[str, Limit] = field(default_factory=dict)  # knob name -> what may be searched
     tune: tuple[str, ...] | None = None  # only these knobs
     sampler: SamplerName = "tpe"
-    stability: Literal["off", "quick"] = "quick"
+    stability: Stability = "quick"
     seed: int = 0
     command: str | None = None  # the line that resumes, as the user would type it
 
@@ -45,7 +45,7 @@ class Settings:
         for name, value, known in (
             ("mode", self.mode, ("auto", "resume", "fresh")),
             ("sampler", self.sampler, SAMPLERS),
-            ("stability", self.stability, ("off", "quick")),
+            ("stability", self.stability, ("off", "quick", "full")),
         ):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")

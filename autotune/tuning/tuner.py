@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
 
 from autotune import codec
 from autotune import folder as disk
@@ -15,7 +14,7 @@ from autotune.errors import EnvironmentUnfit, NoRecommendation, UsageError
 from autotune.guard import Guard, accidents
 from autotune.launch.base import LOG, Launcher
 from autotune.objective import WORDS, judge
-from autotune.records import Config, ProbeRequest, StudyRequest
+from autotune.records import Config, ProbeRequest, Purpose, StudyRequest
 from autotune.results import Outcome, Trial, Verdict
 from autotune.sampler import Encoding, GuardedSampler, make
 from autotune.space import SearchSpace
@@ -153,7 +152,7 @@ class Tuner:
         return list(confirm.run(candidates, rounds, lambda config: self._probe_twice(config, "confirm")))
 
     def _probe_twice(
-        self, config: Config, purpose: Literal["baseline", "search", "confirm"], place: tuple[int, Path] | None = None
+        self, config: Config, purpose: Purpose, place: tuple[int, Path] | None = None
     ) -> tuple[Trial, Verdict]:
         """Probe, and once more in a fresh process if it looked like an accident."""
         trial, verdict = self._probe(config, purpose, place or disk.new_probe(self._folder))
@@ -162,9 +161,7 @@ class Tuner:
             trial, verdict = self._probe(config, purpose, disk.new_probe(self._folder))
         return trial, verdict
 
-    def _probe(
-        self, config: Config, purpose: Literal["baseline", "search", "confirm"], place: tuple[int, Path]
-    ) -> tuple[Trial, Verdict]:
+    def _probe(self, config: Config, purpose: Purpose, place: tuple[int, Path]) -> tuple[Trial, Verdict]:
         number, folder = place
         request = ProbeRequest(
             target=self._request.target,
