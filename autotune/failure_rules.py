@@ -75,9 +75,7 @@ def _rule(outcome: Outcome, pattern: str, source: str, note: str = "", near_memo
 
 
 _MEMORY: tuple[MessageRule, ...] = (
-    _rule(
-        Outcome.OOM_SHM, r"unable to (allocate shared memory|mmap \d+ bytes from file </torch)", "2.13 run, small shm"
-    ),
+    _rule(Outcome.OOM_SHM, r"unable to (allocate shared memory|(mmap \d+ bytes from|resize) file </torch)", "2.13 run"),
     _rule(Outcome.OOM_SHM, r"killed by signal: Bus error|out of shared memory|insufficient shared memory", "2.13 run"),
     _rule(Outcome.OOM_SHM, r"No space left on device.{0,12}/dev/shm", "Python 3.11 multiprocessing"),
     _rule(Outcome.OOM_HOST, r"out of memory.*\(in pin memory thread\)", "2.13 binary", "page-locked host memory"),
@@ -99,6 +97,7 @@ _MEMORY: tuple[MessageRule, ...] = (
 _TOO_LARGE: tuple[MessageRule, ...] = (
     _rule(Outcome.TOO_LARGE, r"canUse32BitIndexMath|32-bit index", "2.13 binary"),
     _rule(Outcome.TOO_LARGE, r"numeric_limits<u?int(32_t)?>::max|INT_MAX", "2.13 binary"),
+    _rule(Outcome.TOO_LARGE, r"Storage size calculation overflowed", "2.13 run"),
     _rule(Outcome.TOO_LARGE, r"Tensor too large|[Tt]oo large or too many \(?.{0,8}dimensions", "2.13 binary"),
     _rule(Outcome.TOO_LARGE, r"CUDA error: invalid configuration argument", "2.13 binary, launch grid"),
 )
@@ -142,7 +141,8 @@ _VAGUE: tuple[MessageRule, ...] = (
     _rule(Outcome.CRASHED, r"(GET|FIND) was unable to find an engine|valid cuDNN algorithm", "pytorch#17774", "", True),
     _rule(Outcome.CRASHED, r"No execution plans support the graph|No valid engine", "cuDNN 9", "", True),
     _rule(Outcome.CRASHED, r"NCCL error|unhandled cuda error", "NCCL 2.29", "", True),
-    _rule(Outcome.CRASHED, r"DataLoader worker .*(killed by signal: \w+|exited unexpectedly)", "2.13 run"),
+    _rule(Outcome.CRASHED, r"DataLoader worker .*killed by signal: \w+", "2.13 run"),
+    _rule(Outcome.CRASHED, r"DataLoader worker .*exited unexpectedly", "2.13 run"),
     _rule(Outcome.CRASHED, r"DataLoader timed out|Pin memory thread exited", "2.13 run"),
 )
 

@@ -6,10 +6,12 @@ The table of known failures is `failure_rules.py`.
 
 from __future__ import annotations
 
+import errno
 import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from autotune.failure_rules import CERTAIN, CODES, ERRNOS, MESSAGES, TYPES
 from autotune.results import Outcome
@@ -17,12 +19,22 @@ from autotune.results import Outcome
 NEAR_LIMIT = 0.85  # share of the device's memory above which a vague cuBLAS or cuDNN status means memory
 HOST_EXHAUSTED = 0.08  # share of the host's memory below which a SIGKILL is the kernel's, even without a counter
 EXIT_CANNOT_WRITE = 74  # EX_IOERR of sysexits.h: the probe could not write its result
+SHARED_MEMORY = "/dev/shm"
+WORKER_KILLED = "killed by signal: Killed"  # said of a loader worker by torch.utils.data, 2.13
 _MESSAGE_CHARACTERS = 2000  # kept of either end of a message: a worker's error has its type first and its text last
 _WRAPPED = re.compile(r"Caught (\w+) in (DataLoader worker process \d+|pin memory thread)")
 _RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$", re.MULTILINE)
 _DEATH_NOTE = re.compile(
     r"Fatal Python error: .*|terminate called .*|^\w[\w.]*(?:Error|Exception|Exit)\b.*", re.MULTILINE
 )
+
+
+class _Verdict(NamedTuple):
+    """What one link says."""
+
+    outcome: Outcome
+    evidence: str
+    weakness: tuple[int, int]  # by what it was judged (0: code ... 3: message), and by which rule of these
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,23 +69,32 @@ def describe(error: BaseException) -> tuple[Link, ...]:
     return tuple(links)
 
 
+def words_of(error: BaseException) -> str:
+    """Its message, whatever the user's own `__str__` does, in letters that JSON can hold.
+
+    A file name that is no UTF-8 reaches a message as lone surrogates (PEP 383), which no encoder takes.
+    """
+    try:
+        text = str(error)
+    except Exception as broken:
+        text = f"(its message cannot be shown: {type(broken).__name__})"
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def classify(chain: Sequence[Link], *, memory_share: float | None = None) -> tuple[Outcome, str]:
     """What a chain of exceptions, outermost first, says about the configuration, and the evidence in one line.
 
-    Memory anywhere in the chain outranks what wraps it. Apart from that a type or a code outranks a message, and what
-    nobody knows is the user's error; so is a `TargetError`, unless what it wraps is known better. `memory_share` (0..1)
-    is the share of the device's memory that was in use: it tells what a vague cuBLAS or cuDNN status means.
+    Memory anywhere in the chain outranks what wraps it. Apart from that a code outranks a type, a type a system error's
+    number, and that a message; of two messages the rule that stands first decides. A link whose code, type or number
+    is known is never judged by its message. What nobody knows is the user's error; so is a `TargetError`, unless what
+    it wraps is known better. `memory_share` (0..1) is the share of the device's memory that was in use: it tells what
+    a vague cuBLAS or cuDNN status means.
     """
     links = [inner for link in chain for inner in _unwrap(link)]
-    verdicts = [
-        verdict
-        for judge in (_by_code, _by_type, _by_errno, _by_message)
-        for link in links
-        if (verdict := judge(link, memory_share))
-    ]
-    memory = [v for v in verdicts if v[0].out_of_memory and v[0] is not Outcome.TOO_LARGE]
-    if memory or verdicts:
-        return (memory or verdicts)[0]
+    verdicts = [verdict for link in links if (verdict := _verdict(link, memory_share))]
+    if verdicts:
+        strongest = min(verdicts, key=lambda verdict: (not _says_memory(verdict.outcome), verdict.weakness))
+        return strongest.outcome, strongest.evidence
     return Outcome.USER_ERROR, _shorten(str(links[0])) if links else "no exception was recorded"
 
 
@@ -103,8 +124,21 @@ def judge_exit(
     if number == signal.SIGABRT or returncode > 0:
         verdict = _by_message(Link(type_name="log", message=log_tail[-_MESSAGE_CHARACTERS:]), None)
         if verdict:
-            return verdict[0], f"{how}; {verdict[1]}"
+            return verdict.outcome, f"{how}; {verdict.evidence}"
     return Outcome.CRASHED, how
+
+
+def judge_worker_kill(
+    evidence: str, *, oom_kills: int | None, host_available_share: float | None
+) -> tuple[Outcome, str] | None:
+    """What a probe that reported a killed loader worker could not know: the kernel did it for lack of memory.
+
+    `evidence` is that of the probe's own failure, the rest as for `judge_exit`. None: nothing speaks for memory.
+    """
+    if WORKER_KILLED not in evidence:
+        return None
+    outcome, how = _judge_kill(oom_kills, host_available_share)
+    return (outcome, f"a loader worker was {how}") if outcome is Outcome.OOM_HOST else None
 
 
 def death_note(log: str) -> str:
@@ -116,10 +150,7 @@ def death_note(log: str) -> str:
 def _link(error: BaseException) -> Link:
     kind = type(error)
     code, number = getattr(error, "error_code", None), getattr(error, "errno", None)
-    try:
-        message = str(error)
-    except Exception as broken:  # the user's own __str__
-        message = f"(its message cannot be shown: {type(broken).__name__})"
+    message = words_of(error)
     if len(message) > 2 * _MESSAGE_CHARACTERS:
         message = f"{message[:_MESSAGE_CHARACTERS]}\n...\n{message[-_MESSAGE_CHARACTERS:]}"
     return Link(
@@ -145,30 +176,46 @@ def _unwrap(link: Link) -> Iterator[Link]:
         yield replace(link, type_name=type_name, bases=(), message=f"{message} (in {wrapped[2]})".strip())
 
 
-def _by_code(link: Link, _: float | None) -> tuple[Outcome, str] | None:
+def _verdict(link: Link, memory_share: float | None) -> _Verdict | None:
+    judges: tuple[Callable[[Link], _Verdict | None], ...] = (_by_code, _by_type, _by_errno)
+    known = next((verdict for judge in judges if (verdict := judge(link))), None)
+    return known or _by_message(link, memory_share)
+
+
+def _says_memory(outcome: Outcome) -> bool:
+    return outcome.out_of_memory and outcome is not Outcome.TOO_LARGE
+
+
+def _by_code(link: Link) -> _Verdict | None:
     outcome = CODES.get(link.error_code or 0) if link.is_a(frozenset({"AcceleratorError"})) else None
-    return (outcome, f"cudaError {link.error_code}, {_shorten(str(link))}") if outcome else None
+    return _Verdict(outcome, f"cudaError {link.error_code}, {_shorten(str(link))}", (0, 0)) if outcome else None
 
 
-def _by_type(link: Link, _: float | None) -> tuple[Outcome, str] | None:
-    return next(((rule.outcome, _shorten(str(link))) for rule in TYPES if link.is_a(rule.names)), None)
+def _by_type(link: Link) -> _Verdict | None:
+    return next((_Verdict(rule.outcome, _shorten(str(link)), (1, 0)) for rule in TYPES if link.is_a(rule.names)), None)
 
 
-def _by_errno(link: Link, _: float | None) -> tuple[Outcome, str] | None:
+def _by_errno(link: Link) -> _Verdict | None:
     rule = ERRNOS.get(link.errno or 0) if link.is_a(frozenset({"OSError"})) else None
-    return (rule[0], f"{_shorten(str(link))}, {rule[1]}") if rule else None
+    if not rule:
+        return None
+    outcome, what = rule
+    if link.errno == errno.ENOSPC and SHARED_MEMORY in link.message:
+        outcome, what = Outcome.OOM_SHM, f"{SHARED_MEMORY} is full"
+    return _Verdict(outcome, f"{_shorten(str(link))}, {what}", (2, 0))
 
 
-def _by_message(link: Link, memory_share: float | None) -> tuple[Outcome, str] | None:
+def _by_message(link: Link, memory_share: float | None) -> _Verdict | None:
     if link.is_a(CERTAIN):
         return None
-    for rule in MESSAGES:
+    for index, rule in enumerate(MESSAGES):
         found = rule.pattern.search(link.message)
         if found:
             evidence = f"{link.type_name.removeprefix('builtins.')}: {_shorten(found[0])}"
             if rule.near_memory and memory_share is not None and memory_share > NEAR_LIMIT:
-                return Outcome.OOM_DEVICE, f"{evidence}, with {memory_share:.0%} of the device's memory in use"
-            return rule.outcome, f"{evidence}, {rule.note}" if rule.note else evidence
+                evidence = f"{evidence}, with {memory_share:.0%} of the device's memory in use"
+                return _Verdict(Outcome.OOM_DEVICE, evidence, (3, index))
+            return _Verdict(rule.outcome, f"{evidence}, {rule.note}" if rule.note else evidence, (3, index))
     return None
 
 

@@ -5,7 +5,8 @@ studies/NAME/
   study.json         what was asked, of which target, on which machine
   study.db           Optuna's store: the sampler's memory, rebuilt from probes/ if it is lost
   study.lock         held while a search runs
-  probes/0007/       request.json, result.json, log.txt
+  probes/0007/       request.json, result.json, log.txt, and prediction.json where the sampler expected something
+  stability/0000/    the same for a paired comparison of losses
   inspect/           the same for the inspection
   .gitignore         everything but best.json
 """
@@ -15,15 +16,20 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from autotune import codec
-from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound
+from autotune.errors import StudyError, StudyNotFound
+from autotune.knobs import completed, defaults
 from autotune.launch.base import LOG, REQUEST, RESULT
-from autotune.records import Config, ProbeRequest, StudyRequest
-from autotune.results import ProbeResult, Trial
+from autotune.launch.files import unwritable as unwritable  # the same words wherever a study cannot be written
+from autotune.records import Config, ProbeRequest, StabilityRequest, StudyRequest
+from autotune.results import Prediction, ProbeResult, StabilityResult, Trial
 
 STUDIES = Path("studies")
 BEST, STUDY, DATABASE, LOCK = "best.json", "study.json", "study.db", "study.lock"
-PROBES, INSPECT = "probes", "inspect"
+PROBES, STABILITY, INSPECT = "probes", "stability", "inspect"
+PREDICTION = "prediction.json"
 IGNORED = "*\n!.gitignore\n!best.json\n"
 
 
@@ -60,27 +66,57 @@ def studies(root: Path) -> list[Path]:
 
 
 def read_request(folder: Path) -> StudyRequest:
-    """What the study was asked. Raises `StudyError` if it is damaged."""
-    return codec.read(folder / STUDY, StudyRequest)
+    """What the study was asked, with today's knobs. Raises `StudyError` if it is damaged."""
+    request = codec.read(folder / STUDY, StudyRequest)
+    domains = {name: (value,) for name, value in defaults().items()} | request.domains
+    return replace(request, baseline=completed(request.baseline), domains=domains)
 
 
 def read_trials(folder: Path) -> tuple[Trial, ...]:
     """Every finished probe, by number. Raises `StudyError` if a file is damaged."""
-    trials = []
-    for place in _probe_folders(folder):
-        if (place / RESULT).is_file():
-            request = codec.read(place / REQUEST, ProbeRequest)
-            result = codec.read(place / RESULT, ProbeResult)
-            trials.append(Trial(number=request.number, purpose=request.purpose, config=request.config, result=result))
-    return tuple(trials)
+    return tuple(read_trial(place) for place in _probe_folders(folder) if (place / RESULT).is_file())
+
+
+def read_trial(place: Path) -> Trial:
+    """The finished probe in folder `place`. Raises `StudyError` if a file is damaged."""
+    request = codec.read(place / REQUEST, ProbeRequest)
+    result = codec.read(place / RESULT, ProbeResult)
+    return Trial(number=request.number, purpose=request.purpose, config=completed(request.config), result=result)
+
+
+def read_comparisons(folder: Path) -> tuple[tuple[StabilityRequest, StabilityResult], ...]:
+    """Every finished comparison of losses, in order. Raises `StudyError` if a file is damaged."""
+    return tuple(
+        (codec.read(place / REQUEST, StabilityRequest), codec.read(place / RESULT, StabilityResult))
+        for place in _numbered(folder / STABILITY)
+        if (place / RESULT).is_file()
+    )
 
 
 def read_orphans(folder: Path) -> tuple[Config, ...]:
-    """Configurations of probes that were begun and left no result: the searching process was killed or interrupted."""
+    """Configurations of probes that were begun and left no result, because the searching process died.
+
+    An interrupt is no such accident: a launcher that it passes through takes the request away, too.
+    """
     begun = (
         place for place in _probe_folders(folder) if (place / REQUEST).is_file() and not (place / RESULT).is_file()
     )
-    return tuple(codec.read(place / REQUEST, ProbeRequest).config for place in begun)
+    return tuple(completed(codec.read(place / REQUEST, ProbeRequest).config) for place in begun)
+
+
+def write_prediction(folder: Path, number: int, prediction: Prediction) -> None:
+    """Keep what is expected of probe `number` beside what it will show. Raises `EnvironmentUnfit` if that fails."""
+    place = make(folder / PROBES / f"{number:04d}")
+    try:
+        codec.write(place / PREDICTION, prediction)
+    except OSError as error:
+        raise unwritable(place, error) from error
+
+
+def read_prediction(folder: Path, number: int) -> Prediction | None:
+    """What was expected of probe `number`, if its sampler said so. Raises `StudyError` if the file is damaged."""
+    path = folder / PROBES / f"{number:04d}" / PREDICTION
+    return codec.read(path, Prediction) if path.is_file() else None
 
 
 def log_of(folder: Path, number: int) -> Path:
@@ -90,9 +126,12 @@ def log_of(folder: Path, number: int) -> Path:
 
 def new_probe(folder: Path) -> tuple[int, Path]:
     """A fresh number and its folder, made. Raises `EnvironmentUnfit` if it cannot be."""
-    taken = [int(place.name) for place in _probe_folders(folder)]
-    number = max(taken, default=-1) + 1
-    return number, make(folder / PROBES / f"{number:04d}")
+    return _new(folder / PROBES)
+
+
+def new_comparison(folder: Path) -> tuple[int, Path]:
+    """The same for a comparison of losses."""
+    return _new(folder / STABILITY)
 
 
 def make(folder: Path) -> Path:
@@ -123,14 +162,6 @@ def clear_away(folder: Path) -> None:
             STUDIES.rmdir()
 
 
-def unwritable(place: Path, error: OSError) -> EnvironmentUnfit:
-    """The error to raise when the study folder cannot be written."""
-    return EnvironmentUnfit(
-        f"{place} cannot be written: {error.strerror or error}. The disk is full, or the folder is read-only or "
-        f"another user's. Free some space or give another place with --study; what was recorded is kept."
-    )
-
-
 def _studies(root: Path) -> list[Path]:
     return [entry for entry in root.iterdir() if is_study(entry)] if root.is_dir() else []
 
@@ -142,5 +173,13 @@ def _made(folder: Path) -> float:
 
 
 def _probe_folders(folder: Path) -> list[Path]:
-    root = folder / PROBES
+    return _numbered(folder / PROBES)
+
+
+def _numbered(root: Path) -> list[Path]:
     return sorted((p for p in root.iterdir() if p.name.isdecimal()), key=lambda p: int(p.name)) if root.is_dir() else []
+
+
+def _new(root: Path) -> tuple[int, Path]:
+    number = max((int(place.name) for place in _numbered(root)), default=-1) + 1
+    return number, make(root / f"{number:04d}")

@@ -60,11 +60,12 @@ class Guard:
 
 def _no_smaller(config: Config, exhausted: Config, host: bool) -> bool:
     """Whether `config` needs at least the memory of `exhausted`, as far as the knobs can tell."""
-    return all(_follows(k.memory, config[k.name], exhausted[k.name], host) for k in KNOBS)
+    felt = (knob for knob in KNOBS if knob.memory is not MemoryEffect.NONE)
+    return all(_follows(knob.memory, config[knob.name], exhausted[knob.name], host) for knob in felt)
 
 
 def _follows(effect: MemoryEffect, value: Value, exhausted: Value, host: bool) -> bool:
-    if effect is MemoryEffect.NONE or (effect is MemoryEffect.GROWS_HOST and not host):
+    if effect is MemoryEffect.GROWS_HOST and not host:
         return True
     if effect is MemoryEffect.CHANGES:
         return value == exhausted

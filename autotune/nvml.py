@@ -8,6 +8,7 @@ match by `uuid`. Not covered: MIG instances (the card is listed, its slices are 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 import warnings
 from collections.abc import Callable, Iterator
@@ -25,6 +26,9 @@ _REASONS = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
+
+
+_kept_open = contextlib.ExitStack()
 
 
 class GpuProcess(Record, frozen=True, kw_only=True):
@@ -49,6 +53,18 @@ class Gpu(Record, frozen=True, kw_only=True):
     sm_clock_mhz: int | None = None
     max_sm_clock_mhz: int | None = None
     throttle_reasons: tuple[str, ...] | None = None  # empty: runs as fast as it can
+
+
+class Glance(Record, frozen=True, kw_only=True):
+    """What changes about a card from moment to moment; read in well under a millisecond where the driver is loaded."""
+
+    utilization: float | None = None  # share of the card's last sample period (1/6 to 1 s) with any kernel, 0..1
+    used_bytes: int | None = None
+    power_watts: float | None = None
+    energy_joules: float | None = None  # since the driver was loaded (Volta and later)
+    sm_clock_mhz: int | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    processes: tuple[int, ...] | None = None  # that hold a context for computing
 
 
 def gpus() -> tuple[Gpu, ...]:
@@ -88,21 +104,11 @@ def deprecated_pynvml() -> str | None:
 
 def read(nvml: Any, index: int) -> Gpu | None:
     """One card through an initialised `nvml` library; None if even its handle or name is refused (a lost GPU)."""
-
-    def ask(question: Callable[[], Any]) -> Any:
-        """The library's answer, or None for whatever it cannot tell."""
-        # Old drivers and shadowed libraries raise AttributeError and a mismatch error that is no NVMLError.
-        with contextlib.suppress(Exception):
-            return question()
-        return None
-
     handle = ask(lambda: nvml.nvmlDeviceGetHandleByIndex(index))
     name = ask(lambda: nvml.nvmlDeviceGetName(handle))
     if handle is None or name is None:
         return None
-    memory = ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2)) or ask(
-        lambda: nvml.nvmlDeviceGetMemoryInfo(handle)
-    )
+    memory = _memory(nvml, handle)
     milliwatts = ask(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
     return Gpu(
         index=index,
@@ -116,11 +122,50 @@ def read(nvml: Any, index: int) -> Gpu | None:
         power_limit_watts=None if milliwatts is None else milliwatts / 1000,
         sm_clock_mhz=ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
         max_sm_clock_mhz=ask(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)),
-        throttle_reasons=_reasons(
-            ask(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)),
-            ask(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),  # its name before driver 535
-        ),
+        throttle_reasons=_throttling(nvml, handle),
     )
+
+
+@functools.cache
+def library() -> Any | None:
+    """The library, initialised once for the life of this process; None where it cannot be used."""
+    try:
+        return _kept_open.enter_context(_opened())  # never left: its shutdown would take the handles away
+    except _Unusable:
+        return None
+
+
+def find(nvml: Any, uuid: str | None) -> Any | None:
+    """The handle of the card with that UUID, as torch or NVML write it; None if there is none."""
+    if nvml is None or not uuid:
+        return None
+    full = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+    return ask(lambda: nvml.nvmlDeviceGetHandleByUUID(full))
+
+
+def glance(nvml: Any, handle: Any) -> Glance:
+    """One reading of a card."""
+    percent = ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+    milliwatts = ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+    millijoules = ask(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+    processes = _processes(ask(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle)))
+    return Glance(
+        utilization=None if percent is None else percent / 100,
+        used_bytes=getattr(_memory(nvml, handle), "used", None),
+        power_watts=None if milliwatts is None else milliwatts / 1000,
+        energy_joules=None if millijoules is None else millijoules / 1000,
+        sm_clock_mhz=ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
+        throttle_reasons=_throttling(nvml, handle),
+        processes=None if processes is None else tuple(process.pid for process in processes),
+    )
+
+
+def ask(question: Callable[[], Any]) -> Any:
+    """The library's answer, or None for whatever it cannot tell."""
+    # Old drivers and shadowed libraries raise AttributeError and a mismatch error that is no NVMLError.
+    with contextlib.suppress(Exception):
+        return question()
+    return None
 
 
 class _Unusable(Exception):
@@ -144,6 +189,20 @@ def _opened() -> Iterator[Any]:
     finally:
         with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
+
+
+def _memory(nvml: Any, handle: Any) -> Any:
+    """The second form keeps the driver's own share apart; old drivers know the first one only."""
+    return ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2)) or ask(
+        lambda: nvml.nvmlDeviceGetMemoryInfo(handle)
+    )
+
+
+def _throttling(nvml: Any, handle: Any) -> tuple[str, ...] | None:
+    return _reasons(
+        ask(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)),
+        ask(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),  # its name before driver 535
+    )
 
 
 def _processes(listed: Any) -> tuple[GpuProcess, ...] | None:

@@ -60,8 +60,9 @@ class Goal(Record, frozen=True, kw_only=True):
     objective: Literal["throughput"] = "throughput"
     global_batch: int | None = None  # samples per optimizer step, held; None: free
     memory_limit_bytes: int | None = None  # None: all of the device's memory
-    headroom_fraction: float | None = None  # of the limit, kept free; None: max(5 %, 512 MiB)
+    headroom_fraction: float | None = None  # of the limit, kept free; None: max(5 %, 512 MiB), 10 % if shapes vary
     stability: Stability = "quick"
+    loss_tolerance: float = 0.02  # of the full-precision loss decrease; a dtype that loses more is refused (note F)
     limits: dict[str, Limit] = {}  # knob name -> what may be searched
     tune: tuple[str, ...] | None = None  # only these knobs move, the others stay at the baseline's value; None: all
 
@@ -70,6 +71,8 @@ class Goal(Record, frozen=True, kw_only=True):
             raise ValueError(f"headroom must be in [0, 1), got {self.headroom_fraction}")
         if self.global_batch is not None and self.global_batch < 1:
             raise ValueError(f"the global batch must be at least 1, got {self.global_batch}")
+        if not 0 <= self.loss_tolerance < 1:
+            raise ValueError(f"the loss tolerance must be in [0, 1), got {self.loss_tolerance}")
 
 
 class Environment(Record, frozen=True, kw_only=True):
@@ -91,6 +94,7 @@ class Environment(Record, frozen=True, kw_only=True):
     device_uuid: str | None = None
     capability: str | None = None  # CUDA compute capability, "9.0"
     default_threads: int | None = None  # that torch computes with on the CPU when nobody says anything; None: unknown
+    omp_wait_policy: str | None = None  # OMP_WAIT_POLICY, as the user had set it
 
     @property
     def device_kind(self) -> str:
@@ -164,6 +168,7 @@ class ProbeRequest(Record, frozen=True, kw_only=True, tag="probe", tag_field="re
     target: str  # a file, a module, or module:attribute, relative to the working folder
     config: Config
     device: str
+    device_uuid: str | None = None  # of the card to watch meanwhile: an index means another card to another library
     number: int = 0
     purpose: Purpose = "search"
     budget: ProbeBudget = ProbeBudget()
@@ -187,7 +192,7 @@ class StabilityRequest(Record, frozen=True, kw_only=True, tag="stability", tag_f
     device: str
     seeds: tuple[int, ...] = (0,)
     steps: int = 50  # optimizer steps of each run; 40 to 60 resolve what seeds would hide (measurement note F)
-    max_seconds: float = 60.0  # of all runs together; what it cuts short is told by the number of losses
+    max_seconds: float = 60.0  # of training, all runs together; what it cuts short is told by the number of losses
     budget: ProbeBudget = ProbeBudget()
     memory_limit_bytes: int | None = None
 
@@ -204,7 +209,7 @@ class InspectRequest(Record, frozen=True, kw_only=True, tag="inspect", tag_field
     budget: ProbeBudget = ProbeBudget()
 
 
-Request = ProbeRequest | InspectRequest
+Request = ProbeRequest | StabilityRequest | InspectRequest
 
 
 class StudyRequest(Record, frozen=True, kw_only=True):

@@ -8,7 +8,12 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
-from autotune.records import PROTOCOL, Config, Environment, Purpose, Record, TargetFacts
+from autotune.records import PROTOCOL, Config, Environment, Purpose, Record, TargetFacts, Value
+
+MOST_WAIT_SHARE = 0.03  # above it steps are longer by about as much (measurement note C2)
+# A tenth of a core costs a probe on two cores 5 % at most; counters by ticks of 10 ms err by less over a window, and a
+# search that looks at its probe takes less.
+MOST_FOREIGN_CORES = 0.1
 
 
 class Outcome(StrEnum):
@@ -51,8 +56,9 @@ class MemoryPeak(Record, frozen=True, kw_only=True):
     workers_bytes: int = 0  # proportional set size of the loader workers, read once after the window
     allocated_bytes: int | None = None  # caching allocator: live tensors
     reserved_bytes: int | None = None  # caching allocator: segments held
-    device_used_bytes: int | None = None  # total - free of the device at the end of the window, all processes
-    allocator_retries: int | None = None
+    device_used_bytes: int | None = None  # total - free of the device at the end of the probe, all processes
+    reserved_at_end_bytes: int | None = None  # caching allocator: segments held when `device_used_bytes` was read
+    allocator_retries: int | None = None  # inside the window: how often the cache had to be flushed to go on
 
     @property
     def host_bytes(self) -> int:
@@ -61,10 +67,16 @@ class MemoryPeak(Record, frozen=True, kw_only=True):
 
     @property
     def bytes(self) -> int:
-        """The figure that is held against the memory limit: the device's on an accelerator, else the host's."""
+        """The figure that is held against the memory limit: the device's on an accelerator, else the host's.
+
+        On the device it is the peak of what the allocator held, and all that is not the allocator's: context, library
+        workspaces, other processes (measurement note D1).
+        """
         if self.reserved_bytes is None:
             return self.host_bytes
-        return max(self.reserved_bytes, self.device_used_bytes or 0)
+        if self.device_used_bytes is None or self.reserved_at_end_bytes is None:
+            return max(self.reserved_bytes, self.device_used_bytes or 0)
+        return self.reserved_bytes + max(0, self.device_used_bytes - self.reserved_at_end_bytes)
 
 
 class Alone(Record, frozen=True, kw_only=True):
@@ -85,6 +97,22 @@ class Contamination(Record, frozen=True, kw_only=True):
 
     run_queue_wait_share: float | None = None  # of the window, the main thread was ready and not running; 0..1
     foreign_cores: float | None = None  # cores kept busy by processes that are not of this probe
+
+    @property
+    def contaminated(self) -> bool:
+        """Whether others slowed the probe noticeably: it had to wait for a core, and others held one.
+
+        Both, because a probe's own loader workers make it wait, and because others on idle cores do no harm. Where
+        one of the two cannot be read nobody is blamed.
+        """
+        if self.run_queue_wait_share is None or self.foreign_cores is None:
+            return False
+        return self.run_queue_wait_share > MOST_WAIT_SHARE and self.foreign_cores > MOST_FOREIGN_CORES
+
+    @property
+    def slowdown(self) -> float:
+        """How many times as long a step took because of the waiting: 1 / (1 - w), right to 3 % (note distributed 4)."""
+        return 1 / max(1e-3, 1 - (self.run_queue_wait_share or 0.0))
 
 
 class GpuUse(Record, frozen=True, kw_only=True):
@@ -147,7 +175,7 @@ class Measurement(Record, frozen=True, kw_only=True):
 class Failure(Record, frozen=True, kw_only=True):
     """Why a probe has no measurement."""
 
-    phase: str  # start | load | build | warm-up | measure | validate
+    phase: str  # start | load | build | warm-up | alone | measure | validate
     message: str  # one line, the user's own error first
     evidence: str  # how we know: an exception type, an exit status, a counter
     traceback: str = ""
@@ -171,6 +199,16 @@ class ProbeResult(Record, frozen=True, kw_only=True):
             self.failure is None
         ):
             raise ValueError(f"outcome {self.outcome} does not fit measurement and failure")
+
+    @property
+    def samples_per_joule(self) -> float | None:
+        """Samples of the window for the energy that the GPU took during it; None where the card does not count it.
+
+        The counter moves every 0.1 s: over a window of 2 s this is right to 5 % (note distributed 5).
+        """
+        if self.measurement is None or self.gpu is None or not self.gpu.energy_joules:
+            return None
+        return sum(self.measurement.samples) / self.gpu.energy_joules
 
 
 class LossRun(Record, frozen=True, kw_only=True):
@@ -227,3 +265,35 @@ class Verdict(Record, frozen=True, kw_only=True):
     def feasible(self) -> bool:
         """Measured, and no constraint violated."""
         return self.value is not None and all(violation <= 0 for violation in self.constraints.values())
+
+
+class Prediction(Record, frozen=True, kw_only=True):
+    """Why a sampler proposed a configuration: what it expected, before the probe. Intervals are of 90 %."""
+
+    samples_per_second: float  # median
+    low: float
+    high: float
+    memory_share: float  # of the memory that may be used
+    memory_bytes: int | None = None  # the same in bytes, where the limit is known
+    fits: float  # chance to fit into memory, 0..1
+    gain: float | None = None  # expected improvement as a share of the best so far; None: nothing was measured yet
+    departure: float = 0.0  # by how much this batch and arm are believed faster than the fitted law says; 0.1: 10 %
+
+
+class LossVerdict(Record, frozen=True, kw_only=True):
+    """What paired losses say about one arithmetic against full precision. `unstable` and `worse` exclude it."""
+
+    verdict: Literal["ok", "worse", "unstable", "inconclusive"]
+    values: dict[str, Value]  # of the knobs that change arithmetic, as they were compared
+    reason: str  # one sentence with the numbers
+    batch_size: int  # micro-batch at which it was compared
+    steps: int = 0  # optimizer steps of every run that was judged
+    seeds: int = 0
+    difference: float | None = None  # mean over the last ten steps, as a share of the full-precision loss decrease
+    allowed: float | None = None  # the share that would have been accepted
+    remedy: Literal["", "seeds", "steps", "time"] = ""  # of what more might decide an inconclusive test
+
+    @property
+    def excludes(self) -> bool:
+        """Not to be recommended."""
+        return self.verdict in ("unstable", "worse")

@@ -11,9 +11,11 @@ from optuna.trial import FrozenTrial
 
 from autotune.guard import Guard
 from autotune.knobs import knob
-from autotune.records import Config
+from autotune.records import Config, Environment
 from autotune.sampler_names import SamplerName
 from autotune.space import SearchSpace
+from autotune.structured.grid import Grid, Hardware
+from autotune.structured.sampler import StructuredSampler
 
 STARTUP_TRIALS = 5  # random probes first: 5 needed 28 probes to come within 5 %, Optuna's 10 needed 37 (simulated)
 ATTEMPTS = 20  # proposals drawn before the nearest admitted neighbour is taken instead
@@ -24,6 +26,7 @@ class Encoding:
 
     def __init__(self, space: SearchSpace) -> None:
         self._space = space
+        self.ordered = space.configs
         self.configs = frozenset(space.configs)
         self.distributions: dict[str, BaseDistribution] = {
             name: IntDistribution(0, len(values) - 1) if knob(name).ordered else CategoricalDistribution(values)
@@ -46,6 +49,14 @@ class Encoding:
             {name: values[params[name]] if knob(name).ordered else params[name] for name, values in free.items()}
         )
 
+    def grid(self) -> Grid:
+        """Every configuration of the space, as the structured sampler looks at them."""
+        configs = self._space.configs
+        params = [self.params(config) for config in configs]
+        assert all(point is not None for point in params), "every configuration of a space has parameters"
+        values = [config.values for config in configs]
+        return Grid([point for point in params if point is not None], values, self._space.domains)
+
     def distance(self, one: Config, other: Config) -> float:
         """Steps between two configurations: ranks for ordered knobs, 1 for another category."""
         total = 0.0
@@ -57,11 +68,26 @@ class Encoding:
         return total
 
 
-def make(name: SamplerName, seed: int) -> BaseSampler:
-    """A stock sampler. `gp` computes with torch, in this process, on the CPU.
+def hardware(environment: Environment) -> Hardware:
+    """What the structured sampler is told of a machine."""
+    return Hardware(cores=environment.usable_cores, computes_on_cores=environment.device_kind == "cpu")
+
+
+def make(
+    name: SamplerName, seed: int, encoding: Encoding | None = None, guard: Guard | None = None,
+    machine: Hardware | None = None,
+) -> BaseSampler:  # fmt: skip
+    """A sampler. `gp` computes with torch, in this process, on the CPU; only `structured` looks beyond name and seed.
 
     Seeds with the number of trials so far mixed in: after a resume a sampler must not repeat its first draws.
     """
+    if name == "structured":
+        if encoding is None or guard is None:
+            return StructuredSampler(seed=seed, hardware=machine)
+        return StructuredSampler(
+            seed=seed, hardware=machine, grid=encoding.grid(), space=encoding.distributions,
+            admits=lambda row: guard.admits(encoding.ordered[row]),
+        )  # fmt: skip
     if name == "gp":
         return GPSampler(seed=seed, n_startup_trials=STARTUP_TRIALS)
     if name == "random":
@@ -78,8 +104,8 @@ class GuardedSampler(BaseSampler):
 
     def __init__(self, inner: BaseSampler, encoding: Encoding, guard: Guard) -> None:
         self._inner, self._encoding, self._guard = inner, encoding, guard
-        # GP maximises: asked again it fits again, for a second, and says the same again.
-        self._attempts = 1 if isinstance(inner, GPSampler) else ATTEMPTS
+        # These maximise: asked again they fit again, for as long, and say the same again.
+        self._attempts = 1 if isinstance(inner, GPSampler | StructuredSampler) else ATTEMPTS
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """The whole space, from the first trial on."""
@@ -107,6 +133,10 @@ class GuardedSampler(BaseSampler):
     ) -> Any:
         """Not reached: `sample_relative` leaves nothing out."""
         return self._inner.sample_independent(study, trial, param_name, param_distribution)
+
+    def faster_elsewhere(self, study: optuna.Study) -> float | None:
+        """By which share no other configuration is expected to be faster (90 %), where the sampler has an opinion."""
+        return self._inner.faster_elsewhere(study) if isinstance(self._inner, StructuredSampler) else None
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
         """Pass on."""

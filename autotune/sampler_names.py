@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-SamplerName = Literal["tpe", "gp", "random"]
+SamplerName = Literal["structured", "tpe", "gp", "random"]
 SAMPLERS: tuple[SamplerName, ...] = get_args(SamplerName)

@@ -37,9 +37,13 @@ class SearchSpace:
         return {name: values for name, values in self.domains.items() if len(values) > 1 and not self._derived(name)}
 
     def complete(self, values: Mapping[str, Value]) -> Config:
-        """A configuration from the values of free knobs: single choices and derived values are filled in."""
+        """A configuration from the values of free knobs, in canonical form: the others' and derived ones filled in."""
         filled = {knob.name: values.get(knob.name, self.domains[knob.name][0]) for knob in KNOBS}
-        return Config(values={knob.name: self._value(knob, filled) for knob in KNOBS})
+        return self.canonical(Config(values={knob.name: self._value(knob, filled) for knob in KNOBS}))
+
+    def canonical(self, config: Config) -> Config:
+        """The one form of all configurations that train exactly as `config` does here."""
+        return canonical(config, self._circumstances)
 
     def _enumerate(self) -> Iterable[Config]:
         seen = set()
@@ -66,6 +70,14 @@ class SearchSpace:
         return any(k.name == name and k.derive(sample, self._circumstances) is not None for k in KNOBS)
 
 
+def canonical(config: Config, circumstances: Circumstances) -> Config:
+    """The one form of all configurations that train exactly as `config` does here."""
+    values = dict(config.values)
+    for knob in KNOBS:
+        values[knob.name] = knob.canonical(values, circumstances)
+    return Config(values=values)
+
+
 def build(facts: TargetFacts, environment: Environment, goal: Goal, baseline: Config) -> SearchSpace:
     """The space for this target on this machine within the goal's limits.
 
@@ -73,11 +85,13 @@ def build(facts: TargetFacts, environment: Environment, goal: Goal, baseline: Co
     `UsageError` if a knob has no value left, or the held global batch does not fit the dataset.
     """
     _check_global_batch(facts, goal)
+    everything = _circumstances(facts, environment, goal, None)
+    today = canonical(baseline, everything)
     domains: dict[str, tuple[Value, ...]] = {}
     for knob in KNOBS:
         circumstances = _circumstances(facts, environment, goal, goal.limits.get(knob.name, facts.space.get(knob.name)))
-        domains[knob.name] = _domain(knob, circumstances, goal, baseline)
-    space = SearchSpace(domains, _circumstances(facts, environment, goal, None), goal.limits)
+        domains[knob.name] = _domain(knob, circumstances, goal, today)
+    space = SearchSpace(domains, everything, goal.limits)
     if not space.configs:
         raise UsageError(_nothing_left(facts, goal, domains["batch_size"]))
     return space
@@ -111,7 +125,7 @@ def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Conf
     fits = knob.name != "batch_size" or goal.global_batch in (None, baseline.global_batch_size())
     if circumstances.limit is None and today not in values and fits:
         values = (*values, today)
-        return tuple(sorted(values, key=lambda value: int(value or 0))) if knob.ordered else values
+        return tuple(sorted(values, key=lambda value: knob.rank(value, circumstances))) if knob.ordered else values
     return values
 
 

@@ -23,9 +23,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from autotune import folder as disk
 from autotune.errors import AutotuneError, EnvironmentUnfit, StudyError
+from autotune.objective import headroom_bytes
 from autotune.records import Config, StudyRequest
-from autotune.results import Trial, Verdict
+from autotune.results import ProbeResult, Trial, Verdict
 from autotune.sampler import Encoding
+from autotune.structured.observation import observed
+from autotune.structured.sampler import predicted
 
 BUSY_SECONDS = 30  # how long SQLite waits for another reader before it gives up
 NUMBER = "probe"  # trial attribute: the number of the probe folder
@@ -85,7 +88,8 @@ class Store:
         `needs_complete`: the sampler learns from complete trials only (Optuna's GP), so infeasible ones are told
         complete with the worst value that there is, 0 samples/s, beside their violated constraint.
         """
-        self._folder, self._encoding, self._needs_complete = folder, encoding, needs_complete
+        self._folder, self._request, self._encoding, self._needs_complete = folder, request, encoding, needs_complete
+        self.promises: list[float | None] = []  # of the proposals of this run, where their sampler expected something
         self._open: dict[int, optuna.Trial] = {}
         self._storage: RDBStorage | None = None
         with self._reading():
@@ -105,7 +109,7 @@ class Store:
                 elif frozen.state is not TrialState.FAIL:
                     known.add(frozen.user_attrs.get(NUMBER))
             for number, trial in by_number.items():
-                if number not in known and trial.purpose != "confirm" and not trial.result.outcome.retried:
+                if number not in known and trial.purpose in ("baseline", "search") and not trial.result.outcome.retried:
                     self.add(trial, verdicts[number])
 
     def ask(self, sampler: optuna.samplers.BaseSampler, number: int) -> Config:
@@ -115,12 +119,19 @@ class Store:
             trial = self.study.ask(self._encoding.distributions)
             trial.set_user_attr(NUMBER, number)
             self._open[number] = trial
+            prediction = predicted(self.study, trial.number)
+            if prediction is not None:
+                self.promises.append(prediction.gain)
+                disk.write_prediction(self._folder, number, prediction)
             return self._encoding.config(trial.params)
 
-    def tell(self, number: int, verdict: Verdict, *, final: int | None = None) -> None:
+    def tell(
+        self, number: int, verdict: Verdict, *, result: ProbeResult | None = None, final: int | None = None
+    ) -> None:
         """What became of it: constraints first (once, all of them, in one order), then the state.
 
-        `final`: the number of the probe that decided, if the first one was repeated.
+        `result`: of which more can be learned than its value. `final`: the number of the probe that decided, if the
+        first one was repeated.
         """
         trial = self._open.pop(number)
         state, value = self._state(verdict)
@@ -130,6 +141,8 @@ class Store:
             for name, violation in verdict.constraints.items():
                 trial.set_constraint(name, violation)
             trial.set_user_attr("reason", verdict.reason)
+            for name, told in self._observed(result, verdict).items():
+                trial.set_user_attr(name, told)
             self.study.tell(trial, value, state=state)
 
     def abandon(self, number: int) -> None:
@@ -143,6 +156,7 @@ class Store:
         if params is None:
             return
         state, value = self._state(verdict)
+        told = {NUMBER: trial.number, "reason": verdict.reason, **self._observed(trial.result, verdict)}
         with self._translated():
             self.study.add_trial(
                 create_trial(
@@ -151,7 +165,7 @@ class Store:
                     value=value,
                     state=state,
                     constraints=dict(verdict.constraints),
-                    user_attrs={NUMBER: trial.number, "reason": verdict.reason},
+                    user_attrs=told,
                 )
             )
 
@@ -164,6 +178,12 @@ class Store:
         if self._storage is not None:
             self._storage.remove_session()
             self._storage.engine.dispose()
+
+    def _observed(self, result: ProbeResult | None, verdict: Verdict) -> dict[str, Any]:
+        if result is None:
+            return {}
+        kept = headroom_bytes(result.measurement, self._request) if result.measurement else self._request.headroom_bytes
+        return observed(result, verdict, self._request.memory_limit_bytes - kept).attributes()
 
     def _state(self, verdict: Verdict) -> tuple[TrialState, float | None]:
         if verdict.feasible:

@@ -28,6 +28,7 @@ class Recorder:
     def __init__(self, *commands: Command) -> None:
         self._commands = list(commands)
         self.steps: list[Step] = []
+        self.loads: list[int] = []
         self.epochs = 0
         self.first_batches: list[float] = []
 
@@ -39,6 +40,13 @@ class Recorder:
 
     def step(self, step: Step) -> Command:
         self.steps.append(step)
+        return self._next()
+
+    def loaded(self, samples: int) -> Command:
+        self.loads.append(samples)
+        return self._next()
+
+    def _next(self) -> Command:
         return self._commands.pop(0) if self._commands else Command.STOP
 
 

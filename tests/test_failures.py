@@ -8,7 +8,7 @@ import pytest
 
 from autotune.errors import TargetError
 from autotune.failure_rules import MESSAGES, TYPES, MessageRule
-from autotune.failures import Link, classify, death_note, describe, judge_exit
+from autotune.failures import Link, classify, death_note, describe, judge_exit, judge_worker_kill, words_of
 from autotune.results import Outcome
 from tests.known_failures import EXITS, RUNTIME, SINGLE, WORKER_DEATHS
 
@@ -38,6 +38,57 @@ def test_every_message_rule_is_met_by_a_real_message(rule: MessageRule) -> None:
 
 def test_every_type_rule_has_a_source() -> None:
     assert all(rule.source for rule in (*TYPES, *MESSAGES))
+
+
+def test_the_table_is_long_and_every_message_has_its_version_and_source() -> None:
+    rows = {(type_name, message, code) for type_name, message, code, _, _ in SINGLE}
+
+    assert len(rows) == len(SINGLE) >= 60
+    assert [source for *_, source in SINGLE if not any(letter.isdigit() for letter in source)] == []
+
+
+@pytest.mark.parametrize(
+    ("link", "expected"),
+    [
+        (Link(type_name="torch.AcceleratorError", error_code=700, message="CUDA error: out of memory"),
+         Outcome.DEVICE_FAULT),
+        (Link(type_name="torch._inductor.exc.InductorError", message="CUDA out of memory"), Outcome.COMPILE_FAILED),
+        (Link(type_name="builtins.OSError", errno=errno.ENOSPC, message="CUDA out of memory"), Outcome.ENVIRONMENT),
+    ],
+)  # fmt: skip
+def test_a_message_says_nothing_where_a_code_a_type_or_a_number_does(link: Link, expected: Outcome) -> None:
+    assert classify([link])[0] is expected
+
+
+def test_of_two_messages_the_more_telling_is_the_evidence() -> None:
+    outer = Link(type_name=RUNTIME, message="DataLoader worker (pid(s) 9, 10) exited unexpectedly")
+    cause = Link(type_name=RUNTIME, message=WORKER_DEATHS[1])
+
+    assert "killed by signal: Killed" in classify([outer, cause])[1]
+
+
+@pytest.mark.parametrize(
+    ("kills", "share", "expected"),
+    [(2, 0.5, Outcome.OOM_HOST), (None, 0.03, Outcome.OOM_HOST), (0, 0.5, None), (None, None, None)],
+)
+def test_a_worker_that_was_killed_is_out_of_memory_if_the_kernel_says_so(
+    kills: int | None, share: float | None, expected: Outcome | None
+) -> None:
+    _, evidence = classify([Link(type_name=RUNTIME, message=WORKER_DEATHS[1])])
+
+    judged = judge_worker_kill(evidence, oom_kills=kills, host_available_share=share)
+
+    assert (judged[0] if judged else None) is expected
+
+
+def test_kills_by_the_kernel_do_not_excuse_another_failure() -> None:
+    _, evidence = classify([Link(type_name=RUNTIME, message=WORKER_DEATHS[0])])
+
+    assert judge_worker_kill(evidence, oom_kills=3, host_available_share=0.01) is None
+
+
+def test_words_that_no_encoder_takes_are_written_out() -> None:
+    assert words_of(ValueError("caf\udce9.jpg")) == "caf\\udce9.jpg"
 
 
 def test_oom_in_the_chain_outranks_its_wrapper() -> None:
@@ -103,6 +154,13 @@ def test_a_system_error_is_judged_by_its_number(number: int, expected: Outcome, 
 
     assert outcome is expected
     assert evidence in words
+
+
+def test_a_full_disk_that_is_shared_memory_is_no_fault_of_the_machine() -> None:
+    outcome, words = classify(describe(OSError(errno.ENOSPC, "No space left on device", "/dev/shm/pym-12-abc")))
+
+    assert outcome is Outcome.OOM_SHM
+    assert "/dev/shm is full" in words
 
 
 def test_a_target_error_is_judged_by_a_known_error_that_it_wraps() -> None:

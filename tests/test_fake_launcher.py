@@ -6,9 +6,10 @@ import itertools
 from pathlib import Path
 from statistics import mean
 
+import msgspec
 import pytest
 
-from autotune.launch.fake import FakeLauncher, Machine
+from autotune.launch.fake import FACTS, FakeLauncher, Machine
 from autotune.records import Config, ProbeRequest
 from autotune.results import Outcome, ProbeResult
 
@@ -99,6 +100,25 @@ def test_too_few_workers_show_as_waiting_for_data(tmp_path: Path) -> None:
     assert shares[0] > 0.5
     assert shares[1] > 0.5
     assert shares[2] == 0
+
+
+def test_computing_and_loading_alone_follow_the_model(tmp_path: Path) -> None:
+    chosen, machine = config(256, "bfloat16", 4), Machine()
+
+    measured = probe(FakeLauncher(), chosen, tmp_path).measurement
+
+    computing = machine.computing_seconds(chosen) + machine.optimizer_seconds
+    assert measured.compute_only.samples_per_second == pytest.approx(256 / computing)
+    assert measured.loader_only.samples_per_second == pytest.approx(256 / machine.loading_seconds(chosen))
+    assert measured.loader_only.samples == 4 * 256
+
+
+def test_a_synthetic_batch_has_no_loader_to_tell_apart(tmp_path: Path) -> None:
+    synthetic = msgspec.structs.replace(FACTS, data="batch")
+
+    measured = probe(FakeLauncher(facts=synthetic), config(), tmp_path).measurement
+
+    assert (measured.compute_only, measured.loader_only) == (None, None)
 
 
 def test_a_scripted_fault_replaces_the_model(tmp_path: Path) -> None:

@@ -1,14 +1,17 @@
 """A study on disk, read by anybody."""
 
 import os
+from pathlib import Path
 
 import pytest
 
 from autotune import codec
 from autotune import folder as disk
 from autotune.errors import StudyError, StudyNotFound
+from autotune.knobs import defaults
 from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.records import ProbeRequest
+from autotune.tuning.view import load_view
 from tests.worlds import config, failed, measured, study_request
 
 
@@ -140,3 +143,16 @@ def test_clearing_away_leaves_nothing_of_ours(tmp_path):
     disk.clear_away(tmp_path / "study")
 
     assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize("name", ["digits_cnn-xeon", "slow_loader-xeon"])
+def test_a_study_that_was_recorded_with_fewer_knobs_reads_as_if_they_had_been_left_alone(name):
+    """The two that were recorded before `num_threads` and `omp_wait_policy` existed."""
+    view = load_view(Path(__file__).parent.parent / "studies" / name)
+
+    every = set(defaults())
+    configs = [view.request.baseline, *(trial.config for trial in view.trials)]
+    configs += [one.config for one in (*view.recommendation.confirmations, *view.recommendation.runners_up)]
+    assert all(set(config.values) == every for config in configs)
+    assert set(view.recommendation.params) == set(view.recommendation.baseline) == set(view.request.domains) == every
+    assert {config["num_threads"] for config in configs} == {None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from autotune.launch import processes
 from autotune.probe import lifeline
@@ -70,6 +71,19 @@ def test_a_pipe_that_nobody_reads_does_not_stop_the_probe() -> None:
     os.close(write)
     progress.phase("closed")
     assert progress.current == "closed"
+
+
+def test_a_file_under_the_number_of_the_closed_pipe_is_left_alone(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    progress = Progress(write)
+    with (tmp_path / "mine").open("wb") as mine:
+        os.dup2(mine.fileno(), write)
+
+        progress.phase("load")
+
+    assert (tmp_path / "mine").read_bytes() == b""
+    os.close(read)
+    os.close(write)
 
 
 def test_both_sides_of_the_boundary_mean_the_same_tag() -> None:

@@ -3,11 +3,12 @@
 import math
 
 import pytest
+from msgspec.structs import replace
 
-from autotune.objective import CONSTRAINTS, MOST_LOSS_GROWTH, WORDS, instability, judge
+from autotune.objective import CONSTRAINTS, MOST_LOSS_GROWTH, WORDS, instability, judge, judge_among
 from autotune.records import Goal
-from autotune.results import Outcome
-from tests.worlds import GIB, failed, measured, study_request
+from autotune.results import MemoryPeak, Outcome
+from tests.worlds import GIB, failed, measured, study_request, trial
 
 REQUEST = study_request()  # 16 GiB, of which 1 GiB is kept free
 FAILURES = [outcome for outcome in Outcome if outcome is not Outcome.OK]
@@ -107,3 +108,103 @@ def test_memory_is_named_before_instability():
 
     assert verdict.reason.startswith("needs 30 GiB")
     assert verdict.constraints["stability"] > 0
+
+
+def _with_memory(result, **changes):
+    memory = replace(result.measurement.memory, **changes)
+    return replace(result, measurement=replace(result.measurement, memory=memory))
+
+
+def test_on_a_device_what_others_hold_is_added_to_the_allocators_peak():
+    peak = MemoryPeak(
+        process_bytes=GIB, reserved_bytes=10 * GIB, device_used_bytes=7 * GIB, reserved_at_end_bytes=4 * GIB
+    )
+
+    assert peak.bytes == 13 * GIB  # 3 GiB at the end were not the allocator's
+
+
+def test_a_peak_recorded_without_the_reservation_at_its_end_reads_as_before():
+    peak = MemoryPeak(process_bytes=GIB, reserved_bytes=10 * GIB, device_used_bytes=12 * GIB)
+
+    assert peak.bytes == 12 * GIB
+
+
+@pytest.mark.parametrize(("retries", "feasible"), [(None, True), (0, True), (1, False)])
+def test_an_allocator_that_flushes_its_cache_in_the_window_is_thrashing(retries, feasible):
+    verdict = judge(_with_memory(measured(), allocator_retries=retries), REQUEST)
+
+    assert verdict.feasible is feasible
+    assert ("memory thrashes: its cache was flushed 1 times" in verdict.reason) is not feasible
+    assert (verdict.constraints["memory"] > 0) is not feasible
+
+
+@pytest.mark.parametrize(
+    ("shapes_vary", "headroom", "peak", "feasible"),
+    [
+        (False, None, 14.9, True),
+        (True, None, 14.9, False),
+        (True, None, 14.3, True),
+        (True, 0.0625, 14.9, True),  # the user's own word
+    ],
+)
+def test_more_is_kept_free_where_shapes_vary(shapes_vary, headroom, peak, feasible):
+    result = measured(peak=int(peak * GIB))
+    result = replace(result, measurement=replace(result.measurement, shapes_vary=shapes_vary))
+    request = study_request(goal=Goal(global_batch=64, headroom_fraction=headroom))
+
+    assert judge(result, request).feasible is feasible
+
+
+FULL = study_request(headroom_bytes=0)  # a user who keeps nothing free
+NEAR = int(15 * GIB)
+
+
+def _spilled(rate, smaller, *, peak=NEAR, request=FULL):
+    others = [trial(measured(smaller), number=1, batch_size=32), trial(measured(9999.0), number=2, batch_size=8)]
+    return judge_among(trial(measured(rate, peak=peak), batch_size=64), others, request)
+
+
+def test_a_cliff_in_time_with_the_memory_nearly_full_is_a_spill():
+    verdict = _spilled(100.0, 300.0)
+
+    assert verdict.constraints["memory"] > 0
+    assert verdict.reason.startswith("a sample takes 3.0 times as long as with batch_size 32, with 94% of the device")
+    assert verdict.value == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize(
+    ("rate", "smaller", "peak"),
+    [(100.0, 190.0, NEAR), (300.0, 100.0, NEAR), (100.0, 300.0, 13 * GIB)],
+    ids=["no cliff", "faster", "memory to spare"],
+)
+def test_without_both_signs_nothing_is_a_spill(rate, smaller, peak):
+    assert _spilled(rate, smaller, peak=peak).feasible
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        trial(measured(300.0), batch_size=32, amp_dtype="bfloat16"),
+        trial(measured(300.0), batch_size=32, num_workers=4),
+        trial(measured(300.0), batch_size=128),
+        trial(failed(), batch_size=32),
+    ],
+    ids=["another dtype", "other workers", "a larger batch", "a failure"],
+)
+def test_a_spill_shows_only_against_a_smaller_batch_of_the_same_arm(other):
+    slow = trial(measured(100.0, peak=NEAR), batch_size=64)
+
+    assert judge_among(slow, [other], FULL).feasible
+
+
+def test_accumulation_that_makes_up_the_global_batch_is_no_other_arm():
+    slow = trial(measured(100.0, peak=NEAR), batch_size=64)
+    halved = trial(measured(300.0), batch_size=32, gradient_accumulation_steps=2)
+
+    assert not judge_among(slow, [halved], FULL).feasible
+
+
+def test_the_host_has_no_other_memory_to_spill_into():
+    slow = _with_memory(measured(100.0), process_bytes=NEAR, reserved_bytes=None)
+
+    assert judge_among(trial(slow, batch_size=64), [trial(measured(300.0), batch_size=32)], FULL).feasible

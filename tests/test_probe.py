@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 
 from autotune import codec
+from autotune.launch.base import LOG
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import InspectRequest, ProbeBudget, ProbeRequest
+from autotune.records import Config, InspectRequest, ProbeBudget, ProbeRequest
 from autotune.results import Outcome, ProbeResult
 from tests.worlds import config
 
-SHORT = ProbeBudget(min_seconds=0.2, max_seconds=0.5, min_warmup_seconds=0.0)
+SHORT = ProbeBudget(
+    min_seconds=0.2, max_seconds=0.5, min_warmup_seconds=0.0, max_compute_seconds=0.1, max_loader_seconds=0.2
+)
 MIB = 2**20
 TARGET = """
 import torch
@@ -63,6 +66,57 @@ def test_a_probe_measures_a_whole_training_run(target, tmp_path):
     assert result.elapsed_seconds >= sum(result.phase_seconds.values())
 
 
+def test_a_probe_tells_computing_and_loading_apart(target, tmp_path):
+    result = _probe(tmp_path, batch_size=32, gradient_accumulation_steps=2, num_workers=2)
+
+    measured = result.measurement
+    assert result.outcome is Outcome.OK, result.failure
+    assert measured.compute_only.samples == 64  # a whole optimizer step
+    assert len(measured.compute_only.seconds) >= 3
+    assert measured.loader_only.samples == 64  # a batch of each worker
+    assert len(measured.loader_only.seconds) >= 3
+    assert len(measured.losses) - len(measured.step_seconds) - len(measured.warmup_seconds) == 1  # settling
+    assert 0 < result.phase_seconds["alone"] < 30
+
+
+def test_a_probe_tells_what_others_did_and_how_its_memory_moved(target, tmp_path):
+    result = _probe(tmp_path, batch_size=32)
+
+    measured = result.measurement
+    assert result.outcome is Outcome.OK, result.failure
+    assert 0 <= measured.contamination.run_queue_wait_share <= 1
+    assert measured.contamination.foreign_cores >= 0
+    assert 0 < len(measured.memory_track) <= 64
+    assert measured.memory_track[-1][0] < len(measured.step_seconds)
+    assert all(50 * MIB < held <= measured.memory.process_bytes for _, held in measured.memory_track)
+
+
+def test_a_synthetic_batch_has_no_loader_to_tell_apart(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    batch = "def batch(batch_size):\n    return torch.randn(batch_size, 64), torch.randint(4, (batch_size,))\n"
+    Path("model.py").write_text(TARGET.partition("def dataset")[0] + batch)
+
+    result = _probe(tmp_path, batch_size=32)
+
+    assert result.outcome is Outcome.OK, result.failure
+    assert result.measurement.compute_only is None
+    assert result.measurement.loader_only is None
+    assert "alone" not in result.phase_seconds
+
+
+def test_epochs_far_shorter_than_the_workers_queue_are_measured_with_their_restarts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(TARGET.replace("256, 64)", "96, 64)").replace("(256,)", "(96,)"))
+
+    result = _probe(tmp_path, batch_size=32, num_workers=8)
+
+    measured = result.measurement
+    assert result.outcome is Outcome.OK, result.failure
+    assert measured.loader_only.samples == 8 * 32
+    assert len(measured.step_seconds) % 8 == 0
+    assert measured.loader_restarts >= len(measured.step_seconds) // 3
+
+
 def test_float16_trains_with_a_gradient_scaler(target, tmp_path):
     result = _probe(tmp_path, batch_size=32, amp_dtype="float16")
 
@@ -85,6 +139,72 @@ def test_a_recorded_probe_can_be_run_again_by_hand(target, tmp_path):
     subprocess.run([sys.executable, "-m", "autotune.probe", "probe"], check=True, cwd=tmp_path)
 
     assert codec.read(tmp_path / "probe" / "result.json", ProbeResult).outcome is Outcome.OK
+
+
+TELLING = """
+import os, torch
+from torch import nn
+
+def told():
+    return float(torch.get_num_threads() + 100 * (os.environ.get("OMP_WAIT_POLICY") == "passive"))
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, index):
+        return torch.ones(4), told()
+
+def dataset():
+    return Data()
+
+def model():
+    return nn.Linear(4, 1)
+
+def optimizer(params):
+    return torch.optim.SGD(params, lr=0.0)
+
+def loss(model, batch):
+    inputs, from_workers = batch
+    return 0 * model(inputs).sum() + 1000 * from_workers.mean() + told()
+"""
+
+
+@pytest.mark.parametrize(("policy", "expected"), [(None, 1_000 + 3), ("passive", 101_000 + 103)])
+def test_threads_and_their_way_of_waiting_are_set_in_the_probe_and_what_it_starts(
+    tmp_path, monkeypatch, policy, expected
+):
+    """The loss tells: 1000 x what a worker sees, which computes with one thread, and what the probe sees."""
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(TELLING)
+
+    result = _probe(tmp_path, batch_size=8, num_workers=1, num_threads=3, omp_wait_policy=policy)
+
+    assert result.outcome is Outcome.OK, result.failure
+    assert set(result.measurement.losses) == {expected}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="another OpenMP runtime")
+@pytest.mark.parametrize(("policy", "shown"), [("passive", True), (None, False)])
+def test_the_openmp_runtime_itself_was_told_how_to_wait(target, tmp_path, monkeypatch, policy, shown):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    values = config(batch_size=32, num_threads=2, omp_wait_policy=policy)
+    launcher = SubprocessLauncher(environ={"OMP_DISPLAY_ENV": "verbose"})
+
+    launcher.probe(ProbeRequest(target="model.py", config=values, device="cpu", budget=SHORT), tmp_path)
+
+    log = (tmp_path / LOG).read_text()
+    assert "GOMP_SPINCOUNT" in log  # the runtime tells its settings
+    assert ("GOMP_SPINCOUNT = '0'" in log) is shown
+
+
+def test_a_probe_of_an_earlier_version_names_fewer_knobs_and_means_their_defaults(target, tmp_path):
+    known = {"batch_size": 32, "gradient_accumulation_steps": 1, "amp_dtype": None, "num_workers": 0}
+    request = ProbeRequest(target="model.py", config=Config(values=known), device="cpu", budget=SHORT)
+
+    result = SubprocessLauncher().probe(request, tmp_path)
+
+    assert result.outcome is Outcome.OK, result.failure
 
 
 def test_memory_that_runs_out_under_a_limit_is_an_outcome(tmp_path, monkeypatch):
@@ -156,6 +276,15 @@ def test_without_a_target_only_the_machine_is_looked_at(tmp_path):
 
     assert inspection.facts is None
     assert inspection.environment.device_bytes > MIB
+
+
+def test_what_the_users_shell_says_about_threads_is_respected_and_noted(tmp_path):
+    shell = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "active"}
+
+    inspection = SubprocessLauncher(environ=shell).inspect(InspectRequest(device="cpu"), tmp_path)
+
+    assert inspection.environment.default_threads == 1
+    assert inspection.environment.omp_wait_policy == "active"
 
 
 def test_files_of_the_user_do_not_stand_in_for_ours(target, tmp_path):

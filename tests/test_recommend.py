@@ -4,7 +4,7 @@ import pytest
 
 from autotune.errors import NoRecommendation
 from autotune.records import Goal
-from autotune.results import Trial
+from autotune.results import LossVerdict, Trial
 from autotune.tuning.confirm import Candidate
 from autotune.tuning.recommend import recommend
 from tests.worlds import GIB, bad, config, facts, good, measured, study_request
@@ -23,8 +23,9 @@ def _candidate(where, *rates, peak=GIB, lost="", wait=0.0, losses=(2.0,) * 4):
     return Candidate(config=where, found=None, trials=trials, verdicts=verdicts)
 
 
-def _recommended(*candidates, request=None):
-    return recommend(candidates, request or study_request(), study="studies/x", probes=9, seconds=12.34)
+def _recommended(*candidates, request=None, losses=()):
+    request = request or study_request()
+    return recommend(candidates, request, study="studies/x", probes=9, seconds=12.34, losses=losses)
 
 
 def test_the_fastest_by_more_than_the_noise_wins():
@@ -219,5 +220,55 @@ def test_a_held_global_batch_is_a_reason():
 def test_what_stability_means_is_said():
     off = study_request(goal=Goal(global_batch=64, stability="off"))
 
-    assert "losses finite over 8 optimizer steps" in _recommended(_candidate(BASE, 100, 100)).stability
+    plain = _recommended(_candidate(BASE, 100, 100)).stability
+    assert plain == "full precision; losses finite over 8 optimizer steps"
+    unseen = _recommended(_candidate(FAST, 100, 100)).stability
+    assert unseen == "losses finite over 8 optimizer steps; not compared with full precision step by step"
     assert _recommended(_candidate(BASE, 100), request=off).stability == "not checked (--stability off)"
+
+
+def _verdict(word, reason, dtype="bfloat16"):
+    return LossVerdict(verdict=word, values={"amp_dtype": dtype}, reason=reason, batch_size=64)
+
+
+def test_a_comparison_of_losses_is_told_as_it_came_out_for_the_winners_arithmetic():
+    verdicts = (_verdict("worse", "fp16 lags", "float16"), _verdict("ok", "bf16 tracked fp32 over 50 paired steps"))
+
+    found = _recommended(_candidate(FAST, 100, 100), losses=verdicts)
+
+    assert found.stability == "bf16 tracked fp32 over 50 paired steps"
+    assert found.loss_verdicts == verdicts
+    assert found.warnings == ()
+
+
+def test_a_comparison_that_came_to_nothing_is_a_warning_with_a_next_step():
+    found = _recommended(_candidate(FAST, 100, 100), losses=(_verdict("inconclusive", "bf16 cannot be judged"),))
+
+    assert found.stability == "losses finite over 8 optimizer steps; not shown to track full precision"
+    assert any("is open: bf16 cannot be judged. Compare a longer run" in warning for warning in found.warnings)
+
+
+def test_a_refused_candidate_never_wins_however_fast():
+    fast = _candidate(FAST, 300, 300)
+    fast.refused = "bf16 learns less"
+
+    found = _recommended(fast, _candidate(BASE, 100, 100))
+
+    assert found.params == BASE.values
+    (lost,) = found.runners_up
+    assert (lost.samples_per_second, lost.reason) == (300.0, "bf16 learns less")
+
+
+def test_a_refused_candidate_that_was_not_measured_again_is_told_with_its_reason():
+    found = _recommended(_candidate(BASE, 100), Candidate(config=FAST, found=300.0, refused="bf16 learns less"))
+
+    (lost,) = found.runners_up
+    assert (lost.config, lost.samples_per_second, lost.reason) == (FAST, None, "bf16 learns less")
+
+
+def test_if_only_refused_candidates_hold_there_is_no_recommendation():
+    fast = _candidate(FAST, 300, 300)
+    fast.refused = "bf16 learns less"
+
+    with pytest.raises(NoRecommendation, match=r"bf16 learns less.*hung"):
+        _recommended(fast, _candidate(BASE, lost="hung"))

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from autotune import codec
 from autotune import folder as disk
 from autotune.errors import StudyError, StudyNotFound
-from autotune.records import Goal, Limit
+from autotune.records import Config, Goal, Limit
 from autotune.study import Lock
 from autotune.tuning.resume import begin, compare
 from tests.worlds import GIB, config, environment, facts, study_request
@@ -42,6 +42,37 @@ def test_what_somebody_else_keeps_in_the_folder_stays(folder):
     _begin(folder)
 
     assert (folder / ".gitignore").read_text() == "mine\n"
+
+
+def _earlier(record):
+    """As a version wrote it that knew five knobs."""
+    known = list(config().values)[:5]
+    return {name: record[name] for name in known}
+
+
+def test_a_study_of_a_version_with_fewer_knobs_goes_on_where_the_new_ones_have_one_value(folder):
+    older = replace(
+        REQUEST, baseline=Config(values=_earlier(REQUEST.baseline.values)), domains=_earlier(REQUEST.domains)
+    )
+    newer = replace(REQUEST, environment=environment(default_threads=8))
+    _begin(folder, older)
+
+    assert _begin(folder, newer) == (folder, True)
+
+
+def test_a_study_of_a_version_with_fewer_knobs_says_which_new_one_there_is_to_search(folder):
+    wider = replace(REQUEST, domains={**REQUEST.domains, "num_threads": (1, None)})
+    _begin(folder, replace(REQUEST, domains=_earlier(REQUEST.domains)))
+
+    with pytest.raises(StudyError, match=r"domains\.num_threads was \(None,\), is \(1, None\)"):
+        _begin(folder, wider)
+
+
+def test_another_number_of_threads_in_the_shell_is_another_circumstance(folder):
+    _begin(folder, replace(REQUEST, environment=environment(default_threads=8)))
+
+    with pytest.raises(StudyError, match=r"environment\.default_threads was 8, is 1"):
+        _begin(folder, replace(REQUEST, environment=environment(default_threads=1)))
 
 
 @pytest.mark.parametrize("mode", ["auto", "resume"])

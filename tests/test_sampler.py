@@ -9,6 +9,7 @@ from autotune.guard import Guard
 from autotune.records import Goal
 from autotune.results import Trial
 from autotune.sampler import Encoding, GuardedSampler, make
+from autotune.structured.grid import Hardware
 from tests.worlds import config, failed, measured, space
 
 SMALL = space(Goal(global_batch=64, tune=("batch_size", "amp_dtype")))
@@ -23,7 +24,8 @@ def quiet():
 def _proposals(name, made, result_of, seed=0, most=100):
     """Ask until nothing remains; every proposal in order."""
     guard, encoding, found = Guard(made), Encoding(made), []
-    study = optuna.create_study(direction="maximize", sampler=GuardedSampler(make(name, seed), encoding, guard))
+    sampler = GuardedSampler(make(name, seed, encoding, guard, Hardware()), encoding, guard)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
     while guard.remaining() and len(found) < most:
         asked = study.ask(encoding.distributions)
         proposal = encoding.config(asked.params)
@@ -46,14 +48,14 @@ def _world(where):
     return measured(100.0 + where.batch_size)
 
 
-@pytest.mark.parametrize("name", ["tpe", "random"])
+@pytest.mark.parametrize("name", ["structured", "tpe", "random"])
 def test_a_whole_space_is_proposed_once_each_until_nothing_remains(name):
     found = _proposals(name, SMALL, lambda where: measured(100.0 + where.batch_size))
 
     assert len(found) == len(set(found)) == len(SMALL.configs)
 
 
-@pytest.mark.parametrize("name", ["tpe", "random", "gp"])
+@pytest.mark.parametrize("name", ["structured", "tpe", "random", "gp"])
 def test_nothing_at_or_above_an_out_of_memory_is_proposed(name):
     made = SMALL if name != "gp" else space(Goal(global_batch=64, tune=("batch_size",)))
 

@@ -1,5 +1,7 @@
 """The space is countable, holds what the user runs today, and keeps what the user said."""
 
+from itertools import product
+
 import pytest
 
 from autotune.errors import UsageError
@@ -150,3 +152,36 @@ def test_a_free_space_in_which_nothing_fits_the_dataset_is_an_error():
 
     with pytest.raises(UsageError, match=r"more than the 100 samples .*\. The batch .*\. Lower --batch"):
         space(Goal(limits=limits), config(batch_size=32), of=SMALL)
+
+
+CPU = environment(device="cpu", usable_cores=2, default_threads=2)
+
+
+def test_a_single_thread_is_not_probed_once_for_each_way_of_waiting():
+    made = space(Goal(tune=("num_threads", "omp_wait_policy", "num_workers")), on=CPU)
+
+    ways = [(c["num_threads"], c["omp_wait_policy"]) for c in made.configs if c["num_workers"] == 2]
+    assert ways == [(1, None), (None, None), (None, "passive")]
+
+
+def test_the_same_count_of_threads_by_another_name_is_the_same_configuration():
+    said = config(batch_size=64, num_threads=2)
+
+    made = space(baseline=said, on=CPU)
+
+    assert made.canonical(said) == config(batch_size=64)
+    assert made.canonical(said) in made.configs
+    assert made.domains["num_threads"] == (1, None)
+
+
+def test_an_unusual_number_of_threads_takes_its_place_among_those_offered():
+    made = space(baseline=config(batch_size=64, num_threads=3), on=CPU)
+
+    assert made.domains["num_threads"] == (1, None, 3)
+
+
+def test_what_a_sampler_may_propose_decodes_to_a_point_of_the_space():
+    made = space(on=CPU)
+
+    for values in product(*made.free.values()):
+        assert made.complete(dict(zip(made.free, values, strict=True))) in made.configs

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.tuning.stopping import GAIN, PATIENCE, Progress, probes_without_gain, reason
+from autotune.tuning.stopping import GAIN, PATIENCE, Progress, probes_without_gain, promise_little, reason
 
 
 def _progress(**changes):
@@ -62,3 +62,18 @@ def test_a_resumed_search_looks_on_although_an_earlier_run_had_lost_patience():
 )
 def test_probes_since_the_last_gain_are_counted(values, since):
     assert probes_without_gain(values) == since
+
+
+@pytest.mark.parametrize(
+    ("promises", "probes", "little"),
+    [
+        ((0.5, 0.01, 0.01), 8, True),
+        ((0.5, 0.01, 0.01), 7, False),
+        ((0.01, 0.03), 20, False),
+        ((0.01,), 20, False),
+        ((None, None), 20, False),
+        ((), 20, False),
+    ],
+)
+def test_two_proposals_in_a_row_that_promise_little_are_enough_after_eight_probes(promises, probes, little):
+    assert promise_little(promises, probes) is little

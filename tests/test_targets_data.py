@@ -138,28 +138,47 @@ def test_the_users_own_loader_gets_the_loader_options(tmp_path: Path) -> None:
     assert recorder.steps[0].samples == 8
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_draining_discards_what_the_workers_had_prepared(tmp_path: Path, workers: int) -> None:
-    text = MODEL + (
-        "def dataloader(batch_size):\n    n = 0\n    while True:\n        n += 1\n"
-        "        yield torch.randn(n, 4), torch.zeros(n).long()\n"
+COUNTING = MODEL + (
+    "def dataloader(batch_size):\n    n = 0\n    while True:\n        n += 1\n"
+    "        yield torch.randn(n, 4), torch.zeros(n).long()\n"
+)
+
+
+def test_batches_that_are_only_loaded_are_told_and_not_trained_on(tmp_path: Path) -> None:
+    session = start(tmp_path, COUNTING)
+
+    session.train(recorder := Recorder(Command.CONTINUE, Command.LOAD, Command.LOAD, Command.CONTINUE))
+
+    assert recorder.loads == [3, 4]
+    assert [step.samples for step in recorder.steps] == [1, 2, 5]
+
+
+def test_waiting_for_a_batch_that_is_only_loaded_belongs_to_no_step(tmp_path: Path) -> None:
+    text = COUNTING.replace(
+        "        n += 1\n", "        n += 1\n        import time; time.sleep(0.3 if n == 2 else 0)\n"
     )
-    session = start(tmp_path, text, num_workers=workers)
+    session = start(tmp_path, text)
 
-    session.train(recorder := Recorder(Command.CONTINUE, Command.DRAIN, Command.CONTINUE))
+    session.train(recorder := Recorder(Command.LOAD, Command.CONTINUE))
 
-    drained = 2 * workers
-    assert [step.samples for step in recorder.steps] == [1, 2, 3 + drained, 4 + drained]
+    assert recorder.loads == [2]
+    assert recorder.steps[1].loader_wait_seconds < 0.25
 
 
-def test_a_synthetic_batch_has_nothing_to_drain(tmp_path: Path) -> None:
-    text = MODEL + "def batch(batch_size): return torch.randn(batch_size, 4), torch.zeros(batch_size).long()\n"
-    session = start(tmp_path, text, num_workers=2)
+def test_loading_goes_on_over_the_ends_of_short_epochs(tmp_path: Path) -> None:
+    session = start(tmp_path, COMPLETE, batch_size=32, num_workers=2)  # three batches in an epoch
 
-    session.train(recorder := Recorder(Command.DRAIN, Command.CONTINUE))
+    session.train(recorder := Recorder(*[Command.LOAD] * 10))
 
-    assert len(recorder.steps) == 3
-    assert recorder.epochs == 0
+    assert recorder.loads == [32] * 10
+    assert recorder.epochs == 3
+
+
+def test_only_a_loader_can_be_told_apart(tmp_path: Path) -> None:
+    synthetic = MODEL + "def batch(batch_size): return torch.randn(batch_size, 4), torch.zeros(batch_size).long()\n"
+
+    assert start(tmp_path, COMPLETE).loads
+    assert not start(tmp_path, synthetic).loads
 
 
 def test_loader_workers_load(tmp_path: Path) -> None:

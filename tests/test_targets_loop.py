@@ -10,8 +10,9 @@ import torch
 
 from autotune.knobs import defaults
 from autotune.records import Config
+from autotune.targets.base import Command
 from autotune.targets.loop import Training
-from tests.targets_support import COMPLETE, HEAD, MODEL, inspect, start, watch
+from tests.targets_support import COMPLETE, HEAD, MODEL, Recorder, inspect, start, watch
 
 SEEDED = HEAD + (
     "def model():\n    torch.manual_seed(0)\n    return nn.Linear(4, 2)\n"
@@ -84,6 +85,57 @@ def test_without_a_scaler_no_step_is_skipped(tmp_path: Path) -> None:
     session.train(recorder := watch(3))
 
     assert not any(step.skipped for step in recorder.steps)
+
+
+FORGETFUL = SEEDED.replace("return nn.Linear(4, 2)", "return nn.Sequential(nn.Linear(4, 2), nn.Dropout())") + (
+    "def optimizer(params): return torch.optim.SGD(params, lr=0.1)\n"
+)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_a_repeated_step_is_a_whole_one_on_the_batch_seen_last(tmp_path: Path, accumulation: int) -> None:
+    training = cast(Training, start(tmp_path, SEEDED, batch_size=8, gradient_accumulation_steps=accumulation))
+    batches: list[torch.Tensor] = []
+    training.model.register_forward_pre_hook(lambda model, inputs: batches.append(inputs[0]))
+
+    training.train(recorder := Recorder(Command.CONTINUE, Command.REPEAT, Command.REPEAT, Command.CONTINUE))
+
+    last = batches[2 * accumulation - 1]
+    repeated = batches[2 * accumulation : 4 * accumulation]
+    assert len(batches) == 5 * accumulation
+    assert all(batch is last for batch in repeated)
+    assert not any(torch.equal(batch, last) for batch in batches[4 * accumulation :])
+    assert [step.samples for step in recorder.steps] == [8 * accumulation] * 5
+    assert [step.loader_wait_seconds for step in recorder.steps[2:4]] == [0.0, 0.0]
+
+
+def test_repeated_steps_leave_no_trace_in_the_steps_after_them(tmp_path: Path) -> None:
+    once = start(tmp_path, FORGETFUL, batch_size=8)
+    often = start(tmp_path, FORGETFUL, batch_size=8)
+    repeats = [Command.CONTINUE, *[Command.REPEAT] * 20, *[Command.CONTINUE] * 3]
+
+    torch.manual_seed(0)
+    once.train(expected := watch(5))
+    torch.manual_seed(0)
+    often.train(found := Recorder(*repeats))
+
+    assert len({float(step.loss) for step in found.steps[2:22]}) > 1  # dropout draws anew
+    torch.testing.assert_close([step.loss for step in found.steps[22:]], [step.loss for step in expected.steps[2:]])
+    parameters = [list(cast(Training, session).model.parameters()) for session in (once, often)]
+    torch.testing.assert_close(*parameters)
+
+
+def test_a_learning_rate_in_a_tensor_comes_back_too(tmp_path: Path) -> None:
+    text = SEEDED + "def optimizer(params): return torch.optim.Adam(params, lr=torch.tensor(0.01))\n"
+    training = cast(Training, start(tmp_path, text, batch_size=8))
+
+    training.train(watch(1))
+    weights = training.model.weight.detach().clone()
+    training.train(Recorder(*[Command.REPEAT] * 3))
+
+    assert training.optimizer is not None
+    assert float(training.optimizer.param_groups[0]["lr"]) == pytest.approx(0.01)
+    assert not torch.equal(training.model.weight, weights)  # one step before it repeated
 
 
 def test_forward_and_loss_run_in_the_autocast_of_the_plan(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from autotune.probe import window as windows
+from autotune.probe.track import MemoryTrack
+from autotune.probe.warmup import WarmUp
 from autotune.probe.window import UnstableTraining, Window
 from autotune.records import ProbeBudget
 from autotune.targets.base import Command, Step
@@ -15,14 +17,17 @@ class Time:
     """Stands for `time.perf_counter` and for the device's clock."""
 
     def __init__(self):
-        self.now = 0.0
+        self.time = 0.0
         self.marks = []
 
     def perf_counter(self):
-        return self.now
+        return self.time
 
     def mark(self):
-        self.marks.append(self.now)
+        self.marks.append(self.time)
+
+    def now(self):
+        return self.time
 
     def intervals(self):
         return [b - a for a, b in zip(self.marks, self.marks[1:], strict=False)]
@@ -35,36 +40,118 @@ def clock(monkeypatch):
     return hand
 
 
-def _step(skipped=False, micro_batches=1, loss=1.0):
+def _step(skipped=False, micro_batches=1, loss=1.0, samples=8):
     return Step(
-        loss=torch.tensor(loss), samples=8, tokens=None, micro_batches=micro_batches, loader_wait_seconds=0.0,
+        loss=torch.tensor(loss), samples=samples, tokens=None, micro_batches=micro_batches, loader_wait_seconds=0.0,
         skipped=skipped,
     )  # fmt: skip
 
 
-def _drive(window, clock, seconds, most=10_000, **step):
-    """Steps of `seconds(number)` until the window stops; the commands it gave."""
-    commands = []
+def _drive(window, clock, seconds, most=10_000, loading=0.1, samples=8, **step):
+    """Steps of `seconds(number)` and batches of `loading` seconds until the window stops; the commands it gave."""
+    commands = [Command.CONTINUE]
     for number in range(most):
-        clock.now += seconds(number)
-        commands.append(window.step(_step(**step)))
+        if commands[-1] is Command.LOAD:
+            clock.time += loading
+            commands.append(window.loaded(samples))
+        else:
+            clock.time += seconds(number)
+            commands.append(window.step(_step(**step)))
         if commands[-1] is Command.STOP:
-            return commands
+            return commands[1:]
     raise AssertionError("the window never stopped")
 
 
-def _window(clock, workers=0, budget=BUDGET, phases=None):
-    return Window(clock, budget, workers, beat=lambda: None, phase=(phases if phases is not None else []).append)
+def _window(clock, workers=0, budget=BUDGET, phases=None, loads=False, ready=0, held=lambda: 1):
+    return Window(
+        clock, budget, workers=workers, ready=ready, loads=loads, warm_up=WarmUp(budget, lambda: ()),
+        track=MemoryTrack(held), beat=lambda: None, phase=(phases if phases is not None else []).append,
+    )  # fmt: skip
 
 
-def test_the_queue_is_drained_once_after_the_warm_up(clock):
+def test_computing_alone_and_loading_alone_come_between_the_warm_up_and_the_window(clock):
     phases = []
 
-    commands = _drive(_window(clock, workers=2, phases=phases), clock, lambda n: 0.1)
+    commands = _drive(_window(clock, workers=2, ready=4, loads=True, phases=phases), clock, lambda n: 0.11)
 
-    assert commands.count(Command.DRAIN) == 1
-    assert commands.index(Command.DRAIN) == 2
-    assert phases == ["measure"]
+    stages = [command for command, before in zip(commands, [None, *commands], strict=False) if command is not before]
+    assert stages == [Command.CONTINUE, Command.REPEAT, Command.LOAD, Command.CONTINUE, Command.STOP]
+    assert commands.count(Command.REPEAT) == 5  # half a second of steps
+    assert commands.count(Command.LOAD) == 4 + 3 * 2  # what the workers held ready, then three rounds of both
+    assert phases == ["alone", "measure"]
+
+
+def test_computing_and_loading_have_rates_of_their_own(clock):
+    window = _window(clock, workers=2, ready=4, loads=True)
+
+    _drive(window, clock, lambda n: 0.1, loading=0.02, samples=4, skipped=False)
+
+    assert window.computing.result.samples_per_second == pytest.approx(8 / 0.1)
+    assert window.loading.result.samples_per_second == pytest.approx(4 / 0.02)
+    assert window.loading.result.samples == 2 * 4
+
+
+def test_without_a_loader_nothing_is_told_apart(clock):
+    window = _window(clock, workers=2)
+
+    commands = _drive(window, clock, lambda n: 0.1)
+
+    assert set(commands) == {Command.CONTINUE, Command.STOP}
+    assert (window.computing.result, window.loading.result) == (None, None)
+
+
+def test_steps_on_a_repeated_batch_leave_no_loss_and_no_skip(clock):
+    window = _window(clock, loads=True)
+    command, learned = Command.CONTINUE, 0
+    while command is not Command.STOP:
+        clock.time += 0.1
+        repeated = command is Command.REPEAT
+        learned += command is Command.CONTINUE
+        step = _step(loss=7.0 if repeated else 1.0, skipped=repeated)
+        command = window.loaded(8) if command is Command.LOAD else window.step(step)
+
+    assert window.losses() == (1.0,) * learned
+    assert window.skipped_steps == 0
+
+
+def test_an_epoch_that_ends_while_draining_has_drained(clock):
+    window = _window(clock, workers=8, ready=16, loads=True)
+    command = Command.CONTINUE
+    while command is not Command.LOAD:
+        if command is Command.CONTINUE:
+            window.epoch()  # during the warm-up it means nothing
+        clock.time += 0.1
+        command = window.step(_step())
+
+    drained = 0
+    while command is Command.LOAD:
+        if drained == 3:  # there were three in the epoch
+            window.epoch()
+        clock.time += 0.1
+        command = window.loaded(8)
+        drained += 1
+
+    assert drained == 3 + 2 * 8  # two rounds take longer than a second
+    assert window.loading.result.samples == 64
+
+
+def test_memory_is_read_at_every_step_end_of_the_window(clock):
+    held = iter(range(10_000))
+    window = _window(clock, held=lambda: next(held))
+
+    _drive(window, clock, lambda n: 0.1)
+
+    assert window.track.readings == tuple((number, number) for number in range(len(window.steps)))
+
+
+def test_what_others_did_is_told_at_the_end(clock):
+    window = _window(clock)
+    before = window.contamination
+
+    _drive(window, clock, lambda n: 0.1)
+
+    assert before is None
+    assert window.contamination is not None
 
 
 def test_slow_first_steps_are_not_in_the_window(clock):
@@ -73,7 +160,7 @@ def test_slow_first_steps_are_not_in_the_window(clock):
     _drive(window, clock, lambda n: 1.0 if n < 3 else 0.1)
 
     assert max(clock.intervals()) == pytest.approx(0.1)
-    assert window.warmup_seconds == pytest.approx([1.0] * 3)
+    assert window.warmup_seconds[:4] == pytest.approx([1.0, 1.0, 1.0, 0.1])
 
 
 def test_the_window_is_a_whole_multiple_of_the_workers(clock):
@@ -127,14 +214,14 @@ def test_very_slow_steps_end_at_two(clock):
 def test_the_warm_up_lasts_until_two_steps_succeeded(clock):
     window = _window(clock)
     for _ in range(6):
-        clock.now += 0.1
+        clock.time += 0.1
         assert window.step(_step(skipped=True)) is Command.CONTINUE
 
     _drive(window, clock, lambda n: 0.1)
 
     assert window.calibration_skips == 6
     assert window.skipped_steps == 0
-    assert window.successes >= 2
+    assert len(window.warmup_seconds) == 8
 
 
 def test_a_scaler_that_never_lets_a_step_through_is_instability(clock):
@@ -147,7 +234,7 @@ def test_a_scaler_that_never_lets_a_step_through_is_instability(clock):
 def test_skips_after_the_first_success_are_counted_apart(clock):
     window = _window(clock)
     for skipped in (True, False, True):
-        clock.now += 0.1
+        clock.time += 0.1
         window.step(_step(skipped=skipped))
 
     assert (window.calibration_skips, window.skipped_steps) == (1, 1)

@@ -7,13 +7,16 @@ import weakref
 import torch
 
 from autotune.probe.meters import clock_for
+from autotune.probe.track import track_on
+from autotune.probe.warmup import WarmUp, growth_on
 from autotune.probe.window import Window
 from autotune.records import ProbeBudget
 from autotune.targets.base import Step
 
 
 def test_no_loss_tensor_of_the_cpu_outlives_its_step() -> None:
-    window = Window(clock_for("cpu"), ProbeBudget(), 0, lambda: None, lambda phase: None)
+    budget = ProbeBudget()
+    window = Window(clock_for("cpu"), budget, warm_up=WarmUp(budget, growth_on("cpu")), track=track_on("cpu"))
     alive = []
 
     for number in range(12):

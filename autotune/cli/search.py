@@ -53,7 +53,7 @@ def search(
     ] = None,
     tune: Annotated[
         str | None,
-        typer.Option(envvar=_variable("TUNE"), help="Only these knobs: batch,accum,amp,workers,channels_last."),
+        typer.Option(envvar=_variable("TUNE"), help="Only these knobs: batch,workers,threads."),
     ] = None,
     fix: Annotated[str | None, typer.Option(envvar=_variable("FIX"), help="Hold knobs: amp=bf16,workers=2.")] = None,
     batch: Annotated[
@@ -61,6 +61,9 @@ def search(
     ] = None,
     workers: Annotated[
         str | None, typer.Option(envvar=_variable("WORKERS"), help="Loader workers: 0:8, or 0,2,4.")
+    ] = None,
+    threads: Annotated[
+        str | None, typer.Option(envvar=_variable("THREADS"), help="Torch's threads on a CPU: 1:8, or 1,2,none.")
     ] = None,
     amp: Annotated[str | None, typer.Option(envvar=_variable("AMP"), help="Autocast dtypes: none,bf16,fp16.")] = None,
     global_batch: Annotated[
@@ -87,13 +90,21 @@ def search(
             envvar=_variable("BASELINE"), help="What you run today: batch=64,workers=4. [default: the target's]"
         ),
     ] = None,
-    sampler: Annotated[str, typer.Option(envvar=_variable("SAMPLER"), help="tpe, gp or random.")] = "tpe",
+    sampler: Annotated[str, typer.Option(envvar=_variable("SAMPLER"), help=f"{', '.join(SAMPLERS)}.")] = "structured",
     stability: Annotated[
         str,
         typer.Option(
-            envvar=_variable("STABILITY"), help="quick: losses must stay finite and few steps be skipped; off."
+            envvar=_variable("STABILITY"),
+            help="quick: a dtype must track full precision over 50 paired steps; full: with three seeds; off.",
         ),
     ] = "quick",
+    loss_tolerance: Annotated[
+        str | None,
+        typer.Option(
+            envvar=_variable("LOSS_TOLERANCE"),
+            help="How far a dtype may fall behind: a share of the full-precision loss decrease. [default: 2%]",
+        ),
+    ] = None,
     seed: Annotated[
         int,
         typer.Option(min=0, max=2**32 - 1, envvar=_variable("SEED"), help="Of model, data order and sampler."),
@@ -117,11 +128,12 @@ def search(
     limits = {
         **options.limit("--batch", batch, "batch_size"),
         **options.limit("--workers", workers, "num_workers"),
+        **options.limit("--threads", threads, "num_threads"),
         **options.limit("--amp", amp, "amp_dtype"),
         **fixed,
     }
     _one_of("--sampler", sampler, SAMPLERS)
-    _one_of("--stability", stability, ("off", "quick"))
+    _one_of("--stability", stability, ("off", "quick", "full"))
     if memory_limit is not None:
         options.parsed("--memory-limit", memory_limit, lambda text: parse_bytes(text, total=1))
     settings = Settings(
@@ -139,6 +151,7 @@ def search(
         tune=options.names("--tune", tune),
         sampler=sampler,  # type: ignore[arg-type]
         stability=stability,  # type: ignore[arg-type]
+        loss_tolerance=options.parsed("--loss-tolerance", loss_tolerance, parse_fraction),
         seed=seed,
         command=_command(),
     )

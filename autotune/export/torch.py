@@ -17,12 +17,14 @@ what is used. It is not a trainer and will not become one. torch is imported ins
 from __future__ import annotations
 
 import contextlib
+import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from autotune.errors import EnvironmentUnfit, UsageError
-from autotune.knobs import KNOBS, defaults
+from autotune.errors import EnvironmentMismatch, EnvironmentUnfit, UsageError
+from autotune.knobs import KNOBS, defaults, environ
 from autotune.knobs.base import Plan
 from autotune.records import Value
 from autotune.tuning.recommendation import load_best, load_result
@@ -37,10 +39,20 @@ def apply(study: str | Path | None = None, *, check: bool = True, device: str | 
     """The recommendation of a study (its folder, its name, or the newest), ready for a training loop.
 
     `device` None means the kind of device that was measured. `check` warns with `EnvironmentMismatch` where this
-    machine differs from the one of the measurement. Raises `StudyNotFound`, `NoRecommendation`, and
-    `EnvironmentUnfit` if the device is not there: training on the CPU instead would be no recommendation.
+    machine differs from the one of the measurement, or where this process was started without an environment variable
+    that belongs to the recommendation. Raises `StudyNotFound`, `NoRecommendation`, and `EnvironmentUnfit` if the
+    device is not there: training on the CPU instead would be no recommendation.
     """
     values = load_best(study, check=check)
+    for name, text in environ(values).items() if check else ():
+        if os.environ.get(name, "").lower() != text:
+            warnings.warn(
+                f"{name}={text} belongs to the recommendation, and this process was started without it. It is read "
+                f"when torch is imported, so it cannot be set from here. Run `export {name}={text}` before Python "
+                f"starts, or pass check=False.",
+                EnvironmentMismatch,
+                stacklevel=2,
+            )
     return Tuned(values, device=device or load_result(study).environment.device_kind)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from autotune.knobs.amp_dtype import AmpDtype
 from autotune.knobs.base import Knob
 from autotune.knobs.batch_size import BatchSize
 from autotune.knobs.channels_last import ChannelsLast
 from autotune.knobs.gradient_accumulation_steps import GradientAccumulationSteps
+from autotune.knobs.num_threads import NumThreads
 from autotune.knobs.num_workers import NumWorkers
-from autotune.records import Value
+from autotune.knobs.omp_wait_policy import OmpWaitPolicy
+from autotune.records import Config, Value
 
 KNOBS: tuple[Knob, ...] = (
     BatchSize(),
@@ -16,6 +20,8 @@ KNOBS: tuple[Knob, ...] = (
     AmpDtype(),
     NumWorkers(),
     ChannelsLast(),
+    NumThreads(),
+    OmpWaitPolicy(),
 )
 
 
@@ -30,3 +36,17 @@ def knob(name: str) -> Knob:
 def defaults() -> dict[str, Value]:
     """What PyTorch does when nobody says anything, by knob name."""
     return {candidate.name: candidate.default for candidate in KNOBS}
+
+
+def completed(config: Config) -> Config:
+    """`config` with a value for every knob: what an earlier version wrote names fewer, and meant their defaults."""
+    return Config(values=defaults() | config.values)
+
+
+def environ(values: Mapping[str, Value]) -> dict[str, str]:
+    """Environment variables that a process needs before it starts, to train with these values."""
+    return {
+        name: text
+        for candidate in KNOBS
+        for name, text in candidate.environ(values.get(candidate.name, candidate.default)).items()
+    }

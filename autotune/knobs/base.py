@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from autotune.knobs.influence import NEUTRAL, UNKNOWN, Influence
 from autotune.records import Environment, Limit, TargetFacts, Value
+
+LEFT_ALONE = "auto"  # what a knob shows for a value that sets nothing; left out where space is short
 
 
 class MemoryEffect(StrEnum):
@@ -97,6 +100,7 @@ class Knob(Protocol):
     default: Value
     memory: MemoryEffect
     numerics: bool = False  # changes the arithmetic: recommended only after paired losses agreed with the default's
+    counts_workers: bool = False  # its value is the number of processes that load
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
         """The values worth trying here, ordered; at least one. Raises `UsageError` if the user's limit leaves none."""
@@ -105,6 +109,17 @@ class Knob(Protocol):
     def derive(self, values: dict[str, Value], circumstances: Circumstances) -> Value | None:
         """The value that follows from the others, or None if this knob is free."""
         return None
+
+    def rank(self, value: Value, circumstances: Circumstances) -> float:
+        """Where `value` stands in the order of an ordered knob."""
+        return float(value or 0)
+
+    def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
+        """What to write for this knob's value among `values`: another value that does exactly the same here, or itself.
+
+        Two configurations with one canonical form are one, and are probed once.
+        """
+        return values[self.name]
 
     def check(self, value: Value) -> None:
         """Raise `ValueError` (rule and value) unless `value` can be applied at all."""
@@ -125,6 +140,10 @@ class Knob(Protocol):
     def caution(self, value: Value) -> float:
         """How far `value` is from safe and cheap, 0 upwards: among equals in speed the lowest wins."""
         ...
+
+    def influence(self, value: Value) -> Influence:
+        """What `value` probably multiplies, for the sampler that models a step. A knob that does not say is learned."""
+        return UNKNOWN if value != self.default else NEUTRAL
 
     def environ(self, value: Value) -> dict[str, str]:
         """Environment variables that the training process must have before it starts; most knobs have none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed, check_count, parse_count
+from autotune.knobs.influence import NEUTRAL, Influence
 from autotune.records import Limit, Value
 
 SMALLEST = 8  # below it the fixed cost of a step dominates on any hardware; a user's limit may go lower
@@ -60,6 +61,10 @@ class BatchSize(Knob):
     def caution(self, value: Value) -> float:
         """0: what a larger batch costs is measured as memory and told as global batch."""
         return 0.0
+
+    def influence(self, value: Value) -> Influence:
+        """The model's own variable."""
+        return NEUTRAL
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Hand it to the loader."""

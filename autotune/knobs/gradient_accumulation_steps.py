@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed, check_count, parse_count
+from autotune.knobs.influence import NEUTRAL, Influence
 from autotune.records import Value
 
 # More would only amortise the optimizer further: raw throughput always prefers the cap (simulated on 20 machines),
@@ -51,6 +52,10 @@ class GradientAccumulationSteps(Knob):
     def caution(self, value: Value) -> float:
         """0: equal global batches learn the same."""
         return 0.0
+
+    def influence(self, value: Value) -> Influence:
+        """The model's own variable."""
+        return NEUTRAL
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Set the number of micro-batches per optimizer step."""

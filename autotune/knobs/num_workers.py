@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed, check_count, parse_count
+from autotune.knobs.influence import NEUTRAL, Influence
 from autotune.records import Limit, Value
 
 MOST = 32  # steps of two beyond sixteen; PyTorch itself warns above the number of cores
@@ -18,6 +19,7 @@ class NumWorkers(Knob):
     ordered = True
     default: Value = 0
     memory = MemoryEffect.GROWS_HOST
+    counts_workers = True
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
         """Only 0 where there is no loader to tune. A user's range may exceed the cores: waiting needs none."""
@@ -48,6 +50,10 @@ class NumWorkers(Knob):
     def caution(self, value: Value) -> float:
         """Fewer processes, less trouble."""
         return float(value or 0)
+
+    def influence(self, value: Value) -> Influence:
+        """The model's own variable."""
+        return NEUTRAL
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Workers persist and prefetch only if there are any (DataLoader refuses otherwise); CUDA copies pinned."""

@@ -11,16 +11,34 @@ from __future__ import annotations
 import math
 import random
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from autotune import codec
 from autotune.launch.base import REQUEST, RESULT
+from autotune.launch.fake_losses import paired_losses
 from autotune.launch.files import open_log, store
-from autotune.records import Config, Environment, InspectRequest, ProbeRequest, TargetFacts, Value
-from autotune.results import Failure, Inspection, Measurement, MemoryPeak, Outcome, ProbeResult
+from autotune.records import (
+    Config,
+    Environment,
+    InspectRequest,
+    ProbeRequest,
+    StabilityRequest,
+    TargetFacts,
+    Value,
+)
+from autotune.results import (
+    Alone,
+    Failure,
+    Inspection,
+    Measurement,
+    MemoryPeak,
+    Outcome,
+    ProbeResult,
+    StabilityResult,
+)
 from autotune.units import format_bytes
 
 _START_OF_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # of the simulated clock
@@ -113,8 +131,9 @@ class FakeLauncher:
     """A launcher without processes: deterministic, instant, and honest about its truth.
 
     The same `seed` and the same requests give the same results. `faults` may end a probe otherwise than the model
-    would: it returns the outcome, or None to let the model decide. Time is simulated: `clock` is how much of it
-    all probes so far have taken.
+    would: it returns the outcome, or None to let the model decide. `comparison_faults` does the same for comparisons
+    of losses, in which a configuration with one of `bad_dtypes` as `amp_dtype` learns less. Time is simulated: `clock`
+    is how much of it all probes so far have taken.
     """
 
     def __init__(
@@ -124,10 +143,13 @@ class FakeLauncher:
         facts: TargetFacts = FACTS,
         environment: Environment = ENVIRONMENT,
         faults: Callable[[ProbeRequest], Outcome | None] | None = None,
+        comparison_faults: Callable[[StabilityRequest], Outcome | None] | None = None,
+        bad_dtypes: Collection[str] = (),
         seed: int = 0,
     ) -> None:
         self.machine = machine or Machine()
         self._facts, self._environment, self._faults, self._seed = facts, environment, faults, seed
+        self._comparison_faults, self._bad_dtypes = comparison_faults, bad_dtypes
         self._elapsed_seconds = 0.0
         self._lock = threading.Lock()
 
@@ -169,6 +191,32 @@ class FakeLauncher:
         store(folder, RESULT, result)
         return result
 
+    def compare(self, request: StabilityRequest, folder: Path) -> StabilityResult:
+        """Answer from the model; see `Launcher`."""
+        store(folder, REQUEST, request)
+        outcome = self._comparison_faults(request) if self._comparison_faults else None
+        pair = (request.reference, request.candidate)
+        if outcome is None and max(map(self.machine.needed_bytes, pair)) >= self._limit_bytes(request):
+            outcome = Outcome.OOM_DEVICE
+        bad = _dtype(request.candidate) in self._bad_dtypes
+        runs = paired_losses(request, bad=bad) if outcome is None else ()
+        seconds = request.steps * len(request.seeds) * sum(map(self.machine.step_seconds, (*pair, pair[0])))
+        phases = {"start": 2.0, "load": 0.5, "build": 1.0, "measure": seconds if runs else 0.0}
+        result = StabilityResult(
+            outcome=outcome or Outcome.OK,
+            runs=runs,
+            failure=None if runs else _scripted(outcome or Outcome.OK),
+            phase_seconds=phases,
+            started_at=(_START_OF_TIME + timedelta(seconds=self._elapsed_seconds)).isoformat(timespec="seconds"),
+            elapsed_seconds=sum(phases.values()),
+        )
+        with self._lock:
+            self._elapsed_seconds += result.elapsed_seconds
+        with open_log(folder) as log:
+            log.write(f"fake comparison: {result.outcome}\n".encode())
+        store(folder, RESULT, result)
+        return result
+
     def inspect(self, request: InspectRequest, folder: Path) -> Inspection:
         """Answer what the launcher was built with; see `Launcher`."""
         store(folder, REQUEST, request)
@@ -185,12 +233,12 @@ class FakeLauncher:
         fits = self.machine.needed_bytes(request.config) < self._limit_bytes(request)
         return Outcome.OK if fits else Outcome.OOM_DEVICE
 
-    def _limit_bytes(self, request: ProbeRequest) -> int:
+    def _limit_bytes(self, request: ProbeRequest | StabilityRequest) -> int:
         return min(self.machine.memory_bytes, request.memory_limit_bytes or self.machine.memory_bytes)
 
     def _failure(self, request: ProbeRequest, outcome: Outcome) -> Failure:
         if outcome is not Outcome.OOM_DEVICE:
-            return Failure(phase="warm-up", message=f"a scripted {outcome}", evidence="scripted by the fake launcher")
+            return _scripted(outcome)
         needed, limit = self.machine.needed_bytes(request.config), self._limit_bytes(request)
         message = f"CUDA out of memory: {format_bytes(needed)} needed of {format_bytes(limit)}."
         return Failure(phase="warm-up", message=message, evidence="torch.OutOfMemoryError")
@@ -205,6 +253,10 @@ class FakeLauncher:
             return tuple(truth * max(0.5, chance.gauss(1, machine.noise_between_steps)) for _ in range(number))
 
         warmup, steps = seconds(budget.min_warmup_steps), seconds(count)
+        round_samples = config.batch_size * max(1, int(config.values.get("num_workers") or 0))
+        round_seconds = machine.loading_seconds(config) * round_samples / config.global_batch_size()
+        computing = machine.computing_seconds(config) + machine.optimizer_seconds
+        loads = self._facts.tunes_loader
         wait_share = machine.waiting_seconds(config) / machine.step_seconds(config)
         needed = int(machine.needed_bytes(config))
         return Measurement(
@@ -221,8 +273,14 @@ class FakeLauncher:
                 device_used_bytes=needed,
                 allocator_retries=0,
             ),
+            compute_only=Alone(seconds=(computing,) * 3, samples=config.global_batch_size()) if loads else None,
+            loader_only=Alone(seconds=(round_seconds,) * 3, samples=round_samples) if loads else None,
             relative_half_width=1.96 * machine.noise_between_steps / math.sqrt(count),
         )
+
+
+def _scripted(outcome: Outcome) -> Failure:
+    return Failure(phase="warm-up", message=f"a scripted {outcome}", evidence="scripted by the fake launcher")
 
 
 def _dtype(config: Config) -> str | None:

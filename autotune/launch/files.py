@@ -61,13 +61,13 @@ def trim_log(folder: Path) -> None:
         log.truncate()
 
 
-def unwritable(folder: Path, error: OSError | None) -> EnvironmentUnfit:
-    """The three sentences about a folder that could not be written; no `error` if it was the probe that met it."""
+def unwritable(place: Path, error: OSError | None) -> EnvironmentUnfit:
+    """The three sentences about a place that could not be written; no `error` if it was the probe that met it."""
     what = "the probe's result did not fit" if error is None else error.strerror or error
-    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    nearest = next(above for above in (place, *place.absolute().parents) if above.exists())
     free = format_bytes(shutil.disk_usage(nearest).free)
     return EnvironmentUnfit(
-        f"The probe's folder {folder} cannot be written: {what} ({free} free there). "
-        f"The disk or a quota is probably exhausted, or the folder is read-only for this user. "
-        f"Make room, or keep the study elsewhere: `--study FOLDER`."
+        f"{place} cannot be written: {what} ({free} free there). The disk or a quota is probably full, or the folder "
+        f"is read-only or another user's. Free some space or keep the study elsewhere with --study; what was recorded "
+        f"is kept."
     )

@@ -28,6 +28,13 @@ def tagged(tag: str) -> list[psutil.Process]:
     return found
 
 
+def carries(pid: int, tag: str) -> bool:
+    """Whether the process `pid` lives, is this user's, and carries `tag`."""
+    with suppress(psutil.Error, OSError):
+        return bool(psutil.Process(pid).environ().get(TAG) == tag)
+    return False
+
+
 def kill_all(leader: subprocess.Popen[bytes] | None, tag: str) -> None:
     """Kill a probe with all its descendants, its process group, and every process that carries its tag.
 

@@ -13,28 +13,31 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from msgspec.structs import replace
 
 from autotune import codec
 from autotune.errors import EnvironmentUnfit, StudyError
-from autotune.failures import EXIT_CANNOT_WRITE, death_note, judge_exit
+from autotune.failures import EXIT_CANNOT_WRITE, death_note, judge_exit, judge_worker_kill
 from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import log_tail, open_log, store, trim_log, unwritable
 from autotune.launch.oom import oom_kills
-from autotune.launch.processes import TAG, insist, kill_all
+from autotune.launch.processes import TAG, carries, insist, kill_all
+from autotune.launch.telemetry import Telemetry
 from autotune.launch.watch import Watch
-from autotune.records import InspectRequest, ProbeRequest
-from autotune.results import Failure, Inspection, Outcome, ProbeResult
+from autotune.nvml import find, library
+from autotune.records import InspectRequest, ProbeRequest, Request, StabilityRequest
+from autotune.results import Failure, GpuUse, Inspection, Outcome, ProbeResult, StabilityResult
 
-R = TypeVar("R", ProbeResult, Inspection)
+R = TypeVar("R", ProbeResult, StabilityResult, Inspection)
+Timed = TypeVar("Timed", ProbeResult, StabilityResult)
 _TRACEBACK_BYTES = 4096  # of the log's end, kept in the failure of a probe that left no result
 _ENVIRON = {
     "PYTHONUNBUFFERED": "1",  # what was printed before a crash is in the log
@@ -52,40 +55,45 @@ class Ending:
     phase_seconds: dict[str, float]
     started_at: str
     elapsed_seconds: float
+    oom_kills: int | None  # by the kernel, in our control group, meanwhile
+    host_available_share: float  # the least seen, 0..1
+    gpu: GpuUse | None = None
 
 
 class SubprocessLauncher:
     """The launcher for this machine. Safe to use from several threads; a probe runs in the thread that asks for it.
 
     That thread must live as long as the probe: Linux kills a process whose parent-death signal is set when the
-    *thread* that started it ends. `command` replaces `python -m autotune.probe` and `environ` adds variables;
-    both are for tests and for running probes under another tool (a profiler, `numactl`).
+    *thread* that started it ends. `command` replaces `python -m autotune.probe`, `environ` adds variables and `nvml`
+    gives the driver's library; all are for tests and for running probes under another tool (a profiler, `numactl`).
     """
 
-    def __init__(self, *, command: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, *, command: Sequence[str] | None = None, environ: Mapping[str, str] | None = None,
+        nvml: Callable[[], Any | None] = library,
+    ) -> None:  # fmt: skip
         # -P: the user's json.py or autotune.py must not stand in for ours; targets put their own folder on the path.
         self._command = tuple(command or (sys.executable, "-P", "-m", "autotune.probe"))
         self._environ = dict(environ or {})
+        self._nvml = nvml
 
     def probe(self, request: ProbeRequest, folder: Path) -> ProbeResult:
         """Run one short training; see `Launcher`."""
         ending = self._run(request, folder)
         found = _read(folder, ProbeResult)
-        if isinstance(found, ProbeResult):
-            result = replace(
-                found,
-                phase_seconds=found.phase_seconds or ending.phase_seconds,
-                started_at=found.started_at or ending.started_at,
-                elapsed_seconds=ending.elapsed_seconds,
-            )
-        else:
-            result = ProbeResult(
-                outcome=ending.outcome,
-                failure=_with_evidence(ending.failure, found),
-                phase_seconds=ending.phase_seconds,
-                started_at=ending.started_at,
-                elapsed_seconds=ending.elapsed_seconds,
-            )
+        if not isinstance(found, ProbeResult):
+            found = ProbeResult(outcome=ending.outcome, failure=_with_evidence(ending.failure, found))
+        result = replace(_timed(_told_of_kills(found, ending), ending), gpu=ending.gpu)
+        store(folder, RESULT, result)
+        return result
+
+    def compare(self, request: StabilityRequest, folder: Path) -> StabilityResult:
+        """Run paired trainings; see `Launcher`."""
+        ending = self._run(request, folder)
+        found = _read(folder, StabilityResult)
+        if not isinstance(found, StabilityResult):
+            found = StabilityResult(outcome=ending.outcome, failure=_with_evidence(ending.failure, found))
+        result = _timed(found, ending)
         store(folder, RESULT, result)
         return result
 
@@ -99,26 +107,36 @@ class SubprocessLauncher:
         store(folder, RESULT, inspection)
         return inspection
 
-    def _run(self, request: ProbeRequest | InspectRequest, folder: Path) -> Ending:
-        """From the request to an end after which no process is left. An interrupt leaves no result either."""
+    def _run(self, request: Request, folder: Path) -> Ending:
+        """From the request to an end after which no process is left.
+
+        An interrupt leaves neither request nor result: a request without a result is how a searching process that died
+        is known, and its probe is held against the configuration.
+        """
         store(folder, REQUEST, request)
-        log = open_log(folder)
+        log, tag = open_log(folder), uuid.uuid4().hex
+        telemetry = self._telemetry(request, tag)
         kills_before, began, started_at = oom_kills(), time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
         try:
-            with log, self._started(request, folder, log) as watch:
+            with log, self._started(request, folder, log, tag, telemetry) as watch:
                 watch.until_end()
                 if watch.timed_out:
                     watch.show_stacks(lambda: os.fstat(log.fileno()).st_size)
         except BaseException:
+            (folder / REQUEST).unlink(missing_ok=True)
             (folder / RESULT).unlink(missing_ok=True)
             raise
+        finally:
+            if telemetry:
+                telemetry.stop()
         kills_after = oom_kills()
+        kills = None if kills_before is None or kills_after is None else kills_after - kills_before
         tail = log_tail(folder, _TRACEBACK_BYTES)
         trim_log(folder)
         outcome, evidence = judge_exit(
             watch.returncode or 0,
             timed_out_phase=watch.phase if watch.timed_out else None,
-            oom_kills=None if kills_before is None or kills_after is None else kills_after - kills_before,
+            oom_kills=kills,
             host_available_share=watch.host_available_share,
             log_tail=tail,
         )
@@ -134,12 +152,24 @@ class SubprocessLauncher:
             phase_seconds={name: round(seconds, 3) for name, seconds in watch.phase_seconds.items()},
             started_at=started_at,
             elapsed_seconds=time.monotonic() - began,
+            oom_kills=kills,
+            host_available_share=watch.host_available_share,
+            gpu=telemetry.use() if telemetry else None,
         )
 
+    def _telemetry(self, request: Request, tag: str) -> Telemetry | None:
+        """None for what is not timed, and without an NVIDIA card."""
+        if not isinstance(request, ProbeRequest) or not request.device.startswith("cuda"):
+            return None
+        nvml = self._nvml()
+        card = find(nvml, request.device_uuid)
+        return None if card is None else Telemetry(nvml, card, lambda pid: carries(pid, tag))
+
     @contextmanager
-    def _started(self, request: ProbeRequest | InspectRequest, folder: Path, log: BinaryIO) -> Iterator[Watch]:
+    def _started(
+        self, request: Request, folder: Path, log: BinaryIO, tag: str, telemetry: Telemetry | None
+    ) -> Iterator[Watch]:
         """A running probe; on leaving, however that happens, it and everything that it started is dead."""
-        tag = uuid.uuid4().hex
         process: subprocess.Popen[bytes] | None = None
         with ExitStack() as open_ends:
             lifeline, held = _pipe(open_ends)  # the probe's guard sees the end of it when this process is gone
@@ -148,7 +178,8 @@ class SubprocessLauncher:
                 process = self._start(folder, log, tag, lifeline.fileno(), report.fileno())
                 lifeline.close()
                 report.close()
-                yield Watch(process, progress.fileno(), request.budget, folder / RESULT)
+                on_phase = telemetry.phase if telemetry else lambda name: None
+                yield Watch(process, progress.fileno(), request.budget, folder / RESULT, on_phase)
             finally:
                 insist(lambda: kill_all(process, tag))
                 held.close()
@@ -187,6 +218,25 @@ def _read(folder: Path, kind: type[R]) -> R | str:
         return ""
     except (StudyError, OSError) as error:
         return f"its {RESULT} cannot be used: {error}"
+
+
+def _timed(result: Timed, ending: Ending) -> Timed:
+    return replace(
+        result,
+        phase_seconds=result.phase_seconds or ending.phase_seconds,
+        started_at=result.started_at or ending.started_at,
+        elapsed_seconds=ending.elapsed_seconds,
+    )
+
+
+def _told_of_kills(result: ProbeResult, ending: Ending) -> ProbeResult:
+    """The result, judged again by what only the launcher could see of a loader worker's death."""
+    evidence = result.failure.evidence if result.failure else ""
+    judged = judge_worker_kill(evidence, oom_kills=ending.oom_kills, host_available_share=ending.host_available_share)
+    if not result.failure or not judged:
+        return result
+    outcome, how = judged
+    return replace(result, outcome=outcome, failure=replace(result.failure, evidence=f"{evidence}; {how}"))
 
 
 def _with_evidence(failure: Failure, why: str) -> Failure:

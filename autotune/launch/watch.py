@@ -26,12 +26,17 @@ _READ_BYTES = 2**16
 class Watch:
     """What is known of one running probe. `process` has started, `pipe` is the read end of its progress pipe."""
 
-    def __init__(self, process: subprocess.Popen[bytes], pipe: int, budget: ProbeBudget, result: Path) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], pipe: int, budget: ProbeBudget, result: Path,
+        on_phase: Callable[[str], None] = lambda name: None,
+    ) -> None:  # fmt: skip
+        """`on_phase` is told each phase as it begins, and must not wait."""
         self.phase = "start"
         self.timed_out = ""  # why the probe was given up; empty: it was not
         self.returncode: int | None = None  # of the probe's own end; None: it had to be ended
         self.host_available_share = 1.0  # the least seen, 0..1
         self._process, self._pipe, self._budget, self._result = process, pipe, budget, result
+        self._on_phase = on_phase
         self._began = self._last_sign = self._phase_began = time.monotonic()
         self._finished: dict[str, float] = {}
         self._unread = b""
@@ -128,3 +133,4 @@ class Watch:
         if word == "phase" and name.isprintable() and name:
             self._finished = self.phase_seconds
             self.phase, self._phase_began = name, self._last_sign
+            self._on_phase(name)

@@ -13,14 +13,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from autotune import codec, failures
 from autotune.errors import EnvironmentUnfit, TargetError
+from autotune.knobs import environ
 from autotune.launch.base import REQUEST, RESULT
 from autotune.probe import UnstableTraining
 from autotune.probe.lifeline import Progress, harden
-from autotune.records import InspectRequest, Request
-from autotune.results import Failure, Inspection, Outcome, ProbeResult
+from autotune.records import Config, InspectRequest, Request, StabilityRequest
+from autotune.results import Failure, Inspection, Outcome, ProbeResult, StabilityResult
+from autotune.targets.base import SharedMemoryTooSmall
+
+Answer = TypeVar("Answer", ProbeResult, StabilityResult)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -29,25 +34,33 @@ def main(arguments: Sequence[str]) -> int:
     progress = Progress(options.progress)
     if options.lifeline is not None:
         harden(options.lifeline, options.parent)
-    started = datetime.now(UTC).isoformat(timespec="seconds")
-    request = codec.decode((options.folder / REQUEST).read_bytes(), Request)
+    folder = options.folder.absolute()  # the target may change the working folder
+    started, born = datetime.now(UTC).isoformat(timespec="seconds"), os.getpid()
+    request = codec.decode((folder / REQUEST).read_bytes(), Request)
     answer = _answer(request, progress, started)
+    if os.getpid() != born:  # a process that the target forked came back here, too; the answer is not its business
+        os._exit(0)
     try:
-        codec.write(options.folder / RESULT, answer)
+        codec.write(folder / RESULT, answer)
     except OSError as error:
-        with suppress(OSError):  # the log lies on the same full disk
+        with suppress(Exception):  # the log lies on the same full disk, or the target closed it
             print(f"autotune: the result could not be written: {error}", file=sys.stderr, flush=True)
         return failures.EXIT_CANNOT_WRITE
     return 0
 
 
-def _answer(request: Request, progress: Progress, started: str) -> ProbeResult | Inspection:
+def _answer(request: Request, progress: Progress, started: str) -> ProbeResult | StabilityResult | Inspection:
     try:
+        os.environ.update(environ(_config(request).values))  # the OpenMP runtime reads it once, when torch loads it
         _import_torch()
-        from autotune.probe import run
+        from autotune.probe import run, stability
 
         if isinstance(request, InspectRequest):
             return run.inspect(request, progress)
+        if isinstance(request, StabilityRequest):
+            runs = stability.compare(request, progress)
+            progress.phase("done")
+            return _stamped(runs, progress, started)
         result = run.probe(request, progress)
         progress.phase("done")
         return _stamped(result, progress, started)
@@ -55,7 +68,15 @@ def _answer(request: Request, progress: Progress, started: str) -> ProbeResult |
         outcome, failure = _judge(error, request, progress.current)
         if isinstance(request, InspectRequest):
             return Inspection(outcome=outcome, failure=failure)
+        if isinstance(request, StabilityRequest):
+            return _stamped(StabilityResult(outcome=outcome, failure=failure), progress, started)
         return _stamped(ProbeResult(outcome=outcome, failure=failure), progress, started)
+
+
+def _config(request: Request) -> Config:
+    if isinstance(request, StabilityRequest):
+        return request.candidate
+    return request.config or Config(values={})
 
 
 def _import_torch() -> None:
@@ -72,18 +93,20 @@ def _import_torch() -> None:
 def _judge(error: BaseException, request: Request, phase: str) -> tuple[Outcome, Failure]:
     from autotune.targets.frames import user_frames
 
-    meters = sys.modules.get("autotune.probe.meters")  # not loaded if torch could not be
-    share = meters.memory_share(request.device or "cpu") if meters else None
+    memory = sys.modules.get("autotune.probe.memory")  # not loaded if torch could not be
+    share = memory.memory_share(request.device or "cpu") if memory else None
     frame, trace = user_frames(error, Path.cwd())
-    message = f"{type(error).__name__}: {error}".rstrip(": ")
+    message = f"{type(error).__name__}: {failures.words_of(error)}".rstrip(": ")
     if isinstance(error, EnvironmentUnfit):
         outcome, evidence, message = Outcome.ENVIRONMENT, "looked for before anything ran", str(error)
     elif isinstance(error, UnstableTraining):
         outcome, evidence, message = Outcome.UNSTABLE, "the gradient scaler", str(error)
+    elif isinstance(error, SharedMemoryTooSmall):
+        outcome, evidence, message = Outcome.OOM_SHM, "predicted from one sample, before a worker ran", str(error)
     else:
         outcome, evidence = failures.classify(failures.describe(error), memory_share=share)
         if isinstance(error, TargetError):
-            message, trace = str(error), error.traceback or (trace if frame else "")
+            message, trace = failures.words_of(error), error.traceback or (trace if frame else "")
         elif outcome is Outcome.USER_ERROR and frame:
             message = f"{frame}: {message}"
     if outcome is not Outcome.USER_ERROR:
@@ -91,7 +114,7 @@ def _judge(error: BaseException, request: Request, phase: str) -> tuple[Outcome,
     return outcome, Failure(phase=phase, message=message, evidence=evidence, traceback=trace, user_frame=frame)
 
 
-def _stamped(result: ProbeResult, progress: Progress, started: str) -> ProbeResult:
+def _stamped(result: Answer, progress: Progress, started: str) -> Answer:
     import msgspec
 
     seconds = {name: round(value, 3) for name, value in progress.seconds.items()}
@@ -109,7 +132,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 if __name__ == "__main__":
     status = main(sys.argv[1:])
-    with suppress(OSError):  # the same again
+    with suppress(Exception):  # the same again
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(status)  # tearing torch down takes half a second and can hang on loader workers (measured)

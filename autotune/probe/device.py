@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import resource
 import sys
@@ -72,6 +73,8 @@ def describe(device: str) -> Environment:
         driver=gpus[0].driver if gpus else None,
         device_uuid=uuid,
         capability=capability,
+        default_threads=torch.get_num_threads(),
+        omp_wait_policy=os.environ.get("OMP_WAIT_POLICY") or None,
     )
 
 

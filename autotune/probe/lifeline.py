@@ -53,11 +53,14 @@ def harden(lifeline: int | None, parent: int | None) -> None:
 class Progress:
     """Tells the search that the probe lives, by lines on a pipe, and keeps the time that each phase took.
 
-    Never fails and never waits: a pipe that is closed or full is no reason to disturb a measurement.
+    Never fails and never waits: a pipe that is closed or full is no reason to disturb a measurement. What the target
+    opened under the number of a descriptor that it closed is never written to, and what it forked is silent.
     """
 
     def __init__(self, descriptor: int | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._descriptor, self._clock = descriptor, clock
+        self._owner = os.getpid()
+        self._pipe = _identity(descriptor)
         self._finished: dict[str, float] = {}
         self._name, self._began = "start", clock()
         self._last_beat = -_BEAT_SECONDS
@@ -91,9 +94,21 @@ class Progress:
             self._write("step\n")
 
     def _write(self, line: str) -> None:
-        if self._descriptor is not None:
-            with suppress(OSError):  # EPIPE, EBADF: nobody listens; EAGAIN: the pipe is full of other lines
-                os.write(self._descriptor, line.encode())
+        if self._descriptor is None or self._owner != os.getpid() or self._pipe != _identity(self._descriptor):
+            return
+        with suppress(OSError):  # EPIPE: nobody listens; EAGAIN: the pipe is full of other lines
+            os.write(self._descriptor, line.encode())
+
+
+def _identity(descriptor: int | None) -> tuple[int, int] | None:
+    """Device and inode of what is open there; None: nothing is."""
+    if descriptor is None:
+        return None
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _start_guard(lifeline: int) -> None:

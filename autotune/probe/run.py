@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 import torch
+from msgspec.structs import replace
 
-from autotune.knobs import KNOBS
+from autotune.knobs import KNOBS, completed
 from autotune.knobs.base import Plan
 from autotune.probe import device as devices
 from autotune.probe.lifeline import Progress
-from autotune.probe.meters import clock_for, read_peaks, reset_peaks
+from autotune.probe.memory import MemoryMeter
+from autotune.probe.meters import Clock, clock_for
+from autotune.probe.track import track_on
+from autotune.probe.warmup import WarmUp, growth_on
 from autotune.probe.window import Window
-from autotune.records import InspectRequest, ProbeRequest
-from autotune.results import Inspection, Measurement, Outcome, ProbeResult
+from autotune.records import InspectRequest, ProbeBudget, ProbeRequest
+from autotune.results import Inspection, Measurement, MemoryPeak, Outcome, ProbeResult
 from autotune.targets import resolve
 
+PREFETCHED = 2  # batches that a DataLoader's worker prepares in advance, unless told otherwise
 VALIDATION_BATCHES = 2  # enough to see the memory of evaluation; its speed is not our subject
 
 
@@ -25,38 +31,79 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     device = devices.choose(request.device)
     _seed(request.seed)
     devices.limit_memory(device, request.memory_limit_bytes)
-    plan = Plan(device=device)
+    plan, config = Plan(device=device), completed(request.config)
     for knob in KNOBS:
-        knob.apply(request.config[knob.name], plan)
-    session = resolve(request.target).open(request.config, plan, progress.phase)
-    reset_peaks(device)
-    progress.phase("warm-up")
+        knob.apply(config[knob.name], plan)
+    session = resolve(request.target).open(config, plan, progress.phase)
+    meter = MemoryMeter(device)
+
+    def phase(name: str) -> None:
+        meter.phase(name)
+        progress.phase(name)
+
+    phase("warm-up")
     clock = clock_for(device)
-    window = Window(clock, request.budget, int(plan.loader_options["num_workers"]), progress.beat, progress.phase)
+    window = _window(request.budget, plan, clock, progress.beat, phase, loads=session.loads)
     session.train(window)
     step_seconds = tuple(clock.intervals())
-    progress.phase("validate")
+    phase("worst")
+    worst = session.train_worst()
+    phase("validate")
     validated = session.validate(VALIDATION_BATCHES)
     devices.synchronize(device)
-    tokens = tuple(step.tokens for step in window.steps if step.tokens is not None)
+    measurement = _measurement(window, step_seconds, validated, meter.read())
     return ProbeResult(
         outcome=Outcome.OK,
-        measurement=Measurement(
-            samples=tuple(step.samples for step in window.steps),
-            tokens=tokens or None,
-            step_seconds=step_seconds,
-            loader_wait_seconds=tuple(step.loader_wait_seconds for step in window.steps),
-            losses=window.losses(),
-            warmup_seconds=tuple(window.warmup_seconds),
-            calibration_skips=window.calibration_skips,
-            skipped_steps=window.skipped_steps,
-            first_batch_seconds=window.first_batch_seconds,
-            loader_restarts=window.restarts,
-            memory=read_peaks(device),
-            validated_batches=validated,
-            relative_half_width=window.half_width(),
-            noisy=window.noisy,
-        ),
+        measurement=replace(measurement, shapes_vary=session.shapes_vary, worst_batches=worst),
+    )
+
+
+def _window(
+    budget: ProbeBudget,
+    plan: Plan,
+    clock: Clock,
+    beat: Callable[[], None],
+    phase: Callable[[str], None],
+    *,
+    loads: bool,
+) -> Window:
+    workers = int(plan.loader_options["num_workers"])
+    return Window(
+        clock,
+        budget,
+        workers=workers,
+        ready=workers * int(plan.loader_options.get("prefetch_factor") or PREFETCHED),
+        loads=loads,
+        warm_up=WarmUp(budget, growth_on(plan.device)),
+        track=track_on(plan.device),
+        beat=beat,
+        phase=phase,
+    )
+
+
+def _measurement(
+    window: Window, step_seconds: tuple[float, ...], validated_batches: int, memory: MemoryPeak
+) -> Measurement:
+    tokens = tuple(step.tokens for step in window.steps if step.tokens is not None)
+    return Measurement(
+        samples=tuple(step.samples for step in window.steps),
+        tokens=tokens or None,
+        step_seconds=step_seconds,
+        loader_wait_seconds=tuple(step.loader_wait_seconds for step in window.steps),
+        losses=window.losses(),
+        warmup_seconds=window.warmup_seconds,
+        calibration_skips=window.calibration_skips,
+        skipped_steps=window.skipped_steps,
+        first_batch_seconds=window.first_batch_seconds,
+        loader_restarts=window.restarts,
+        memory=memory,
+        validated_batches=validated_batches,
+        relative_half_width=window.half_width(),
+        noisy=window.noisy,
+        compute_only=window.computing.result,
+        loader_only=window.loading.result,
+        contamination=window.contamination,
+        memory_track=window.track.readings,
     )
 
 

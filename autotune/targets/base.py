@@ -2,7 +2,7 @@
 
     inspect(reference) ──► TargetFacts          what is there, resolved and tried
     open(reference, config, plan) ──► Session    built, on the device, not yet stepped
-    session.train(watch)                         steps until the watch says stop
+    session.train(watch)                         steps, or batches alone, until the watch says stop
 
 A target may own its loop (a Trainer with callbacks) or let ours run: both only report to the watch.
 This file imports no torch; adapters beside it do.
@@ -19,11 +19,16 @@ from autotune.knobs.base import Plan
 from autotune.records import Config, TargetFacts
 
 
-class Command(Enum):
-    """What the watch wants after an optimizer step."""
+class SharedMemoryTooSmall(Exception):
+    """The loader's workers would need more of /dev/shm than there is. Here, so that judging it needs no torch."""
 
-    CONTINUE = "continue"
-    DRAIN = "drain"  # take from the loader what it prepared in advance, untrained, then continue
+
+class Command(Enum):
+    """What the watch wants next."""
+
+    CONTINUE = "continue"  # an optimizer step on the next batches
+    REPEAT = "repeat"  # an optimizer step on the batch seen last: loads nothing, teaches nothing, leaves no trace
+    LOAD = "load"  # the next batch, not trained on: told to `Watch.loaded`
     STOP = "stop"
 
 
@@ -54,12 +59,37 @@ class Watch(Protocol):
         """An optimizer step was issued."""
         ...
 
+    def loaded(self, samples: int) -> Command:
+        """A batch of that many samples, asked for by `LOAD`, is there and was put aside."""
+        ...
+
 
 class Session(Protocol):
     """One training run, built for one configuration."""
 
+    @property
+    def loads(self) -> bool:
+        """Whether there is a loader, so that computing and loading can be told apart by `REPEAT` and `LOAD`."""
+        ...
+
     def train(self, watch: Watch) -> None:
         """Take optimizer steps until the watch says `STOP`. Raises what the user's code raises."""
+        ...
+
+    def loss_scale(self) -> float | None:
+        """What the gradient scaler multiplies the next loss by; None without one. Waits for the device."""
+        ...
+
+    @property
+    def shapes_vary(self) -> bool:
+        """Whether batches so far differed in more than their number of samples."""
+        ...
+
+    def train_worst(self) -> int:
+        """Take one optimizer step on the worst case that the data hold; returns its micro-batches (0: none known).
+
+        Its peaks are what is asked for: it belongs to no epoch, and no watch hears of it.
+        """
         ...
 
     def validate(self, batches: int) -> int:

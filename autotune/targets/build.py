@@ -22,6 +22,7 @@ from autotune.targets.data import Data
 from autotune.targets.loop import Training
 from autotune.targets.losses import InferredLoss, Loss
 from autotune.targets.reference import Reference
+from autotune.targets.worst import worst_case
 
 
 def open_session(reference: Reference, config: Config, plan: Plan, phase: Callable[[str], None]) -> Training:
@@ -63,14 +64,17 @@ def assemble(contract: Contract, data: Data, plan: Plan, offered: Mapping[str, A
     if "validation" in contract:
         held_out = sources.held_by(contract, "validation", offered)
         validation = sources.validation_source(contract, held_out, plan, original)
+    source = sources.training_source(contract, data, plan, offered, original)
     return Training(
         plan=plan,
         model=model,
-        source=sources.training_source(contract, data, plan, offered, original),
+        source=source,
+        worst=worst_case(contract, data, source, offered),
         validation=validation,
         loss=_loss(contract, offered),
         make_optimizer=_optimizer(contract, model, offered),
         count_samples=_count(contract, offered),
+        loads=data.kind != "batch",
     )
 
 

@@ -29,13 +29,14 @@ NAMES = {
     "sampler": "sampler(dataset)",
     "samples": "samples(batch)",
     "validation": "validation()",
+    "worst_batch": "worst_batch(batch_size)",
     "setup": "setup()",
     "space": "space()",
     "baseline": "baseline()",
     "global_batch_size": "global_batch_size()",
 }
 DATA = ("dataset", "dataloader", "batch")
-_FUNCTIONS_ONLY = ("dataloader", "batch", "loss", "optimizer", "collate", "samples", "setup")
+_FUNCTIONS_ONLY = ("dataloader", "batch", "loss", "optimizer", "collate", "samples", "setup", "worst_batch")
 _SYNONYMS = {  # what people call them instead; spelling distance alone does not find get_model
     "model": ("get_model", "build_model", "make_model", "create_model", "model_fn", "net", "network", "get_net"),
     "dataset": ("get_dataset", "build_dataset", "make_dataset", "train_dataset", "trainset", "train_set", "train_data"),

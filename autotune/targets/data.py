@@ -11,13 +11,30 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.errors import TargetError
+from autotune.host import shared_memory_bytes
 from autotune.knobs.base import Plan
+from autotune.targets import shared_memory
 from autotune.targets.blame import blaming
 from autotune.targets.collate import collate, is_hugging_face, prepare_hugging_face
 from autotune.targets.contract import Contract
 
 Source = Callable[[], Iterator[Any]]  # starts an epoch
 LOADER_KNOBS = ("pin_memory", "persistent_workers", "prefetch_factor")  # for `**loader` of the user's own loader
+
+
+class Epochs:
+    """The source that is a DataLoader of ours."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self.loader = loader
+        self._fits = False  # into shared memory, as far as can be told
+
+    def __call__(self) -> Iterator[Any]:
+        """Start an epoch. Raises `SharedMemoryTooSmall` before the first, if its workers would need more than is."""
+        if not self._fits:
+            shared_memory.check(self.loader, shared_memory_bytes())
+            self._fits = True
+        return iter(self.loader)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,15 +119,13 @@ def training_source(contract: Contract, data: Data, plan: Plan, offered: Mapping
     elif data.kind == "dataset":
         options["shuffle"] = True
     # The last batch of an epoch may be smaller: dropped, so that every optimizer step has the held global batch.
-    loader = _loader(contract, data.dataset, model, {**options, "drop_last": True})
-    return lambda: iter(loader)
+    return Epochs(_loader(contract, data.dataset, model, {**options, "drop_last": True}))
 
 
 def validation_source(contract: Contract, data: Data, plan: Plan, model: Any) -> Source:
     """The same for validation: in order, the last partial batch included, loaded here, because speed is not asked."""
     options = {"batch_size": plan.loader_options["batch_size"], "num_workers": 0}
-    loader = _loader(contract, data.dataset, model, options)
-    return lambda: iter(loader)
+    return Epochs(_loader(contract, data.dataset, model, options))
 
 
 def _loader(contract: Contract, dataset: Any, model: Any, options: dict[str, Any]) -> DataLoader[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from autotune.errors import TargetError
@@ -20,9 +21,14 @@ class Feed:
         self._source, self._watch = source, watch
         self._epoch: Iterator[Any] | None = None
         self._waited_seconds = 0.0
+        self._seen: Any = None
+        self._repeats = False
 
     def next(self) -> Any:
         """The next batch; the time until it is there counts as waiting."""
+        if self._repeats:
+            return self._seen
+        self._seen = None  # not held while the next one is loaded
         first = self._epoch is None
         began = time.perf_counter()
         batch = self._take()
@@ -30,17 +36,32 @@ class Feed:
         self._waited_seconds += seconds
         if first:
             self._watch.first_batch(seconds)
+        self._seen = batch
         return batch
+
+    @property
+    def epoch(self) -> Iterator[Any] | None:
+        """The epoch that is under way; None before the first batch."""
+        return self._epoch
 
     def waited_seconds(self) -> float:
         """Seconds spent waiting since this was last asked."""
         seconds, self._waited_seconds = self._waited_seconds, 0.0
         return seconds
 
-    def drain(self, batches: int) -> None:
-        """Throw away that many: what the loader had prepared while nobody was waiting. Counts for no step."""
-        for _ in range(batches):
-            self._take()
+    @contextmanager
+    def repeating(self) -> Iterator[None]:
+        """Meanwhile the batch seen last comes again and again, without waiting."""
+        self._repeats = True
+        try:
+            yield
+        finally:
+            self._repeats = False
+
+    def unused(self) -> Any:
+        """The next batch, for no step: the time until it is there is not waiting."""
+        self._seen = None
+        return self._take()
 
     def _take(self) -> Any:
         if self._epoch is not None:

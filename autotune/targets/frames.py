@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import autotune
+from autotune.failures import words_of
 
 _OURS = Path(autotune.__file__).resolve().parent
 _LIBRARIES = tuple(
@@ -47,7 +48,7 @@ def user_frames(error: BaseException, root: Path) -> tuple[str, str]:
 
 def headline(error: BaseException) -> str:
     """Type and first line of the message; for an exception from a DataLoader worker, those of the original one."""
-    text = str(error)
+    text = words_of(error)
     if _WORKER_MARK in text:
         lines = text.partition(_WORKER_MARK)[2].splitlines()
         return next((line for line in lines if line[:1].strip()), text.splitlines()[0])
@@ -69,7 +70,7 @@ def _all_frames(error: BaseException) -> list[traceback.FrameSummary]:
     frames = list(traceback.extract_tb(error.__traceback__))
     if isinstance(error, SyntaxError) and error.filename:  # the faulty line has never run, so it has no frame
         frames.append(traceback.FrameSummary(error.filename, error.lineno or 0, "<module>"))
-    worker = str(error).partition(_WORKER_MARK)[2]
+    worker = words_of(error).partition(_WORKER_MARK)[2]
     found = _WORKER_FRAME.finditer(worker)
     return frames + [traceback.FrameSummary(match[1], int(match[2]), match[3]) for match in found]
 

@@ -93,6 +93,10 @@ class _FirstStep:
         self.steps.append(step)
         return Command.STOP
 
+    def loaded(self, samples: int) -> Command:
+        """Not asked here."""
+        return Command.STOP
+
     def remembering(self, source: sources.Source) -> sources.Source:
         """`source`, whose first batch is kept (on the host, as it was loaded)."""
 
@@ -170,8 +174,23 @@ def _findings(
     ]
     if "validation" in contract:
         found.append(Finding(name="validation", text="one batch evaluated; its memory will count"))
+    found += _worst(contract, data)
     found.append(Finding(name="step", text=f"one optimizer step: loss {shown}, {gradients}"))
     return tuple(found)
+
+
+def _worst(contract: Contract, data: Data) -> list[Finding]:
+    """How the memory of the largest batch will be known. Nothing is said of a synthetic one, which is always the same.
+
+    Whether shapes vary, one batch does not tell.
+    """
+    line = contracts.NAMES["worst_batch"]
+    if "worst_batch" in contract:
+        return [Finding(name="worst batch", text=f"{line}, trained on in every probe; its memory will count")]
+    if data.kind == "batch":
+        return []
+    text = "the longest samples" if data.kind == "dataset" else "not known"
+    return [Finding(name="worst batch", text=f"{text}, where shapes vary", override=line)]
 
 
 def _optimizer_text(optimizer: Optimizer | None) -> str:

@@ -13,10 +13,12 @@ from torch.optim import Optimizer
 
 from autotune.knobs.base import Plan
 from autotune.targets.base import Command, Step, Watch
-from autotune.targets.batches import count_tokens, move
+from autotune.targets.batches import Shapes, count_tokens, move
 from autotune.targets.data import Source
 from autotune.targets.feed import Feed
 from autotune.targets.losses import Loss, checked
+from autotune.targets.rehearsal import without_learning
+from autotune.targets.worst import Same, Worst
 
 
 @dataclass(kw_only=True)
@@ -27,18 +29,47 @@ class Training:
     model: torch.nn.Module
     source: Source
     validation: Source | None
+    worst: Worst
     loss: Loss
     make_optimizer: Callable[[Any], Optimizer]  # from the first batch, whose form decides the default
     count_samples: Callable[[Any], int]
+    loads: bool = True  # whether there is a loader; a synthetic batch has none
     optimizer: Optimizer | None = None  # made when the first batch is there
 
+    def __post_init__(self) -> None:
+        self._scaler = torch.amp.GradScaler(self.plan.device.partition(":")[0], enabled=self.plan.scale_loss)
+        self._shapes = Shapes()
+        self._epoch: Any = None  # where training stopped; kept, so that workers live until their memory was read
+
     def train(self, watch: Watch) -> None:
-        """Take optimizer steps until the watch says `STOP`; raises what the user's code raises."""
+        """Do what the watch says until it says `STOP`; raises what the user's code raises."""
         feed = Feed(self.source, watch)
         steps = self._steps(feed)
-        while (command := watch.step(next(steps))) is not Command.STOP:
-            if command is Command.DRAIN:
-                feed.drain(self._prefetched_batches())
+        command = Command.CONTINUE
+        while command is not Command.STOP:
+            if command is Command.LOAD:
+                command = watch.loaded(self.count_samples(feed.unused()))
+            elif command is Command.REPEAT and self.optimizer:
+                with feed.repeating(), without_learning(self.optimizer, self.plan.device):
+                    while command is Command.REPEAT:
+                        command = watch.step(next(steps))
+            else:
+                command = watch.step(next(steps))
+        self._epoch = feed.epoch
+
+    def loss_scale(self) -> float | None:
+        """The gradient scaler's present factor; None without one."""
+        return self._scaler.get_scale() if self._scaler.is_enabled() else None
+
+    @property
+    def shapes_vary(self) -> bool:
+        """Whether batches so far differed in more than their number of samples."""
+        return self._shapes.vary
+
+    def train_worst(self) -> int:
+        """Take one optimizer step on the worst batch that can be had; returns its micro-batches (0: none known)."""
+        batch = self.worst(self._shapes.vary)
+        return 0 if batch is None else next(self._steps(Same(batch))).micro_batches
 
     def validate(self, batches: int) -> int:
         """Evaluate up to `batches` batches as one would between epochs; returns how many there were."""
@@ -54,9 +85,9 @@ class Training:
         self.model.train()
         return done
 
-    def _steps(self, feed: Feed) -> Iterator[Step]:
+    def _steps(self, feed: Feed | Same) -> Iterator[Step]:
         """Optimizer steps without end. Nothing here waits for an accelerator, except a gradient scaler's own check."""
-        scaler = torch.amp.GradScaler(self.plan.device.partition(":")[0], enabled=self.plan.scale_loss)
+        scaler = self._scaler
         count = self.plan.accumulation_steps
         update: _Update | None = None
         while True:
@@ -65,7 +96,9 @@ class Training:
             samples = 0
             for _ in range(count):
                 batch = feed.next()
-                samples += self.count_samples(batch)
+                held = self.count_samples(batch)
+                self._shapes.note(batch, held)
+                samples += held
                 tokens += count_tokens(batch)
                 update = update or _Update(self._optimizer_for(batch), scaler)
                 batch = self._on_device(batch)
@@ -107,11 +140,6 @@ class Training:
             for make in self.plan.forward_contexts:
                 stack.enter_context(make())
             yield
-
-    def _prefetched_batches(self) -> int:
-        """What the workers hold ready (measured: these free batches made a probe look up to 2.2 times too fast)."""
-        options = self.plan.loader_options
-        return int(options.get("num_workers") or 0) * int(options.get("prefetch_factor") or 2)
 
 
 class _Update:

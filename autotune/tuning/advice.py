@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import math
 
+from autotune.objective import headroom_bytes
 from autotune.records import StudyRequest
+from autotune.results import Measurement
+from autotune.stats import memory_growth
 from autotune.tuning.confirm import Candidate
-from autotune.units import format_share
+from autotune.units import format_bytes, format_share
 
 LOADER_BOUND = 0.15  # share of a step spent waiting: 0.04 when compute-bound, 0.2 to 0.75 when not (note C4)
 NOISY = 0.05  # spread of repeats beyond which a ranking of near-ties means little
 
 
-def advise(winner: Candidate, request: StudyRequest, noise: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def advise(
+    winner: Candidate, request: StudyRequest, noise: float, *, busy: bool = False
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Reasons for the choice, and warnings with a next step each."""
     config, baseline = winner.config, request.baseline
     reasons = []
     if request.goal.global_batch is not None:
         reasons.append(f"global batch held at {request.goal.global_batch}")
     warnings = [*_global_batch(winner, request), *_loader(winner, request)]
+    warnings += [*_growth(winner, request), *_worst(winner, request)]
     if request.facts.has_batch_norm and config.batch_size != baseline.batch_size:
         warnings.append(
             f"BatchNorm now sees micro-batches of {config.batch_size} instead of {baseline.batch_size}: its "
@@ -29,6 +35,11 @@ def advise(winner: Candidate, request: StudyRequest, noise: float) -> tuple[tupl
         warnings.append(
             f"Repeats of one configuration differed by {noise:.0%}: this machine is busy or throttled. Search again "
             f"when it is quiet; gains below that are not to be trusted."
+        )
+    if busy:
+        warnings.append(
+            "Others used this machine throughout: probes that were repeated for it were disturbed again. The rates are "
+            "too low, and small differences may be theirs. Search again when it is quiet."
         )
     if request.facts.data == "batch":
         warnings.append(
@@ -50,8 +61,39 @@ def _global_batch(winner: Candidate, request: StudyRequest) -> list[str]:
     ]
 
 
+def _growth(winner: Candidate, request: StudyRequest) -> list[str]:
+    """Whatever configuration wins, the baseline too: it is the code that grows."""
+    measured = _measurements(winner)
+    slopes = sorted(memory_growth(m.memory_track) for m in measured)
+    slope = slopes[len(slopes) // 2] if slopes else 0.0  # the median: one probe may have been disturbed
+    if not slope:
+        return []
+    left = int(max(0, request.memory_limit_bytes - winner.peak_bytes) / slope)
+    return [
+        f"Memory grows by {format_bytes(slope)} with every step: it runs out after about {left:,} steps, whatever the "
+        f"configuration. Something probably keeps the graph of every step, such as `total += loss` or a list of "
+        f"outputs. Keep numbers instead (`total += loss.item()`), or `.detach()` what is kept."
+    ]
+
+
+def _worst(winner: Candidate, request: StudyRequest) -> list[str]:
+    unknown = [m for m in _measurements(winner) if m.shapes_vary and not m.worst_batches]
+    if not unknown:
+        return []
+    free = headroom_bytes(unknown[0], request) / request.memory_limit_bytes
+    return [
+        f"Batches differ in shape, and the largest was not tried: which it is cannot be told from this data. "
+        f"{format_share(free)} of the memory are kept free for it. Write worst_batch(batch_size), which returns one "
+        f"such batch, to have it tried."
+    ]
+
+
+def _measurements(winner: Candidate) -> list[Measurement]:
+    return [trial.result.measurement for trial in winner.trials if trial.result.measurement is not None]
+
+
 def _loader(winner: Candidate, request: StudyRequest) -> list[str]:
-    measured = [trial.result.measurement for trial in winner.trials if trial.result.measurement is not None]
+    measured = _measurements(winner)
     share = sum(m.data_wait_share for m in measured) / max(len(measured), 1)
     if share <= LOADER_BOUND or not request.facts.tunes_loader:
         return []

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from autotune.knobs import KNOBS
 from autotune.records import Config
 from autotune.results import Trial, Verdict
+from autotune.tuning.disturbance import FOUND
 
 LEADERS = 3
 MOST_ROUNDS = 3
@@ -24,6 +25,7 @@ class Candidate:
     found: float | None  # samples/s in the search; None: never measured there
     trials: list[Trial] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
+    refused: str = ""  # why it may not be recommended although it runs; empty: it may
 
     @property
     def lost(self) -> str:
@@ -51,7 +53,7 @@ def leaders(judged: Sequence[tuple[Trial, Verdict]], *, free: bool) -> list[Cand
     """
     values: dict[Config, list[float]] = {}
     for trial, verdict in judged:
-        if verdict.feasible and verdict.value is not None and trial.purpose != "confirm":
+        if verdict.feasible and verdict.value is not None and trial.purpose in FOUND:
             values.setdefault(trial.config, []).append(verdict.value)
     latest = {trial.config: verdict for trial, verdict in judged}
     found = {config: sum(rates) / len(rates) for config, rates in values.items() if latest[config].feasible}

@@ -33,17 +33,19 @@ def search(
     baseline: Mapping[str, Value] | None = None,
     space: Mapping[str, Sequence[Value]] | None = None,
     tune: Sequence[str] | None = None,
-    sampler: SamplerName = "tpe",
+    sampler: SamplerName = "structured",
     stability: Stability = "quick",
+    loss_tolerance: float | None = None,
     seed: int = 0,
     reporter: Reporter | None = None,
 ) -> Recommendation:
     """Search the fastest training configuration for `target` on this machine.
 
     `target` is a file, a module, or module:attribute, as for `autotune search`; probes are processes of their own, so
-    functions cannot be handed over. `time_budget` is in seconds, or a text like `10m`; `headroom` a share of the
-    memory limit, in [0, 1). `space` lists the values that a knob may take, by knob name: a tuple of two whole numbers
-    is a range, a list are values. Prints nothing; hand in a `reporter` to follow. Raises `UsageError`, `TargetError`,
+    functions cannot be handed over. `time_budget` is in seconds, or a text like `10m`; `headroom` a share of the memory
+    limit, in [0, 1); `loss_tolerance` a share of the full-precision loss decrease, in [0, 1). `space` lists the values
+    that a knob may take, by knob name: a tuple of two whole numbers is a range, a list are values. Prints nothing; hand
+    in a `reporter` to follow. Raises `UsageError`, `TargetError`,
     `StudyError`, `EnvironmentUnfit` or `NoRecommendation`.
     """
     try:
@@ -63,6 +65,7 @@ def search(
             tune=None if tune is None else tuple(_known(name) for name in tune),
             sampler=sampler,
             stability=stability,
+            loss_tolerance=loss_tolerance,
             seed=seed,
         )
     except (ValueError, TypeError) as error:

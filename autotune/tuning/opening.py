@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from autotune.knobs import KNOBS
+from autotune.knobs.base import LEFT_ALONE
 from autotune.records import Config, StudyRequest
 from autotune.space import SearchSpace
 from autotune.tuning.settings import Settings
@@ -38,7 +39,7 @@ def shown(config: Config) -> str:
     """A configuration as in the table of probes."""
     batch = f"{config.batch_size}×{config.gradient_accumulation_steps}"
     others = [k.show(config[k.name]) for k in KNOBS if k.name not in ("batch_size", "gradient_accumulation_steps")]
-    return ", ".join([batch, *others])
+    return ", ".join([batch, *(text for text in others if text != LEFT_ALONE)])
 
 
 def _held(request: StudyRequest) -> str:

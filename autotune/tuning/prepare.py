@@ -26,6 +26,7 @@ from autotune.units import parse_bytes
 
 LEAST_HEADROOM_BYTES = 512 * 2**20  # of a whole device: other tenants, fragmentation, the context
 HEADROOM_FRACTION = 0.05  # a judgement, not a measurement (note D2)
+LOSS_TOLERANCE = Goal().loss_tolerance
 USABLE_HOST_FRACTION = 0.95  # of what is available now: beyond it the kernel kills, and not only the probe
 
 
@@ -52,6 +53,7 @@ def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> 
         memory_limit_bytes=limit if settings.memory_limit else None,
         headroom_fraction=settings.headroom,
         stability=settings.stability,
+        loss_tolerance=LOSS_TOLERANCE if settings.loss_tolerance is None else settings.loss_tolerance,
         limits=settings.limits,
         tune=settings.tune,
     )
@@ -61,7 +63,7 @@ def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> 
         goal=goal,
         environment=environment,
         facts=facts,
-        baseline=baseline,
+        baseline=space.canonical(baseline),
         baseline_assumed=assumed,
         domains=space.domains,
         memory_limit_bytes=limit,

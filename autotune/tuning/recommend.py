@@ -10,7 +10,8 @@ from autotune.environment import fingerprint
 from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS
 from autotune.records import Config, StudyRequest
-from autotune.results import Measurement
+from autotune.results import LossVerdict, Measurement
+from autotune.stability import arithmetic, full_precision
 from autotune.stats import Rounds
 from autotune.tuning.advice import advise
 from autotune.tuning.confirm import TIE, Candidate
@@ -21,16 +22,18 @@ MEMORY_STEP = 1.1  # peaks closer than 10 % are the same: the allocator rounds, 
 
 
 def recommend(
-    candidates: Sequence[Candidate], request: StudyRequest, *, study: str, probes: int, seconds: float
-) -> Recommendation:
+    candidates: Sequence[Candidate], request: StudyRequest, *, study: str, probes: int, seconds: float,
+    losses: Sequence[LossVerdict] = (), busy: bool = False,
+) -> Recommendation:  # fmt: skip
     """Choose among candidates that were all measured in the same rounds; the baseline is among them if it runs.
 
     Among those that are as fast as the fastest (within 2 %, or within the noise of the rounds) the baseline wins if
     it is there, for nothing measurably beats it; else the smallest global batch, the least memory, the fewest
-    workers, full precision before autocast. Raises `NoRecommendation` if no candidate held.
+    workers, full precision before autocast. A candidate that is refused for its arithmetic never wins; `losses` are
+    the verdicts on those; `busy`: others used the machine throughout. Raises `NoRecommendation` if no candidate held.
     """
     held = [candidate for candidate in candidates if not candidate.lost and candidate.rates]
-    if not held:
+    if all(candidate.refused for candidate in held):
         raise NoRecommendation(_nothing_held(candidates))
     rounds = Rounds([candidate.rates for candidate in held])
     winner = _choose(held, rounds, request)
@@ -41,7 +44,8 @@ def recommend(
         speedup = (1.0, 1.0, 1.0) if base == index else _rounded(rounds.ratio(index, base))
     measured = _measurements(winner)
     width = _half_width(rounds)
-    reasons, warnings = advise(winner, request, rounds.noise)
+    reasons, warnings = advise(winner, request, rounds.noise, busy=busy)
+    stability, doubts = _stability(winner, request, measured, losses)
     return Recommendation(
         study=study,
         target=request.target,
@@ -63,9 +67,10 @@ def recommend(
         memory_limit_bytes=request.memory_limit_bytes,
         headroom_fraction=round(1 - winner.peak_bytes / request.memory_limit_bytes, 4),
         data_wait_share=round(_wait(measured), 4),
-        stability=_stability(request, measured),
+        stability=stability,
+        loss_verdicts=tuple(losses),
         reasons=reasons,
-        warnings=warnings,
+        warnings=(*warnings, *doubts),
         runners_up=tuple(_runner_up(c, winner, held, rounds) for c in candidates if c is not winner),
         confirmations=tuple(_confirmation(c, rounds.mean_rate(i)) for i, c in enumerate(held)),
         goal=request.goal,
@@ -78,8 +83,9 @@ def recommend(
 
 
 def _choose(held: Sequence[Candidate], rounds: Rounds, request: StudyRequest) -> Candidate:
-    fastest = max(range(len(held)), key=rounds.mean_rate)
-    equal = [i for i in range(len(held)) if _tied(rounds, fastest, i)]
+    trusted = [i for i in range(len(held)) if not held[i].refused]
+    fastest = max(trusted, key=rounds.mean_rate)
+    equal = [i for i in trusted if _tied(rounds, fastest, i)]
     for i in equal:
         if held[i].config == request.baseline:
             return held[i]
@@ -101,10 +107,13 @@ def _preference(candidate: Candidate, request: StudyRequest) -> tuple[float, ...
 
 def _runner_up(candidate: Candidate, winner: Candidate, held: Sequence[Candidate], rounds: Rounds) -> RunnerUp:
     if candidate not in held:
-        return RunnerUp(config=candidate.config, samples_per_second=None, reason=candidate.lost or "not measured again")
+        why = candidate.lost or candidate.refused or "not measured again"
+        return RunnerUp(config=candidate.config, samples_per_second=None, reason=why)
     index, best = held.index(candidate), held.index(winner)
     ratio, low, high = rounds.ratio(best, index)
-    if ratio < 1:
+    if candidate.refused:
+        reason = candidate.refused
+    elif ratio < 1:
         why = "too little to count" if high < 1 else "which is within the noise"
         reason = f"{1 / ratio - 1:.1%} faster, {why}, and not the more cautious choice"
     elif low <= 1:
@@ -137,13 +146,28 @@ def _half_width(rounds: Rounds) -> float | None:
     return round(math.log(estimate / low) / math.sqrt(2), 4)
 
 
-def _stability(request: StudyRequest, measured: Sequence[Measurement]) -> str:
-    steps = sum(len(m.losses) for m in measured)
+def _stability(
+    winner: Candidate, request: StudyRequest, measured: Sequence[Measurement], losses: Sequence[LossVerdict]
+) -> tuple[str, tuple[str, ...]]:
+    """What is known of the winner's losses in one sentence, and warnings where that is not enough."""
     if request.goal.stability == "off":
-        return "not checked (--stability off)"
+        return "not checked (--stability off)", ()
+    steps = sum(len(m.losses) for m in measured)
     skipped = sum(m.skipped_steps + m.calibration_skips for m in measured)
     told = f", {skipped} steps skipped by the gradient scaler" if skipped else ""
-    return f"losses finite over {steps} optimizer steps{told}; not compared with full precision step by step"
+    finite = f"losses finite over {steps} optimizer steps{told}"
+    if full_precision(winner.config) == winner.config:
+        return f"full precision; {finite}", ()
+    verdict = next((v for v in losses if v.values == arithmetic(winner.config)), None)
+    if verdict is None:
+        return f"{finite}; not compared with full precision step by step", ()
+    if verdict.verdict == "ok":
+        return verdict.reason, ()
+    doubt = (
+        f"Whether it learns what full precision learns is open: {verdict.reason}. Compare a longer run of both, or "
+        f"search with --amp none."
+    )
+    return f"{finite}; not shown to track full precision", (doubt,)
 
 
 def _measurements(candidate: Candidate) -> list[Measurement]:
@@ -170,7 +194,7 @@ def _significant(value: float) -> float:
 
 
 def _nothing_held(candidates: Sequence[Candidate]) -> str:
-    reasons = "; ".join(f"{_words(c.config)}: {c.lost}" for c in candidates) or "nothing was measured"
+    reasons = "; ".join(f"{_words(c.config)}: {c.lost or c.refused}" for c in candidates) or "nothing was measured"
     return (
         f"No configuration survived being measured again: {reasons}. Memory or stability is at its edge here. "
         f"Search again with more --headroom, or a smaller --batch."

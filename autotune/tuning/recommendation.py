@@ -5,12 +5,16 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from autotune import codec
 from autotune import folder as disk
 from autotune.environment import mismatches
 from autotune.errors import EnvironmentMismatch, NoRecommendation
 from autotune.folder import find
+from autotune.knobs import completed, defaults
 from autotune.records import Config, Environment, Goal, Record, Value
+from autotune.results import LossVerdict
 
 VERSION = 1
 
@@ -59,6 +63,7 @@ class Recommendation(Record, frozen=True, kw_only=True):
     headroom_fraction: float  # share of the limit that was free at the peak
     data_wait_share: float
     stability: str  # one sentence
+    loss_verdicts: tuple[LossVerdict, ...] = ()  # of every arithmetic that was compared with full precision
     reasons: tuple[str, ...]
     warnings: tuple[str, ...]
     runners_up: tuple[RunnerUp, ...]
@@ -84,7 +89,19 @@ def load_result(study: str | Path | None = None) -> Recommendation:
             f"search was interrupted, or nothing in it was usable. Look with `autotune show {folder}`, or go on with "
             f"`autotune search`."
         )
-    return codec.read(folder / disk.BEST, Recommendation)
+    return read_best(folder / disk.BEST)
+
+
+def read_best(path: Path) -> Recommendation:
+    """The recommendation in `path`, with today's knobs. Raises `StudyError` if it is damaged, `OSError` without it."""
+    best = codec.read(path, Recommendation)
+    return replace(
+        best,
+        params=defaults() | best.params,
+        baseline=defaults() | best.baseline,
+        confirmations=tuple(replace(one, config=completed(one.config)) for one in best.confirmations),
+        runners_up=tuple(replace(one, config=completed(one.config)) for one in best.runners_up),
+    )
 
 
 def load_best(study: str | Path | None = None, *, check: bool = True) -> dict[str, Value]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from autotune import codec
 from autotune import folder as disk
@@ -67,6 +68,9 @@ def check_resumable(folder: Path, mode: Literal["auto", "resume", "fresh"]) -> N
 
 def compare(old: StudyRequest, new: StudyRequest) -> list[str]:
     """What sets two requests apart, in words; empty if their trials can be compared."""
+    if old.environment.default_threads is None:  # an earlier version did not note them
+        noted = replace(old.environment, default_threads=new.environment.default_threads)
+        old = replace(old, environment=noted)
     return [
         f"{name} was {_short(before)}, is {_short(after)}"
         for name, before, after in _differences("", msgspec.to_builtins(old), msgspec.to_builtins(new))

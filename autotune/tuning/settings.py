@@ -28,8 +28,9 @@ class Settings:
     baseline: dict[str, Value] = field(default_factory=dict)  # overrides the target's own
     limits: dict[str, Limit] = field(default_factory=dict)  # knob name -> what may be searched
     tune: tuple[str, ...] | None = None  # only these knobs
-    sampler: SamplerName = "tpe"
+    sampler: SamplerName = "structured"
     stability: Stability = "quick"
+    loss_tolerance: float | None = None  # of the full-precision loss decrease, that a dtype may fall behind
     seed: int = 0
     command: str | None = None  # the line that resumes, as the user would type it
 
@@ -40,6 +41,8 @@ class Settings:
             raise ValueError(f"probes must be at least 1, got {self.probes}")
         if self.headroom is not None and not 0 <= self.headroom < 1:
             raise ValueError(f"headroom must be in [0, 1), got {self.headroom}")
+        if self.loss_tolerance is not None and not 0 <= self.loss_tolerance < 1:
+            raise ValueError(f"the loss tolerance must be in [0, 1), got {self.loss_tolerance}")
         if isinstance(self.global_batch, int) and self.global_batch < 1:
             raise ValueError(f"the global batch must be at least 1, got {self.global_batch}")
         for name, value, known in (

@@ -13,13 +13,22 @@ from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit, NoRecommendation, UsageError
 from autotune.guard import Guard, accidents
 from autotune.launch.base import LOG, Launcher
-from autotune.objective import WORDS, judge
+from autotune.objective import WORDS, judge_among
 from autotune.records import Config, ProbeRequest, Purpose, StudyRequest
 from autotune.results import Outcome, Trial, Verdict
-from autotune.sampler import Encoding, GuardedSampler, make
+from autotune.sampler import Encoding, GuardedSampler, hardware, make
 from autotune.space import SearchSpace
 from autotune.study import Lock, Store
-from autotune.tuning import confirm, stopping
+from autotune.tuning import confirm, drift, stopping
+from autotune.tuning.disturbance import (
+    BACK_OFF_SECONDS,
+    FOUND,
+    MOST_VAIN_REPEATS,
+    Repeats,
+    disturbances,
+    standing,
+)
+from autotune.tuning.numerics import Numerics
 from autotune.tuning.opening import opening_lines
 from autotune.tuning.prepare import fault, inspect, settle
 from autotune.tuning.recommend import recommend
@@ -31,14 +40,17 @@ from autotune.tuning.view import load_view
 from autotune.units import format_seconds
 
 FIRST_GUESS_SECONDS = 10.0  # of one probe, before any has been seen
+LEAST = 0.01  # of a bound that is told: less is within the noise of one probe
+UNBELIEVABLE = 1.0  # a bound that says no more than "at most twice as fast" is not worth a line
 MOST_RESERVED = 0.4  # share of the budget kept for the confirmation; a short one overruns rather than search nothing
 FATAL_AT_BASELINE = (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.TIMEOUT, Outcome.CRASHED,
                      Outcome.DEVICE_FAULT, Outcome.COMPILE_FAILED)  # fmt: skip
 
 
 def search(
-    settings: Settings, launcher: Launcher, reporter: Reporter, clock: Callable[[], float] = time.monotonic
-) -> Recommendation:
+    settings: Settings, launcher: Launcher, reporter: Reporter, clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> Recommendation:  # fmt: skip
     """Run one search to its recommendation, which is also left in the study as best.json.
 
     Raises `UsageError`, `TargetError`, `StudyError`, `EnvironmentUnfit` or `NoRecommendation`. On `KeyboardInterrupt`
@@ -53,7 +65,7 @@ def search(
         request, space = settle(settings, environment, facts)
         folder, lock, resumed = begin(folder, lock, request, settings.mode)
         reporter.opening(opening_lines(folder, request, space, settings, resumed=resumed))
-        tuner = Tuner(settings, folder, request, space, launcher, reporter, clock, began)
+        tuner = Tuner(settings, folder, request, space, launcher, reporter, clock, began, pause)
         try:
             return tuner.run()
         except KeyboardInterrupt:
@@ -76,10 +88,13 @@ class Tuner:
     def __init__(
         self, settings: Settings, folder: Path, request: StudyRequest, space: SearchSpace,
         launcher: Launcher, reporter: Reporter, clock: Callable[[], float], began: float,
+        pause: Callable[[float], None],
     ) -> None:  # fmt: skip
         self._settings, self._folder, self._request, self._space = settings, folder, request, space
         self._launcher, self._reporter, self._clock, self._began = launcher, reporter, clock, began
-        self._judged = [(t, judge(t.result, request)) for t in disk.read_trials(folder) if not _ended_a_search(t)]
+        self._pause, self._repeats = pause, Repeats()
+        trials = [trial for trial in disk.read_trials(folder) if not _ended_a_search(trial)]
+        self._judged = [(trial, judge_among(trial, trials, request)) for trial in trials]
         self._before = len(self._judged)
         self._guard = Guard(space)
         for trial, verdict in self._judged:
@@ -87,9 +102,11 @@ class Tuner:
         accidents(disk.read_orphans(folder), self._guard)
         encoding = Encoding(space)
         self.store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
-        self.store.reconcile(tuple(t for t, _ in self._judged), {t.number: v for t, v in self._judged})
-        sampler = make(settings.sampler, settings.seed * 100_003 + self._before)
+        self.store.reconcile(tuple(t for t, _ in standing(self._judged)), {t.number: v for t, v in self._judged})
+        machine, seed = hardware(request.environment), settings.seed * 100_003 + self._before
+        sampler = make(settings.sampler, seed, encoding, self._guard, machine)
         self._sampler = GuardedSampler(sampler, encoding, self._guard)
+        self._numerics = Numerics(folder, request, launcher, reporter, self._spare_seconds)
 
     def run(self) -> Recommendation:
         """Baseline, search, confirmation, recommendation."""
@@ -102,6 +119,8 @@ class Tuner:
             study=str(self._folder),
             probes=len(self._judged),
             seconds=self._clock() - self._began,
+            losses=self._numerics.verdicts,
+            busy=self._repeats.given_up,
         )
         try:
             codec.write(self._folder / disk.BEST, recommendation)
@@ -113,7 +132,7 @@ class Tuner:
     def _baseline(self) -> None:
         if any(trial.config == self._request.baseline for trial, _ in self._judged):
             return
-        trial, verdict = self._probe_twice(self._request.baseline, "baseline")
+        trial, verdict = self._probe_in_peace(self._request.baseline, "baseline")
         if trial.result.outcome in FATAL_AT_BASELINE:
             assert trial.result.failure is not None, "only OK has none"
             raise fault(trial.result.outcome, trial.result.failure, disk.log_of(self._folder, trial.number))
@@ -121,26 +140,34 @@ class Tuner:
 
     def _search(self) -> None:
         while (why := stopping.reason(self._progress())) is None:
+            if drift.is_due(self._judged, self._typical_seconds()):
+                self._look_at_drift()
+                continue
             number, place = disk.new_probe(self._folder)
             config = self.store.ask(self._sampler, number)
             try:
-                trial, verdict = self._probe_twice(config, "search", (number, place))
+                trial, verdict = self._probe_in_peace(config, "search", (number, place))
             except BaseException:
                 with suppress(Exception):  # the database may be what failed; the first error is the one to show
                     self.store.abandon(number)
                 raise
-            self.store.tell(number, verdict, final=trial.number)
+            self.store.tell(number, verdict, result=trial.result, final=trial.number)
         self._reporter.note(f"Search ends: {why}.")
+        rest = self._sampler.faster_elsewhere(self.store.study)
+        if rest is not None and rest < UNBELIEVABLE:
+            self._reporter.note(
+                f"No other configuration is expected to be more than {max(rest, LEAST):.0%} faster (90 %)."
+            )
 
     def _confirm(self) -> list[confirm.Candidate]:
-        free = self._request.goal.global_batch is None
-        candidates = confirm.leaders(self._judged, free=free)
+        judged = drift.corrected(standing(self._judged), self._request.baseline)
+        candidates = self._numerics.leaders(judged)
         if not candidates:
             raise NoRecommendation(self._nothing_usable())
         baseline = self._request.baseline
         runs = any(trial.config == baseline and verdict.feasible for trial, verdict in self._judged)
         if runs and all(candidate.config != baseline for candidate in candidates):
-            candidates.append(confirm.Candidate(config=baseline, found=None))
+            candidates.append(confirm.Candidate(config=baseline, found=None, refused=self._numerics.refusal(baseline)))
         left = self._settings.time_budget_seconds - (self._clock() - self._began)
         affordable = int(left / (self._typical_seconds() * len(candidates)))
         rounds = max(confirm.FEWEST_ROUNDS, min(confirm.MOST_ROUNDS, affordable))
@@ -149,7 +176,30 @@ class Tuner:
         self._reporter.note(
             f"Confirming {len(candidates)} configurations in {rounds} interleaved rounds of fresh processes.{late}"
         )
-        return list(confirm.run(candidates, rounds, lambda config: self._probe_twice(config, "confirm")))
+        confirmed = confirm.run(candidates, rounds, lambda config: self._probe_twice(config, "confirm"))
+        return [*confirmed, *self._numerics.refused(judged)]
+
+    def _look_at_drift(self) -> None:
+        """Probe the baseline once more, and say so if the machine has become slower or faster."""
+        self._probe_twice(self._request.baseline, "reference")
+        told = drift.told(self._judged, self._request.baseline)
+        if told:
+            self._reporter.note(told)
+
+    def _probe_in_peace(
+        self, config: Config, purpose: Purpose, place: tuple[int, Path] | None = None
+    ) -> tuple[Trial, Verdict]:
+        """Probe, and once more after a while if others disturbed it; the less disturbed of the two counts."""
+        first = self._probe_twice(config, purpose, place)
+        if not self._repeats.wanted(first[0]):
+            return first
+        self._reporter.note(f"Probe {first[0].number}: {'; '.join(disturbances(first[0].result))}. Trying once more.")
+        self._pause(BACK_OFF_SECONDS)
+        repeat = self._probe_twice(config, purpose)
+        counts = self._repeats.settle(first[0], repeat[0])
+        if self._repeats.given_up:
+            self._reporter.note(f"{MOST_VAIN_REPEATS} repeats in a row were disturbed, too: no more are made.")
+        return first if counts is first[0] else repeat
 
     def _probe_twice(
         self, config: Config, purpose: Purpose, place: tuple[int, Path] | None = None
@@ -167,6 +217,7 @@ class Tuner:
             target=self._request.target,
             config=config,
             device=self._request.environment.device,
+            device_uuid=self._request.environment.device_uuid,
             number=number,
             purpose=purpose,
             seed=self._request.seed,
@@ -178,42 +229,49 @@ class Tuner:
         if result.outcome is Outcome.ENVIRONMENT:
             assert result.failure is not None, "only OK has none"
             raise fault(result.outcome, result.failure, folder / LOG)
-        verdict = judge(result, self._request)
+        verdict = judge_among(trial, (other for other, _ in self._judged), self._request)
         best = self._best()
         self._judged.append((trial, verdict))
         self._learn(trial, verdict)
-        improved = verdict.feasible and verdict.value is not None and verdict.value > best and purpose != "confirm"
+        improved = verdict.feasible and verdict.value is not None and verdict.value > best and purpose in FOUND
         self._reporter.probed(trial, verdict, improved)
         return trial, verdict
 
     def _learn(self, trial: Trial, verdict: Verdict) -> None:
-        self._guard.learn(trial, over_limit=verdict.constraints["memory"] > 0)
+        if trial.purpose != "reference":  # what it shows is the machine, not the configuration
+            self._guard.learn(trial, over_limit=verdict.constraints["memory"] > 0)
 
     def _best(self) -> float:
-        return max((v.value for t, v in self._judged if v.feasible and v.value and t.purpose != "confirm"), default=0.0)
+        return max((v.value for t, v in self._judged if v.feasible and v.value and t.purpose in FOUND), default=0.0)
 
     def _typical_seconds(self) -> float:
         seconds = [t.result.elapsed_seconds for t, _ in self._judged if t.result.outcome is Outcome.OK]
         return statistics.median(seconds) if seconds else FIRST_GUESS_SECONDS
 
     def _progress(self) -> stopping.Progress:
-        mine = [(t, v) for t, v in self._judged if t.purpose == "search"]
-        values = [v.value if v.feasible else None for t, v in self._judged if t.purpose != "confirm"]
+        found = [(t, v) for t, v in standing(self._judged) if t.purpose in FOUND]
         typical = self._typical_seconds()
         return stopping.Progress(
-            values=values,
+            values=[v.value if v.feasible else None for _, v in found],
             remaining=len(self._guard.remaining()),
             elapsed_seconds=self._clock() - self._began,
             budget_seconds=self._settings.time_budget_seconds,
             reserve_seconds=self._reserve_seconds(typical) if self._best() else 0.0,  # nothing to confirm yet
             typical_seconds=typical,
             probes=self._settings.probes,
-            probed=sum(t.number >= self._first_number() for t, _ in mine),
+            probed=sum(t.purpose == "search" and t.number >= self._first_number() for t, _ in found),
+            promises=self.store.promises,
         )
 
     def _reserve_seconds(self, typical: float) -> float:
         rounds = typical * confirm.FEWEST_ROUNDS * (confirm.LEADERS + 1)
-        return min(rounds, MOST_RESERVED * self._settings.time_budget_seconds)
+        comparison = self._numerics.reserve_seconds(typical)
+        return min(rounds + comparison, MOST_RESERVED * self._settings.time_budget_seconds)
+
+    def _spare_seconds(self) -> float:
+        """Of the time budget, what the shortest confirmation does not need."""
+        rounds = self._typical_seconds() * confirm.FEWEST_ROUNDS * (confirm.LEADERS + 1)
+        return self._settings.time_budget_seconds - (self._clock() - self._began) - rounds
 
     def _first_number(self) -> int:
         """The number of the first probe of this run."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune import codec
 from autotune import folder as disk
 from autotune.errors import StudyNotFound
-from autotune.objective import judge
-from autotune.records import StudyRequest
-from autotune.results import Trial, Verdict
-from autotune.tuning.recommendation import Recommendation
+from autotune.objective import judge_among
+from autotune.records import StabilityRequest, StudyRequest
+from autotune.results import LossVerdict, StabilityResult, Trial, Verdict
+from autotune.stability import Thresholds, settled
+from autotune.tuning.recommendation import Recommendation, read_best
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,19 +25,25 @@ class StudyView:
     trials: tuple[Trial, ...]
     recommendation: Recommendation | None
     running: bool
+    comparisons: tuple[tuple[StabilityRequest, StabilityResult], ...] = ()  # of losses, in the order they were run
 
     @property
     def name(self) -> str:
         """What people call it."""
         return self.folder.resolve().name
 
+    @property
+    def stability(self) -> tuple[LossVerdict, ...]:
+        """Of every arithmetic that was compared with full precision, what came out."""
+        return settled(self.comparisons, Thresholds(tolerance=self.request.goal.loss_tolerance))
+
     def verdict(self, trial: Trial) -> Verdict:
         """Feasible or not, worth what, and why."""
-        return judge(trial.result, self.request)
+        return judge_among(trial, self.trials, self.request)
 
 
-def load_view(folder: Path) -> StudyView:
-    """Read a study. Raises `StudyNotFound` and `StudyError`."""
+def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyView:
+    """Read a study, except its `trials` if they are already known. Raises `StudyNotFound` and `StudyError`."""
     if not (folder / disk.STUDY).is_file():
         raise StudyNotFound(
             f"{folder} holds no {disk.STUDY}. It is not a study, or only its {disk.BEST} was kept. "
@@ -46,19 +53,26 @@ def load_view(folder: Path) -> StudyView:
     return StudyView(
         folder=folder,
         request=disk.read_request(folder),
-        trials=disk.read_trials(folder),
-        recommendation=codec.read(best, Recommendation) if best.is_file() else None,
-        running=_running(folder),
+        trials=disk.read_trials(folder) if trials is None else trials,
+        recommendation=read_best(best) if best.is_file() else None,
+        running=is_running(folder),
+        comparisons=disk.read_comparisons(folder),
     )
 
 
-def _running(folder: Path) -> bool:
+def is_running(folder: Path) -> bool:
     """Whether somebody holds the lock; asked for with a shared lock that is given back at once."""
     try:
-        with (folder / disk.LOCK).open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        # Neither a link to elsewhere nor a pipe that nobody writes to may hold the reader up.
+        lock = os.open(folder / disk.LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:
         return False
+    finally:
+        os.close(lock)
     return False

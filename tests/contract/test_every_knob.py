@@ -8,13 +8,15 @@ import msgspec
 import pytest
 import torch
 
-from autotune.knobs import KNOBS, defaults, knob
-from autotune.knobs.base import Circumstances, MemoryEffect, Plan
+from autotune.knobs import KNOBS, defaults, environ, knob
+from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan
 from autotune.records import Goal, Limit
 from tests.worlds import config, environment, facts, space
 
 every_knob = pytest.mark.parametrize("tested", KNOBS, ids=lambda k: k.name)
 SMALL = facts(dataset_samples=300)
+CPU = environment(device="cpu", device_name="Fake CPU", usable_cores=6, default_threads=6)
+everywhere = pytest.mark.parametrize("here", [environment(), CPU], ids=["gpu", "cpu"])
 
 
 def _circumstances(**changes):
@@ -22,9 +24,10 @@ def _circumstances(**changes):
     return Circumstances(**given)
 
 
+@everywhere
 @every_knob
-def test_its_domain_is_finite_without_repetition_and_checked(tested):
-    values = tested.domain(_circumstances())
+def test_its_domain_is_finite_without_repetition_and_checked(tested, here):
+    values = tested.domain(_circumstances(environment=here))
 
     assert 1 <= len(values) < 100
     assert len({repr(value) for value in values}) == len(values)
@@ -32,12 +35,25 @@ def test_its_domain_is_finite_without_repetition_and_checked(tested):
         tested.check(value)
 
 
+@everywhere
 @every_knob
-def test_an_ordered_domain_ascends(tested):
-    values = tested.domain(_circumstances())
+def test_an_ordered_domain_ascends(tested, here):
+    circumstances = _circumstances(environment=here)
 
     if tested.ordered:
-        assert list(values) == sorted(values)
+        ranks = [tested.rank(value, circumstances) for value in tested.domain(circumstances)]
+        assert ranks == sorted(set(ranks))
+
+
+@everywhere
+@every_knob
+def test_the_values_of_its_domain_do_different_things(tested, here):
+    circumstances = _circumstances(environment=here)
+    domain = tested.domain(circumstances)
+
+    written = [tested.canonical(defaults() | {tested.name: value}, circumstances) for value in domain]
+
+    assert written == list(domain)
 
 
 @every_knob
@@ -56,18 +72,20 @@ def test_nonsense_is_refused_with_rule_and_value(tested):
         tested.parse("nonsense")
 
 
+@everywhere
 @every_knob
-def test_what_it_shows_differs_between_values_and_is_short(tested):
-    shown = [tested.show(value) for value in tested.domain(_circumstances())]
+def test_what_it_shows_differs_between_values_and_is_short(tested, here):
+    shown = [tested.show(value) for value in tested.domain(_circumstances(environment=here))]
 
     assert len(set(shown)) == len(shown)
     assert max(map(len, shown)) <= 9
     assert len(tested.label) <= 9
 
 
+@everywhere
 @every_knob
-def test_its_values_survive_json_and_typing(tested):
-    for value in tested.domain(_circumstances()):
+def test_its_values_survive_json_and_typing(tested, here):
+    for value in tested.domain(_circumstances(environment=here)):
         assert msgspec.json.decode(msgspec.json.encode(value)) == value
         assert tested.parse(str(value).lower()) == value
 
@@ -85,18 +103,41 @@ def test_an_explicit_list_is_its_domain(tested):
     assert tested.domain(_circumstances(limit=Limit(values=listed))) == listed
 
 
+@everywhere
 @every_knob
-def test_caution_and_phrase_are_defined_for_every_value(tested):
-    for value in tested.domain(_circumstances()):
+def test_caution_and_phrase_are_defined_for_every_value(tested, here):
+    for value in tested.domain(_circumstances(environment=here)):
+        assert all(isinstance(text, str) for text in tested.environ(value).values())
         assert math.isfinite(tested.caution(value)) and tested.caution(value) >= 0
         assert isinstance(tested.phrase(value), str)
     assert isinstance(tested.memory, MemoryEffect)
 
 
+@pytest.fixture
+def threads():
+    """Torch's thread count is given back."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@everywhere
 @every_knob
-def test_every_value_trains(tested):
+def test_what_it_expects_of_a_value_are_factors_against_a_known_one(tested, here):
+    values = tested.domain(_circumstances(environment=here))
+
+    for value in values:
+        said = tested.influence(value)
+        factors = (said.fixed_time, said.sample_time, said.fixed_memory, said.sample_memory, said.loading_time)
+        assert all(0.1 < factor.center < 10 and 0 <= factor.spread < 2 for factor in factors)
+        assert said.relative_to is None or said.relative_to in values[: values.index(value)]
+
+
+@everywhere
+@every_knob
+def test_every_value_trains(tested, here, threads):
     """Applied alone, each value leaves a plan with which a step can be taken."""
-    for value in tested.domain(_circumstances()):
+    for value in tested.domain(_circumstances(environment=here)):
         plan = Plan(device="cpu")
         tested.apply(value, plan)
         model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.LazyLinear(2))
@@ -128,16 +169,13 @@ def test_it_can_be_pickled_because_it_holds_nothing(tested):
     assert type(pickle.loads(pickle.dumps(tested))) is type(tested)
 
 
-class ToyKnob:
+class ToyKnob(Knob):
     """A knob that nobody has heard of: sets one loader option."""
 
     name, alias, label, ordered, default, memory = "toy", "toy", "toy", True, 1, MemoryEffect.NONE
 
     def domain(self, circumstances):
         return (1, 2, 3)
-
-    def derive(self, values, circumstances):
-        return None
 
     def check(self, value):
         if value not in (1, 2, 3):
@@ -252,3 +290,76 @@ def test_loader_options_that_need_workers_appear_only_with_them():
     assert with_two.loader_options == {
         "num_workers": 2, "pin_memory": True, "persistent_workers": True, "prefetch_factor": 2
     }  # fmt: skip
+
+
+def _threads(**changes):
+    limit = changes.pop("limit", None)
+    machine = msgspec.structs.replace(CPU, **changes)
+    return knob("num_threads").domain(_circumstances(environment=machine, limit=limit))
+
+
+@pytest.mark.parametrize(
+    ("cores", "default", "domain"),
+    [
+        (1, 1, (None,)),
+        (2, 2, (1, None)),
+        (2, 1, (None, 2)),  # OMP_NUM_THREADS=1 in the user's shell
+        (6, 6, (1, 2, 4, None)),
+        (6, 3, (1, 2, None, 4, 6)),
+        (2, 8, (1, 2, None)),
+        (2, None, (1, None)),
+    ],
+)
+def test_threads_ascend_by_the_count_that_computes_and_none_stands_for_torchs_own(cores, default, domain):
+    assert _threads(usable_cores=cores, default_threads=default) == domain
+
+
+def test_threads_are_left_alone_on_an_accelerator_unless_they_are_listed():
+    assert _threads(device="cuda:0") == (None,)
+    assert _threads(device="cuda:0", limit=Limit(low=1, high=4)) == (None,)
+    assert _threads(device="cuda:0", limit=Limit(values=(2,))) == (2,)
+
+
+def test_a_range_of_threads_speaks_of_the_count_that_none_stands_for_too():
+    assert _threads(limit=Limit(low=1, high=4)) == (1, 2, 4)
+    assert _threads(limit=Limit(low=5)) == (None,)
+
+
+def test_the_threads_are_set_when_the_plan_is_carried_out(threads):
+    plan = Plan(device="cpu")
+    other = 1 if torch.get_num_threads() > 1 else 2
+
+    knob("num_threads").apply(other, plan)
+    before = torch.get_num_threads()
+    for switch in plan.setup:
+        switch()
+
+    assert before != other
+    assert torch.get_num_threads() == other
+
+
+@pytest.mark.parametrize(
+    ("changes", "domain"),
+    [
+        ({}, (None, "passive")),
+        ({"usable_cores": 1}, (None,)),
+        ({"platform": "Darwin 24"}, (None,)),
+        ({"device": "cuda:0"}, (None,)),
+        ({"omp_wait_policy": "active"}, (None,)),  # the user's shell says so
+    ],
+)
+def test_waiting_threads_are_put_to_sleep_only_where_they_take_a_core_from_somebody(changes, domain):
+    machine = msgspec.structs.replace(CPU, **changes)
+
+    assert knob("omp_wait_policy").domain(_circumstances(environment=machine)) == domain
+
+
+def test_without_a_loader_nobody_competes_with_waiting_threads():
+    lonely = _circumstances(environment=CPU, facts=facts(data="batch"))
+
+    assert knob("omp_wait_policy").domain(lonely) == (None,)
+
+
+def test_only_what_is_set_goes_into_the_environment():
+    assert environ(defaults()) == {}
+    assert environ({"omp_wait_policy": "passive"}) == {"OMP_WAIT_POLICY": "passive"}

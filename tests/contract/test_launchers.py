@@ -15,13 +15,19 @@ from autotune.errors import EnvironmentUnfit
 from autotune.launch.base import LOG, REQUEST, RESULT, Launcher
 from autotune.launch.fake import FakeLauncher
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Config, InspectRequest, ProbeRequest
-from autotune.results import Inspection, Outcome, ProbeResult
+from autotune.records import Config, InspectRequest, ProbeRequest, StabilityRequest
+from autotune.results import Inspection, Outcome, ProbeResult, StabilityResult
 
 CHILD = (sys.executable, str(Path(__file__).parents[1] / "faults" / "faulty_child.py"))
+
+
+def fate(request: ProbeRequest | StabilityRequest) -> Outcome | None:
+    return Outcome.CRASHED if request.target == "kill" else None
+
+
 LAUNCHERS: dict[str, Callable[[], Launcher]] = {
     "subprocess": lambda: SubprocessLauncher(command=CHILD),
-    "fake": lambda: FakeLauncher(faults=lambda request: Outcome.CRASHED if request.target == "kill" else None),
+    "fake": lambda: FakeLauncher(faults=fate, comparison_faults=fate),
 }
 
 
@@ -84,11 +90,29 @@ def test_an_inspection_leaves_the_same_files(launcher: Launcher, tmp_path: Path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([LOG, REQUEST, RESULT])
 
 
+@pytest.mark.parametrize(("target", "outcome"), [("ok", Outcome.OK), ("kill", Outcome.CRASHED)])
+def test_a_comparison_leaves_the_same_files_and_always_comes_back(
+    launcher: Launcher, tmp_path: Path, target: str, outcome: Outcome
+) -> None:
+    config = request_for(target).config
+    request = StabilityRequest(target=target, reference=config, candidate=config, device="cpu")
+
+    result = launcher.compare(request, tmp_path)
+
+    assert result.outcome is outcome
+    assert bool(result.runs) == (result.failure is None) == (outcome is Outcome.OK)
+    assert datetime.fromisoformat(result.started_at).utcoffset() is not None
+    assert result.elapsed_seconds > 0
+    assert result == codec.read(tmp_path / RESULT, StabilityResult)
+    assert request == codec.read(tmp_path / REQUEST, StabilityRequest)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([LOG, REQUEST, RESULT])
+
+
 @pytest.mark.parametrize("name", [REQUEST, RESULT])
 def test_a_folder_that_cannot_be_written_is_an_unfit_environment(launcher: Launcher, tmp_path: Path, name: str) -> None:
     (tmp_path / f"{name}.partial").mkdir()  # stands in the way of an atomic write, also for root
 
-    with pytest.raises(EnvironmentUnfit, match=r"cannot be written: .* free there\)\. .*\. Make room"):
+    with pytest.raises(EnvironmentUnfit, match=r"cannot be written: .* free there\)\. .*\. Free some space"):
         launcher.probe(request_for("ok"), tmp_path)
 
 

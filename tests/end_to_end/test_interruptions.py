@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune import folder as disk
 from tests.commandline import COMMAND, environment, listing, probes, processes, start, wait_until
 from tests.end_to_end.conftest import SEARCH
 
@@ -62,6 +63,7 @@ def test_a_stopped_search_says_what_it_has_and_how_to_go_on(number: signal.Signa
     assert "Traceback" not in output
     assert "\x1b" not in output
     assert not (running / "result.json").exists()
+    assert disk.read_orphans(copy / STUDY) == ()  # an interrupt is not held against the configuration
     assert before == results(copy)
 
 

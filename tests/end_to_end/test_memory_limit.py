@@ -1,9 +1,13 @@
-"""A limit under which large batches really die: the search lives, learns from it, and recommends what fits."""
+"""A limit under which large batches really die: the search lives, learns from it, and recommends what fits.
+
+And what it recommends trains a whole epoch under that limit in a loop that knows nothing of autotune.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ from tests.commandline import listing, run
 
 LIMIT_BYTES = 900 * 2**20
 WIDE = """\
+import time
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -27,8 +32,29 @@ class Wide(nn.Module):
 
 def model(): return Wide()
 def dataset(): return TensorDataset(torch.randn(4096, 64), torch.randint(2, (4096,)))
+def loss(model, batch):
+    time.sleep(0.05)  # what every step costs, however small: so the largest batch that fits is the fastest
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
 baseline = {"batch_size": 4096}
-space = {"batch_size": [8, 2048, 4096], "amp_dtype": [None], "num_workers": [0]}
+space = {"batch_size": [8, 512, 2048, 4096], "amp_dtype": [None], "num_workers": [0], "num_threads": [None],
+         "omp_wait_policy": [None]}
+"""
+PLAIN_LOOP = """\
+import resource, sys
+import torch
+batch_size, limit_bytes = map(int, sys.argv[1:])
+torch.ones(1 << 20).mul_(2).sum()  # OpenMP aborts if its threads find no memory for their stacks
+resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+import wide
+model = wide.model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+seen = 0
+for batch in torch.utils.data.DataLoader(wide.dataset(), batch_size=batch_size, shuffle=True):
+    wide.loss(model, batch).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    seen += len(batch[0])
+print(seen)
 """
 
 
@@ -42,7 +68,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ended(home: Path) -> subprocess.CompletedProcess[str]:
     limit = ("--memory-limit", f"{LIMIT_BYTES // 2**20}MiB", "--global-batch", "free", "--fix", "accum=1")
-    return run(home, "search", "wide.py", *limit, "-t", "90s", "-q")
+    return run(home, "search", "wide.py", *limit, "-t", "45s", "-q")
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +78,33 @@ def best(home: Path, ended: subprocess.CompletedProcess[str]) -> Any:
 
 
 def test_the_recommendation_runs_under_the_limit(best: Any) -> None:
-    assert best["params"]["batch_size"] == 8
+    assert best["params"]["batch_size"] == 512
     assert best["peak_bytes"] <= LIMIT_BYTES
     assert best["memory_limit_bytes"] == LIMIT_BYTES
     assert best["headroom_fraction"] > 0
+
+
+def _epoch(home: Path, batch_size: int) -> subprocess.CompletedProcess[str]:
+    """One epoch of a plain loop under the limit."""
+    words = (sys.executable, "-c", PLAIN_LOOP, str(batch_size), str(LIMIT_BYTES))
+    return subprocess.run(words, cwd=home, capture_output=True, text=True, check=False)
+
+
+def test_what_is_recommended_survives_a_whole_epoch_under_the_limit(home: Path, best: Any) -> None:
+    epoch = _epoch(home, best["params"]["batch_size"])
+
+    assert epoch.returncode == 0, epoch.stderr
+    assert epoch.stdout == "4096\n"
+
+
+def test_one_step_above_what_was_refused_a_plain_loop_dies_too(home: Path, best: Any) -> None:
+    rows = json.loads(run(home, "show", "--failed", "--json").stdout)
+    refused = min(row["trial"]["config"]["values"]["batch_size"] for row in rows)
+
+    epoch = _epoch(home, 2 * refused)
+
+    assert epoch.returncode != 0
+    assert "can't allocate memory" in epoch.stderr
 
 
 def test_a_baseline_that_died_is_no_yardstick(best: Any) -> None:

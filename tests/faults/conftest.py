@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -62,3 +63,15 @@ def suffer(
 ) -> Callable[..., ProbeResult]:
     """`suffer(fault, **budget)`: one probe with that fault, in `tmp_path`."""
     return lambda fault, **budget: launcher.probe(request_for(fault, **budget), tmp_path)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
+    if sys.platform != "linux" or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a small file system needs Linux and root")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)

@@ -14,8 +14,8 @@ from pathlib import Path
 from autotune import codec
 from autotune.launch.base import REQUEST, RESULT
 from autotune.probe.lifeline import Progress, harden
-from autotune.records import Environment, InspectRequest, Request, TargetFacts
-from autotune.results import Inspection, Measurement, MemoryPeak, Outcome, ProbeResult
+from autotune.records import Environment, InspectRequest, Request, StabilityRequest, TargetFacts
+from autotune.results import Inspection, LossRun, Measurement, MemoryPeak, Outcome, ProbeResult, StabilityResult
 
 OK = ProbeResult(
     outcome=Outcome.OK,
@@ -28,6 +28,7 @@ OK = ProbeResult(
         memory=MemoryPeak(process_bytes=1),
     ),
 )
+COMPARISON = StabilityResult(outcome=Outcome.OK, runs=(LossRun(role="reference", seed=0, losses=(1.0, 0.9)),))
 INSPECTION = Inspection(
     environment=Environment(
         device="cpu",
@@ -77,6 +78,13 @@ def drop_descriptors(progress: Progress) -> None:
     progress.phase("measure")
     progress.beat()
     time.sleep(1.5)  # silent for longer than the deadline of a phase
+
+
+def measure(progress: Progress) -> None:
+    """Measures for half a second, and then has other things to do."""
+    progress.phase("measure")
+    time.sleep(0.5)
+    progress.phase("validate")
 
 
 def spam(progress: Progress) -> None:
@@ -136,6 +144,7 @@ FAULTS = {
     "fill-the-disk": fill_the_disk,
     "linger": linger,
     "cannot-write": lambda _: os._exit(74),
+    "measure": measure,
     "ok": lambda _: None,
 }
 
@@ -151,5 +160,6 @@ if __name__ == "__main__":
     request = codec.decode((FOLDER / REQUEST).read_bytes(), Request)
     progress.phase("load")
     FAULTS[request.target or "ok"](progress)
-    codec.write(FOLDER / RESULT, INSPECTION if isinstance(request, InspectRequest) else OK)
+    answers = {InspectRequest: INSPECTION, StabilityRequest: COMPARISON}
+    codec.write(FOLDER / RESULT, answers.get(type(request), OK))
     os._exit(0)

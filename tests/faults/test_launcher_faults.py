@@ -14,7 +14,7 @@ import pytest
 
 from autotune import codec
 from autotune.errors import EnvironmentUnfit
-from autotune.launch.base import LOG, RESULT
+from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.results import Outcome, ProbeResult
 
@@ -185,6 +185,7 @@ def test_an_interrupt_leaves_no_process_and_no_result(
     assert search.wait() in (-signal.SIGINT, 130)
     assert survivors() == []
     assert not (tmp_path / RESULT).exists()
+    assert not (tmp_path / REQUEST).exists()  # or the next search would hold it against the configuration
 
 
 def test_an_impatient_second_interrupt_leaves_no_process_either(
@@ -198,18 +199,6 @@ def test_an_impatient_second_interrupt_leaves_no_process_either(
 
     search.wait()
     assert survivors() == []
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KiB."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
-    if sys.platform != "linux" or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("mounting a small file system needs Linux and root")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
 
 
 def test_a_disk_that_fills_up_during_a_probe_stops_the_search(
@@ -227,8 +216,7 @@ def test_a_file_size_limit_is_no_reason_for_a_traceback(tmp_path: Path, child_co
 
     search = subprocess.run([sys.executable, "-c", limited, *arguments], capture_output=True, text=True)
 
-    assert "EnvironmentUnfit: The probe's folder" in search.stderr
-    assert "File too large" in search.stderr
+    assert f"EnvironmentUnfit: {tmp_path} cannot be written: File too large" in search.stderr
 
 
 def test_a_program_that_does_not_exist_is_an_unfit_environment(

@@ -8,6 +8,8 @@ import torch
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.probe import device as devices
 from autotune.probe.meters import EventClock
+from autotune.probe.track import track_on
+from autotune.probe.warmup import growth_on
 from autotune.records import InspectRequest, ProbeBudget, ProbeRequest
 from autotune.results import Outcome
 from tests.worlds import config
@@ -72,6 +74,39 @@ def test_the_window_by_events_agrees_with_the_wall(place):
     wall = time.perf_counter() - began
 
     assert sum(intervals) == pytest.approx(wall, rel=0.05)
+
+
+def test_computing_alone_takes_the_time_of_the_device_and_not_of_the_calls(place):
+    result = _probe(place, batch_size=1024)
+
+    assert result.outcome is Outcome.OK, result.failure
+    measured = result.measurement
+    coupled = sum(measured.step_seconds) - sum(measured.loader_wait_seconds)
+    rate = sum(measured.samples) / coupled
+    assert measured.compute_only.samples_per_second == pytest.approx(rate, rel=0.3)
+
+
+def test_the_track_of_memory_is_that_of_tensors(place):
+    held = torch.empty(64 * MIB, dtype=torch.uint8, device="cuda")
+    track = track_on("cuda:0")
+
+    track.step()
+    del held
+    track.step()
+
+    (_, before), (_, after) = track.readings
+    assert before - after == 64 * MIB
+
+
+def test_a_warm_up_sees_memory_that_the_allocator_asks_for(place):
+    read = growth_on("cuda:0")
+
+    before = read()
+    held = torch.empty(512 * MIB, dtype=torch.uint8, device="cuda")
+    after = read()
+
+    assert after[0] > before[0]
+    assert held.is_cuda
 
 
 def test_memory_that_runs_out_under_a_fraction_is_an_outcome(place):

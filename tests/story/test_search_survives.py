@@ -11,6 +11,7 @@ from autotune.records import Limit, ProbeRequest
 from autotune.results import Outcome
 from autotune.sampler import Encoding
 from autotune.study import NUMBER, Lock, Store
+from autotune.tuning.disturbance import FOUND
 from autotune.tuning.view import load_view
 from tests.worlds import Interrupted, Listener, config, declared, environment, facts, searched, space
 
@@ -106,7 +107,7 @@ def test_an_unfit_machine_stops_the_search_and_nothing_is_blamed_on_the_configur
     listener = Listener()
     answer = searched(tmp_path, FakeLauncher(facts=declared()), listener, **SMALL)
 
-    tried = {t.config for t in load_view(tmp_path).trials if t.purpose != "confirm" and t.result.measurement}
+    tried = {t.config for t in load_view(tmp_path).trials if t.purpose in FOUND and t.result.measurement}
     assert len(tried) == 4
     assert answer.baseline_samples_per_second is not None
 
@@ -181,7 +182,7 @@ def test_a_resumed_search_goes_on_numbering_and_repeats_nothing(tmp_path):
 
     assert second.trials[0].number == first.trials[-1].number + 1
     assert all(trial.purpose != "baseline" for trial in second.trials)
-    tried = [trial.config for trial in (*first.trials, *second.trials) if trial.purpose != "confirm"]
+    tried = [trial.config for trial in (*first.trials, *second.trials) if trial.purpose in FOUND]
     assert len(tried) == len(set(tried)) == 17
     assert "(resumed)" in second.lines[0] and "(new)" in first.lines[0]
 
@@ -215,7 +216,7 @@ def test_an_interrupted_search_keeps_all_but_the_running_probe_and_goes_on(tmp_p
     answer = searched(tmp_path, FakeLauncher(facts=declared()), again, mode="resume", **SMALL)
 
     assert again.trials[0].number == at
-    tried = [t.config for t in (*listener.trials, *again.trials) if t.purpose != "confirm"]
+    tried = [t.config for t in (*listener.trials, *again.trials) if t.purpose in FOUND]
     assert len(tried) == len(set(tried)) == 4
     assert answer.params["amp_dtype"] == "bfloat16"
 
@@ -231,12 +232,26 @@ def test_an_interrupted_probe_does_not_stay_open_in_the_database(tmp_path):
     assert states == ["COMPLETE", "COMPLETE", "FAIL"]
 
 
+def test_an_interrupt_is_not_held_against_the_configuration_that_was_running(tmp_path):
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            searched(tmp_path, Interrupted(2, facts=declared()), **SMALL)
+    listener = Listener()
+
+    searched(tmp_path, FakeLauncher(facts=declared()), listener, **SMALL)
+
+    tried = {trial.config for trial in load_view(tmp_path).trials}
+    assert tried >= set(_space_of(load_view(tmp_path)).configs)
+
+
 def test_a_configuration_that_twice_took_the_machine_down_is_left_alone(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         searched(tmp_path, Interrupted(2, facts=declared()), **SMALL)
-    (poison,) = disk.read_orphans(tmp_path)
-    number, place = disk.new_probe(tmp_path)
-    codec.write(place / REQUEST, ProbeRequest(target="model.py", config=poison, device="cuda:0", number=number))
+    view = load_view(tmp_path)
+    poison = next(where for where in _space_of(view).configs if where not in {trial.config for trial in view.trials})
+    for _ in range(2):
+        number, place = disk.new_probe(tmp_path)
+        codec.write(place / REQUEST, ProbeRequest(target="model.py", config=poison, device="cuda:0", number=number))
     listener = Listener()
 
     searched(tmp_path, FakeLauncher(facts=declared()), listener, **SMALL)
@@ -255,7 +270,7 @@ def test_after_any_search_the_database_says_what_the_folders_say(tmp_path):
     running = [t for t in store.trials() if t.state.name == "RUNNING"]
     store.close()
 
-    assert told == [trial.number for trial in view.trials if trial.purpose != "confirm"]
+    assert told == [trial.number for trial in view.trials if trial.purpose in FOUND]
     assert running == []
 
 
@@ -272,8 +287,24 @@ def test_a_lost_or_damaged_database_costs_no_probe(tmp_path, loss):
 
     searched(tmp_path, FakeLauncher(facts=declared()), listener, probes=8, time_budget_seconds=LONG)
 
-    tried = [trial.config for trial in load_view(tmp_path).trials if trial.purpose != "confirm"]
+    tried = [trial.config for trial in load_view(tmp_path).trials if trial.purpose in FOUND]
     assert len(tried) == len(set(tried)) == 17
+
+
+def test_what_crashed_twice_is_left_alone_even_when_the_database_was_lost(tmp_path):
+    def crash(request):
+        bad = request.purpose == "search" and request.config["amp_dtype"] == "bfloat16"
+        return Outcome.CRASHED if bad else None
+
+    searched(tmp_path, _faulty(crash), **SMALL)
+    crashed = {t.config for t in load_view(tmp_path).trials if t.result.outcome is Outcome.CRASHED}
+    (tmp_path / disk.DATABASE).rename(tmp_path / "old.db")
+    listener = Listener()
+
+    searched(tmp_path, FakeLauncher(facts=declared()), listener, **SMALL)
+
+    assert crashed
+    assert not crashed & {trial.config for trial in listener.trials}
 
 
 def _space_of(view):

@@ -1,0 +1,74 @@
+"""`omp_wait_policy`: whether torch's threads on the CPU give up their core while they wait for one another."""
+
+from __future__ import annotations
+
+from autotune.knobs.base import LEFT_ALONE, Circumstances, Knob, MemoryEffect, Plan, allowed
+from autotune.knobs.num_threads import threads
+from autotune.records import Value
+
+VARIABLE = "OMP_WAIT_POLICY"
+PASSIVE = "passive"
+CHOICES: tuple[Value, ...] = (None, PASSIVE)
+NONE = ("none", LEFT_ALONE)
+
+
+class OmpWaitPolicy(Knob):
+    """None leaves the environment as it is; "passive" has waiting threads sleep at once instead of spinning.
+
+    The OpenMP runtime reads the variable when it is loaded, which is when torch is imported. Worth a try where others
+    want the cores: 187 ms a step became 22 with two threads and two workers on two cores (measurement note C4).
+    """
+
+    name = "omp_wait_policy"
+    alias = "omp_wait"
+    label = "omp wait"
+    ordered = False
+    default: Value = None
+    memory = MemoryEffect.NONE
+
+    def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
+        """Both under Linux on a CPU of several cores with a loader to compete with, unless the user's shell sets it."""
+        environment = circumstances.environment
+        worthwhile = (
+            environment.device_kind == "cpu"
+            and environment.platform.startswith("Linux")
+            and environment.usable_cores > 1
+            and environment.omp_wait_policy is None
+            and circumstances.facts.tunes_loader
+        )
+        return allowed(CHOICES if worthwhile else (None,), circumstances.limit)
+
+    def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
+        """None where a single thread has nobody to wait for."""
+        alone = threads(values["num_threads"], circumstances.environment) == 1
+        return None if alone else values[self.name]
+
+    def check(self, value: Value) -> None:
+        """None or "passive"."""
+        if value is not None and value != PASSIVE:
+            raise ValueError(f'{self.name} must be "{PASSIVE}" or None, got {value!r}')
+
+    def parse(self, text: str) -> Value:
+        """`passive` or `none`."""
+        value = None if text.lower() in NONE else text.lower()
+        self.check(value)
+        return value
+
+    def show(self, value: Value) -> str:
+        """`passive`, `auto`."""
+        return PASSIVE if value == PASSIVE else LEFT_ALONE
+
+    def phrase(self, value: Value) -> str:
+        """`OMP_WAIT_POLICY=passive`, or nothing."""
+        return f"{VARIABLE}={value}" if value else ""
+
+    def caution(self, value: Value) -> float:
+        """Nothing to set before something to set."""
+        return 0.0 if value is None else 1.0
+
+    def environ(self, value: Value) -> dict[str, str]:
+        """The variable itself."""
+        return {VARIABLE: str(value)} if value else {}
+
+    def apply(self, value: Value, plan: Plan) -> None:
+        """Nothing: by the time there is a plan, the runtime has long read the variable."""

@@ -1,0 +1,93 @@
+"""Watches one GPU through NVML while a probe measures on it: utilization, memory, power, clocks, and who else is there.
+
+    phase "measure" begins ──► a thread reads, five times a second ──► the phase ends ──► one last reading, a summary
+
+In the searching process, because it needs no interpreter lock of the probe's and survives it. NVML makes no CUDA
+context. The card is found by UUID: CUDA and NVML count cards differently, and CUDA_VISIBLE_DEVICES rearranges one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autotune.nvml import Glance, glance
+from autotune.results import GpuUse
+
+PHASE = "measure"
+PERIOD_SECONDS = 0.2  # a card renews its utilization in 1/6 to 1 s, its energy counter in 0.1 s (note distributed 5)
+LAST_READING_SECONDS = 2.0  # to wait for it: a call into the driver of a lost card may never return
+
+
+class Telemetry:
+    """The readings of one probe. `is_own` tells whether a process belongs to it."""
+
+    def __init__(self, nvml: Any, card: Any, is_own: Callable[[int], bool]) -> None:
+        """Look at the `card` before the probe is there: whatever computes on it now is somebody else."""
+        self._nvml, self._card, self._is_own = nvml, card, is_own
+        self._before = set(glance(nvml, card).processes or ())
+        self._readings: list[Glance] = []
+        self._own: set[int] = set()
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def phase(self, name: str) -> None:
+        """Phase `name` of the probe begins. Never waits."""
+        if name == PHASE and self._thread is None:
+            self._thread = threading.Thread(target=self._read, name="autotune-telemetry", daemon=True)
+            self._thread.start()
+        elif name != PHASE:
+            self.stop()
+
+    def stop(self) -> None:
+        """No more than the reading that ends the window, if one has begun."""
+        if self._thread is not None:
+            self._over.set()
+
+    def use(self) -> GpuUse | None:
+        """What was seen, after `stop`; None if the probe did not come to measure."""
+        if self._thread is None:
+            return None
+        self._thread.join(LAST_READING_SECONDS)
+        return summary(tuple(self._readings), self._before, self._own)
+
+    def _read(self) -> None:
+        while True:
+            is_last = self._over.is_set()
+            reading = glance(self._nvml, self._card)
+            self._own |= {pid for pid in reading.processes or () if pid not in self._own and self._is_own(pid)}
+            self._readings.append(reading)
+            if is_last:
+                return
+            self._over.wait(PERIOD_SECONDS)
+
+
+def summary(readings: Sequence[Glance], before: set[int], own: set[int]) -> GpuUse | None:
+    """The readings of a window in one record; None without any.
+
+    Processes of `before` were on the card when the probe did not exist yet. Others are foreign if one of them is the
+    probe's `own`: then the numbers are ours to compare. In a container NVML tells the numbers of the host, none is our
+    own, and of those that came with the probe nobody can say which is the probe: nobody is blamed.
+    """
+    if not readings:
+        return None
+    seen = {pid for reading in readings for pid in reading.processes or ()} - {os.getpid()}
+    energies = [r.energy_joules for r in readings if r.energy_joules is not None]
+    clocks = [r.sm_clock_mhz for r in readings if r.sm_clock_mhz is not None]
+    return GpuUse(
+        readings=len(readings),
+        utilization=_mean([r.utilization for r in readings]),
+        used_bytes=max((r.used_bytes for r in readings if r.used_bytes is not None), default=None),
+        power_watts=_mean([r.power_watts for r in readings]),
+        energy_joules=energies[-1] - energies[0] if len(energies) > 1 else None,
+        sm_clock_mhz=(min(clocks), max(clocks)) if clocks else None,
+        throttle_reasons=tuple(dict.fromkeys(reason for r in readings for reason in r.throttle_reasons or ())),
+        foreign_processes=tuple(sorted(seen - own if own else seen & before)),
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

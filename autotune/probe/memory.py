@@ -1,0 +1,100 @@
+"""What a probe needed of memory: peaks on host and device from its first step to its last batch."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from autotune.results import MemoryPeak
+
+WINDOW = "measure"  # the phase in which a retry of the allocator counts: in the ones before, it may still settle
+_CLEAR_REFS = Path("/proc/self/clear_refs")
+_STATUS = Path("/proc/self/status")
+_RESET_PEAK = "5"  # man proc_pid_clear_refs: reset the peak resident set size to the current one
+
+
+class MemoryMeter:
+    """Peaks from its making on: what importing and building needed is not what training needs.
+
+    Told the phases as they begin, it knows which of the allocator's retries fell into the window.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._before: int | None = None  # retries when the window began; None: not inside it
+        self._retries = 0
+        if _CLEAR_REFS.exists():
+            _CLEAR_REFS.write_text(_RESET_PEAK)
+        if _has_allocator(device):
+            _backend(device).reset_peak_memory_stats(device)
+
+    def phase(self, name: str) -> None:
+        """Phase `name` begins, and the one before it ends."""
+        if not _has_allocator(self._device):
+            return
+        retries = int(_backend(self._device).memory_stats(self._device).get("num_alloc_retries", 0))
+        if self._before is not None:
+            self._retries += retries - self._before
+        self._before = retries if name == WINDOW else None
+
+    def read(self) -> MemoryPeak:
+        """The peaks so far. Takes tens of milliseconds per worker: outside the window only.
+
+        Workers that have ended by then are not seen, nor is what they had at their own peak.
+        """
+        workers = sum(_proportional_bytes(child) for child in psutil.Process().children(recursive=True))
+        if not _has_allocator(self._device):
+            return MemoryPeak(process_bytes=_peak_resident_bytes(), workers_bytes=workers)
+        backend = _backend(self._device)
+        free, total = backend.mem_get_info(self._device)
+        return MemoryPeak(
+            process_bytes=_peak_resident_bytes(),
+            workers_bytes=workers,
+            allocated_bytes=backend.max_memory_allocated(self._device),
+            reserved_bytes=backend.max_memory_reserved(self._device),
+            device_used_bytes=total - free,
+            reserved_at_end_bytes=backend.memory_reserved(self._device),
+            allocator_retries=self._retries,
+        )
+
+
+def memory_share(device: str) -> float | None:
+    """Share of the device's memory that the allocator holds now; decides whether a vague fault was one of memory."""
+    if not device.startswith("cuda"):
+        return None
+    try:
+        return float(torch.cuda.memory_reserved(device) / torch.cuda.get_device_properties(device).total_memory)
+    except (RuntimeError, AssertionError):
+        return None  # the context itself is broken, or there is no such device
+
+
+def _has_allocator(device: str) -> bool:
+    return device.startswith(("cuda", "xpu"))
+
+
+def _backend(device: str) -> Any:
+    """`torch.cuda` or `torch.xpu`, which have had these functions longer than `torch.accelerator` has."""
+    return torch.cuda if device.startswith("cuda") else torch.xpu
+
+
+def _peak_resident_bytes() -> int:
+    """VmHWM; `ru_maxrss` elsewhere, which Linux would inherit from the parent (measured: 1.7 GB for `true`)."""
+    if _STATUS.exists():
+        line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    scale = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+
+
+def _proportional_bytes(process: psutil.Process) -> int:
+    """PSS on Linux: shared pages counted once over all sharers (the plain sum was three times too high)."""
+    try:
+        usage = process.memory_full_info()
+    except psutil.Error:
+        return 0
+    return int(getattr(usage, "pss", usage.uss))

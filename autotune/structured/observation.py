@@ -1,0 +1,84 @@
+"""What a finished trial tells the sampler: one small record, kept as an attribute of the trial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from autotune.records import Record
+from autotune.results import Alone, Outcome, ProbeResult, Verdict
+
+ATTRIBUTE = "observation"  # trial attribute that holds an `Observation` as JSON
+
+
+class Observation(Record, frozen=True, kw_only=True):
+    """Rates in samples/s and the peak of one probe; None: not measured. All of it is optional.
+
+    Whoever uses the sampler alone sets `trial.set_user_attr("observation", {...})` with any of these fields before the
+    trial ends; without it the trial's value is taken as `samples_per_second`.
+    """
+
+    outcome: Outcome = Outcome.OK
+    samples_per_second: float | None = None  # coupled: loading and computing at once
+    compute_samples_per_second: float | None = None  # on one batch again and again
+    loader_samples_per_second: float | None = None  # nothing is trained
+    memory_bytes: int | None = None  # peak
+    limit_bytes: int | None = None  # that may be used: the limit without its headroom
+    fits: bool | None = None  # into memory; None: it does, if it was measured and is within the limit
+
+    @property
+    def memory_share(self) -> float | None:
+        """Peak as a share of what may be used."""
+        return self.memory_bytes / self.limit_bytes if self.memory_bytes and self.limit_bytes else None
+
+    @property
+    def within_memory(self) -> bool | None:
+        """Whether it fits into memory; None: nothing is known, because it failed for another reason."""
+        if self.outcome.out_of_memory:
+            return False
+        if self.fits is not None:
+            return self.fits
+        if self.memory_share is not None:
+            return self.memory_share <= 1
+        return True if self.samples_per_second is not None else None
+
+    def attributes(self) -> dict[str, Any]:
+        """What is set on the trial: JSON types only, as every Optuna storage takes them."""
+        return {ATTRIBUTE: {name: value for name, value in msgspec.to_builtins(self).items() if value is not None}}
+
+
+def observed(result: ProbeResult, verdict: Verdict, usable_bytes: int) -> Observation:
+    """What a probe and its verdict tell.
+
+    Where the memory constraint is violated and the peak within the limit (the driver spilled, the allocator thrashed),
+    the configuration does not fit and its peak says nothing.
+    """
+    measurement = result.measurement
+    if measurement is None:
+        return Observation(outcome=result.outcome, limit_bytes=usable_bytes)
+    fits = verdict.constraints.get("memory", -1.0) <= 0
+    peak = measurement.memory.bytes
+    return Observation(
+        outcome=result.outcome,
+        samples_per_second=measurement.samples_per_second,
+        compute_samples_per_second=_rate(measurement.compute_only),
+        loader_samples_per_second=_rate(measurement.loader_only),
+        memory_bytes=peak if fits or peak > usable_bytes else None,
+        limit_bytes=usable_bytes,
+        fits=fits,
+    )
+
+
+def _rate(alone: Alone | None) -> float | None:
+    """Samples/s, unless it took no time that a clock could read."""
+    return alone.samples_per_second if alone is not None and min(alone.seconds) > 0 else None
+
+
+def recalled(attributes: Mapping[str, Any], value: float | None) -> Observation:
+    """The observation among a trial's attributes, or what its value alone says. Raises `msgspec.ValidationError`."""
+    if ATTRIBUTE in attributes:
+        found: Observation = msgspec.convert(attributes[ATTRIBUTE], Observation)
+        return found
+    return Observation(samples_per_second=value, outcome=Outcome.OK if value is not None else Outcome.CRASHED)

@@ -1,0 +1,34 @@
+"""Optimizer steps that cost what real ones cost and teach the model nothing: for timing them on one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch.optim import Optimizer
+
+
+@contextmanager
+def without_learning(optimizer: Optimizer, device: str) -> Iterator[None]:
+    """Meanwhile every learning rate is 0, so that steps on one batch leave the weights; torch's chance is put back.
+
+    Learned for real, one batch is soon known by heart: the loss of the next one jumps, and gradients fade into
+    denormal numbers, which a CPU computes many times slower. A copy of weights and optimizer to go back to would be
+    memory that training does not need. What does change, as in any step: the optimizer's averages of gradients, the
+    running statistics of normalisations, and the loss scale.
+    Not covered: an optimizer whose step length is not `lr` learns.
+    """
+    groups = [group for group in optimizer.param_groups if "lr" in group]
+    rates = [group["lr"] for group in groups]
+    kind = device.partition(":")[0]
+    with ExitStack() as stack:
+        if kind in ("cpu", "cuda", "xpu"):  # of MPS the state cannot be had by index
+            stack.enter_context(torch.random.fork_rng([] if kind == "cpu" else [device], device_type=kind))
+        for group, rate in zip(groups, rates, strict=True):
+            group["lr"] = torch.zeros_like(rate) if isinstance(rate, torch.Tensor) else 0.0
+        try:
+            yield
+        finally:
+            for group, rate in zip(groups, rates, strict=True):
+                group["lr"] = rate

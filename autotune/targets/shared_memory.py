@@ -1,0 +1,47 @@
+"""Whether the batches that loader workers hand over fit into /dev/shm: told before a worker is started."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from autotune.targets.base import SharedMemoryTooSmall
+from autotune.targets.batches import tensors
+from autotune.targets.samples import beside, some_keys, undisturbed
+from autotune.units import format_bytes
+
+# Beside those prepared in advance: the batch in training, and the next one, fetched while it is still held. Measured
+# on torch 2.13: the most that lay in /dev/shm was workers * prefetch + 2 batches, for 1 to 4 workers, 2 to 4 ahead.
+HELD_BATCHES = 2
+
+
+def check(loader: DataLoader[Any], free: int | None) -> None:
+    """Raise `SharedMemoryTooSmall` if the workers of `loader` would need more shared memory than the `free` bytes.
+
+    Loads one sample, in a process of its own. Says nothing where that is not possible or proves nothing: without
+    workers, without /dev/shm (None), for iterable data, and for samples that fail, which the loader will tell better.
+    """
+    if free is None or not loader.num_workers:
+        return
+    batch = batch_bytes(loader)
+    batches = loader.num_workers * (loader.prefetch_factor or 1) + HELD_BATCHES
+    if batch * batches > free:
+        raise SharedMemoryTooSmall(
+            f"num_workers {loader.num_workers} keeps up to {batches} batches of {format_bytes(batch)} in shared "
+            f"memory, {format_bytes(batch * batches)} in all, and /dev/shm has {format_bytes(free)} free. A container "
+            f"gets 64 MiB of it unless told otherwise. Use fewer workers or a smaller batch, or give it more "
+            f"(docker run --shm-size)."
+        )
+
+
+def batch_bytes(loader: DataLoader[Any]) -> int:
+    """Shared memory of one batch, by its first sample: whole pages of every tensor; 0 if that cannot be told."""
+    with undisturbed():
+        try:
+            one = next(iter(beside(loader, batch_sampler=[some_keys(loader, 1)], collate_fn=loader.collate_fn)))
+            sizes = [part.nbytes for part in tensors(one) if part.device.type == "cpu"]
+        except Exception:  # whatever it is, it comes again with its proper blame
+            return 0
+    return sum(-(size * (loader.batch_size or 1) // -mmap.PAGESIZE) * mmap.PAGESIZE for size in sizes)

@@ -1,0 +1,101 @@
+"""What each change from the baseline to the recommendation was worth, from measured probes alone."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.knobs import KNOBS, defaults
+from autotune.records import Config, Value
+from autotune.tuning.standings import Standing, standings
+from autotune.tuning.view import StudyView
+
+HELD_TOGETHER = ("batch_size", "gradient_accumulation_steps")  # one change: their product is what is held
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """From one measured configuration to the next one on the way to the recommendation."""
+
+    changed: tuple[str, ...]  # names of the knobs that differ from the step before; none: the baseline itself
+    standing: Standing
+
+    @property
+    def changes(self) -> int:
+        """How many changes this step makes at once; above 1, what each of them was worth alone was not measured."""
+        return len(_grouped(self.changed))
+
+
+def steps(view: StudyView) -> tuple[Step, ...]:
+    """The baseline, then the longest chain of measured configurations that ends at the recommendation.
+
+    Each lies between its neighbours: every knob has the baseline's value or, once changed, the recommended one. Of
+    chains of one length the one whose parts were probed most is taken. Empty without a recommendation, if the
+    baseline cannot run, or if both are the same.
+    """
+    ends = _ends(view)
+    if ends is None:
+        return ()
+    start, goal = ends
+    measured = {one.config: one for one in standings(view)}
+    if start not in measured or goal not in measured:
+        return ()
+    between = [one for one in measured.values() if one.feasible and _lies_between(one.config, start, goal)]
+    way = sorted((one.config for one in between if one.config != start), key=lambda one: len(_changed(start, one)))
+    chains: dict[Config, tuple[int, int, tuple[Config, ...]]] = {start: (0, 0, (start,))}
+    for config in (*way, goal):
+        before = [chains[one] for one in chains if _lies_between(one, start, config)]
+        length, probes, chain = max(before, key=lambda entry: entry[:2])
+        chains[config] = (length + 1, probes + len(measured[config].trials), (*chain, config))
+    chain = chains[goal][2]
+    pairs = zip((start, *chain), chain, strict=False)
+    return tuple(Step(changed=_changed(one, other), standing=measured[other]) for one, other in pairs)
+
+
+def missing(view: StudyView) -> tuple[Config, ...]:
+    """The configurations whose probes would let every step be a single change, in the order of the way.
+
+    The batch changes last: a configuration that is larger and not yet leaner is the likeliest to exhaust memory. What
+    already failed is left out.
+    """
+    failed = {trial.config for trial in view.trials if trial.result.measurement is None}
+    way = steps(view)
+    wanted: list[Config] = []
+    for before, after in itertools.pairwise(way):
+        values: dict[str, Value] = dict(before.standing.config.values)
+        groups = _grouped(after.changed)
+        for group in [*(g for g in groups if g != HELD_TOGETHER), *(g for g in groups if g == HELD_TOGETHER)][:-1]:
+            values |= {name: after.standing.config.values.get(name, defaults()[name]) for name in group}
+            wanted.append(Config(values=dict(values)))
+    return tuple(config for config in wanted if config not in failed)
+
+
+def _ends(view: StudyView) -> tuple[Config, Config] | None:
+    best = view.recommendation
+    if best is None or best.params == best.baseline:
+        return None
+    # As they were probed: best.json names every knob of the version that wrote it, and so does each probe.
+    return Config(values=dict(best.baseline)), Config(values=dict(best.params))
+
+
+def _changed(one: Config, other: Config) -> tuple[str, ...]:
+    return tuple(knob.name for knob in KNOBS if _value(one.values, knob.name) != _value(other.values, knob.name))
+
+
+def _lies_between(config: Config, start: Config, goal: Config) -> bool:
+    """Whether it is short of the goal, and each change that it makes is wholly the goal's."""
+    changed = _changed(start, config)
+    return set(changed) < set(_changed(start, goal)) and all(
+        _value(config.values, name) == _value(goal.values, name) for group in _grouped(changed) for name in group
+    )
+
+
+def _grouped(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """The changes that those knobs make, in the order of the registry."""
+    held = [HELD_TOGETHER] if set(names) & set(HELD_TOGETHER) else []
+    return [*held, *((knob.name,) for knob in KNOBS if knob.name in names and knob.name not in HELD_TOGETHER)]
+
+
+def _value(values: Mapping[str, Value], name: str) -> Value:
+    return values.get(name, defaults()[name])

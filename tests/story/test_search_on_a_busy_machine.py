@@ -1,0 +1,157 @@
+"""Stories of searches that others disturb, and on machines that move."""
+
+import msgspec
+import pytest
+
+from autotune import codec
+from autotune.launch.base import RESULT
+from autotune.launch.fake import FakeLauncher
+from autotune.records import Limit
+from autotune.results import Contamination
+from autotune.sampler import Encoding
+from autotune.space import build
+from autotune.study import NUMBER, Store
+from autotune.tuning.disturbance import BACK_OFF_SECONDS, FOUND, MOST_VAIN_REPEATS
+from autotune.tuning.drift import REFERENCE_EVERY
+from autotune.tuning.settings import Settings
+from autotune.tuning.tuner import search
+from autotune.tuning.view import load_view
+from tests.worlds import Listener, declared
+
+LIMITS = {"amp_dtype": Limit(values=(None, "bfloat16")), "num_workers": Limit(values=(0, 4))}
+SMALL = {"tune": ("amp_dtype", "num_workers"), "limits": LIMITS}
+
+
+class Disturbed(FakeLauncher):
+    """A fake machine that is as fast as `speed(request)` says, and where others keep `busy(request)` of the time."""
+
+    def __init__(self, *, busy=lambda request: 0.0, speed=lambda request: 1.0):
+        super().__init__(facts=declared())
+        self._busy, self._speed = busy, speed
+
+    def probe(self, request, folder):
+        result = super().probe(request, folder)
+        if result.measurement is None:
+            return result
+        share, window = self._busy(request), result.measurement
+        steps = tuple(seconds / (1 - share) / self._speed(request) for seconds in window.step_seconds)
+        window = msgspec.structs.replace(
+            window,
+            step_seconds=steps,
+            contamination=Contamination(run_queue_wait_share=share, foreign_cores=float(share > 0)),
+        )
+        result = msgspec.structs.replace(result, measurement=window)
+        codec.write(folder / RESULT, result)
+        return result
+
+
+def _search(folder, launcher, listener, **settings):
+    pauses = []
+    settings = {"sampler": "random", "time_budget_seconds": 1e6, **settings}  # one that does not end a search early
+    told = Settings(target="model.py", study=folder, **settings)
+    return search(told, launcher, listener, launcher.clock, pauses.append), pauses
+
+
+def _learned(folder):
+    return [trial for trial in load_view(folder).trials if trial.purpose in FOUND]
+
+
+def test_a_disturbed_probe_is_repeated_after_a_pause_and_the_repeat_counts(tmp_path):
+    disturbed = set()
+
+    def once(request):
+        """The first probe of every configuration that computes in bfloat16."""
+        first = request.config["amp_dtype"] == "bfloat16" and request.config not in disturbed
+        disturbed.add(request.config)
+        return 0.9 if first and request.purpose == "search" else 0.0
+
+    listener = Listener()
+    answer, pauses = _search(tmp_path, Disturbed(busy=once), listener, **SMALL)
+
+    assert answer.params["amp_dtype"] == "bfloat16"
+    assert [trial.config["amp_dtype"] for trial in _learned(tmp_path)].count("bfloat16") == 4
+    assert [trial.config["amp_dtype"] for trial in _learned(tmp_path)].count(None) == 2
+    assert pauses == [BACK_OFF_SECONDS] * 2
+    assert sum("Trying once more" in note and "waited 90%" in note for note in listener.notes) == 2
+    assert not any("Others used" in warning for warning in answer.warnings)
+
+
+def test_a_repeat_costs_none_of_the_probes_that_were_asked_for(tmp_path):
+    answer, _ = _search(tmp_path, Disturbed(busy=lambda request: 0.5), Listener(), probes=2, **SMALL)
+
+    assert len({trial.config for trial in _learned(tmp_path)}) == 3
+    assert answer is not None
+
+
+def test_a_machine_that_is_always_busy_is_not_probed_twice_throughout(tmp_path):
+    listener = Listener()
+
+    answer, pauses = _search(tmp_path, Disturbed(busy=lambda request: 0.5), listener, probes=20)
+
+    assert len(pauses) == MOST_VAIN_REPEATS
+    assert sum("no more are made" in note for note in listener.notes) == 1
+    assert any("Others used this machine throughout" in warning for warning in answer.warnings)
+
+
+def test_the_database_knows_the_probe_that_counts_and_learns_nothing_new_from_a_resume(tmp_path):
+    _search(tmp_path, Disturbed(busy=lambda request: 0.5 if request.number % 2 else 0.2), Listener(), **SMALL)
+    _search(tmp_path, Disturbed(), Listener(), **SMALL)
+
+    view = load_view(tmp_path)
+    asked = view.request
+    space = build(asked.facts, asked.environment, asked.goal, asked.baseline)
+    store = Store(tmp_path, asked, Encoding(space), needs_complete=False)
+    known = [trial.user_attrs[NUMBER] for trial in store.trials()]
+    store.close()
+    assert len(known) == len(set(known)) == len(space.configs)
+    assert len(_learned(tmp_path)) > len(known)
+
+
+def test_the_baseline_is_probed_again_every_so_often_and_taught_to_nobody(tmp_path):
+    listener = Listener()
+
+    _search(tmp_path, Disturbed(), listener, probes=2 * REFERENCE_EVERY + 1)
+
+    purposes = [trial.purpose for trial in listener.trials if trial.purpose != "confirm"]
+    block = ["search"] * REFERENCE_EVERY
+    assert purposes == ["baseline", *block, "reference", *block, "reference", "search"]
+    assert {trial.config for trial in listener.trials if trial.purpose == "reference"} == {listener.trials[0].config}
+    assert not any("drifts" in note for note in listener.notes)
+
+
+@pytest.mark.parametrize("probes", [1, REFERENCE_EVERY])
+def test_a_short_search_does_not_look_for_drift(tmp_path, probes):
+    listener = Listener()
+
+    _search(tmp_path, Disturbed(), listener, probes=probes)
+
+    assert all(trial.purpose != "reference" for trial in listener.trials)
+
+
+def test_who_was_probed_on_a_slow_machine_leads_if_it_is_faster_all_the_same(tmp_path):
+    """The machine loses half of its speed during the first nine probes: by rates alone the earliest would lead."""
+    listener = Listener()
+    slowing = Disturbed(speed=lambda request: 1 - min(request.number, REFERENCE_EVERY + 1) / 18)
+
+    # Seed 6: the fastest is probed late enough to be out by its rate alone.
+    _search(tmp_path, slowing, listener, probes=14, tune=("amp_dtype", "num_workers", "channels_last"), seed=6)
+
+    probed = [trial.config for trial in _learned(tmp_path)]
+    confirmed = {trial.config for trial in listener.trials if trial.purpose == "confirm"}
+    assert slowing.best(probed) in confirmed
+    assert sum("drifts" in note for note in listener.notes) == 1
+
+
+def test_a_resume_teaches_the_database_no_reference(tmp_path):
+    _search(tmp_path, Disturbed(), Listener(), probes=REFERENCE_EVERY + 1)
+    _search(tmp_path, Disturbed(), Listener(), probes=1)
+
+    view = load_view(tmp_path)
+    asked = view.request
+    space = build(asked.facts, asked.environment, asked.goal, asked.baseline)
+    store = Store(tmp_path, asked, Encoding(space), needs_complete=False)
+    known = [trial.user_attrs[NUMBER] for trial in store.trials()]
+    store.close()
+    (reference,) = [trial.number for trial in view.trials if trial.purpose == "reference"]
+    assert reference not in known
+    assert sorted(known) == [trial.number for trial in _learned(tmp_path)]

@@ -1,0 +1,140 @@
+"""Stories of dtypes that are fast and learn less: never recommended, and the reason is said."""
+
+import re
+
+import pytest
+
+from autotune import codec
+from autotune import folder as disk
+from autotune.errors import NoRecommendation
+from autotune.launch.fake import FakeLauncher
+from autotune.records import Limit
+from autotune.results import Outcome
+from autotune.tuning.recommendation import Recommendation
+from autotune.tuning.view import load_view
+from tests.worlds import Listener, declared, searched
+
+LONG = 1e6
+DTYPES = {"amp_dtype": Limit(values=(None, "bfloat16", "float16")), "num_workers": Limit(values=(0, 4))}
+SMALL = {"tune": ("amp_dtype", "num_workers"), "limits": DTYPES, "time_budget_seconds": LONG}
+
+
+def test_a_fast_dtype_that_learns_less_is_not_recommended_and_the_numbers_say_why(tmp_path):
+    listener = Listener()
+    launcher = FakeLauncher(facts=declared(), bad_dtypes=["bfloat16", "float16"])
+
+    answer = searched(tmp_path, launcher, listener, **SMALL)
+
+    assert answer.params["amp_dtype"] is None
+    assert answer.stability.startswith("full precision; losses finite")
+    lost = {other.config["amp_dtype"]: other.reason for other in answer.runners_up if other.config["amp_dtype"]}
+    assert set(lost) == {"bfloat16", "float16"}
+    assert all(re.match(r".* learns less than fp32: behind by 10\.6% .* 2\.0% allowed", why) for why in lost.values())
+    assert [verdict.verdict for verdict in answer.loss_verdicts] == ["worse", "worse"]
+    assert sum("It is left out." in note for note in listener.notes) == 2
+
+
+def test_the_other_dtype_moves_up_and_is_recommended_by_its_own_comparison(tmp_path):
+    answer = searched(tmp_path, FakeLauncher(facts=declared(), bad_dtypes=["bfloat16"]), **SMALL)
+
+    assert answer.params["amp_dtype"] == "float16"
+    assert answer.stability.startswith("fp16 tracked fp32 over 50 paired steps")
+
+
+def test_a_refused_configuration_is_not_even_measured_again(tmp_path):
+    searched(tmp_path, FakeLauncher(facts=declared(), bad_dtypes=["bfloat16"]), **SMALL)
+
+    confirmed = {t.config["amp_dtype"] for t in load_view(tmp_path).trials if t.purpose == "confirm"}
+    assert "bfloat16" not in confirmed
+
+
+def test_a_baseline_in_a_refused_dtype_is_compared_with_and_never_kept(tmp_path):
+    """It is the fastest by far, and what is run today."""
+    launcher = FakeLauncher(facts=declared(amp_dtype="float16", num_workers=4), bad_dtypes=["float16", "bfloat16"])
+
+    answer = searched(tmp_path, launcher, **SMALL)
+
+    assert answer.params["amp_dtype"] is None
+    assert answer.speedup < 1
+    own = next(other for other in answer.runners_up if other.config["amp_dtype"] == "float16")
+    assert own.samples_per_second is not None
+    assert "learns less" in own.reason
+
+
+def test_if_only_refused_dtypes_were_allowed_there_is_no_recommendation(tmp_path):
+    launcher = FakeLauncher(facts=declared(amp_dtype="float16"), bad_dtypes=["float16"])
+    limits = {**DTYPES, "amp_dtype": Limit(values=("float16",))}
+
+    with pytest.raises(NoRecommendation, match=r"fp16 learns less than fp32: behind by 10\.6%.*--stability off"):
+        searched(tmp_path, launcher, **{**SMALL, "limits": limits})
+
+
+def test_a_comparison_that_cannot_be_made_excludes_nobody_and_is_a_warning(tmp_path):
+    launcher = FakeLauncher(facts=declared(), comparison_faults=lambda request: Outcome.TIMEOUT)
+
+    answer = searched(tmp_path, launcher, **SMALL)
+
+    assert answer.params["amp_dtype"] == "bfloat16"
+    assert answer.stability.endswith("not shown to track full precision")
+    assert any("bf16 could not be compared with fp32: a scripted timeout" in warning for warning in answer.warnings)
+
+
+def test_a_crash_in_the_comparison_costs_one_repetition(tmp_path):
+    crashed = []
+
+    def once(request):
+        crashed.append(request)
+        return Outcome.CRASHED if len(crashed) == 1 else None
+
+    answer = searched(tmp_path, FakeLauncher(facts=declared(), comparison_faults=once), **SMALL)
+
+    assert answer.stability.startswith("bf16 tracked fp32")
+    assert crashed[0] == crashed[1]
+
+
+def test_off_recommends_the_fastest_unseen(tmp_path):
+    launcher = FakeLauncher(facts=declared(), bad_dtypes=["bfloat16", "float16"])
+
+    answer = searched(tmp_path, launcher, stability="off", **SMALL)
+
+    assert answer.params["amp_dtype"] == "bfloat16"
+    assert (answer.stability, answer.loss_verdicts) == ("not checked (--stability off)", ())
+
+
+def test_a_wider_tolerance_lets_it_pass(tmp_path):
+    launcher = FakeLauncher(facts=declared(), bad_dtypes=["bfloat16"])
+
+    answer = searched(tmp_path, launcher, loss_tolerance=0.2, **SMALL)
+
+    assert answer.params["amp_dtype"] == "bfloat16"
+    assert answer.stability.endswith("nothing detectable at 20.0%")
+
+
+def test_a_resumed_search_compares_nothing_twice_and_remembers_the_refusal(tmp_path):
+    searched(tmp_path, FakeLauncher(facts=declared(), bad_dtypes=["bfloat16", "float16"]), **SMALL)
+    before = disk.read_comparisons(tmp_path)
+
+    answer = searched(tmp_path, FakeLauncher(facts=declared()), **SMALL)
+
+    assert disk.read_comparisons(tmp_path) == before
+    assert answer.params["amp_dtype"] is None
+    assert any("learns less" in other.reason for other in answer.runners_up)
+
+
+def test_the_study_shows_its_comparisons(tmp_path):
+    answer = searched(tmp_path, FakeLauncher(facts=declared(), bad_dtypes=["bfloat16"]), **SMALL)
+
+    view = load_view(tmp_path)
+    assert view.stability == answer.loss_verdicts
+    assert len(view.comparisons) == 2
+    assert (tmp_path / "stability" / "0000" / "log.txt").is_file()
+
+
+def test_a_recommendation_of_an_older_version_still_loads(tmp_path):
+    searched(tmp_path, FakeLauncher(facts=declared()), **SMALL)
+    best = tmp_path / disk.BEST
+    text = best.read_text()
+    start, end = text.index(' "loss_verdicts"'), text.index(' "reasons"')
+    best.write_text(text[:start] + text[end:])
+
+    assert codec.read(best, Recommendation).loss_verdicts == ()

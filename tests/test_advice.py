@@ -1,0 +1,71 @@
+"""What memory did is said with the number that matters and the line that mends it."""
+
+import pytest
+from msgspec.structs import replace
+
+from autotune.records import Goal
+from autotune.results import Trial
+from autotune.tuning.advice import advise
+from autotune.tuning.confirm import Candidate
+from tests.worlds import GIB, config, good, measured, study_request
+
+REQUEST = study_request()  # 16 GiB
+MIB = 2**20
+
+
+def _winner(*probes, **values):
+    where = config(**{"batch_size": 64, **values})
+    trials = [
+        Trial(
+            number=number,
+            purpose="confirm",
+            config=where,
+            result=replace(measured(peak=8 * GIB), measurement=replace(measured(peak=8 * GIB).measurement, **changes)),
+        )
+        for number, changes in enumerate(probes)
+    ]
+    return Candidate(config=where, found=None, trials=trials, verdicts=[good(100.0)] * len(trials))
+
+
+def _leaking(slope=8 * MIB):
+    return {"memory_track": tuple((step, GIB + step * slope) for step in range(30))}
+
+
+def _warnings(winner, request=REQUEST):
+    return " | ".join(advise(winner, request, 0.0)[1])
+
+
+def test_growing_memory_is_said_with_the_steps_that_are_left_and_a_way_out():
+    said = _warnings(_winner(_leaking(), _leaking()))
+
+    assert "Memory grows by 8 MiB with every step: it runs out after about 1,024 steps" in said
+    assert "`total += loss.item()`" in said
+
+
+def test_it_is_said_when_the_baseline_wins_too():
+    winner = _winner(_leaking())
+
+    assert winner.config == REQUEST.baseline
+    assert "Memory grows" in _warnings(winner)
+
+
+def test_growth_in_one_probe_of_three_is_not_blamed_on_the_code():
+    assert _warnings(_winner(_leaking(), {}, {})) == ""
+
+
+def test_shapes_that_vary_without_a_worst_batch_are_said_with_the_name_to_write():
+    said = _warnings(_winner({"shapes_vary": True}))
+
+    assert "10% of the memory are kept free" in said
+    assert "worst_batch(batch_size)" in said
+
+
+def test_the_headroom_that_is_named_is_the_one_that_was_asked_for():
+    asked = study_request(goal=Goal(global_batch=64, headroom_fraction=0.0625))
+
+    assert "6% of the memory are kept free" in _warnings(_winner({"shapes_vary": True}), asked)
+
+
+@pytest.mark.parametrize("changes", [{"shapes_vary": True, "worst_batches": 1}, {}])
+def test_where_the_worst_was_tried_or_there_is_none_nothing_is_said(changes):
+    assert _warnings(_winner(changes)) == ""

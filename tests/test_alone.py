@@ -1,0 +1,72 @@
+"""How long computing alone and loading alone are timed, by times made by hand."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+import pytest
+
+from autotune.probe.alone import Computing, Loading
+from autotune.records import ProbeBudget
+from autotune.results import Alone
+
+BUDGET = ProbeBudget(max_compute_seconds=0.5, max_loader_seconds=1.0, max_seconds=4.0)
+
+
+def computed(seconds: float) -> tuple[float, ...]:
+    computing = Computing(BUDGET)
+    while not computing.step(seconds, 32):
+        pass
+    assert computing.result is not None
+    return computing.result.seconds
+
+
+def loaded(seconds: Iterable[float], workers: int, ready: int = 0) -> Alone:
+    loading = Loading(BUDGET, workers, ready)
+    for batch in seconds:
+        if loading.batch(batch, 10):
+            break
+    assert loading.result is not None
+    return loading.result
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(0.04, 13), (0.3, 3), (1.5, 3), (30.0, 1)])
+def test_computing_takes_half_a_second_or_three_steps_but_never_very_long(seconds: float, steps: int) -> None:
+    assert computed(seconds) == (seconds,) * steps
+
+
+@pytest.mark.parametrize(
+    ("seconds", "workers", "rounds"),
+    [(0.2, 0, 3), (0.4, 0, 3), (2.0, 0, 1), (0.1, 2, 3), (0.3, 4, 1), (0.005, 4, 5), (1e-5, 0, 30)],
+)
+def test_loading_takes_whole_rounds_of_the_workers(seconds: float, workers: int, rounds: int) -> None:
+    result = loaded(itertools.repeat(seconds), workers)
+
+    assert result.seconds == pytest.approx((seconds * max(workers, 1),) * rounds)
+    assert result.samples == 10 * max(workers, 1)
+
+
+def test_what_the_workers_held_ready_is_not_timed() -> None:
+    bursts = [1e-6] * 8 + [0.1] * 100
+
+    assert loaded(bursts, workers=2, ready=8).seconds == pytest.approx((0.2, 0.2, 0.2))
+
+
+def test_a_loader_that_was_started_again_holds_nothing_ready() -> None:
+    loading = Loading(BUDGET, 2, 1000)
+    loading.epoch()
+
+    ended = [loading.batch(0.5, 10) for _ in range(2)]
+
+    assert ended == [False, True]
+
+
+def test_batches_of_different_sizes_are_told_by_their_mean() -> None:
+    loading = Loading(BUDGET, 2, 0)
+
+    for samples in (10, 20, 30, 40, 50, 60):
+        loading.batch(0.1, samples)
+
+    assert loading.result == Alone(seconds=(0.2, 0.2, 0.2), samples=70)
+    assert loading.result.samples_per_second == pytest.approx(350)

@@ -1,0 +1,156 @@
+"""Real work on real cores: what is the probe's own, and what is that of others."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from autotune.probe.contamination import Look, between
+from autotune.results import MOST_WAIT_SHARE, Contamination
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's counters are read from /proc")
+BUSY = """
+import os, sys, time
+os.sched_setaffinity(0, {int(sys.argv[1])})
+print("ready", flush=True)
+while True:
+    pass
+"""
+# A process of its own, so that it can be bound to one core. It works for half a second between two looks.
+ALONE = """
+import os, sys, time
+from autotune.probe.contamination import between, look
+os.sched_setaffinity(0, {int(sys.argv[1])})
+before = look()
+end = time.perf_counter() + 0.5
+while time.perf_counter() < end:
+    pass
+seen = between(before, look())
+print((seen.run_queue_wait_share, seen.foreign_cores))
+"""
+# The same with two workers; what all three used by their own account, and what was seen as the probe's own.
+WITH_WORKERS = """
+import os, signal, sys, time
+from autotune.probe.contamination import look
+os.sched_setaffinity(0, {int(sys.argv[1])})
+reports, report = os.pipe()
+
+def work():
+    end = time.process_time() + 0.2
+    while time.process_time() < end:
+        pass
+
+def worker(stays):
+    identity = os.fork()
+    if identity == 0:
+        work()
+        os.write(report, f"{time.process_time()}\\n".encode())
+        time.sleep(60 * stays)
+        os._exit(0)
+    return identity
+
+before, began = look(), time.process_time()
+ended, staying = worker(stays=False), worker(stays=True)
+work()
+os.waitpid(ended, 0)
+lines = b""
+while lines.count(b"\\n") < 2:
+    lines += os.read(reports, 100)
+after, used = look(), time.process_time() - began
+os.kill(staying, signal.SIGKILL)
+waited = (after.waited - before.waited) / (after.now - before.now)
+print((after.own - before.own, used + sum(map(float, lines.split())), waited))
+"""
+CORE = """import os; print(max(os.sched_getaffinity(0)))"""
+
+
+def python(program: str, *arguments: object) -> list[str]:
+    return [sys.executable, "-c", program, *map(str, arguments)]
+
+
+@pytest.fixture
+def core() -> str:
+    return subprocess.run(python(CORE), check=True, capture_output=True, text=True).stdout.strip()
+
+
+@contextmanager
+def competitors(count: int, core: str) -> Iterator[None]:
+    """Processes that keep `core` busy and do not belong to who looks."""
+    started = [subprocess.Popen(python(BUSY, core), stdout=subprocess.PIPE) for _ in range(count)]
+    try:
+        for process in started:
+            assert process.stdout is not None
+            process.stdout.readline()
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+def answer(program: str, core: str) -> tuple[float, ...]:
+    output = subprocess.run(python(program, core), check=True, capture_output=True, text=True).stdout
+    return tuple(ast.literal_eval(output))
+
+
+def test_others_on_the_same_core_contaminate_a_measurement(core: str) -> None:
+    with competitors(2, core):
+        wait, foreign = answer(ALONE, core)
+
+    found = Contamination(run_queue_wait_share=wait, foreign_cores=foreign)
+    assert found.contaminated
+    assert wait > 0.4  # two thirds, if the three share evenly
+    assert 0.3 < foreign < 1.1
+    assert found.slowdown > 1.6
+
+
+def test_workers_of_the_probe_are_its_own_while_they_run_and_when_they_have_ended(core: str) -> None:
+    own, used, waited = answer(WITH_WORKERS, core)
+
+    assert own == pytest.approx(used, abs=0.06)  # three processes, told in ticks of 10 ms
+    assert used > 0.5
+    assert waited > MOST_WAIT_SHARE  # for its own workers
+
+
+def test_what_is_not_the_probes_own_is_foreign() -> None:
+    before = Look(now=10.0, waited=1.0, busy=100.0, own=50.0)
+    after = Look(now=12.0, waited=1.5, busy=103.0, own=52.0)
+
+    found = between(before, after)
+
+    assert found == Contamination(run_queue_wait_share=0.25, foreign_cores=0.5)
+
+
+def test_counters_that_disagree_by_a_tick_are_no_negative_work() -> None:
+    before = Look(now=0.0, waited=None, busy=1.0, own=1.0)
+
+    found = between(before, Look(now=1.0, waited=None, busy=1.99, own=2.0))
+
+    assert found == Contamination(run_queue_wait_share=None, foreign_cores=0.0)
+
+
+@pytest.mark.parametrize(
+    ("wait", "foreign", "contaminated"),
+    [
+        (0.5, 0.5, True),
+        (0.5, 0.0, False),  # its own workers
+        (0.01, 3.0, False),  # others, on cores that were idle
+        (0.5, None, False),
+        (None, 3.0, False),
+        (None, None, False),
+    ],
+)
+def test_waiting_and_others_together_make_a_contamination(
+    wait: float | None, foreign: float | None, contaminated: bool
+) -> None:
+    assert Contamination(run_queue_wait_share=wait, foreign_cores=foreign).contaminated is contaminated
+
+
+def test_the_slowdown_follows_from_the_wait() -> None:
+    assert Contamination(run_queue_wait_share=0.67).slowdown == pytest.approx(3.0, rel=0.02)
+    assert Contamination().slowdown == 1.0

@@ -1,0 +1,172 @@
+"""Real probes tell the truth about memory: the worst batch, what grows, what the workers hold, what does not fit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from autotune.launch.subprocess import SubprocessLauncher
+from autotune.probe.memory import MemoryMeter
+from autotune.records import ProbeBudget, ProbeRequest
+from autotune.results import Outcome, ProbeResult
+from autotune.stats import memory_growth
+from tests.worlds import config
+
+MIB = 2**20
+SHORT = ProbeBudget(
+    min_seconds=0.1, max_seconds=0.3, min_warmup_seconds=0.0, max_compute_seconds=0.0, max_loader_seconds=0.0
+)
+STEADY = replace(SHORT, min_steps=30, max_steps=30, max_seconds=20.0)
+HEAD = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+def model(): return nn.Sequential(nn.Linear(16, 8192), nn.ReLU(), nn.Linear(8192, 2))
+"""
+PLAIN = "def dataset(): return TensorDataset(torch.randn(256, 16), torch.randint(2, (256,)))\n"
+VARIED = """
+class Rows(Dataset):
+    def __len__(self): return 4096
+    def __getitem__(self, index): return torch.randn(600 if index == 4095 else 1 + index // 4 % 2, 16), index % 2
+def dataset(): return Rows()
+def collate(samples):
+    rows, labels = zip(*samples)
+    return nn.utils.rnn.pad_sequence(rows, batch_first=True), torch.tensor(labels)
+def sampler(dataset): return range(4096)  # the longest comes after more batches than a probe trains on
+def loss(model, batch): return nn.functional.cross_entropy(model(batch[0]).mean(1), batch[1])
+"""
+LEAKING = (
+    PLAIN
+    + """
+kept = []
+def loss(model, batch):
+    hidden = model[1](model[0](batch[0]))
+    kept.append(hidden)
+    return nn.functional.cross_entropy(model[2](hidden), batch[1])
+"""
+)
+PASSING_WORKERS = """
+def dataloader(batch_size, num_workers):  # its workers end with each epoch
+    data = TensorDataset(torch.randn(4096, 16), torch.randint(2, (4096,)))
+    return DataLoader(data, batch_size=batch_size, num_workers=num_workers)
+"""
+LARGE_SAMPLES = """
+def dataset(): return TensorDataset(torch.randn(64, 16, 50_000), torch.randint(2, (64,)))
+def loss(model, batch): return nn.functional.cross_entropy(model(batch[0].mean(2)), batch[1])
+"""
+LITTLE = 'mount -t tmpfs -o size=8m tmpfs /dev/shm && exec "$@"'
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def _probe(
+    text: str, budget: ProbeBudget = SHORT, launcher: SubprocessLauncher | None = None, **values: Any
+) -> ProbeResult:
+    Path("model.py").write_text(HEAD + text)
+    folder = Path("probe").absolute()
+    folder.mkdir(exist_ok=True)
+    request = ProbeRequest(target="model.py", config=config(**values), device="cpu", budget=budget)
+    return (launcher or SubprocessLauncher()).probe(request, folder)
+
+
+def test_the_peak_covers_a_batch_that_the_window_never_saw() -> None:
+    calm = _probe(VARIED.replace("600 if", "2 if"), batch_size=4)
+    stormy = _probe(VARIED, batch_size=4)
+
+    assert stormy.measurement is not None, stormy.failure
+    assert calm.measurement is not None, calm.failure
+    assert stormy.measurement.shapes_vary
+    assert stormy.measurement.worst_batches == 1
+    hidden = 4 * 600 * 8192 * 4  # bytes of one activation, of which backward holds several
+    assert stormy.measurement.memory.process_bytes > calm.measurement.memory.process_bytes + hidden
+    assert "worst" in stormy.phase_seconds
+
+
+def test_every_micro_batch_of_the_worst_step_is_counted() -> None:
+    own = "def worst_batch(batch_size): return torch.randn(batch_size, 16), torch.zeros(batch_size).long()\n"
+
+    result = _probe(PLAIN + own, batch_size=8, gradient_accumulation_steps=3)
+
+    assert result.measurement is not None, result.failure
+    assert result.measurement.worst_batches == 3
+    assert not result.measurement.shapes_vary
+
+
+def test_a_worst_batch_that_does_not_fit_is_out_of_memory_and_says_in_which_phase() -> None:
+    own = "def worst_batch(batch_size): return torch.randn(2**22, 16), torch.zeros(2**22).long()\n"
+    Path("model.py").write_text(HEAD + PLAIN + own)
+    Path("probe").mkdir()
+    request = ProbeRequest(
+        target="model.py", config=config(batch_size=8), device="cpu", budget=SHORT, memory_limit_bytes=700 * MIB
+    )
+
+    result = SubprocessLauncher().probe(request, Path("probe").absolute())
+
+    assert result.outcome is Outcome.OOM_HOST
+    assert result.failure is not None
+    assert result.failure.phase == "worst"
+
+
+def test_memory_that_grows_with_every_step_is_seen_and_ordinary_training_is_not_blamed() -> None:
+    leaking = _probe(LEAKING, STEADY, batch_size=32)
+    ordinary = _probe(PLAIN, STEADY, batch_size=32)
+
+    assert leaking.measurement is not None, leaking.failure
+    assert ordinary.measurement is not None, ordinary.failure
+    kept = 32 * 8192 * 4  # bytes of the outputs that are never let go
+    assert memory_growth(leaking.measurement.memory_track) > kept / 2
+    assert memory_growth(ordinary.measurement.memory_track) == 0
+
+
+def test_workers_that_end_with_their_epoch_are_still_counted() -> None:
+    result = _probe(PASSING_WORKERS, batch_size=8, num_workers=1)
+
+    assert result.measurement is not None, result.failure
+    assert result.measurement.memory.workers_bytes > 10 * MIB
+
+
+def test_what_shared_memory_cannot_hold_is_known_before_a_worker_starts() -> None:
+    little = ("unshare", "--mount", "sh", "-c", LITTLE, "sh")
+    if subprocess.run((*little, "true"), capture_output=True, check=False).returncode:
+        pytest.skip("a /dev/shm of its own needs Linux and the right to unshare mounts")
+    launcher = SubprocessLauncher(command=(*little, sys.executable, "-m", "autotune.probe"))
+
+    refused = _probe(LARGE_SAMPLES, launcher=launcher, batch_size=4, num_workers=1)
+    fits = _probe(LARGE_SAMPLES, launcher=launcher, batch_size=4)
+
+    assert refused.outcome is Outcome.OOM_SHM
+    assert refused.failure is not None
+    assert "num_workers 1 keeps up to 4 batches of 12" in refused.failure.message
+    assert refused.failure.evidence.startswith("predicted")
+    assert fits.outcome is Outcome.OK, fits.failure
+
+
+def test_the_meter_forgets_what_was_needed_before_it_was_made() -> None:
+    before = bytearray(200 * MIB)
+    before[::4096] = b"x" * len(before[::4096])
+    earlier = MemoryMeter("cpu").read().process_bytes
+    del before
+
+    later = MemoryMeter("cpu").read().process_bytes
+
+    assert later < earlier - 150 * MIB
+
+
+def test_the_meter_sees_what_was_let_go_again() -> None:
+    meter = MemoryMeter("cpu")
+    held = bytearray(200 * MIB)
+    held[::4096] = b"x" * len(held[::4096])
+    del held
+
+    meter.phase("validate")
+
+    assert meter.read().process_bytes > MemoryMeter("cpu").read().process_bytes + 150 * MIB

@@ -1,0 +1,330 @@
+"""Real paired training, tiny and on the CPU: the ways in which a dtype goes wrong, and those in which it does not."""
+
+import pytest
+import torch
+
+from autotune.knobs import KNOBS
+from autotune.knobs.base import Plan
+from autotune.launch.subprocess import SubprocessLauncher
+from autotune.probe.lifeline import Progress
+from autotune.probe.stability import ROLES, compare, train
+from autotune.records import StabilityRequest
+from autotune.results import Outcome, StabilityResult
+from autotune.stability import judge
+from tests.targets_support import clean_imports, write
+from tests.worlds import config
+
+HEAD = """
+import random
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+def task():
+    draws = torch.Generator().manual_seed(7)
+    labels = torch.randint(4, (512,), generator=draws)
+    centres = torch.randn(4, 1, 8, 8, generator=draws)
+    return 0.3 * centres[labels] + torch.randn(512, 1, 8, 8, generator=draws), labels
+
+def dataset(): return torch.utils.data.TensorDataset(*task())
+def optimizer(params): return torch.optim.SGD(params, lr=0.01, momentum=0.9)
+def loss(model, batch): return F.cross_entropy(model(batch[0]), batch[1])
+"""
+MLP = (
+    HEAD
+    + """
+def model(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.GELU(), nn.Linear(32, 4))
+"""
+)
+CNN = (
+    HEAD
+    + """
+def model():
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.GELU(), nn.Conv2d(8, 8, 3, stride=2), nn.GELU(),
+        nn.Flatten(), nn.Linear(72, 4),
+    )
+"""
+)
+DROPOUT = (
+    HEAD
+    + """
+def model():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.GELU(), nn.Dropout(0.5), nn.Linear(64, 4))
+"""
+)
+AUGMENTED = (
+    MLP
+    + """
+class Augmented(torch.utils.data.Dataset):
+    def __init__(self): self.inputs, self.labels = task()
+    def __len__(self): return len(self.labels)
+    def __getitem__(self, index):
+        noise = 0.3 * torch.randn(1, 8, 8) + 0.3 * float(np.random.randn()) + 0.3 * random.gauss(0, 1)
+        return self.inputs[index] + noise, self.labels[index]
+
+def dataset(): return Augmented()
+"""
+)
+OVERFLOWING = (
+    MLP
+    + """
+class Loud(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.GELU(), nn.Linear(32, 4))
+    def forward(self, x):
+        return (self.body(x) * 3e5) / 3e5
+
+def model(): return Loud()
+"""
+)
+FAINT = (
+    MLP
+    + """
+def loss(model, batch): return 1e-6 * F.cross_entropy(model(batch[0]), batch[1])
+def optimizer(params): return torch.optim.SGD(params, lr=1e4, momentum=0.9)
+"""
+)
+WILD = (
+    MLP
+    + """
+def optimizer(params): return torch.optim.SGD(params, lr=30.0, momentum=0.9)
+"""
+)
+UNREPEATABLE = AUGMENTED.replace("0.3 * torch.randn(1, 8, 8)", "np.float32(np.random.default_rng().normal())")
+SLOW = (
+    CNN
+    + """
+def optimizer(params): return torch.optim.SGD(params, lr=0.002, momentum=0.9)
+"""
+)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Two threads for matrices of this size only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def _request(folder, text, dtype, **changes):
+    target = str(write(folder, text))
+    return StabilityRequest(
+        target=target,
+        reference=config(batch_size=32),
+        candidate=config(batch_size=32, amp_dtype=dtype),
+        device="cpu",
+        **{"max_seconds": 120.0, **changes},
+    )
+
+
+def _plan(values):
+    plan = Plan(device="cpu")
+    for knob in KNOBS:
+        knob.apply(values[knob.name], plan)
+    return plan
+
+
+def _compared(request):
+    with clean_imports():
+        return compare(request, Progress(None))
+
+
+def _judged(folder, text, dtype, **changes):
+    request = _request(folder, text, dtype, **changes)
+    return judge(request, _compared(request))
+
+
+def _compared_with(request, plan):
+    """Run by run, the candidate by a plan of our own making."""
+    with clean_imports():
+        runs = tuple(
+            train(
+                request.target, request.reference, plan if role == "candidate" else _plan(request.reference),
+                Progress(None), role=role, seed=0, steps=request.steps, seconds=60,
+            )
+            for role in ROLES
+        )  # fmt: skip
+    return judge(request, StabilityResult(outcome=Outcome.OK, runs=runs))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("text", [MLP, CNN, DROPOUT, AUGMENTED], ids=["mlp", "cnn", "dropout", "augmented"])
+def test_a_healthy_model_tracks_full_precision(tmp_path, text, dtype):
+    verdict = _judged(tmp_path, text, dtype)
+
+    assert verdict.verdict == "ok", verdict.reason
+    assert verdict.steps == 50
+    assert abs(verdict.difference) < 0.003  # the largest null that was measured: 0.23 %
+
+
+def test_activations_that_overflow_float16_are_unstable(tmp_path):
+    verdict = _judged(tmp_path, OVERFLOWING, "float16")
+
+    assert verdict.verdict == "unstable"
+    assert "losses are not finite, with fp32 all are" in verdict.reason
+
+
+def test_the_same_activations_do_not_overflow_bfloat16(tmp_path):
+    assert _judged(tmp_path, OVERFLOWING, "bfloat16").verdict == "ok"
+
+
+@pytest.mark.parametrize(("scaled", "word"), [(False, "unstable"), (True, "ok")])
+def test_gradients_underflow_in_float16_unless_the_loss_is_scaled(tmp_path, scaled, word):
+    request = _request(tmp_path, FAINT, "float16")
+    plan = _plan(request.candidate)
+    plan.scale_loss = scaled
+
+    verdict = _compared_with(request, plan)
+
+    assert verdict.verdict == word, verdict.reason
+    assert ("exactly zero" in verdict.reason) is not scaled
+
+
+def test_weights_in_bfloat16_that_swallow_small_updates_learn_less(tmp_path):
+    request = _request(tmp_path, SLOW, "bfloat16")
+    plan = _plan(request.reference)
+    plan.model_transforms.append(lambda model: model.to(torch.bfloat16))
+    plan.batch_transforms.append(lambda part: part.to(torch.bfloat16) if part.is_floating_point() else part)
+
+    verdict = _compared_with(request, plan)
+
+    assert verdict.verdict == "worse", verdict.reason
+    assert verdict.difference > 2 * verdict.allowed
+    assert _judged(tmp_path, SLOW, "bfloat16").verdict == "ok"  # autocast keeps the weights in float32
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_learning_rate_that_wrecks_full_precision_too_is_not_blamed_on_the_dtype(tmp_path, dtype):
+    verdict = _judged(tmp_path, WILD, dtype)
+
+    assert verdict.verdict == "inconclusive"
+    assert "fp32 itself" in verdict.reason
+
+
+def test_a_target_whose_draws_cannot_be_repeated_asks_for_several_seeds(tmp_path):
+    verdict = _judged(tmp_path, UNREPEATABLE, "bfloat16")
+
+    assert (verdict.verdict, verdict.remedy) == ("inconclusive", "seeds")
+
+
+@pytest.mark.parametrize("text", [DROPOUT, AUGMENTED], ids=["dropout", "augmented"])
+def test_runs_of_one_seed_see_the_same_weights_batches_and_draws_and_another_seed_others(tmp_path, text):
+    request = _request(tmp_path, text, "bfloat16", seeds=(0, 1), steps=12)
+
+    runs = {(run.role, run.seed): run for run in _compared(request).runs}
+
+    for seed in (0, 1):
+        reference = runs["reference", seed]
+        assert runs["perturbed", seed].losses == pytest.approx(reference.losses, abs=1e-4)
+        assert runs["candidate", seed].losses == pytest.approx(reference.losses, abs=0.02)
+    assert runs["reference", 0].losses != pytest.approx(runs["reference", 1].losses, abs=0.02)
+
+
+def test_a_run_that_draws_more_is_not_off_for_good(tmp_path):
+    drawing = (
+        AUGMENTED
+        + """
+def loss(model, batch):
+    torch.rand(3 if torch.is_autocast_enabled("cpu") else 1)
+    return F.cross_entropy(model(batch[0]), batch[1])
+"""
+    )
+
+    runs = {run.role: run for run in _compared(_request(tmp_path, drawing, "bfloat16", steps=12)).runs}
+
+    assert runs["candidate"].losses == pytest.approx(runs["reference"].losses, abs=0.008)
+
+
+def test_the_perturbed_run_starts_from_other_weights(tmp_path):
+    runs = {run.role: run for run in _compared(_request(tmp_path, MLP, "bfloat16", steps=3)).runs}
+
+    assert runs["perturbed"].losses != runs["reference"].losses
+
+
+def test_every_step_is_written_down_with_the_gradient_as_if_the_loss_were_not_scaled(tmp_path):
+    runs = {run.role: run for run in _compared(_request(tmp_path, MLP, "float16", steps=7)).runs}
+
+    reference, candidate = runs["reference"], runs["candidate"]
+    assert {len(run.losses) for run in runs.values()} == {7}
+    assert len(candidate.gradient_norms) == len(candidate.zero_gradient_shares) == 7
+    assert candidate.gradient_norms == pytest.approx(reference.gradient_norms, rel=0.02)
+    assert (candidate.loss_scale, reference.loss_scale) == (65536.0, None)
+
+
+def test_skipped_steps_and_the_falling_scale_are_written_down(tmp_path):
+    loud_gradients = MLP + "def loss(model, batch): return 1e4 * F.cross_entropy(model(batch[0]), batch[1])\n"
+
+    runs = {run.role: run for run in _compared(_request(tmp_path, loud_gradients, "float16", steps=20)).runs}
+
+    skipped = runs["candidate"].skipped_steps
+    assert len(skipped) >= 3
+    assert runs["candidate"].loss_scale == 65536.0 / 2 ** len(skipped)
+    assert runs["candidate"].gradient_norms[skipped[0]] is None
+    assert runs["reference"].skipped_steps == ()
+
+
+def test_when_the_time_is_up_all_runs_are_equally_short(tmp_path):
+    slow_in_full_precision = (
+        MLP
+        + """
+def loss(model, batch):
+    if not torch.is_autocast_enabled("cpu"):
+        __import__("time").sleep(0.02)
+    return F.cross_entropy(model(batch[0]), batch[1])
+"""
+    )
+    result = _compared(_request(tmp_path, slow_in_full_precision, "bfloat16", steps=10**6, max_seconds=1.5))
+
+    lengths = [len(run.losses) for run in result.runs]
+    assert lengths == sorted(lengths, reverse=True)  # none is longer than the one before it
+    assert lengths[0] < 10**6
+
+
+def test_sparse_gradients_are_read_too(tmp_path):
+    embedding = (
+        HEAD
+        + """
+def model(): return nn.Sequential(nn.Embedding(40, 8, sparse=True), nn.Flatten(), nn.Linear(32, 4))
+def dataset():
+    draws = torch.Generator().manual_seed(7)
+    tokens = torch.randint(20, (512, 4), generator=draws)
+    return torch.utils.data.TensorDataset(tokens, tokens[:, 0] % 4)
+"""
+    )
+
+    runs = {run.role: run for run in _compared(_request(tmp_path, embedding, "bfloat16", steps=3)).runs}
+
+    assert all(norm > 0 for norm in runs["reference"].gradient_norms)
+    unused = 20 * 8 / 452  # entries of words that never occur
+    assert runs["reference"].zero_gradient_shares[0] == pytest.approx(unused, abs=1e-6)
+
+
+def _launched(folder, text, **changes):
+    request = _request(folder, text, "bfloat16", **changes)
+    place = folder / "0000"
+    place.mkdir()
+    return request, SubprocessLauncher(environ={"OMP_NUM_THREADS": "1"}).compare(request, place)
+
+
+def test_a_comparison_in_its_own_process_is_judged_like_one_in_ours(tmp_path):
+    request, result = _launched(tmp_path, MLP, steps=25)
+
+    verdict = judge(request, result)
+
+    assert (verdict.verdict, verdict.steps) == ("ok", 25), verdict.reason
+    assert {"start", "load", "build", "measure", "done"} <= set(result.phase_seconds)
+
+
+def test_an_error_in_the_comparison_is_a_result_that_names_the_users_line(tmp_path):
+    broken = MLP + "def loss(model, batch): return 1 / 0\n"
+
+    request, result = _launched(tmp_path, broken, steps=25)
+
+    assert (result.outcome, result.runs) == (Outcome.USER_ERROR, ())
+    assert result.failure.phase == "measure"
+    assert "ZeroDivisionError" in judge(request, result).reason

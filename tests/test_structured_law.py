@@ -1,0 +1,220 @@
+"""The law against arithmetic done by hand, and the grid that it is evaluated on."""
+
+import numpy as np
+import optuna
+import pytest
+
+from autotune.results import Outcome
+from autotune.structured import parameters as unknown
+from autotune.structured.acquisition import Outlook, faster_elsewhere, first, gains, incumbents
+from autotune.structured.evidence import gather
+from autotune.structured.grid import Grid, Hardware
+from autotune.structured.law import Law
+from autotune.structured.observation import Observation
+from autotune.structured.spaces import MOST_POINTS, grid_of, values
+
+SUDDEN = 6.0  # log of the sharpness at which the larger of two counts alone
+
+
+def _law(hardware=None, **domains):
+    domains = {"batch_size": (8, 64), "num_workers": (0, 2), **domains}
+    space = {name: optuna.distributions.CategoricalDistribution(domain) for name, domain in domains.items()}
+    return Law(grid_of(space, (), seed=0), hardware or Hardware())
+
+
+def _guess(law, **changes):
+    """Everything at its prior mean, but for what is given as seconds, counts or shares."""
+    guess = law.parameters.means.copy()
+    for name, value in changes.items():
+        guess[getattr(unknown, name)] = np.log(value)
+    return guess[None]
+
+
+def _step_seconds(law, guess, **params):
+    row = law.grid.row(params)
+    places = law.at(np.array([row]))
+    clocks = law.clocks(guess, places, law.computing(guess, places), law.loading(guess, places))
+    return float(law.together(guess, places, *clocks)[0, 0])
+
+
+def test_without_workers_loading_and_computing_add_up():
+    law = _law()
+    guess = _guess(law, FIXED=0.01, SATURATION=64, SHARPNESS=1e-9, OPTIMIZER=0.5, LOADING=0.001)
+
+    seconds = _step_seconds(law, guess, batch_size=64, num_workers=0)
+
+    assert seconds == pytest.approx(0.01 + 0.01 + 0.005 + 0.064, rel=1e-6)
+
+
+def test_with_workers_the_longer_of_both_counts():
+    law = _law()
+    guess = _guess(law, FIXED=0.01, SATURATION=64, SHARPNESS=1e-9, OPTIMIZER=0.5, LOADING=0.01, SCALING=1.0, CAP=64)
+
+    seconds = _step_seconds(law, guess, batch_size=64, num_workers=2)
+
+    assert seconds == pytest.approx(0.64 / 2, rel=0.01)
+
+
+def test_accumulation_pays_the_optimizer_once():
+    law = _law(gradient_accumulation_steps=(1, 4), num_workers=(2,))
+    guess = _guess(law, FIXED=0.01, SATURATION=64, SHARPNESS=1e-9, OPTIMIZER=0.5, LOADING=1e-6)
+
+    once = _step_seconds(law, guess, batch_size=64, gradient_accumulation_steps=1, num_workers=2)
+    four = _step_seconds(law, guess, batch_size=64, gradient_accumulation_steps=4, num_workers=2)
+
+    assert once == pytest.approx(0.025)
+    assert four == pytest.approx(0.085)
+
+
+def test_on_a_cpu_loading_takes_its_cores_from_computing():
+    guess_of = {"FIXED": 0.01, "SATURATION": 64, "SHARPNESS": 1e-9, "OPTIMIZER": 1e-3, "LOADING": 3e-4, "SHARE": 1.0}
+    seconds = {}
+    for on_cores in (False, True):
+        law = _law(Hardware(cores=4, computes_on_cores=on_cores))
+        guess = _guess(law, **guess_of, CROWDING=1e-6)
+        seconds[on_cores] = _step_seconds(law, guess, batch_size=64, num_workers=2)
+
+    assert seconds[False] == pytest.approx(0.02, rel=0.02)
+    assert seconds[True] > 1.15 * seconds[False]
+
+
+def test_workers_on_every_core_slow_computing():
+    law = _law(Hardware(cores=4), num_workers=(2, 4))
+    guess = _guess(law, LOADING=1e-7, CROWDING=0.5)
+
+    few = _step_seconds(law, guess, batch_size=64, num_workers=2)
+    all_of_them = _step_seconds(law, guess, batch_size=64, num_workers=4)
+
+    assert all_of_them == pytest.approx(1.5 * few, rel=0.01)
+
+
+@pytest.mark.parametrize("bend", [1e-9, 1.0, 10.0])
+def test_memory_is_convex_in_the_batch(bend):
+    law = _law(batch_size=(8, 16, 24, 32, 40), num_workers=(0,))
+    guess = _guess(law, STATIC=0.2, SAMPLE=0.01, BEND=bend)
+
+    peaks = np.exp(law.memory(guess, law.everywhere)[0])[law.everywhere.room]
+
+    assert (np.diff(peaks, 2) >= -1e-12).all()
+    assert (np.diff(peaks) > 0).all()
+
+
+def test_half_precision_is_expected_to_be_faster_on_large_batches_and_not_on_small_ones():
+    law = _law(batch_size=(1, 1024), amp_dtype=(None, "bfloat16"), num_workers=(0,))
+    guess = _guess(law)
+    computing = law.computing(guess, law.everywhere)[0][law.everywhere.cell]
+
+    def gain(batch):
+        rows = [
+            law.grid.row({"batch_size": batch, "amp_dtype": dtype, "num_workers": 0}) for dtype in (None, "bfloat16")
+        ]
+        return np.exp(computing[rows[0]] - computing[rows[1]])
+
+    assert gain(1) < 1 < 1.3 < gain(1024)
+
+
+def test_neighbours_of_an_ordered_knob_are_alike_and_categories_are_not():
+    law = _law(num_threads=(1, 2, 4, 8), layout=("a", "b", "c"), batch_size=(8,), num_workers=(0,))
+    felt = {
+        (values["num_threads"], values["layout"]): law.parameters.design("sample_time", np.array([row]))[0]
+        for row, values in enumerate(law.grid.values)
+    }
+
+    assert [felt[threads, "a"].sum() for threads in (1, 2, 4, 8)] == [0, 1, 2, 3]
+    assert felt[8, "a"] @ felt[4, "a"] == 2
+    assert felt[1, "b"] @ felt[1, "c"] == 0
+
+
+def test_a_dtype_is_like_the_one_it_resembles_even_where_that_is_not_searched():
+    both, alone = (_law(amp_dtype=dtypes) for dtypes in ((None, "bfloat16", "float16"), (None, "float16")))
+
+    expected = [
+        law.parameters.design("sample_time", np.array([row]))[0] @ law.parameters.means
+        for law in (both, alone)
+        for row in [law.grid.row({"batch_size": 8, "num_workers": 0, "amp_dtype": "float16"})]
+    ]
+
+    assert expected[0] == expected[1] < 0
+
+
+def test_a_reading_of_computing_alone_teaches_about_every_number_of_workers():
+    law = _law(num_workers=(1, 2, 4))
+    row = law.grid.row({"batch_size": 64, "num_workers": 1})
+    seen = Observation(samples_per_second=100.0, compute_samples_per_second=1000.0, loader_samples_per_second=100.0)
+
+    evidence = gather(law, [(row, seen)])
+
+    assert evidence.kind.tolist() == [0, 1, 2]
+    assert np.exp(-evidence.seconds) == pytest.approx([100, 1000, 100])
+
+
+def test_what_failed_for_no_reason_of_its_own_is_no_evidence():
+    law = _law()
+
+    evidence = gather(law, [(0, Observation(outcome=Outcome.CRASHED)), (1, Observation(outcome=Outcome.OOM_DEVICE))])
+
+    assert evidence.rows.tolist() == [1]
+    assert evidence.overflowed.tolist() == [0]
+
+
+def _outlook(rates, fits):
+    rates = np.array(rates, float)
+    return Outlook(
+        rates=rates, fits=np.array(fits, float) * np.ones_like(rates), memory=np.zeros(rates.shape[1]),
+        departure=np.zeros(rates.shape[1]),
+    )  # fmt: skip
+
+
+def test_luck_that_is_shared_with_the_incumbent_is_no_gain():
+    """Two particles disagree about how fast everything is; in each the second row is as fast as the first."""
+    outlook = _outlook([[100, 100, 90], [200, 200, 210]], [1, 1, 1])
+
+    gain = gains(outlook, incumbents(outlook, np.array([0])))
+
+    assert gain.tolist() == [0, 0, 5]
+
+
+def test_what_may_not_fit_is_worth_less():
+    outlook = _outlook([[100, 200, 200]] * 2, [1, 1, 0.25])
+
+    gain = gains(outlook, incumbents(outlook, np.array([0])))
+
+    assert gain.tolist() == [0, 100, 25]
+
+
+def test_the_bound_on_the_rest_looks_at_what_is_open_only():
+    outlook = _outlook([[100, 150, 110]] * 50, [1, 1, 1])
+    chance = np.random.default_rng(0)
+
+    rest = faster_elsewhere(outlook, np.array([0]), np.array([False, False, True]), chance)
+
+    assert rest == pytest.approx(0.1)
+    assert faster_elsewhere(outlook, np.array([0]), np.array([False] * 3), chance) == 0
+
+
+@pytest.mark.parametrize(("skip", "row"), [(0, 2), (1, 0), (5, 3)])
+def test_the_first_admitted_row_after_those_left_to_others(skip, row):
+    assert first(np.array([1, 2, 0, 3]), lambda candidate: candidate != 1, skip) == row
+
+
+def test_nothing_is_admitted_where_nothing_is():
+    assert first(np.array([1, 2]), lambda candidate: False, 0) is None
+
+
+def test_a_space_too_large_to_look_at_is_drawn_from():
+    space = {name: optuna.distributions.IntDistribution(0, 20) for name in "abcd"}
+
+    grid = grid_of(space, [{"a": 1, "b": 2, "c": 3, "d": 4}], seed=0)
+
+    assert len(grid) <= MOST_POINTS + 1
+    assert grid.row({"a": 1, "b": 2, "c": 3, "d": 4}) is not None
+
+
+def test_logarithmic_integers_are_looked_at_by_powers_of_two():
+    assert values(optuna.distributions.IntDistribution(6, 100, log=True)) == [6, 8, 16, 32, 64, 100]
+
+
+def test_a_grid_knows_its_own_rows_only():
+    grid = Grid([{"a": 1}, {"a": 2}], [{"a": 1}, {"a": 2}], {"a": (1, 2)})
+
+    assert [grid.row({"a": 2}), grid.row({"a": 3}), grid.row({})] == [1, None, None]
