@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from autotune import codec
 from autotune import folder as disk
@@ -14,13 +18,26 @@ from autotune.records import (
     Finding,
     Goal,
     ProbeRequest,
+    StabilityRequest,
     StepFacts,
     StudyRequest,
     TargetFacts,
     Value,
 )
-from autotune.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial
-from autotune.tuning.recommendation import Recommendation, RunnerUp
+from autotune.results import (
+    Alone,
+    Contamination,
+    Failure,
+    GpuUse,
+    LossRun,
+    Measurement,
+    MemoryPeak,
+    Outcome,
+    ProbeResult,
+    StabilityResult,
+    Trial,
+)
+from autotune.tuning.recommendation import Confirmation, Recommendation, RunnerUp
 from autotune.tuning.view import StudyView, load_view
 
 GIBIBYTE = 2**30
@@ -76,12 +93,13 @@ def request(**changes: Any) -> StudyRequest:
 
 
 def measured(
-    rate: float, peak_bytes: int = 6 * GIBIBYTE, wait: float = 0.09, half_width: float | None = 0.012
+    rate: float, peak_bytes: int = 6 * GIBIBYTE, wait: float = 0.09, half_width: float | None = 0.012, **more: Any
 ) -> ProbeResult:
-    """A probe that ran at `rate` samples/s."""
+    """A probe that ran at `rate` samples/s; `more` are fields of its measurement."""
     return ProbeResult(
         outcome=Outcome.OK,
         measurement=Measurement(
+            **more,
             samples=(1024,) * 8,
             step_seconds=(1024 / rate,) * 8,
             loader_wait_seconds=(wait * 1024 / rate,) * 8,
@@ -102,6 +120,63 @@ def failed(outcome: Outcome = Outcome.OOM_DEVICE, message: str = "tried to alloc
 def trial(number: int, chosen: Config, result: ProbeResult, purpose: Any = "search") -> Trial:
     """A numbered probe."""
     return Trial(number=number, purpose=purpose, config=chosen, result=result)
+
+
+def timed(result: ProbeResult, began: float, elapsed: float = 7.0, **more: Any) -> ProbeResult:
+    """The result with times, `began` in seconds after the study; `more` are fields of it."""
+    moment = datetime(2026, 11, 21, 10, tzinfo=UTC) + timedelta(seconds=began)
+    phases = {"start": 0.2 * elapsed, "build": 0.2 * elapsed, "measure": 0.5 * elapsed}
+    times = {"started_at": moment.isoformat(timespec="seconds"), "elapsed_seconds": elapsed, "phase_seconds": phases}
+    return msgspec.structs.replace(result, **times, **more)
+
+
+def whole(count: int = 40) -> tuple[Trial, ...]:
+    """A study with everything that a probe can tell: halves alone, contamination, GPU, times, reference probes."""
+    trials = []
+    for number, base in enumerate(itertools.islice(itertools.cycle(ladder()[:-1]), count)):
+        rate, purpose = 152.0, "search"
+        if base.result.measurement is not None:
+            rate = base.result.measurement.samples_per_second
+        chosen, result = base.config, base.result
+        if number == 0 or number % 15 == 14:
+            chosen, purpose = config(gradient_accumulation_steps=16), "reference" if number else "baseline"
+            rate = 152.0 * (1 + 0.01 * (number % 4))
+        elif number >= count - 4:
+            purpose = "confirm"
+        if chosen.values["num_workers"] and number % 3 == 1:
+            chosen = config(**{**chosen.values, "num_workers": (2, 4, 8)[number % 9 // 3]})
+            rate *= 0.4 + 0.15 * (number % 9 // 3)
+        if base.result.measurement is not None:
+            result = measured(
+                rate,
+                base.result.measurement.memory.bytes,
+                wait=0.94 if not chosen.values["num_workers"] else 0.05 + 0.3 * (number % 3 == 1),
+                compute_only=Alone(seconds=(1.0, 1.0), samples=round(1.1 * rate)),
+                loader_only=Alone(seconds=(1.0, 1.0), samples=round(1.4 * rate)),
+                contamination=Contamination(run_queue_wait_share=0.01 * (number % 5), foreign_cores=0.1),
+            )
+        gpu = GpuUse(readings=20, utilization=0.8 + 0.004 * (number % 40), power_watts=512.0, sm_clock_mhz=(1700, 1980))
+        trials.append(trial(number, chosen, timed(result, 8.0 * number, gpu=gpu), purpose))
+    return tuple(trials)
+
+
+def paired(
+    worse: float = 0.0, broken_from: int | None = None, steps: int = 50
+) -> tuple[StabilityRequest, StabilityResult]:
+    """bf16 against fp32 with one seed: behind by `worse` of the loss, not finite from a step on."""
+    curve = [0.5 + 2.0 * 0.93**step + 0.01 * (step % 3) for step in range(steps)]
+    own: list[float | None] = [loss + worse * step / steps for step, loss in enumerate(curve)]
+    if broken_from is not None:
+        own[broken_from:] = [None] * (steps - broken_from)
+    runs = (
+        LossRun(role="reference", seed=0, losses=tuple(curve)),
+        LossRun(role="perturbed", seed=0, losses=tuple(loss + 1e-4 for loss in curve)),
+        LossRun(role="candidate", seed=0, losses=tuple(own)),
+    )
+    asked = StabilityRequest(
+        target="model.py", reference=config(), candidate=config(amp_dtype="bfloat16"), device="cuda:0"
+    )
+    return asked, StabilityResult(outcome=Outcome.OK, runs=runs)
 
 
 def ladder() -> tuple[Trial, ...]:
@@ -170,6 +245,30 @@ def recommendation(**changes: Any) -> Recommendation:
         "seconds": 438.0,
     }
     return Recommendation(**(settings | changes))
+
+
+def confirmed(trials: tuple[Trial, ...]) -> StudyView:
+    """The study with a run-off of two rounds: baseline and recommendation, measured again at other rates."""
+    best = recommendation()
+    ends = {config(**best.baseline): 152.0, config(**best.params): 2330.4}
+    again, confirmations = list(trials), []
+    for chosen, mean in ends.items():
+        numbers = []
+        for factor in (0.99, 1.01):
+            numbers.append(len(again))
+            again.append(trial(len(again), chosen, measured(mean * factor, 49 * GIBIBYTE), "confirm"))
+        rounds = (mean * 0.99, mean * 1.01)
+        confirmations.append(
+            Confirmation(
+                config=chosen,
+                samples_per_second=mean,
+                rounds=rounds,
+                trials=tuple(numbers),
+                peak_bytes=49 * GIBIBYTE,
+                data_wait_share=0.011,
+            )
+        )
+    return view(tuple(again), recommendation(confirmations=tuple(confirmations)))
 
 
 def view(

@@ -27,7 +27,8 @@ WRONG = [
     (("--memory-limit", "0%"), "--memory-limit: '0%'"),
     (("--headroom", "2"), "--headroom: '2'"),
     (("--sampler", "magic"), "--sampler magic"),
-    (("--stability", "full"), "--stability full"),
+    (("--stability", "twice"), "--stability twice"),
+    (("--loss-tolerance", "much"), "--loss-tolerance: 'much'"),
     (("--resume",), "studies/model"),
 ]
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from collections import namedtuple
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -247,6 +248,50 @@ def test_the_warning_is_off_without_the_check(tmp_path: Path) -> None:
         apply(tmp_path, check=False)
 
     assert caught == []
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Torch's thread count is given back."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_the_tuned_number_of_threads_computes(threads: None) -> None:
+    other = 1 if torch.get_num_threads() > 1 else 2
+
+    cpu(num_threads=other).prepare(network())
+
+    assert torch.get_num_threads() == other
+
+
+def passive(folder: Path) -> Path:
+    """A study that recommends that waiting threads sleep."""
+    params: dict[str, Value] = {"batch_size": 16, "omp_wait_policy": "passive"}
+    codec.write(folder / "best.json", msgspec.structs.replace(recommendation(), params=params))
+    return folder
+
+
+def test_a_variable_that_python_was_started_without_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+
+    with pytest.warns(EnvironmentMismatch, match="export OMP_WAIT_POLICY=passive"):
+        tuned = apply(passive(tmp_path))
+
+    assert tuned["omp_wait_policy"] == "passive"
+
+
+def test_a_variable_that_python_was_started_with_is_not_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+
+    tuned = apply(passive(tmp_path))
+
+    assert tuned["omp_wait_policy"] == "passive"
 
 
 def test_a_study_that_is_not_there_is_not_found(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 
 import pytest
 from rich.console import Console
 from rich.text import Text
 
 from autotune.report.blocks import Check, best_block, check_block, doctor_block, result_block, trials_table
+from autotune.tuning.recommendation import Recommendation
 from tests.reporting import ENVIRONMENT, FACTS, config, failed, ladder, measured, recommendation, request, trial, view
 
 
@@ -54,6 +56,24 @@ def test_the_result_names_memory_waiting_losers_warnings_and_next_steps() -> Non
 )
 def test_the_result_is_honest_about(changes: dict[str, object], expected: str) -> None:
     assert expected in printed(result_block(recommendation(**changes)))
+
+
+PASSIVE = {**recommendation().params, "num_threads": 2, "omp_wait_policy": "passive"}
+
+
+@pytest.mark.parametrize("block", [result_block, best_block])
+def test_what_has_to_be_set_before_python_starts_is_a_line_to_copy(block: Callable[[Recommendation], Text]) -> None:
+    lines = printed(block(recommendation(params=PASSIVE))).splitlines()
+
+    (line,) = [line for line in lines if "export" in line]
+    assert "export OMP_WAIT_POLICY=passive " in line
+    assert "before Python starts" in line
+    assert "export" not in printed(block(recommendation()))
+
+
+def test_threads_are_told_where_they_are_set_and_left_out_where_torch_decides() -> None:
+    assert "2 torch threads · OMP_WAIT_POLICY=passive" in printed(result_block(recommendation(params=PASSIVE)))
+    assert "thread" not in printed(result_block(recommendation()))
 
 
 def test_a_speed_up_within_the_noise_is_not_repeated_in_the_closing_sentence() -> None:

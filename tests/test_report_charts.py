@@ -3,21 +3,30 @@ from __future__ import annotations
 import itertools
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
-from autotune.report.charts import LABEL_HEIGHT, memory_chart, throughput_chart
+from autotune.report.charts import memory, throughput
 from autotune.report.curves import curves
-from autotune.results import Outcome
-from tests.reporting import config, failed, ladder, measured, recommendation, trial, view
+from autotune.report.drawing import LINE, NARROW, WIDE, Size, text, width_of
+from autotune.report.figure import Absence, Figure
+from autotune.report.gallery import FIGURES, figures
+from autotune.results import Outcome, Trial
+from tests.reporting import config, confirmed, failed, ladder, measured, recommendation, trial, view, whole
 
 SPACE = "{http://www.w3.org/2000/svg}"
 
 
-def texts(svg: str, kind: str) -> list[ElementTree.Element]:
-    return [node for node in ElementTree.fromstring(svg).iter(f"{SPACE}text") if node.get("class") == kind]
+def drawn(figure: Figure | Absence, size: Size = WIDE) -> ElementTree.Element:
+    assert isinstance(figure, Figure)
+    return ElementTree.fromstring(figure.svg(size))
 
 
-def test_each_arm_is_the_best_probe_at_each_batch() -> None:
+def texts(root: ElementTree.Element, kind: str | None = None) -> list[ElementTree.Element]:
+    return [node for node in root.iter(f"{SPACE}text") if kind in (None, node.get("class"))]
+
+
+def test_each_arm_is_the_best_configuration_at_each_batch() -> None:
     trials = (
         trial(0, config(64, num_workers=0), measured(100)),
         trial(1, config(64, num_workers=8), measured(300)),
@@ -26,7 +35,7 @@ def test_each_arm_is_the_best_probe_at_each_batch() -> None:
 
     found = curves(view(trials))
 
-    assert [(curve.label, [point.number for point in curve.points]) for curve in found] == [
+    assert [(curve.label, [one.trials[0].number for one in curve.fastest]) for curve in found] == [
         ("bf16", [2]),
         ("fp32", [1]),
     ]
@@ -44,39 +53,83 @@ def test_memory_runs_out_at_the_smallest_batch_above_all_that_ran() -> None:
     assert [curve.exhausted_batch for curve in curves(view(trials))] == [256]
 
 
-@pytest.mark.parametrize("chart", [throughput_chart, memory_chart])
-def test_charts_say_in_words_what_they_show(chart: object) -> None:
-    assert callable(chart)
-    root = ElementTree.fromstring(chart(view(ladder(), recommendation())))
+def test_what_may_be_used_comes_before_what_is_faster_and_may_not() -> None:
+    beyond = measured(900, 79 * 2**30)
+    trials = (trial(0, config(64), measured(100)), trial(1, config(64, num_workers=8), beyond))
+
+    assert [one.trials[0].number for one in curves(view(trials))[0].fastest] == [0]
+
+
+@pytest.mark.parametrize("name", ["throughput", "memory"])
+def test_charts_say_in_words_what_they_show(name: str) -> None:
+    root = drawn(FIGURES[name](view(ladder(), recommendation())))
 
     assert root.get("role") == "img"
     assert "against micro-batch" in str(root.get("aria-label"))
     titles = [node.text or "" for node in root.iter(f"{SPACE}title")]
-    assert any("bf16 nhwc, micro-batch 1,024" in title for title in titles)
+    assert any("1024×1 bf16 12 nhwc" in title and "(probe 6)" in title for title in titles)
     assert any("out of memory at 2,048" in title for title in titles)
 
 
 def test_throughput_rings_the_recommended_point_and_marks_the_baseline() -> None:
-    svg = throughput_chart(view(ladder(), recommendation()))
+    root = drawn(throughput(view(ladder(), recommendation())))
 
-    root = ElementTree.fromstring(svg)
     assert len([node for node in root.iter(f"{SPACE}circle") if node.get("class") == "ring"]) == 1
-    assert [node.text for node in texts(svg, "note")] == ["baseline"]
-    assert [node.text for node in texts(svg, "good")] == ["recommended"]
-    assert {node.text for node in texts(svg, "axis")} == {"samples/s", "micro-batch, samples (log scale)"}
+    assert [node.text for node in texts(root, "note")] == ["baseline"]
+    assert [node.text for node in texts(root, "good")] == ["recommended"]
+    assert {node.text for node in texts(root, "axis")} == {"samples/s", "micro-batch, samples (log scale)"}
+
+
+def test_the_recommended_point_has_the_rate_of_best_json_not_that_of_its_luckiest_probe() -> None:
+    study = confirmed(ladder())
+    best = study.recommendation
+    assert best is not None
+
+    figure = throughput(study)
+
+    assert isinstance(figure, Figure)
+    row = next(row for row in figure.table.rows if row[:2] == ("bf16 nhwc", "1,024"))
+    assert row[3:5] == ("2,330", "0.8%")
+    ring = next(node for node in drawn(figure).iter(f"{SPACE}circle") if node.get("class") == "ring")
+    assert f"translate({ring.get('cx')} {ring.get('cy')})" in figure.svg()
+
+
+def test_intervals_are_drawn_where_they_are_known() -> None:
+    known = trial(0, config(64), measured(100, half_width=0.1))
+    unknown = trial(1, config(128), measured(120, half_width=None))
+
+    root = drawn(throughput(view((known, unknown))))
+
+    assert len([node for node in root.iter(f"{SPACE}path") if node.get("class") == "interval"]) == 1
 
 
 def test_memory_shows_the_limit_and_what_may_be_used_of_it() -> None:
-    svg = memory_chart(view(ladder()))
+    root = drawn(memory(view(ladder())))
 
-    assert [node.text for node in texts(svg, "danger")] == ["limit 80 GiB", "usable 76 GiB"]
+    assert [node.text for node in texts(root, "danger")] == ["limit 80 GiB", "usable 76 GiB"]
 
 
 def test_a_limit_far_above_every_peak_does_not_flatten_the_curves() -> None:
-    svg = memory_chart(view((trial(0, config(), measured(100, 2**30)),)))
+    figure = memory(view((trial(0, config(), measured(100, 2**30)),)))
 
-    assert "far above this chart" in svg
-    assert max(float(str(node.text)) for node in texts(svg, "tick")[:-1]) < 3
+    assert isinstance(figure, Figure)
+    assert "lie far above" in figure.note
+    assert max(float(str(node.text)) for node in texts(drawn(figure), "tick")[:-1]) < 3
+
+
+@pytest.mark.parametrize("name", ["throughput", "memory"])
+@pytest.mark.parametrize("size", [WIDE, NARROW])
+def test_crosses_of_arms_that_run_out_at_one_batch_lie_apart(name: str, size: Size) -> None:
+    arms = list(itertools.product((None, "bfloat16", "float16"), (False, True)))
+    trials: list[Trial] = []
+    for amp, layout in arms:
+        for batch, result in ((64, measured(100)), (128, failed())):
+            trials.append(trial(len(trials), config(batch, amp_dtype=amp, channels_last=layout), result))
+
+    root = drawn(FIGURES[name](view(tuple(trials))), size)
+
+    places = [str(node.get("d")) for node in root.iter(f"{SPACE}path") if node.get("class") == "cross"]
+    assert len(set(places)) == len(arms)
 
 
 def test_names_of_close_curves_do_not_overlap() -> None:
@@ -86,31 +139,110 @@ def test_names_of_close_curves_do_not_overlap() -> None:
         for number, (amp, layout) in enumerate(arms)
     )
 
-    heights = sorted(float(str(node.get("y"))) for node in texts(throughput_chart(view(trials)), "name"))
+    heights = sorted(float(str(node.get("y"))) for node in texts(drawn(throughput(view(trials))), "name"))
 
     assert len(heights) == 6
-    assert all(after - before >= LABEL_HEIGHT - 0.1 for before, after in itertools.pairwise(heights))
-    assert heights[-1] < 340
+    assert all(after - before >= LINE - 0.1 for before, after in itertools.pairwise(heights))
+    assert heights[-1] < WIDE.height
 
 
 def test_curves_differ_in_shape_as_well_as_in_colour() -> None:
-    root = ElementTree.fromstring(throughput_chart(view(ladder())))
+    root = drawn(throughput(view(ladder())))
 
     shapes = {}
     for group in root.iter(f"{SPACE}g"):
-        if "arm" in str(group.get("class")).split():
+        if str(group.get("class")).startswith("arm"):
             dot = next(node for node in group.iter() if node.get("class") == "dot")
-            shapes[group.get("class")] = (dot.tag, dot.get("d"))
+            shapes[group.get("class")] = dot.get("d")
     assert len(shapes) == 4
     assert len(set(shapes.values())) == 4
 
 
-@pytest.mark.parametrize(
-    "trials",
-    [(), (trial(0, config(), failed()),), (trial(0, config(), failed(Outcome.CRASHED)),)],
-)
-def test_without_a_measurement_there_is_no_chart(trials: tuple[object, ...]) -> None:
-    study = view(trials)  # type: ignore[arg-type]  # parametrized
+def close() -> tuple[Trial, ...]:
+    """Micro-batches too near to each other for a tick each, and a baseline as fast as the recommendation."""
+    batches = (1000, 1008, 1016, 1024, 1040, 1056, 1100)
+    trials = [trial(number, config(batch, num_workers=12), measured(2300)) for number, batch in enumerate(batches)]
+    chosen = config(1024, amp_dtype="bfloat16", num_workers=12, channels_last=True)
+    return (trial(20, view().request.baseline, measured(2310)), *trials, trial(21, chosen, measured(2330)))
 
-    assert throughput_chart(study) == ""
-    assert memory_chart(study) == ""
+
+NEAR = recommendation(params=config(64).values)  # ringed at the very batch of the baseline, and as fast
+STUDIES = {
+    "whole": (whole(), recommendation()),
+    "ladder": (ladder(), recommendation()),
+    "single": ((trial(0, config(), measured(100), "baseline"),), None),
+    "failed": (tuple(trial(number, config(8 << number), failed()) for number in range(4)), None),
+    "empty": ((), None),
+    "close": (close(), recommendation()),
+    "near": (close(), NEAR),
+}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_chart_is_drawn_in_both_sizes_with_its_table_or_says_why_not(name: str) -> None:
+    trials, best = STUDIES[name]
+
+    for figure in figures(view(trials, best)):
+        if isinstance(figure, Absence):
+            assert figure.reason
+            continue
+        assert figure.summary
+        assert figure.table.rows
+        assert {len(row) for row in figure.table.rows} == {len(figure.table.titles)}
+        for size in (WIDE, NARROW):
+            assert "nan" not in figure.svg(size)
+            for node in texts(drawn(figure, size)):
+                assert box(node)[0] >= -1, (figure.name, node.text)
+                assert box(node)[2] <= size.width + 12, (figure.name, node.text)
+
+
+def box(node: ElementTree.Element) -> tuple[float, float, float, float]:
+    if node.get("transform"):
+        return (0.0, 0.0, 0.0, 0.0)
+    wide, x, y = width_of(str(node.text)), float(str(node.get("x"))), float(str(node.get("y")))
+    left = x - {"start": 0.0, "middle": wide / 2, "end": wide}[str(node.get("text-anchor"))]
+    return left, y - 9, left + wide, y + 2
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW])
+@pytest.mark.parametrize("name", ["whole", "ladder", "single", "close", "near"])
+def test_texts_of_a_chart_do_not_overlap(name: str, size: Size) -> None:
+    trials, best = STUDIES[name]
+
+    for figure in figures(view(trials, best)):
+        if isinstance(figure, Figure):
+            for one, other in itertools.combinations(texts(drawn(figure, size)), 2):
+                (left, top, right, bottom), (left2, top2, right2, bottom2) = box(one), box(other)
+                apart = right <= left2 or right2 <= left or bottom <= top2 or bottom2 <= top
+                assert apart, (figure.name, one.text, other.text)
+
+
+def test_a_text_with_control_characters_leaves_the_chart_well_formed() -> None:
+    assert ElementTree.fromstring(text(0, 0, "a\x1b[1mb\n<c>", "tick")).text == "a [1mb <c>"
+
+
+def test_an_absent_chart_tells_its_reason() -> None:
+    reasons = {
+        it.name: it.reason for it in figures(view((trial(0, config(), measured(9)),))) if isinstance(it, Absence)
+    }
+
+    assert reasons == {
+        "numerics": "no paired runs were made",
+        "worth": "there is no recommendation",
+        "pareto": "fewer than two configurations could be used",
+        "timeline": "no probe carries a time",
+        "phases": "no probe carries the times of its phases",
+        "repeats": "nothing was measured twice",
+        "machine": "neither the baseline was repeated nor the machine watched",
+    }
+
+
+def test_a_chart_as_a_file_needs_no_page_and_escapes_what_it_shows() -> None:
+    facts = msgspec.structs.replace(view().request.facts, name="<b>")
+    figure = throughput(view((trial(0, config(64, amp_dtype="<i>&"), measured(9)),), facts=facts))
+
+    assert isinstance(figure, Figure)
+    root = ElementTree.fromstring(figure.file())
+    assert "--arm0" in str(next(root.iter(f"{SPACE}style")).text)
+    assert any("<i>&" in str(node.text) for node in texts(root, "name"))
+    assert not [node for node in root.iter() if node.tag.endswith("}i")]

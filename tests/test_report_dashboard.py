@@ -6,42 +6,16 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from autotune.errors import StudyNotFound, UsageError
-from autotune.report.dashboard import MOST_LOG_BYTES, StudyServer, make_server, serve
+from autotune.report.dashboard import make_server, serve
+from autotune.report.dashboard.site import MOST_LOG_BYTES
+from tests.commandline import run, start
 from tests.reporting import ladder, recommendation, written
-
-
-@contextmanager
-def serving(path: Path) -> Iterator[StudyServer]:
-    with make_server(path, port=0) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-def ask(
-    server: StudyServer, path: str, method: str = "GET", host: str | None = None
-) -> tuple[int, http.client.HTTPMessage, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=20)
-    try:
-        connection.putrequest(method, path, skip_host=True)
-        connection.putheader("Host", host or f"127.0.0.1:{server.server_address[1]}")
-        connection.endheaders()
-        answer = connection.getresponse()
-        return answer.status, answer.headers, answer.read().decode()
-    finally:
-        connection.close()
+from tests.serving import ask, serving
 
 
 @pytest.fixture
@@ -71,17 +45,17 @@ def test_a_study_is_served_with_its_logs_and_read_anew_each_time(studies: Path) 
 def test_a_folder_of_studies_has_an_index_and_a_page_for_each(studies: Path) -> None:
     with serving(studies) as server:
         index = ask(server, "/")
-        redirect = ask(server, "/a%20b&c")
-        page = ask(server, "/a%20b%26c/")
-        log = ask(server, "/resnet/probes/0000/log.txt")
+        redirect = ask(server, "/studies/a%20b&c")
+        page = ask(server, "/studies/a%20b%26c/")
+        log = ask(server, "/studies/resnet/probes/0000/log.txt")
 
-    assert 'href="resnet/"' in index[2]
-    assert 'href="a%20b%26c/"' in index[2]
-    assert (redirect[0], redirect[1]["Location"]) == (308, "/a%20b%26c/")
+    assert 'href="/studies/resnet/"' in index[2]
+    assert 'href="/studies/a%20b%26c/"' in index[2]
+    assert (redirect[0], redirect[1]["Location"]) == (308, "/studies/a%20b%26c/")
     assert (page[0], log[0]) == (200, 200)
 
 
-def test_answers_forbid_scripts_frames_and_guessing_and_allow_their_own_style(studies: Path) -> None:
+def test_answers_forbid_frames_guessing_and_whatever_does_not_carry_their_own_nonce(studies: Path) -> None:
     with serving(studies / "resnet") as server:
         first, second = ask(server, "/"), ask(server, "/")
         missing = ask(server, "/nothing")
@@ -131,15 +105,28 @@ def test_a_tunnel_may_come_from_any_port(studies: Path, host: str) -> None:
     [
         "/../secret.txt",
         "/%2e%2e/secret.txt",
-        "/resnet/../../secret.txt",
-        "/resnet/%2e%2e/%2e%2e/secret.txt",
-        "/resnet/probes/../../../secret.txt",
-        "/resnet/probes/0000/..%2f..%2f..%2f..%2fsecret.txt",
-        "/resnet/probes/0000/request.json",
-        "/resnet/probes/9999/log.txt",
-        "/resnet/probes/0000/log.txt%00",
-        "/resnet/probes/0000/log.txt%0a",
-        "/resnet/best.json",
+        "/studies/../../secret.txt",
+        "/studies/%2e%2e/secret.txt",
+        "/studies/../secret.txt",
+        "/studies//secret.txt",
+        "/studies/resnet/../../secret.txt",
+        "/studies/resnet/%2e%2e/%2e%2e/secret.txt",
+        "/studies/resnet/%252e%252e/%252e%252e/secret.txt",
+        "/studies/resnet/..%5c..%5csecret.txt",
+        "/studies/resnet/probes/../../../secret.txt",
+        "/studies/resnet/probes/0000/..%2f..%2f..%2f..%2fsecret.txt",
+        "/studies/resnet/probes/0000/request.json",
+        "/studies/resnet/probes/9999/log.txt",
+        "/studies/resnet/probes/0000/log.txt%00",
+        "/studies/resnet/probes/0000/log.txt%0a",
+        "/studies/resnet/probes/" + 3000 * "9" + "/log.txt",
+        "/studies/resnet/best.json",
+        "/studies/resnet/study.db",
+        "/resnet/",
+        "/compare",
+        "/compare?a=resnet&b=../secret.txt",
+        "/dashboard/../secret.txt",
+        "/static/../secret.txt",
         "/README.md",
         "/%ff",
     ],
@@ -160,7 +147,8 @@ def test_links_are_not_followed_out_of_a_study(studies: Path) -> None:
     (studies / "linked").symlink_to(studies.parent / "elsewhere")
 
     with serving(studies) as server:
-        followed, index, linked = ask(server, "/resnet/probes/0001/log.txt"), ask(server, "/"), ask(server, "/linked/")
+        followed, index = ask(server, "/studies/resnet/probes/0001/log.txt"), ask(server, "/")
+        linked = ask(server, "/studies/linked/")
 
     assert followed[0] == 404
     assert "secret" not in followed[2]
@@ -177,24 +165,52 @@ def test_of_a_long_log_the_end_is_served(studies: Path) -> None:
 
     assert body.endswith("<b>last</b>")
     assert "first\n" not in body
-    assert body.startswith("[the first 17 bytes are left out]")
+    assert body.startswith("[the first 17 bytes are left out; the whole log is ")
 
 
 def test_a_damaged_study_is_explained_and_the_server_lives_on(studies: Path) -> None:
     (studies / "resnet" / "study.json").write_text("{")
 
     with serving(studies) as server:
-        damaged, index = ask(server, "/resnet/"), ask(server, "/")
+        damaged, index = ask(server, "/studies/resnet/"), ask(server, "/")
 
     assert damaged[0] == 500
     assert "is not a readable StudyRequest" in damaged[2]
     assert index[0] == 200
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.7", "example.com", ""])
-def test_only_this_machine_may_listen(tmp_path: Path, host: str) -> None:
-    with pytest.raises(UsageError, match=r"--host 127\.0\.0\.1"):
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.7"])
+def test_listening_beyond_this_machine_has_to_be_asked_for_and_is_said_to_expose(tmp_path: Path, host: str) -> None:
+    with pytest.raises(UsageError, match=r"source paths, error texts and logs.*--host 127\.0\.0\.1.*--expose"):
         make_server(tmp_path, host=host, port=0)
+
+
+@pytest.mark.parametrize("host", ["example.com", "", "127.0.0.1.example.com"])
+def test_a_name_is_no_address_to_listen_on(tmp_path: Path, host: str) -> None:
+    with pytest.raises(UsageError, match="is not an address"):
+        make_server(tmp_path, host=host, port=0, exposed=True)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("gpu-box.example", 200),
+        ("GPU-BOX.example:80", 200),
+        ("evil.example", 421),
+        ("10.9.8.7", 421),
+    ],
+)
+def test_an_exposed_server_answers_to_its_address_and_the_names_given_for_it(
+    studies: Path, host: str, status: int
+) -> None:
+    with serving(studies, "0.0.0.0", exposed=True, names=["gpu-box.example"]) as server:
+        assert ask(server, "/", host=host)[0] == status
+
+
+def test_two_host_headers_are_none(studies: Path) -> None:
+    with serving(studies) as server:
+        assert ask(server, "/", host="localhost", Host="evil.example")[0] == 421
 
 
 def test_a_taken_port_names_the_next_one(tmp_path: Path) -> None:
@@ -233,7 +249,7 @@ def test_ctrl_c_ends_it_cleanly_and_it_never_needed_torch_or_optuna(studies: Pat
         assert process.stdout is not None
         address = process.stdout.readline()
         connection = http.client.HTTPConnection("127.0.0.1", int(address.rsplit(":")[-1].strip("/\n")), timeout=20)
-        connection.request("GET", "/resnet/")
+        connection.request("GET", "/studies/resnet/")
         status = connection.getresponse().status
         connection.close()
 
@@ -242,3 +258,22 @@ def test_ctrl_c_ends_it_cleanly_and_it_never_needed_torch_or_optuna(studies: Pat
 
     assert status == 200
     assert (process.returncode, out, error) == (0, "ended\n", "")
+
+
+def test_exposing_says_what_is_exposed_and_that_nothing_guards_it(studies: Path) -> None:
+    with start(studies.parent, "dashboard", "studies", "--host", "0.0.0.0", "--expose", "--port", "0") as process:
+        assert process.stdout is not None
+        said = process.stdout.readline() + process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+
+    assert "serving studies at http://0.0.0.0:" in said
+    assert "source paths, error texts, logs" in said
+    assert "There is no password" in said
+
+
+def test_without_the_flag_the_address_is_refused_with_the_flag_in_the_words(studies: Path) -> None:
+    refused = run(studies.parent, "dashboard", "studies", "--host", "0.0.0.0", "--port", "0")
+
+    assert refused.returncode == 2
+    assert "--expose" in refused.stderr

@@ -1,15 +1,35 @@
 from __future__ import annotations
 
+import base64
 import dataclasses
+import hashlib
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from autotune.report.page import render, render_index
+from autotune.report import phrases
+from autotune.report.blocks import result_block, trials_table
+from autotune.report.figure import Figure
+from autotune.report.gallery import figures
+from autotune.report.page import render
 from autotune.results import Outcome
-from tests.reporting import ENVIRONMENT, FACTS, config, failed, ladder, measured, recommendation, trial, view, written
+from tests.reporting import (
+    ENVIRONMENT,
+    FACTS,
+    config,
+    confirmed,
+    failed,
+    ladder,
+    measured,
+    recommendation,
+    trial,
+    view,
+    whole,
+    written,
+)  # fmt: skip
 
 VOID = {"meta", "br", "link", "img", "input"}
 
@@ -43,23 +63,95 @@ class Reader(HTMLParser):
         self.text += data
 
 
-def test_the_page_answers_first_and_is_well_formed() -> None:
-    page = Reader(render(view(ladder(), recommendation())))
+def test_the_page_answers_in_the_order_of_the_questions() -> None:
+    page = Reader(render(view(whole(), recommendation())))
 
     assert page.open == []
-    assert page.text.index("15.3×") < page.text.index("2,330 samples/s") < page.text.index("Probes")
-    assert page.tags.count("svg") == 2
+    ids = [value for tag, name, value in page.attributes if tag in ("header", "section", "h3") and name == "id"]
+    assert ids == [
+        "top", "answer", "throughput", "memory", "loading", "worth", "pareto", "timeline", "phases", "probes",
+        "environment", "repeats", "machine",
+    ]  # fmt: skip
+    assert page.text.index("15.3×") < page.text.index("2,330 samples/s") < page.text.index("Every probe")
     assert 'autotune.load_best("studies/resnet")' in page.text
-    assert page.tags.count("tr") == 1 + len(ladder())
+    assert "Not shown: Numerics (no paired runs were made)." in page.text
 
 
-def test_the_page_needs_nothing_from_elsewhere() -> None:
+def test_every_probe_has_a_row_and_every_chart_its_numbers() -> None:
+    source = render(view(whole(), recommendation()))
+
+    drawn = [it for it in figures(view(whole(), recommendation())) if isinstance(it, Figure)]
+    assert source.count("data-outcome=") == len(whole())
+    assert source.count('<details class="numbers">') == len(drawn)
+
+
+def test_rates_on_the_page_are_those_of_best_json_and_of_the_terminal() -> None:
+    study = confirmed(ladder())
+    best = study.recommendation
+    assert best is not None
+    page = Reader(render(study)).text
+
+    rate = phrases.rate_phrase(best)
+    assert rate in result_block(best).plain
+    assert rate in page
+    assert page.count("2,330") >= 3  # the answer, the curve's table and the waterfall's
+    assert phrases.memory_phrase(best) in page
+    for line in trials_table(study).plain.splitlines()[1:]:
+        assert all(word in page for word in line.split()[1:8]), line
+
+
+def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
+    page = Reader(render(written(tmp_path / "study", ladder(), recommendation()), prefix="study/"))
+
+    assert {"img", "iframe", "object", "base"}.isdisjoint(page.tags)
+    references = [value for _, name, value in page.attributes if name in ("href", "src")]
+    assert references == ["data:,", *(f"study/probes/{number:04d}/log.txt" for number in range(len(ladder())))]
+    assert not [name for _, name, _ in page.attributes if name == "style" or name.startswith("on")]
+
+
+def test_a_log_that_was_not_kept_is_not_linked() -> None:
     page = Reader(render(view(ladder(), recommendation())))
 
-    assert {"script", "link", "img", "iframe"}.isdisjoint(page.tags)
-    references = [value for _, name, value in page.attributes if name in ("href", "src")]
-    assert references == [f"probes/{number:04d}/log.txt" for number in range(len(ladder()))]
-    assert not [name for _, name, _ in page.attributes if name == "style" or name.startswith("on")]
+    assert "a" not in page.tags
+    assert page.text.count("its log was not kept") == len(ladder())
+
+
+def test_the_page_allows_exactly_its_own_style_and_script() -> None:
+    source = render(view(ladder()))
+
+    policy = source.partition('Content-Security-Policy" content="')[2].partition('"')[0]
+    for tag in ("style", "script"):
+        content = source.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{tag}-src &#39;sha256-{digest}&#39;" in policy
+    assert policy.startswith("default-src &#39;none&#39;")
+
+
+def test_a_served_page_leaves_the_policy_to_the_server() -> None:
+    source = render(view(ladder()), nonce="abc")
+
+    assert '<style nonce="abc">' in source
+    assert '<script nonce="abc">' in source
+    assert "Content-Security-Policy" not in source
+
+
+def test_a_hundred_probes_fit_into_three_hundred_kilobytes() -> None:
+    assert len(render(view(whole(100), recommendation())).encode()) < 300_000
+
+
+def test_a_long_error_is_cut_and_leaves_the_rest_to_the_log() -> None:
+    endless = tuple(trial(number, config(), failed(Outcome.CRASHED, "x" * 10_000_000)) for number in range(2))
+
+    assert len(render(view(endless))) < 100_000
+
+
+def test_knobs_that_no_probe_touched_have_no_column() -> None:
+    plain, loaded = (trial(0, config(), measured(9)),), (trial(0, config(num_workers=2), measured(9)),)
+
+    titles = [re.findall(r'<button type="button">(.*?)</button>', render(view(one))) for one in (plain, loaded)]
+
+    assert "workers" not in titles[0]
+    assert "workers" in titles[1]
 
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)></title></svg>{{ 7 * 7 }}"
@@ -78,25 +170,17 @@ def test_hostile_text_stays_text() -> None:
         params={**config().values, "amp_dtype": HOSTILE, HOSTILE: HOSTILE}, environment=machine,
     )  # fmt: skip
     study = view(trials, best, facts=facts, environment=machine, target=HOSTILE, created_at=HOSTILE)
-    harmless = Reader(render(view(ladder(), recommendation())))
+    harmless = Reader(render(view(whole(), recommendation()), nonce="n"))
 
     for hostile in (study, dataclasses.replace(study, folder=Path("studies", HOSTILE.replace("/", "")))):
-        page = Reader(render(hostile, served=True, nonce="n"))
+        page = Reader(render(hostile, nonce="n"))
 
-        assert "script" not in page.tags
+        assert page.tags.count("script") == 1
         assert "img" not in page.tags
         assert "onerror" not in {name for _, name, _ in page.attributes}
         assert {name for _, name, _ in page.attributes} <= {name for _, name, _ in harmless.attributes}
         assert HOSTILE in page.text
         assert "49" not in page.text.replace("49 GiB", "")
-
-
-def test_only_a_served_page_of_a_running_study_asks_again() -> None:
-    running, ended = view(ladder(), running=True), view(ladder())
-
-    assert 'http-equiv="refresh"' in render(running, served=True)
-    assert 'http-equiv="refresh"' not in render(running)
-    assert 'http-equiv="refresh"' not in render(ended, served=True)
 
 
 def test_without_a_recommendation_the_page_says_why() -> None:
@@ -118,16 +202,23 @@ def test_no_factor_in_large_type_without_a_speed_up_beyond_the_noise(speedup: fl
     assert ("span", "class", "state") in page.attributes
 
 
-def test_the_index_shows_whole_bare_and_damaged_studies(tmp_path: Path) -> None:
-    written(tmp_path / "whole", ladder()[:3], recommendation())
-    written(tmp_path / "bare", (), recommendation())
-    (tmp_path / "bare" / "study.json").unlink()
-    written(tmp_path / "damaged", ())
-    (tmp_path / "damaged" / "study.json").write_text("{")
+def test_where_everything_failed_the_traceback_is_shown() -> None:
+    failure = msgspec.structs.replace(failed().failure, traceback="Traceback\n  File model.py\nValueError: no")
+    lost = msgspec.structs.replace(failed(Outcome.USER_ERROR), failure=failure)
 
-    page = Reader(render_index([tmp_path / "whole", tmp_path / "bare", tmp_path / "damaged"]))
+    everything = Reader(render(view((trial(0, config(), lost, "baseline"),)))).text
+    something = Reader(render(view((trial(0, config(), lost), trial(1, config(), measured(9)))))).text
 
-    assert [value for tag, name, value in page.attributes if tag == "a"] == ["whole/"]
-    assert "only its best.json was kept" in page.text
-    assert "study.json is not a readable StudyRequest" in page.text
-    assert "There are no studies here yet." in Reader(render_index([])).text
+    assert "ValueError: no" in everything
+    assert "ValueError: no" not in something
+
+
+def test_confidence_is_high_only_with_a_narrow_interval_of_several_rounds() -> None:
+    words = {
+        width: phrases.confidence(recommendation(relative_half_width=width)).partition(":")[0]
+        for width in (0.008, 0.05, 0.28, None)
+    }
+
+    assert words == {0.008: "high", 0.05: "fair", 0.28: "low", None: "low"}
+    noise = recommendation(speedup=1.01, speedup_low=0.97, speedup_high=1.05)
+    assert "0.97 to 1.05" in phrases.confidence(noise)

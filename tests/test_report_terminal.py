@@ -110,10 +110,13 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns_wide: int) -> str:
             reporter.probing(0, one.config, "baseline")
             reporter.probed(one, verdict(one), best_so_far=True)
             reporter.probing(1, config(128), "search")
+        stream.write("the end")
         stream.flush()
-        seen = os.read(controller, 65536).decode()
+        seen = b""
+        while not seen.endswith(b"the end"):  # the kernel hands over what was written in parts, when it has time
+            seen += os.read(controller, 65536)
     os.close(controller)
-    return seen
+    return seen.decode()
 
 
 def test_a_terminal_gets_a_live_line_and_its_cursor_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,14 +128,19 @@ def test_a_terminal_gets_a_live_line_and_its_cursor_back(monkeypatch: pytest.Mon
     assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
 
 
+RARE = ("threads", "omp wait")  # left alone on every GPU
+
+
 @pytest.mark.parametrize(
     ("width", "missing"),
     [
-        (100, []),
-        (90, ["±"]),
-        (82, ["±", "layout"]),
-        (75, ["±", "layout", "wait"]),
-        (68, ["±", "layout", "wait", "workers"]),
+        (120, []),
+        (110, ["omp wait"]),
+        (100, [*RARE]),
+        (90, [*RARE, "±"]),
+        (82, [*RARE, "±", "layout"]),
+        (75, [*RARE, "±", "layout", "wait"]),
+        (68, [*RARE, "±", "layout", "wait", "workers"]),
     ],
 )
 def test_narrow_terminals_lose_columns_in_the_stated_order(width: int, missing: list[str]) -> None:

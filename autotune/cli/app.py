@@ -13,9 +13,12 @@ from rich.console import Console
 from autotune.cli import settings_file
 from autotune.cli.best import best
 from autotune.cli.check import check
+from autotune.cli.compare import compare
 from autotune.cli.dashboard import dashboard
 from autotune.cli.doctor import doctor
 from autotune.cli.init import init
+from autotune.cli.log import log
+from autotune.cli.report import report
 from autotune.cli.search import search
 from autotune.cli.show import show
 from autotune.errors import AutotuneError, EnvironmentUnfit
@@ -31,7 +34,7 @@ app = typer.Typer(
     epilog="Exit status: 0 a recommendation · 1 nothing usable · 2 usage or target error · 3 machine unfit · "
     "130 interrupted (the study is kept).",
 )
-for command in (init, check, search, show, best, dashboard, doctor):
+for command in (init, check, search, show, best, report, compare, log, dashboard, doctor):
     app.command()(command)
 
 

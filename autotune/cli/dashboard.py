@@ -1,28 +1,50 @@
-"""`autotune dashboard`: the page of a study, served on this machine."""
+"""`autotune dashboard`: the pages of studies, served and kept up to date."""
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+POLITENESS = 10  # of 19: a page that is made while a search runs gives way to its probes
+
 
 def dashboard(
     study: Annotated[Path | None, typer.Argument(help="A study, or a folder of studies. [default: studies/]")] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 8088,
-    host: Annotated[str, typer.Option(help="A loopback address; others are refused.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; beyond this machine with --expose.")
+    ] = "127.0.0.1",
+    expose: Annotated[
+        bool,
+        typer.Option(
+            "--expose", help="Let other machines read source paths, error texts and logs, without a password."
+        ),
+    ] = False,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="With --expose: a further name that browsers may ask for. Repeatable.")
+    ] = None,
 ) -> None:
-    """Serve a page that shows the recommendation, the curves and every probe; read-only, for this machine only."""
+    """Serve pages that show the recommendation, the curves and every probe, and follow a search; read-only."""
     from autotune.folder import STUDIES, find
     from autotune.report.dashboard import serve
 
     place = study or STUDIES
     if not place.is_dir():
         place = find(study)
-    serve(
-        place,
-        host,
-        port,
-        on_ready=lambda address: typer.echo(f"serving {place} at {address} (read-only), Ctrl-C stops it"),
-    )
+
+    def on_ready(address: str) -> None:
+        with suppress(OSError):
+            os.nice(POLITENESS)
+        typer.echo(f"serving {place} at {address} (read-only), Ctrl-C stops it")
+        if expose:
+            typer.echo(
+                "exposed: whoever reaches this port can read configurations, source paths, error texts, logs, hardware "
+                "and versions of every study in it. There is no password, and nothing is encrypted.",
+                err=True,
+            )
+
+    serve(place, host, port, exposed=expose, names=allow_host or (), on_ready=on_ready)

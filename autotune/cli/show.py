@@ -29,6 +29,7 @@ def show(
 
     from autotune.folder import find, log_of
     from autotune.report.blocks import trials_table
+    from autotune.report.phrases import plain
     from autotune.tuning.view import load_view
 
     view = load_view(find(study))
@@ -50,6 +51,8 @@ def show(
     console.print(f"{view.folder} · {view.request.target} · {len(view.trials)} probes · {state}", soft_wrap=True)
     width = console.width if console.is_terminal else None
     console.print(trials_table(view, failed_only=failed, sort=sort.value, width=width), soft_wrap=True)
+    for compared in view.stability:
+        console.print(plain(f"{compared.verdict}: {compared.reason}"), style="dim", soft_wrap=True)
     for trial in view.trials if failed else ():
         if not view.verdict(trial).feasible:
             console.print(f"log of {trial.number}: {log_of(view.folder, trial.number)}", style="dim", soft_wrap=True)

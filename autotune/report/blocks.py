@@ -20,6 +20,7 @@ from autotune.units import format_rate, format_seconds, format_share
 
 INDENT = 14  # "Recommended" and what stands to the right of it
 FEWEST_GAP = 3
+BEFORE_PYTHON = "(in the shell, before Python starts: it is read when torch is imported)"
 LONGEST_PADDED = 60  # a longer text must not push the column beside it off the screen
 
 
@@ -63,6 +64,8 @@ def result_block(recommendation: Recommendation) -> Text:
         _titled(block, "Mind" if index == 0 else "", warning, "yellow")
     if recommendation.interrupted:
         _titled(block, "Interrupted", "the search was stopped early; a longer one may find better", "yellow")
+    for index, line in enumerate(phrases.exports(recommendation.params)):
+        _titled(block, "Set" if index == 0 else "", f"{line}   {BEFORE_PYTHON}")
     study = plain(recommendation.study)
     _titled(block, "Next", f"autotune best {study}        autotune dashboard {study}")
     _titled(block, "", f'python: autotune.load_best("{study}")')
@@ -75,6 +78,8 @@ def best_block(recommendation: Recommendation) -> Text:
     block = Text()
     for name, value in recommendation.params.items():
         block.append(f"{plain(name).ljust(width)}{plain(str(value)):>10}\n")
+    for line in phrases.exports(recommendation.params):
+        block.append(f"{plain(line)}   {BEFORE_PYTHON}\n")
     environment = recommendation.environment
     block.append(
         plain(

@@ -1,253 +1,252 @@
-"""Two charts as SVG text: throughput and memory against the micro-batch. Colours and fonts are the page's."""
+"""Throughput and memory against the micro-batch: one line per arm, a cross where memory ran out."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from html import escape
+from collections import Counter
+from collections.abc import Sequence
 
-from autotune.report.curves import Curve, Point, curves
-from autotune.report.phrases import plain
+from autotune.report import drawing
+from autotune.report.curves import Curve, curves
+from autotune.report.drawing import Labels, Plane, Size
+from autotune.report.figure import Absence, Figure, Table
+from autotune.report.phrases import half_width, short
+from autotune.tuning.standings import Standing, standings
 from autotune.tuning.view import StudyView
 from autotune.units import format_bytes, format_rate
 
-WIDTH, HEIGHT = 560, 340
-LEFT, RIGHT, TOP, BOTTOM = 66, 118, 26, 52  # pixels kept for axis titles, and at the right for the names of the curves
-LABEL_HEIGHT = 15  # pixels that a line of text needs
-CROSS_WIDTH = 13.0  # pixels that two crosses need to be told apart
-TICK_WIDTH = 40  # pixels that the longest tick label needs
-GIBIBYTE = 2**30
+BATCH = "micro-batch, samples (log scale)"
+CROSS = 13.0  # pixels that two crosses need to be told apart
+FAR = 8  # a limit that many times above every peak would flatten the curves
+READING = "Each line takes, at each micro-batch, the {} of all settings that it does not name. ✕: memory ran out."
+CROSS_SHARE = 0.07  # of the plane's height that a cross takes
 
 
-@dataclass(frozen=True, kw_only=True)
-class Frame:
-    """The plane of one chart: data to pixels."""
-
-    batches: tuple[int, ...]
-    top: float  # the value at the upper edge; the lower edge is 0
-    step: float  # between grid lines
-
-    def x(self, batch: int) -> float:
-        """Pixels from the left, by the logarithm of the micro-batch."""
-        low, high = math.log2(self.batches[0]), math.log2(self.batches[-1])
-        share = 0.5 if high == low else 0.04 + 0.92 * (math.log2(batch) - low) / (high - low)
-        return LEFT + share * (WIDTH - LEFT - RIGHT)
-
-    def y(self, value: float) -> float:
-        """Pixels from the upper edge."""
-        return TOP + (1 - min(value, self.top) / self.top) * (HEIGHT - TOP - BOTTOM)
-
-
-def throughput_chart(view: StudyView) -> str:
-    """Samples/s against the micro-batch, one line per arm, a cross where memory ran out; empty without probes."""
+def throughput(view: StudyView) -> Figure | Absence:
+    """Samples/s against the micro-batch, with intervals; the recommendation in a ring, the baseline in a square."""
     drawn = curves(view)
-    frame = _frame(drawn, max((point.samples_per_second for curve in drawn for point in curve.points), default=0.0))
-    if frame is None:
-        return ""
-    parts = [*_axes(frame, "samples/s", lambda value: f"{value:,.10g}")]
-    parts += _lines(frame, drawn, lambda curve: curve.points, lambda point: point.samples_per_second)
-    parts += _marks(frame, view)
-    summary = "; ".join(f"{curve.label}: {_extent(curve)}" for curve in drawn)
-    return _svg(f"Throughput in samples/s against micro-batch. {summary}", parts)
+    if not any(curve.fastest for curve in drawn):
+        return Absence(name="throughput", title="Throughput", reason="no probe was measured")
+    highest = max(one.bounds[1] for curve in drawn for one in curve.fastest)
 
+    def draw(size: Size) -> list[str]:
+        up = drawing.linear(highest * 1.04, "samples/s")
+        plane = _plane(size, drawn, up)
+        places = [
+            [(plane.x(one.config.batch_size), plane.y(one.samples_per_second)) for one in c.fastest] for c in drawn
+        ]
+        crosses = _crosses(plane, drawn, [spots[-1][1] if spots else plane.bottom for spots in places])
+        parts = plane.axes()
+        for arm in reversed(range(len(drawn))):  # the fastest lies on top
+            lines = [_interval(plane, one) for one in drawn[arm].fastest]
+            parts += _arm(arm, drawn[arm], drawn[arm].fastest, places[arm], crosses.get(arm), lines)
+        labels = _labels(plane, places, crosses)
+        parts += _marked(plane, view, labels)
+        return parts + _names(plane, drawn, places, crosses)
 
-def memory_chart(view: StudyView) -> str:
-    """Peak memory in GiB against the micro-batch, with the limit and what is kept free below it."""
-    drawn = curves(view)
-    limit = view.request.memory_limit_bytes / GIBIBYTE
-    usable = limit - view.request.headroom_bytes / GIBIBYTE
-    highest = max((point.peak_bytes / GIBIBYTE for curve in drawn for point in curve.heaviest), default=0.0)
-    # A limit far above every peak would flatten the curves: then its value is told, and the line is left out.
-    is_near = limit < 8 * highest or any(curve.exhausted_batch is not None for curve in drawn)
-    frame = _frame(drawn, max(highest, limit) if is_near and highest else highest)
-    if frame is None:
-        return ""
-    parts = [*_axes(frame, "peak memory, GiB", lambda value: f"{value:,.10g}")]
-    texts = (f"limit {format_bytes(limit * GIBIBYTE)}", f"usable {format_bytes(usable * GIBIBYTE)}")
-    if is_near:
-        parts += _limits(frame, limit, usable, texts)
-    else:
-        parts.append(_text(LEFT + 6, TOP + 4, f"{texts[0]}, {texts[1]}: far above this chart", "danger"))
-    parts += _lines(frame, drawn, lambda curve: curve.heaviest, lambda point: point.peak_bytes / GIBIBYTE, limit * 1.03)
-    return _svg(f"Peak memory in GiB against micro-batch; {texts[0]}, {texts[1]}", parts)
-
-
-def _frame(drawn: Sequence[Curve], highest: float) -> Frame | None:
-    batches = {point.batch for curve in drawn for point in curve.points}
-    batches |= {curve.exhausted_batch for curve in drawn if curve.exhausted_batch is not None}
-    if not batches or highest <= 0:
-        return None
-    step = _step(highest)
-    return Frame(batches=tuple(sorted(batches)), top=step * math.ceil(highest * 1.06 / step), step=step)
-
-
-def _step(highest: float) -> float:
-    """A round distance between four to eight grid lines."""
-    rough = highest / 5
-    power: float = 10.0 ** math.floor(math.log10(rough))
-    return min((power * factor for factor in (1, 2, 5, 10)), key=lambda step: abs(step - rough))
-
-
-def _axes(frame: Frame, title: str, show: Callable[[float], str]) -> list[str]:
-    right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
-    parts = []
-    for index in range(round(frame.top / frame.step) + 1):
-        y = frame.y(index * frame.step)
-        parts.append(f'<line class="grid" x1="{LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}"/>')
-        parts.append(_text(LEFT - 8, y + 4, show(index * frame.step), "tick", "end"))
-    last = -math.inf
-    for batch in frame.batches:
-        if frame.x(batch) - last >= TICK_WIDTH:
-            last = frame.x(batch)
-            parts.append(_text(last, bottom + 18, f"{batch:,}", "tick", "middle"))
-    middle = (TOP + bottom) / 2
-    parts.append(_text((LEFT + right) / 2, HEIGHT - 10, "micro-batch, samples (log scale)", "axis", "middle"))
-    turned = f'transform="translate(16 {middle:.0f}) rotate(-90)"'
-    parts.append(f'<text class="axis" text-anchor="middle" {turned}>{escape(title)}</text>')
-    return parts
-
-
-def _lines(
-    frame: Frame,
-    drawn: Sequence[Curve],
-    chosen: Callable[[Curve], Sequence[Point]],
-    value: Callable[[Point], float],
-    cross_at: float | None = None,
-) -> list[str]:
-    """Curves with their names at the right; drawn slowest first, so that the fastest lies on top.
-
-    `cross_at` is the value where an out of memory is marked; None: where the curve was last seen.
-    """
-    parts, ends = [], []
-    crosses = _crosses(frame, drawn, [_end(frame, chosen(curve), value) for curve in drawn], cross_at)
-    for arm, curve in reversed(list(enumerate(drawn))):
-        places = [(frame.x(point.batch), frame.y(value(point))) for point in chosen(curve)]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-        parts.append(f'<g class="arm arm{arm}"><polyline class="line" points="{path}"/>')
-        for point, (x, y) in zip(chosen(curve), places, strict=True):
-            parts.append(f'<g transform="translate({x:.1f} {y:.1f})">{MARKERS[arm]}{_tooltip(curve, point)}</g>')
-        end = places[-1] if places else None
-        cross = crosses.get(arm)
-        if cross is not None:
-            start_x, start_y = end or cross
-            fall = f'x1="{start_x:.1f}" y1="{start_y:.1f}" x2="{cross[0]:.1f}" y2="{cross[1]:.1f}"'
-            parts.append(f'<line class="fall" {fall}/>')
-            parts.append(_cross(*cross, f"{curve.label}: out of memory at {curve.exhausted_batch:,}"))
-        parts.append("</g>")
-        ends.append((cross or end or (LEFT, frame.y(0)), arm, curve.label))
-    return parts + _names(ends)
-
-
-def _names(ends: Sequence[tuple[tuple[float, float], int, str]]) -> list[str]:
-    """The curves' names beside their ends, moved apart where they would overlap, with the marker as a key."""
-    parts, free = [], -math.inf
-    overflow = max(0.0, _lowest(ends) - (HEIGHT - BOTTOM))
-    x = WIDTH - RIGHT + 20
-    for (end_x, end_y), arm, label in sorted(ends, key=lambda entry: entry[0][1]):
-        y = free = max(end_y - overflow, free + LABEL_HEIGHT, TOP)
-        lead = f'x1="{end_x + 8:.1f}" y1="{end_y:.1f}" x2="{x - 8}" y2="{y:.1f}"'
-        parts.append(f'<g class="arm arm{arm}"><line class="lead" {lead}/>')
-        parts.append(
-            f'<g transform="translate({x} {y:.1f})">{MARKERS[arm]}</g>{_text(x + 9, y + 4, label, "name")}</g>'
+    rows = [
+        (
+            curve.label, f"{one.config.batch_size:,}", short(one.config.values),
+            format_rate(one.samples_per_second, one.relative_half_width), half_width(one.relative_half_width),
+            "" if one.feasible else "not usable",
         )
-    return parts
+        for curve in drawn
+        for one in curve.fastest
+    ]  # fmt: skip
+    rows += [(c.label, f"{c.exhausted_batch:,}", "", "–", "–", "out of memory") for c in drawn if c.exhausted_batch]
+    titles = ("line", "micro-batch", "fastest configuration", "samples/s", "±", "remark")
+    return Figure(
+        name="throughput",
+        title="Throughput",
+        summary=f"Throughput in samples/s against micro-batch. {'; '.join(_extent(curve) for curve in drawn)}.",
+        table=Table(titles=titles, rows=tuple(rows)),
+        draw=draw,
+        note=f"{READING.format('fastest')} Bars are 95% intervals; ring: recommended, square: baseline.",
+    )
 
 
-def _lowest(ends: Sequence[tuple[tuple[float, float], int, str]]) -> float:
-    free = -math.inf
-    for (_, y), _, _ in sorted(ends, key=lambda entry: entry[0][1]):
-        free = max(y, free + LABEL_HEIGHT, TOP)
-    return free
+def memory(view: StudyView) -> Figure | Absence:
+    """Peak memory against the micro-batch, with the limit and what is kept free below it."""
+    drawn = curves(view)
+    if not any(curve.heaviest for curve in drawn):
+        return Absence(name="memory", title="Memory", reason="no probe was measured")
+    limit, usable = view.request.memory_limit_bytes, view.request.memory_limit_bytes - view.request.headroom_bytes
+    highest = max(one.peak_bytes for curve in drawn for one in curve.heaviest)
+    is_near = limit < FAR * highest or any(curve.exhausted_batch for curve in drawn)
+    top = max(highest, limit) if is_near else highest
+    together = Counter(curve.exhausted_batch for curve in drawn if curve.exhausted_batch)
+    room = 1.08 + CROSS_SHARE * (max(together.values(), default=1) - 1)
+    unit, name = (2**30, "GiB") if top >= 2**30 else (2**20, "MiB")
+    words = (f"limit {format_bytes(limit)}", f"usable {format_bytes(usable)}")
 
+    def draw(size: Size) -> list[str]:
+        plane = _plane(size, drawn, drawing.linear(top * room / unit, f"peak memory, {name}"))
+        places = [
+            [(plane.x(one.config.batch_size), plane.y(one.peak_bytes / unit)) for one in c.heaviest] for c in drawn
+        ]
+        crosses = _crosses(plane, drawn, [plane.y(limit * 1.03 / unit)] * len(drawn), upwards=True)
+        labels = _labels(plane, places, crosses)
+        parts = plane.axes()
+        if is_near:
+            parts += _limits(plane, plane.y(limit / unit), plane.y(usable / unit), words, labels)
+        for arm in reversed(range(len(drawn))):
+            parts += _arm(arm, drawn[arm], drawn[arm].heaviest, places[arm], crosses.get(arm), [])
+        return parts + _names(plane, drawn, places, crosses)
 
-def _marks(frame: Frame, view: StudyView) -> list[str]:
-    """The baseline, and the recommended point in a ring."""
-    parts = []
-    baseline = [trial for trial in view.trials if trial.purpose == "baseline" and trial.result.measurement is not None]
-    for trial in baseline[:1]:
-        assert trial.result.measurement is not None
-        x, y = frame.x(trial.config.batch_size), frame.y(trial.result.measurement.samples_per_second)
-        parts.append(f'<rect class="baseline" x="{x - 8:.1f}" y="{y - 8:.1f}" width="16" height="16"/>')
-        parts.append(_text(x, y + 24 if y < HEIGHT - BOTTOM - 30 else y - 14, "baseline", "note", "middle"))
-    best = view.recommendation
-    batch = best.params.get("batch_size") if best is not None else None
-    if best is not None and isinstance(batch, int) and batch in frame.batches:
-        x, y = frame.x(batch), frame.y(best.samples_per_second)
-        rate = format_rate(best.samples_per_second, best.relative_half_width)
-        title = f"<title>recommended: {rate} samples/s</title>"
-        parts.append(f'<circle class="ring" cx="{x:.1f}" cy="{y:.1f}" r="10">{title}</circle>')
-        parts.append(_text(x, y - 15, "recommended", "good", "middle"))
-    return parts
-
-
-def _limits(frame: Frame, limit: float, usable: float, texts: tuple[str, str]) -> list[str]:
-    right, y, low = WIDTH - RIGHT, frame.y(limit), frame.y(usable)
-    return [
-        f'<rect class="beyond" x="{LEFT}" y="{TOP}" width="{right - LEFT}" height="{max(0.0, y - TOP):.1f}"/>',
-        f'<line class="limit" x1="{LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}"/>',
-        f'<line class="usable" x1="{LEFT}" y1="{low:.1f}" x2="{right}" y2="{low:.1f}"/>',
-        _text(LEFT + 6, y - 5, texts[0], "danger"),
-        _text(LEFT + 6, low + 14, texts[1], "danger"),
+    rows = [
+        (curve.label, f"{one.config.batch_size:,}", short(one.config.values), format_bytes(one.peak_bytes))
+        for curve in drawn
+        for one in curve.heaviest
     ]
+    rows += [(c.label, f"{c.exhausted_batch:,}", "", "out of memory") for c in drawn if c.exhausted_batch]
+    far = (
+        ""
+        if is_near
+        else f" The limit ({format_bytes(limit)}) and what may be used of it ({format_bytes(usable)}) lie far above."
+    )
+    return Figure(
+        name="memory",
+        title="Memory",
+        summary=f"Peak memory against micro-batch, up to {format_bytes(highest)}; {words[0]}, {words[1]}.",
+        table=Table(titles=("line", "micro-batch", "heaviest configuration", "peak"), rows=tuple(rows)),
+        draw=draw,
+        note=READING.format("largest peak") + " Every point was measured." + far,
+    )
 
 
-# Shapes around 0,0; colour and dash come from the class of the arm, so that none of the three is the only cue.
-MARKERS = (
-    '<circle class="dot" r="4"/>',
-    '<rect class="dot" x="-4" y="-4" width="8" height="8"/>',
-    '<path class="dot" d="M0 -5 L5 4 L-5 4 Z"/>',
-    '<path class="dot" d="M0 -5.5 L5.5 0 L0 5.5 L-5.5 0 Z"/>',
-    '<path class="dot" d="M0 5 L5 -4 L-5 -4 Z"/>',
-    '<path class="dot" d="M-5 -2 H-2 V-5 H2 V-2 H5 V2 H2 V5 H-2 V2 H-5 Z"/>',
-)
+def _plane(size: Size, drawn: Sequence[Curve], up: drawing.Axis) -> Plane:
+    batches = {one.config.batch_size for curve in drawn for one in curve.fastest}
+    batches |= {curve.exhausted_batch for curve in drawn if curve.exhausted_batch is not None}
+    rows = len(drawing.legend_lines([curve.label for curve in drawn], size)) if size.is_narrow else 0
+    return Plane(size=size, across=drawing.logarithmic(sorted(batches), BATCH), up=up, legend=rows)
 
 
-def _end(frame: Frame, points: Sequence[Point], value: Callable[[Point], float]) -> float:
-    return frame.y(value(points[-1]) if points else 0)
+def _arm(
+    arm: int,
+    curve: Curve,
+    standings: Sequence[Standing],
+    places: Sequence[tuple[float, float]],
+    cross: tuple[float, float] | None,
+    below: Sequence[str],
+) -> list[str]:
+    """One curve: what lies below it, its line, its points, and the fall to where memory ran out."""
+    parts = [f'<g class="arm{arm}">', *below, drawing.polyline(places, "line")]
+    for one, (x, y) in zip(standings, places, strict=True):
+        parts.append(drawing.titled(drawing.marker(arm, x, y, is_hollow=not one.feasible), _tip(one)))
+    if cross is not None:
+        parts.append(drawing.polyline([places[-1] if places else cross, cross], "fall"))
+        title = f"{curve.label}: out of memory at {curve.exhausted_batch:,}"
+        parts.append(drawing.titled(drawing.cross(*cross), title))
+    return [*parts, "</g>"]
+
+
+def _tip(one: Standing) -> str:
+    spread = half_width(one.relative_half_width)
+    rate = f"{format_rate(one.samples_per_second, one.relative_half_width)} samples/s ± {spread}"
+    numbers = ", ".join(str(trial.number) for trial in one.trials)
+    unusable = "" if one.feasible else ", not usable"
+    return f"{short(one.config.values)}: {rate}, {format_bytes(one.peak_bytes)}{unusable} (probe {numbers})"
+
+
+def _interval(plane: Plane, one: Standing) -> str:
+    if not one.relative_half_width:
+        return ""
+    x, (low, high) = plane.x(one.config.batch_size), one.bounds
+    top, bottom = plane.y(high), plane.y(low)
+    return f'<path class="interval" d="M{x:.1f} {bottom:.1f}V{top:.1f}m-3 0h6M{x - 3:.1f} {bottom:.1f}h6"/>'
 
 
 def _crosses(
-    frame: Frame, drawn: Sequence[Curve], ends: Sequence[float], cross_at: float | None
+    plane: Plane, drawn: Sequence[Curve], heights: Sequence[float], *, upwards: bool = False
 ) -> dict[int, tuple[float, float]]:
-    """Where each arm ran out of memory; crosses at the ends of curves are moved apart, the fastest arm's stays."""
+    """Where each arm ran out of memory; of crosses that would cover each other, the fastest arm's stays in place."""
     places: dict[int, tuple[float, float]] = {}
     for arm, curve in enumerate(drawn):
         if curve.exhausted_batch is None:
             continue
-        x, y = frame.x(curve.exhausted_batch), ends[arm] if cross_at is None else frame.y(cross_at)
-        while cross_at is None and any(
-            abs(x - ox) < CROSS_WIDTH and abs(y - oy) < CROSS_WIDTH for ox, oy in places.values()
-        ):
-            y += CROSS_WIDTH if ends[arm] < HEIGHT - BOTTOM - 4 * CROSS_WIDTH else -CROSS_WIDTH
+        x, y = plane.x(curve.exhausted_batch), heights[arm]
+        step = -CROSS if upwards or y > plane.bottom - 4 * CROSS else CROSS
+        while any(abs(x - ox) < CROSS and abs(y - oy) < CROSS for ox, oy in places.values()):
+            y += step
         places[arm] = (x, y)
     return places
 
 
-def _cross(x: float, y: float, title: str) -> str:
-    shape = f"M{x - 5:.1f} {y - 5:.1f} l10 10 m0 -10 l-10 10"
-    return f'<path class="cross" d="{shape}"><title>{escape(title)}</title></path>'
+def _labels(
+    plane: Plane, places: Sequence[Sequence[tuple[float, float]]], crosses: dict[int, tuple[float, float]]
+) -> Labels:
+    labels = Labels(plane)
+    for spots in places:
+        labels.reserve_line(spots)
+    for x, y in (*(place for spots in places for place in spots), *crosses.values()):
+        labels.reserve(x, y)
+    return labels
 
 
-def _tooltip(curve: Curve, point: Point) -> str:
-    rate = f"{format_rate(point.samples_per_second)} samples/s, {format_bytes(point.peak_bytes)}"
-    return f"<title>{escape(curve.label)}, micro-batch {point.batch:,}: {rate} (probe {point.number})</title>"
+def _marked(plane: Plane, view: StudyView, labels: Labels) -> list[str]:
+    """The recommendation in a ring and the baseline in a square, both named."""
+    best = view.recommendation
+    parts = []
+    if best is not None and isinstance(batch := best.params.get("batch_size"), int):
+        x, y = plane.x(batch), plane.y(best.samples_per_second)
+        rate = format_rate(best.samples_per_second, best.relative_half_width)
+        parts.append(drawing.titled(drawing.ring(x, y), f"recommended: {rate} samples/s"))
+        parts.append(labels.put("recommended", x, y, "good"))
+    for one in standings(view):
+        if one.config == view.request.baseline:
+            x, y = plane.x(one.config.batch_size), plane.y(one.samples_per_second)
+            parts += [drawing.square(x, y), labels.put("baseline", x, y, "note")]
+    return parts
+
+
+def _limits(plane: Plane, limit: float, usable: float, words: tuple[str, str], labels: Labels) -> list[str]:
+    left, right = plane.size.left, plane.right
+    parts = [
+        drawing.bar("beyond", left, plane.top, right - left, limit - plane.top),
+        f'<path class="limit" d="M{left} {limit:.1f}H{right}"/>',
+        f'<path class="usable" d="M{left} {usable:.1f}H{right}"/>',
+    ]
+    # The limit's name above its line where there is room, the other one's always below.
+    above = limit - 6 if limit - plane.top > drawing.LINE else limit + 14
+    parts.append(drawing.text(left + 6, above, words[0], "danger"))
+    below = max(usable + 14, above + drawing.LINE)
+    parts.append(drawing.text(left + 6, below, words[1], "danger"))
+    return parts
+
+
+def _names(
+    plane: Plane,
+    drawn: Sequence[Curve],
+    places: Sequence[Sequence[tuple[float, float]]],
+    crosses: dict[int, tuple[float, float]],
+) -> list[str]:
+    """The curves' names: in a legend if narrow, else at the right, moved apart where they would overlap."""
+    if plane.size.is_narrow:
+        return drawing.legend([curve.label for curve in drawn], plane.size)
+    ends = []
+    for arm, spots in enumerate(places):
+        ends.append((crosses.get(arm) or (spots[-1] if spots else (plane.size.left, plane.bottom)), arm))
+    parts, free, x = [], -math.inf, plane.right + 18
+    lift = max(0.0, _lowest([y for (_, y), _ in ends], plane.top) - plane.bottom)
+    for (end_x, end_y), arm in sorted(ends, key=lambda entry: entry[0][1]):
+        y = free = max(end_y - lift, free + drawing.LINE, plane.top)
+        lead = f'<path class="lead" d="M{end_x + 9:.1f} {end_y:.1f}L{x - 8} {y:.1f}"/>'
+        name = drawing.text(x + 9, y + 4, drawn[arm].label, "name")
+        parts.append(f'<g class="arm{arm}">{lead}{drawing.marker(arm, x, y)}{name}</g>')
+    return parts
+
+
+def _lowest(heights: Sequence[float], top: float) -> float:
+    free = -math.inf
+    for y in sorted(heights):
+        free = max(y, free + drawing.LINE, top)
+    return free
 
 
 def _extent(curve: Curve) -> str:
-    if not curve.points:
-        return "out of memory everywhere"
-    best = max(curve.points, key=lambda point: point.samples_per_second)
+    if not curve.fastest:
+        return f"{curve.label}: out of memory everywhere"
+    best = max(curve.fastest, key=lambda one: one.samples_per_second)
     end = "" if curve.exhausted_batch is None else f", out of memory from {curve.exhausted_batch:,}"
-    return f"up to {format_rate(best.samples_per_second)} at {best.batch:,}{end}"
-
-
-def _text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(plain(text))}</text>'
-
-
-def _svg(title: str, parts: Sequence[str]) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(plain(title))}" '
-        f'viewBox="0 0 {WIDTH} {HEIGHT}">{"".join(parts)}</svg>'
-    )
+    rate = format_rate(best.samples_per_second, best.relative_half_width)
+    return f"{curve.label}: up to {rate} at {best.config.batch_size:,}{end}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autotune.knobs import KNOBS
-from autotune.knobs.base import Knob
+from autotune.knobs.base import LEFT_ALONE, Knob
 from autotune.records import Config
 from autotune.report.phrases import GLOBAL_BATCH, shown
 from autotune.results import Measurement
@@ -25,6 +25,7 @@ class Column:
     width: int  # characters; a longer cell pushes the line out rather than lose a digit
     cell: Callable[[Config, Measurement | None], str]
     left: bool = False
+    gives_way: bool = False  # to all others: a knob that most people leave alone
 
     def pad(self, text: str) -> str:
         """`text` on the column's width."""
@@ -58,14 +59,15 @@ def columns(knobs: Sequence[Knob] = KNOBS) -> tuple[Column, ...]:
 def fitting(offered: Sequence[Column], width: int | None) -> tuple[Column, ...]:
     """The columns that fit `width` characters beside number and result; None: no bound, all of them.
 
-    The spread goes first, then knobs from the last of the registry, the wait, and the second knob after the batch;
-    the batch, the first knob, the throughput and the peak stay whatever the width.
+    Knobs that most leave alone go first, then the spread, knobs from the last of the registry, the wait, and the second
+    knob after the batch; the batch, the first knob, the throughput and the peak stay whatever the width.
     """
     if width is None:
         return tuple(offered)
-    knobs, (_, spread, _, wait) = offered[1:-4], offered[-4:]
+    rare = [column for column in offered if column.gives_way]
+    knobs, (_, spread, _, wait) = [column for column in offered[1:-4] if not column.gives_way], offered[-4:]
     kept = list(offered)
-    for column in (spread, *reversed(knobs[2:]), wait, *knobs[1:2]):
+    for column in (*reversed(rare), spread, *reversed(knobs[2:]), wait, *knobs[1:2]):
         if line_width(kept) + RESULT_ROOM <= width:
             break
         kept.remove(column)
@@ -88,7 +90,12 @@ def cells(shown_columns: Sequence[Column], number: int, config: Config, measured
 
 
 def _knob_column(knob: Knob) -> Column:
-    return Column(title=knob.label, width=max(5, len(knob.label)), cell=lambda config, _: shown(knob, config.values))
+    return Column(
+        title=knob.label,
+        width=max(5, len(knob.label)),
+        cell=lambda config, _: shown(knob, config.values),
+        gives_way=knob.show(knob.default) == LEFT_ALONE,
+    )
 
 
 def _rate(measured: Measurement | None) -> str:

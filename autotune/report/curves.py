@@ -1,46 +1,40 @@
-"""What the charts draw: per arm, the best that was seen at each micro-batch, and where memory ran out."""
+"""What the charts against the micro-batch draw: per arm, the best at each batch, and where memory ran out."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.knobs import KNOBS
 from autotune.records import Config, Value
 from autotune.report.phrases import shown
 from autotune.results import Trial
+from autotune.tuning.standings import Standing, standings
 from autotune.tuning.view import StudyView
 
 MOST_ARMS = 6  # as many as there are colours that tell apart; the fastest stay
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
-    """One probe on a curve."""
-
-    batch: int
-    samples_per_second: float
-    peak_bytes: int
-    number: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Curve:
-    """One arm: what all its probes share is the knobs that have no order, as precision and layout."""
+    """One arm: what all its configurations share is the knobs that have no order, as precision and layout."""
 
     label: str
-    points: tuple[Point, ...]  # fastest probe at each micro-batch, by micro-batch
-    heaviest: tuple[Point, ...]  # largest peak at each micro-batch
-    exhausted_batch: int | None  # smallest micro-batch above all points at which memory ran out
+    fastest: tuple[Standing, ...]  # at each micro-batch, by micro-batch; one that may be used before one that may not
+    heaviest: tuple[Standing, ...]  # largest peak at each micro-batch
+    exhausted_batch: int | None  # smallest micro-batch above all that were measured at which memory ran out
 
 
 def curves(view: StudyView) -> tuple[Curve, ...]:
     """The arms, fastest first; knobs that never varied are not named."""
-    arms: dict[tuple[Value, ...], list[Trial]] = {}
+    arms: dict[tuple[Value, ...], tuple[list[Standing], list[Trial]]] = {}
     for trial in view.trials:
-        arms.setdefault(_arm(trial.config), []).append(trial)
+        arms.setdefault(_arm(trial.config), ([], []))[1].append(trial)
+    for standing in standings(view):
+        arms[_arm(standing.config)][0].append(standing)
     named = [index for index in range(len(_unordered())) if len({arm[index] for arm in arms}) > 1] or [0]
-    drawn = [_curve(" ".join(_shown(arm, index) for index in named), trials) for arm, trials in arms.items()]
-    drawn = [curve for curve in drawn if curve.points or curve.exhausted_batch is not None]
+    drawn = [_curve(" ".join(_shown(arm, index) for index in named), *probes) for arm, probes in arms.items()]
+    drawn = [curve for curve in drawn if curve.fastest or curve.exhausted_batch is not None]
     return tuple(sorted(drawn, key=_top, reverse=True)[:MOST_ARMS])
 
 
@@ -58,33 +52,25 @@ def _shown(arm: tuple[Value, ...], index: int) -> str:
 
 
 def _top(curve: Curve) -> float:
-    return max((point.samples_per_second for point in curve.points), default=0.0)
+    return max((one.samples_per_second for one in curve.fastest), default=0.0)
 
 
-def _curve(label: str, trials: list[Trial]) -> Curve:
-    fastest: dict[int, Point] = {}
-    heaviest: dict[int, Point] = {}
-    for trial in trials:
-        measured, batch = trial.result.measurement, trial.config.batch_size
-        if measured is None or batch < 1:
+def _curve(label: str, measured: Sequence[Standing], trials: Sequence[Trial]) -> Curve:
+    fastest: dict[int, Standing] = {}
+    heaviest: dict[int, Standing] = {}
+    for one in measured:
+        batch = one.config.batch_size
+        if batch < 1:
             continue
-        point = Point(
-            batch=batch,
-            samples_per_second=measured.samples_per_second,
-            peak_bytes=measured.memory.bytes,
-            number=trial.number,
-        )
-        if batch not in fastest or point.samples_per_second > fastest[batch].samples_per_second:
-            fastest[batch] = point
-        if batch not in heaviest or point.peak_bytes > heaviest[batch].peak_bytes:
-            heaviest[batch] = point
+        fastest[batch] = max(fastest.get(batch, one), one, key=lambda it: (it.feasible, it.samples_per_second))
+        heaviest[batch] = max(heaviest.get(batch, one), one, key=lambda it: it.peak_bytes)
     largest = max(fastest, default=0)
     exhausted = [
         t.config.batch_size for t in trials if t.result.outcome.out_of_memory and t.config.batch_size > largest
     ]
     return Curve(
         label=label,
-        points=tuple(fastest[batch] for batch in sorted(fastest)),
+        fastest=tuple(fastest[batch] for batch in sorted(fastest)),
         heaviest=tuple(heaviest[batch] for batch in sorted(heaviest)),
         exhausted_batch=min(exhausted, default=None),
     )

@@ -2,61 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import shlex
 from pathlib import Path
 
-from jinja2 import Environment as Templates
-from jinja2 import FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from autotune import folder as disk
-from autotune.errors import AutotuneError
-from autotune.report import phrases
-from autotune.report.charts import memory_chart, throughput_chart
-from autotune.report.columns import columns
-from autotune.results import Trial
-from autotune.tuning.recommendation import Recommendation, load_result
-from autotune.tuning.view import StudyView, load_view
-from autotune.units import format_bytes, format_rate, format_seconds, format_share
+from autotune.records import Value
+from autotune.report import phrases, probes
+from autotune.report.figure import Absence, Figure
+from autotune.report.gallery import LAST, figures
+from autotune.report.templates import render_template
+from autotune.tuning.recommendation import Recommendation
+from autotune.tuning.view import StudyView
+from autotune.units import format_bytes
 
-REFRESH_SECONDS = 5  # how often the page of a running study asks again; a probe takes about that long
-
-_templates = Templates(
-    loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-)
-_templates.filters |= {"rate": format_rate, "bytes": format_bytes, "seconds": format_seconds, "share": format_share}
+LONGEST_TRACEBACK = 4000  # characters, the end: the error itself stands last
 
 
-def render(view: StudyView, *, served: bool = False, nonce: str = "") -> str:
-    """The page of one study. Links are relative to the study's folder.
+def render(view: StudyView, *, nonce: str = "", prefix: str = "") -> str:
+    """The page of one study. Links to logs are relative to the study's folder, with `prefix` before them.
 
-    A page that is `served` asks again while the study is running; `nonce` marks its style for a content security
-    policy.
+    `nonce` marks style and script for the server's content security policy; without one the page has its own.
     """
+    best = view.recommendation
+    drawn = figures(view)
+    shown = [figure for figure in drawn if isinstance(figure, Figure)]
+    titles, rows = probes.table(view)
     judged = [(trial, view.verdict(trial)) for trial in view.trials]
-    return _templates.get_template("page.html").render(
-        view=view,
-        best=view.recommendation,
-        headline=_headline(view.recommendation) if view.recommendation else None,
-        phrases=phrases,
-        refresh=REFRESH_SECONDS if served and view.running else None,
+    return render_template(
+        "page.html",
         nonce=nonce,
-        # The charts are markup that escapes its own texts.
-        throughput=Markup(throughput_chart(view)),
-        memory=Markup(memory_chart(view)),
-        titles=[column.title for column in columns()],
-        rows=[_row(view, trial) for trial in view.trials],
-        failure=phrases.dominating_failure(judged),
+        scripted=True,
+        view=view,
+        best=best,
+        headline=_headline(best) if best else None,
+        snippet=_snippet(view.folder),
+        literal=_literal(best) if best else "",
+        commands=_commands(view.folder),
+        figures=[figure for figure in shown if figure.name not in LAST],
+        last=[figure for figure in shown if figure.name in LAST],
+        absent=[figure for figure in drawn if isinstance(figure, Absence)],
+        svg=Markup,  # charts escape their own texts
+        titles=titles,
+        rows=rows,
+        prefix=prefix,
+        usable=sum(verdict.feasible for _, verdict in judged),
+        failure=phrases.dominating_failure(judged)[: probes.LONGEST_MESSAGE],
+        traceback=_traceback(view) if best is None and not view.running else "",
         environment=_environment(view),
         task=phrases.task_line(view.request.facts),
         machine=phrases.environment_line(view.request.environment),
     )
-
-
-def render_index(folders: Sequence[Path], *, nonce: str = "") -> str:
-    """The list of studies, each linked by its folder's name; one that cannot be read says why."""
-    entries = [_entry(folder) for folder in folders]
-    return _templates.get_template("index.html").render(entries=entries, nonce=nonce, phrases=phrases)
 
 
 def _headline(best: Recommendation) -> tuple[str, str]:
@@ -68,26 +65,43 @@ def _headline(best: Recommendation) -> tuple[str, str]:
     return factor, text.removeprefix(factor).strip()
 
 
-def _row(view: StudyView, trial: Trial) -> dict[str, object]:
-    verdict = view.verdict(trial)
-    word = phrases.outcome_word(trial, verdict)
-    infeasible = "memory" if trial.result.outcome.out_of_memory else "bad"
-    return {
-        "number": trial.number,
-        "purpose": trial.purpose,
-        "cells": [column.cell(trial.config, trial.result.measurement) for column in columns()],
-        "outcome": word,
-        "kind": "good" if verdict.feasible else infeasible,
-        "reason": phrases.reason(verdict).removeprefix(f"{word}: "),
-        "log": disk.log_of(view.folder, trial.number).relative_to(view.folder).as_posix(),
-        "chosen": view.recommendation is not None and trial.config.values == view.recommendation.params,
-    }
+def _snippet(study: Path) -> str:
+    return f"""import autotune
+
+tuned = autotune.apply({json.dumps(study.as_posix())})
+loader = DataLoader(
+    dataset, shuffle=True, **tuned.dataloader_kwargs()
+)
+model = tuned.prepare(model)
+with tuned.autocast():
+    loss = loss_function(model(tuned.to_device(x)), y)"""
+
+
+def _literal(best: Recommendation) -> str:
+    lines = "".join(f"    {json.dumps(name)}: {_python(value)},\n" for name, value in best.params.items())
+    return f"{{\n{lines}}}"
+
+
+def _python(value: Value) -> str:
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def _commands(study: Path) -> str:
+    name = shlex.quote(study.as_posix())
+    return f"autotune best {name} --json\nautotune show {name} --sort speed"
+
+
+def _traceback(view: StudyView) -> str:
+    """Of the last probe that left one: where everything failed, that is what a person needs."""
+    traces = [t.result.failure.traceback for t in view.trials if t.result.failure and t.result.failure.traceback]
+    return traces[-1][-LONGEST_TRACEBACK:] if traces and not any(t.result.measurement for t in view.trials) else ""
 
 
 def _environment(view: StudyView) -> list[tuple[str, str]]:
     """What the measurements depend on, by name."""
-    here = view.request.environment
+    here, best = view.request.environment, view.recommendation
     shared = "" if here.shm_bytes is None else format_bytes(here.shm_bytes)
+    threads = "" if here.default_threads is None else str(here.default_threads)
     entries = [
         ("device", f"{here.device_name} ({here.device})"),
         ("memory of the device", format_bytes(here.device_bytes)),
@@ -102,28 +116,11 @@ def _environment(view: StudyView) -> list[tuple[str, str]]:
         ("platform", here.platform),
         ("processor", here.cpu),
         ("usable cores", str(here.usable_cores)),
+        ("torch threads by default", threads),
         ("memory of the host", format_bytes(here.host_bytes)),
         ("shared memory", shared),
         ("target", view.request.target),
         ("begun", view.request.created_at),
+        ("fingerprint", best.fingerprint if best else ""),
     ]
     return [(name, text) for name, text in entries if text]
-
-
-def _entry(folder: Path) -> dict[str, object]:
-    entry: dict[str, object] = {
-        "name": folder.name,
-        "link": "",
-        "best": None,
-        "problem": "",
-        "running": False,
-        "probes": 0,
-    }
-    try:
-        if not (folder / disk.STUDY).is_file():
-            return entry | {"best": load_result(folder), "probes": 0}
-        view = load_view(folder)
-    except (AutotuneError, OSError) as error:
-        return entry | {"problem": str(error)}
-    best: Recommendation | None = view.recommendation
-    return entry | {"link": folder.name, "best": best, "running": view.running, "probes": len(view.trials)}

@@ -6,14 +6,15 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from autotune.knobs import KNOBS
-from autotune.knobs.base import Knob
+from autotune.knobs import KNOBS, environ
+from autotune.knobs.base import LEFT_ALONE, Knob
 from autotune.objective import WORDS
 from autotune.records import Environment, TargetFacts, Value
 from autotune.results import Outcome, Trial, Verdict
 from autotune.tuning.recommendation import Recommendation
 from autotune.units import format_bytes, format_rate, format_share
 
+PRECISE, NOISY = 0.03, 0.1  # half widths of the rate: a probe's own aim, and where near-ties mean little
 GLOBAL_BATCH = ("batch_size", "gradient_accumulation_steps")  # told together: their product is the global batch
 
 
@@ -59,7 +60,13 @@ def settings(values: Mapping[str, Value]) -> tuple[str, ...]:
 def short(values: Mapping[str, Value]) -> str:
     """The configuration as in the table of probes: `1024×1 bf16 12 nhwc`."""
     batch = "".join(shown(knob, values) for knob in KNOBS if knob.name in GLOBAL_BATCH)
-    return " ".join([batch, *(shown(knob, values) for knob in KNOBS if knob.name not in GLOBAL_BATCH)])
+    others = (shown(knob, values) for knob in KNOBS if knob.name not in GLOBAL_BATCH)
+    return " ".join([batch, *(text for text in others if text != LEFT_ALONE)])
+
+
+def exports(values: Mapping[str, Value]) -> tuple[str, ...]:
+    """The lines for a shell that the values need before Python starts: `export OMP_WAIT_POLICY=passive`."""
+    return tuple(f"export {name}={text}" for name, text in environ(values).items())
 
 
 def baseline_name(recommendation: Recommendation) -> str:
@@ -120,6 +127,19 @@ def memory_phrase(recommendation: Recommendation) -> str:
     )
 
 
+def confidence(recommendation: Recommendation) -> str:
+    """How far the rate can be trusted, in a word and why: `high: ±0.8% over 3 interleaved rounds`."""
+    width, rounds = recommendation.relative_half_width, recommendation.rounds
+    if width is None:
+        return "low: measured in a single round, which has no interval"
+    word = "high" if width <= PRECISE else "fair" if width <= NOISY else "low"
+    told = f"{word}: ±{half_width(width)} over {rounds} interleaved rounds of fresh processes"
+    spread = interval(recommendation)
+    if spread and recommendation.params != recommendation.baseline and not is_faster(recommendation):
+        return f"{told}; the speed-up's interval ({spread}) includes none"
+    return told
+
+
 def closing_sentence(recommendation: Recommendation) -> str:
     """The whole answer as a person would repeat it."""
     batch = " × ".join(str(recommendation.params.get(name)) for name in GLOBAL_BATCH)
@@ -138,7 +158,9 @@ def outcome_word(trial: Trial, verdict: Verdict, best_so_far: bool = False) -> s
         return "not usable"
     if best_so_far and trial.purpose != "baseline":
         return "best so far"
-    return {"search": "ok", "baseline": "baseline", "confirm": "measured again"}[trial.purpose]
+    return {"search": "ok", "baseline": "baseline", "reference": "baseline again", "confirm": "measured again"}[
+        trial.purpose
+    ]
 
 
 def reason(verdict: Verdict) -> str:
@@ -180,3 +202,8 @@ def _count(parameters: int) -> str:
         if parameters >= size:
             return f"{parameters / size:.3g}{unit}"
     return str(parameters)
+
+
+def half_width(relative: float | None) -> str:
+    """`1%`, the half width of a 95 % interval; `–` where it is not known."""
+    return "–" if relative is None else format_share(relative)

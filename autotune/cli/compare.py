@@ -1,0 +1,35 @@
+"""`autotune compare`: two studies side by side."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def compare(
+    a: Annotated[str, typer.Argument(help="Folder or name of a study.")],
+    b: Annotated[str, typer.Argument(help="Of the other one; ratios are B over A.")],
+    json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a page to this file.")] = None,
+) -> None:
+    """Compare two studies (two GPUs, two versions of torch, before and after) and say what cannot be concluded."""
+    from autotune import codec
+    from autotune.cli.output import written
+    from autotune.folder import find
+    from autotune.report import compare as comparing
+    from autotune.report.side_by_side import comparison_block, render_comparison
+    from autotune.tuning.view import load_view
+
+    comparison = comparing.compare(load_view(find(a)), load_view(find(b)))
+    if output is not None:
+        written(output, render_comparison(comparison).encode("utf-8", "replace"))
+        typer.echo(f"wrote {output}", err=True)
+    if json_output:
+        sys.stdout.write(codec.encode(comparison).decode())
+    elif output is None:
+        console = Console(highlight=False)
+        console.print(comparison_block(comparison, every=not console.is_terminal), soft_wrap=True)

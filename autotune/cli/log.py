@@ -1,0 +1,65 @@
+"""`autotune log`: the probes of a study for another tracker, after the run."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Tracker(StrEnum):
+    """Where to."""
+
+    CSV = "csv"
+    TENSORBOARD = "tensorboard"
+    WANDB = "wandb"
+    MLFLOW = "mlflow"
+
+
+def log(
+    study: Annotated[str | None, typer.Argument(help="Folder or name of a study. [default: the newest]")] = None,
+    to: Annotated[Tracker, typer.Option(help="csv, tensorboard, wandb or mlflow.")] = Tracker.CSV,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="csv: a file [standard output]. tensorboard: a folder [runs/STUDY]. wandb: a folder for its files "
+            "[./wandb]. mlflow: a tracking URI [MLFLOW_TRACKING_URI, or MLflow's own default].",
+        ),
+    ] = None,
+) -> None:
+    """Hand the probes of a finished study to another tool; nothing is logged while probes are measured."""
+    from autotune.cli.output import written
+    from autotune.folder import find
+    from autotune.tuning.view import load_view
+
+    view = load_view(find(study))
+    match to:
+        case Tracker.CSV:
+            from autotune.export.csv import table
+
+            text = table(view)
+            if output is None:
+                sys.stdout.write(text)
+                return
+            written(Path(output), text.encode("utf-8", "replace"))
+            told = output
+        case Tracker.TENSORBOARD:
+            from autotune.export.tensorboard import write
+
+            folder = Path(output) if output else Path("runs") / view.name
+            write(view, folder)
+            told = f"{folder}: tensorboard --logdir {folder}"
+        case Tracker.WANDB:
+            from autotune.export.wandb import send
+
+            told = send(view, Path(output) if output else None)
+        case Tracker.MLFLOW:
+            from autotune.export.mlflow import record
+
+            told = record(view, output)
+    typer.echo(f"wrote {len(view.trials)} probes to {told}", err=True)

@@ -1,0 +1,66 @@
+"""`autotune report`: a study as one file that can be sent, kept, or printed; or one of its charts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
+
+import typer
+
+from autotune.errors import UsageError
+
+if TYPE_CHECKING:
+    from autotune.tuning.view import StudyView
+
+
+def report(
+    study: Annotated[str | None, typer.Argument(help="Folder or name of a study. [default: the newest]")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The file to write. [default: report.html, or CHART.svg, in the study]"),
+    ] = None,
+    chart: Annotated[
+        str | None, typer.Option("--chart", help="Only this chart, as SVG: throughput, memory, loading, ...")
+    ] = None,
+) -> None:
+    """Write a study as one self-contained HTML page, or one chart of it as SVG."""
+    from autotune.cli.output import written
+    from autotune.folder import find
+    from autotune.report.page import render
+    from autotune.tuning.view import load_view
+
+    view = load_view(find(study))
+    if chart is None:
+        place = output or view.folder / "report.html"
+        between = os.path.relpath(view.folder.resolve(), place.resolve().parent)
+        prefix = "" if between == "." else f"{quote(Path(between).as_posix())}/"
+        written(place, render(view, prefix=prefix).encode("utf-8", "replace"))
+    else:
+        place = output or view.folder / f"{chart}.svg"
+        written(place, _drawn(chart, place, view).encode("utf-8", "replace"))
+    typer.echo(place)
+
+
+def _drawn(name: str, place: Path, view: StudyView) -> str:
+    """The chart as SVG. Raises `UsageError` for an unknown one, another format, or one without data."""
+    from autotune.report.figure import Absence
+    from autotune.report.gallery import FIGURES
+
+    if name not in FIGURES:
+        raise UsageError(
+            f"There is no chart {name!r}. It was probably misspelt. Choose one of --chart {', '.join(FIGURES)}."
+        )
+    if place.suffix.lower() not in (".svg", ""):
+        raise UsageError(
+            f"{place} would have to be another format than SVG. Charts are drawn as SVG only, which scales and which "
+            f"every browser and most programs read. Write to -o {place.with_suffix('.svg')}."
+        )
+    figure = FIGURES[name](view)
+    if isinstance(figure, Absence):
+        raise UsageError(
+            f"{view.folder} has nothing for the chart {name!r}: {figure.reason}. The study was probably made without "
+            f"it, or ended before. Look with `autotune report {view.folder}` at what it has."
+        )
+    return figure.file()

@@ -1,0 +1,96 @@
+"""The probes of a study as flat rows, which is what every tracker understands: names, numbers and short texts."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from autotune.errors import UsageError
+from autotune.knobs import KNOBS
+from autotune.records import Value
+from autotune.results import Measurement, Trial, Verdict
+from autotune.tuning.view import StudyView
+
+Row = dict[str, Value]
+LONGEST_REASON = 300  # characters; the log has the whole error
+CONFIG = tuple(knob.name for knob in KNOBS)
+MEASURED = (
+    "samples_per_second",
+    "tokens_per_second",
+    "relative_half_width",
+    "data_wait_share",
+    "compute_only_samples_per_second",
+    "loader_only_samples_per_second",
+    "peak_bytes",
+    "host_bytes",
+    "first_loss",
+    "last_loss",
+    "elapsed_seconds",
+)
+
+
+def rows(view: StudyView) -> list[Row]:
+    """One row per finished probe, all with the same names; None where something was not measured."""
+    return [row(trial, view.verdict(trial), view) for trial in view.trials]
+
+
+def row(trial: Trial, verdict: Verdict, view: StudyView) -> Row:
+    """What a tracker is told of one probe: configuration, verdict, and measurements with units in their names."""
+    chosen = view.recommendation.params if view.recommendation else None
+    return {
+        "number": trial.number,
+        "purpose": trial.purpose,
+        "outcome": str(trial.result.outcome),
+        "feasible": verdict.feasible,
+        "recommended": trial.config.values == chosen,
+        "reason": "" if verdict.feasible else verdict.reason.partition("\n")[0][:LONGEST_REASON],
+        "started_at": trial.result.started_at,
+        **{name: trial.config.values.get(name) for name in CONFIG},
+        **dict.fromkeys(MEASURED),
+        **_measured(trial.result.measurement),
+        "elapsed_seconds": trial.result.elapsed_seconds,
+    }
+
+
+def summary(view: StudyView) -> Row:
+    """What the study came to, as tracker parameters and metrics; empty without a recommendation."""
+    best = view.recommendation
+    if best is None:
+        return {}
+    return {
+        "samples_per_second": best.samples_per_second,
+        "baseline_samples_per_second": best.baseline_samples_per_second,
+        "speedup": best.speedup,
+        "speedup_low": best.speedup_low,
+        "speedup_high": best.speedup_high,
+        "peak_bytes": best.peak_bytes,
+        "headroom_fraction": best.headroom_fraction,
+        "data_wait_share": best.data_wait_share,
+        "global_batch_size": best.global_batch_size,
+    }
+
+
+def require(library: str, extra: str) -> None:
+    """Raise `UsageError` where the `library` of a tracker is not installed; `extra` of this package brings it."""
+    if find_spec(library) is None:
+        raise UsageError(
+            f"{library} is not installed. It comes with an extra of this package, which was probably left out. "
+            f'Install it with `pip install "torch-autotune[{extra}]"`, or use --to csv.'
+        )
+
+
+def _measured(measurement: Measurement | None) -> Row:
+    if measurement is None:
+        return {}
+    compute, loader = measurement.compute_only, measurement.loader_only
+    return {
+        "samples_per_second": measurement.samples_per_second,
+        "tokens_per_second": measurement.tokens_per_second,
+        "relative_half_width": measurement.relative_half_width,
+        "data_wait_share": measurement.data_wait_share,
+        "compute_only_samples_per_second": compute.samples_per_second if compute else None,
+        "loader_only_samples_per_second": loader.samples_per_second if loader else None,
+        "peak_bytes": measurement.memory.bytes,
+        "host_bytes": measurement.memory.host_bytes,
+        "first_loss": measurement.losses[0] if measurement.losses else None,
+        "last_loss": measurement.losses[-1] if measurement.losses else None,
+    }

@@ -1,0 +1,103 @@
+"""The probes of a study as TensorBoard runs: one each, its settings in the HParams tab, its losses as a curve."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import UsageError
+from autotune.export.rows import CONFIG, MEASURED, Row, require, rows
+from autotune.results import Trial
+from autotune.tuning.view import StudyView
+
+NONE = "None"  # HParams knows numbers, texts and booleans only
+
+
+def write(view: StudyView, folder: Path) -> None:
+    """Write event files into `folder`, one subfolder per probe. Needs TensorBoard, and neither torch nor TensorFlow.
+
+    Raises `UsageError` if TensorBoard is not installed, or if there is something in the folder: runs of two exports
+    would be shown as one.
+    """
+    require("tensorboard", extra="tensorboard")
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.plugins.hparams import summary_v2 as hparams  # its public name imports TensorFlow for Keras
+
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(
+            f"{folder} is not an empty folder. An earlier export probably lies there, and TensorBoard would mix the "
+            f"two. Remove it, or choose another folder with -o."
+        )
+
+    def scalar(name: str, value: float) -> Any:
+        return Summary(value=[Summary.Value(tag=name, simple_value=value)])
+
+    metrics = [hparams.Metric(name) for name in MEASURED]
+    _events(folder, [hparams.hparams_config_pb([hparams.HParam(name) for name in CONFIG], metrics)])
+    for trial, row in zip(view.trials, rows(view), strict=True):
+        started = _seconds(trial.result.started_at)
+        _events(
+            folder / f"{trial.number:04d}-{trial.purpose}",
+            [
+                hparams.hparams_pb(_settings(row), trial_id=f"probe {trial.number}", start_time_secs=started),
+                *(scalar(name, value) for name, value in _scalars(row)),
+                _end(ended=started + trial.result.elapsed_seconds, feasible=bool(row["feasible"])),
+            ],
+            losses=[(step, scalar("loss", loss)) for step, loss in _losses(trial)],
+        )
+
+
+def _end(*, ended: float, feasible: bool) -> Any:
+    """The record that closes a session: what `session_end_pb` makes, which in TensorBoard 2.21 needs TensorFlow."""
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.plugins.hparams import metadata
+    from tensorboard.plugins.hparams.api_pb2 import Status
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo
+
+    status = Status.STATUS_SUCCESS if feasible else Status.STATUS_FAILURE
+    content = HParamsPluginData(session_end_info=SessionEndInfo(status=status, end_time_secs=ended))
+    value = Summary.Value(
+        tag=metadata.SESSION_END_INFO_TAG,
+        metadata=metadata.create_summary_metadata(content),
+        tensor=metadata.NULL_TENSOR,
+    )
+    return Summary(value=[value])
+
+
+def _events(folder: Path, summaries: list[Any], losses: list[tuple[int, Any]] | None = None) -> None:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    try:
+        writer = EventFileWriter(str(folder))
+    except OSError as error:
+        raise UsageError(
+            f"{folder} cannot be written: {error.strerror or error}. It is probably read-only, or the disk is full. "
+            f"Choose another folder with -o."
+        ) from error
+    try:
+        for step, summary in [*((0, one) for one in summaries), *(losses or [])]:
+            writer.add_event(Event(step=step, summary=summary))
+    finally:
+        writer.close()
+
+
+def _settings(row: Row) -> Row:
+    return {name: NONE if row[name] is None else row[name] for name in CONFIG}
+
+
+def _scalars(row: Row) -> list[tuple[str, float]]:
+    return [(name, float(value)) for name in MEASURED if (value := row[name]) is not None]
+
+
+def _losses(trial: Trial) -> list[tuple[int, float]]:
+    """By optimizer step; one that was not finite is NaN, which TensorBoard marks."""
+    losses = trial.result.measurement.losses if trial.result.measurement else ()
+    return [(step, math.nan if loss is None else loss) for step, loss in enumerate(losses)]
+
+
+def _seconds(moment: str) -> float:
+    """Since the epoch; 0 where it is not known."""
+    return datetime.fromisoformat(moment).timestamp() if moment else 0.0

@@ -1,0 +1,252 @@
+"""The pieces that every chart is drawn with: sizes, axes, a plane of pixels, texts that keep clear of each other."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from autotune.report.phrases import plain
+
+CHARACTER = 6.9  # pixels of a character of 12 px, on average over numbers and words (DejaVu Sans, the widest usual one)
+LINE = 15  # pixels that a line of text needs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """The drawing in pixels, and what is kept free around the plane."""
+
+    width: int
+    height: int
+    right: int  # kept for the names of curves
+    left: int = 54
+    top: int = 34
+    bottom: int = 46
+    is_narrow: bool = False  # names stand in a legend above the plane, not beside the ends of their curves
+
+
+WIDE = Size(width=520, height=320, right=112)
+NARROW = Size(width=340, height=300, right=12, left=48, is_narrow=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """One direction: where a value lies, and what is written along it."""
+
+    title: str
+    share: Callable[[float], float]  # of the axis' length, 0..1
+    ticks: tuple[tuple[float, str], ...]
+
+
+def logarithmic(values: Sequence[int], title: str) -> Axis:
+    """An axis to the base of two; a tick at every value that occurs."""
+    low, high = math.log2(min(values)), math.log2(max(values))
+
+    def share(value: float) -> float:
+        return 0.5 if high == low else 0.05 + 0.9 * (math.log2(value) - low) / (high - low)
+
+    return Axis(title=title, share=share, ticks=tuple((value, f"{value:,}") for value in sorted(set(values))))
+
+
+def ordinal(values: Sequence[float], title: str, names: Sequence[str] | None = None) -> Axis:
+    """An axis with one place for each value, whatever lies between them."""
+    places = {value: (index + 0.5) / len(values) for index, value in enumerate(values)}
+    texts = names or [f"{value:,.10g}" for value in values]
+    return Axis(title=title, share=places.__getitem__, ticks=tuple(zip(values, texts, strict=True)))
+
+
+def linear(
+    high: float, title: str, show: Callable[[float], str] = "{:,.10g}".format, low: float = 0.0, lines: int = 5
+) -> Axis:
+    """An axis with about `lines` round ticks, from a round number at or below `low` to one at or above `high`."""
+    step = _round_step((high - low) / lines) if high > low else 1.0
+    first, last = math.floor(low / step + 1e-9), max(math.ceil(high / step - 1e-9), math.floor(low / step) + 1)
+    ticks = tuple((index * step, show(round(index * step, 10))) for index in range(first, last + 1))
+    return Axis(title=title, share=lambda value: (value / step - first) / (last - first), ticks=ticks)
+
+
+NO_AXIS = Axis(title="", share=lambda share: share, ticks=())
+
+
+def _round_step(rough: float) -> float:
+    power: float = 10.0 ** math.floor(math.log10(rough))
+    return min((power * factor for factor in (1, 2, 5, 10)), key=lambda step: abs(step - rough))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plane:
+    """Values to pixels; a value beyond an axis is drawn at its edge."""
+
+    size: Size
+    across: Axis
+    up: Axis
+    legend: int = 0  # lines of legend above it
+
+    @property
+    def right(self) -> int:
+        """Its right edge."""
+        return self.size.width - self.size.right
+
+    @property
+    def top(self) -> int:
+        """Its upper edge."""
+        return self.size.top + self.legend * (LINE + 3)
+
+    @property
+    def bottom(self) -> int:
+        """Its lower edge."""
+        return self.size.height - self.size.bottom
+
+    def x(self, value: float) -> float:
+        """Pixels from the left."""
+        return self.size.left + min(max(self.across.share(value), 0.0), 1.0) * (self.right - self.size.left)
+
+    def y(self, value: float) -> float:
+        """Pixels from above."""
+        return self.bottom - min(max(self.up.share(value), 0.0), 1.0) * (self.bottom - self.top)
+
+    def axes(self) -> list[str]:
+        """Grid, ticks as far as they keep apart, and titles with units."""
+        left, parts, last = self.size.left, [], -math.inf
+        for value, name in self.up.ticks:
+            y = self.y(value)
+            parts.append(f'<path class="grid" d="M{left} {y:.1f}H{self.right}"/>')
+            parts.append(text(left - 8, y + 4, name, "tick", "end"))
+        for value, name in self.across.ticks:
+            x, half = self.x(value), width_of(name) / 2
+            if x - half > last + 4:
+                last = x + half
+                parts.append(text(x, self.bottom + 18, name, "tick", "middle"))
+        parts += [text(0, 13, self.up.title, "axis")] if self.up.title else []
+        middle = (left + self.right) / 2
+        parts += [text(middle, self.bottom + 38, self.across.title, "axis", "middle")] if self.across.title else []
+        return parts
+
+
+class Labels:
+    """Places texts beside the points that they name, clear of each other and of everything that was reserved."""
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+        self._taken: list[tuple[float, float, float, float]] = []
+
+    def reserve(self, x: float, y: float, width: float = 10, height: float = 10) -> None:
+        """Keep the rectangle around (x, y) free of texts."""
+        self._taken.append((x - width / 2, y - height / 2, x + width / 2, y + height / 2))
+
+    def reserve_line(self, places: Sequence[tuple[float, float]]) -> None:
+        """Keep texts off the line through the places."""
+        for (x, y), (next_x, next_y) in itertools.pairwise(places):
+            pieces = max(1, round(math.hypot(next_x - x, next_y - y) / 8))
+            for piece in range(pieces + 1):
+                share = piece / pieces
+                self.reserve(x + share * (next_x - x), y + share * (next_y - y), 4, 4)
+
+    def put(self, name: str, x: float, y: float, kind: str) -> str:
+        """The text above, below or beside (x, y), wherever there is room first; nothing if there is none."""
+        for dx, dy, anchor in PLACES:
+            wide = width_of(name)
+            left = x + dx - {"start": 0.0, "middle": wide / 2, "end": wide}[anchor]
+            box = (left, y + dy - 11, left + wide, y + dy + 3)
+            inside = self._plane.size.left <= left and box[2] <= self._plane.right + 4
+            inside = (
+                inside
+                and self._plane.top - (0 if self._plane.legend else LINE) <= box[1]
+                and box[3] <= self._plane.bottom
+            )
+            if inside and not any(_overlap(box, other) for other in self._taken):
+                self._taken.append(box)
+                return text(x + dx, y + dy, name, kind, anchor)
+        return ""
+
+
+PLACES = (  # where a text may stand: pixels from its point, and how it is anchored; the best place first
+    (0, -15, "middle"), (0, 25, "middle"), (-15, 4, "end"), (15, 4, "start"),
+    (-12, -14, "end"), (12, -14, "start"), (-12, 24, "end"), (12, 24, "start"),
+    (0, -32, "middle"), (0, 42, "middle"), (-12, -32, "end"), (12, 42, "start"), (-12, 42, "end"), (12, -48, "start"),
+)  # fmt: skip
+
+
+def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def width_of(name: str) -> float:
+    """Pixels that a text of the charts' size takes, roughly."""
+    return len(name) * CHARACTER
+
+
+def text(x: float, y: float, content: str, kind: str, anchor: str = "start") -> str:
+    """A text of that class with its base line at y."""
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(plain(content))}</text>'
+
+
+def titled(shape: str, title: str) -> str:
+    """A group with a tooltip."""
+    return f"<g><title>{escape(plain(title))}</title>{shape}</g>"
+
+
+def polyline(places: Sequence[tuple[float, float]], kind: str) -> str:
+    """A line through the places."""
+    return f'<path class="{kind}" d="M{" ".join(f"{x:.1f} {y:.1f}" for x, y in places)}"/>' if places else ""
+
+
+def bar(kind: str, x: float, y: float, width: float, height: float) -> str:
+    """A rectangle of that class, its upper left corner at (x, y)."""
+    return (
+        f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{max(0.0, width):.1f}" height="{max(0.0, height):.1f}"/>'
+    )
+
+
+def square(x: float, y: float) -> str:
+    """The sign of the baseline."""
+    return f'<path class="baseline" d="M{x - 8:.1f} {y - 8:.1f}h16v16h-16z"/>'
+
+
+def ring(x: float, y: float) -> str:
+    """The sign of the recommendation."""
+    return f'<circle class="ring" cx="{x:.1f}" cy="{y:.1f}" r="9"/>'
+
+
+def cross(x: float, y: float) -> str:
+    """The sign for memory that ran out."""
+    return f'<path class="cross" d="M{x - 5:.1f} {y - 5:.1f}l10 10m0-10l-10 10"/>'
+
+
+def marker(arm: int, x: float, y: float, *, is_hollow: bool = False) -> str:
+    """The arm's own shape."""
+    kind = "dot hollow" if is_hollow else "dot"
+    return f'<path class="{kind}" transform="translate({x:.1f} {y:.1f})" d="{SHAPES[arm]}"/>'
+
+
+SHAPES = (  # circle, square, triangle, diamond, turned triangle, plus: told apart without colour
+    "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z", "M-4-4h8v8h-8z", "M0-5.2L4.8 3.6H-4.8z",
+    "M0-5.4L5.4 0 0 5.4-5.4 0z", "M0 5.2L4.8-3.6H-4.8z", "M-1.6-5h3.2v3.4H5v3.2H1.6V5h-3.2V1.6H-5v-3.2h3.4z",
+)  # fmt: skip
+
+
+def legend_lines(names: Sequence[str], size: Size) -> list[list[tuple[int, str]]]:
+    """The names with their places among the arms, broken into lines that fit."""
+    lines: list[list[tuple[int, str]]] = []
+    room = 0.0
+    for arm, name in enumerate(names):
+        need = width_of(name) + 32
+        if not lines or need > room:
+            lines.append([])
+            room = size.width
+        lines[-1].append((arm, name))
+        room -= need
+    return lines
+
+
+def legend(names: Sequence[str], size: Size) -> list[str]:
+    """The names of the arms above the plane, each beside its marker."""
+    parts = []
+    for row, line in enumerate(legend_lines(names, size)):
+        x, y = 6.0, size.top + row * (LINE + 3)
+        for arm, name in line:
+            parts.append(f'<g class="arm{arm}">{marker(arm, x, y - 4)}{text(x + 10, y, name, "name")}</g>')
+            x += width_of(name) + 32
+    return parts

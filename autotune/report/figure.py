@@ -1,0 +1,64 @@
+"""A figure: a chart in two sizes, in words, and as the table of its numbers; or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from html import escape
+from pathlib import Path
+
+from autotune.report.drawing import NARROW, WIDE, Size
+from autotune.report.phrases import plain
+
+CHART_STYLE = (Path(__file__).parent / "chart.css").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Numbers as text; the first column names the row."""
+
+    titles: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One question of the page, answered."""
+
+    name: str  # what `autotune report --chart` calls it
+    title: str
+    summary: str  # what the chart shows, in words: it stands for the chart where that cannot be seen
+    table: Table
+    draw: Callable[[Size], list[str]]  # the shapes and texts at that size, escaped
+    note: str = ""  # how to read it
+    height: int | None = None  # of a list of rows, in pixels; None: as tall as its size says
+
+    def svg(self, size: Size = WIDE) -> str:
+        """The chart as it stands on the page, which brings colours and fonts."""
+        kind = "narrow" if size.is_narrow else "wide"
+        size = size if self.height is None else replace(size, height=self.height)
+        label, box = escape(plain(self.summary)), f"0 0 {size.width} {size.height}"
+        start = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="{kind}" role="img" aria-label="{label}" viewBox="{box}">'
+        )
+        return f"{start}{''.join(self.draw(size))}</svg>"
+
+    @property
+    def narrow(self) -> str:
+        """The chart for a telephone: not the wide one made smaller, for its texts could not be read."""
+        return self.svg(NARROW)
+
+    def file(self) -> str:
+        """The chart as an SVG file that needs no page, light or dark as its reader is."""
+        body = f'<style>{CHART_STYLE}</style><rect class="paper" width="100%" height="100%"/>'
+        whole = self.svg().replace(">", f">{body}", 1)
+        return whole.replace('class="wide"', f'width="{2 * WIDE.width}"', 1) + "\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Absence:
+    """A question that this study cannot answer, and why."""
+
+    name: str
+    title: str
+    reason: str  # one sentence without its full stop

@@ -1,0 +1,33 @@
+"""All figures of a study, by name and in the order in which the page asks its questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autotune.report.charts import memory, throughput
+from autotune.report.figure import Absence, Figure
+from autotune.report.loading import loading
+from autotune.report.losses import numerics
+from autotune.report.noise import machine, repeats
+from autotune.report.timing import phases, timeline
+from autotune.report.tradeoffs import pareto, worth
+from autotune.tuning.view import StudyView
+
+FIGURES: dict[str, Callable[[StudyView], Figure | Absence]] = {
+    "throughput": throughput,
+    "memory": memory,
+    "loading": loading,
+    "numerics": numerics,
+    "worth": worth,
+    "pareto": pareto,
+    "timeline": timeline,
+    "phases": phases,
+    "repeats": repeats,
+    "machine": machine,
+}
+LAST = ("repeats", "machine")  # they belong to the environment, below the table of probes
+
+
+def figures(view: StudyView) -> list[Figure | Absence]:
+    """Each one, or why there is none."""
+    return [make(view) for make in FIGURES.values()]

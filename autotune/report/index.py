@@ -1,0 +1,82 @@
+"""The list of studies: what each came to, on which hardware, when, and whether a search is at work on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from autotune import folder as disk
+from autotune.errors import AutotuneError
+from autotune.records import Environment
+from autotune.report.templates import render_template
+from autotune.tuning.recommendation import Recommendation
+from autotune.tuning.view import StudyView
+
+
+class Reads(Protocol):
+    """How studies are read: anew, or as far as they changed."""
+
+    def view(self, folder: Path) -> StudyView:
+        """The whole study."""
+
+    def kept(self, folder: Path) -> Recommendation | None:
+        """The recommendation alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One line of the list; a study that cannot be read has a `problem`, one of best.json alone no page of its own."""
+
+    name: str
+    has_page: bool = False
+    problem: str = ""
+    running: bool = False
+    probes: int = 0
+    date: str = ""  # of the answer, else of the beginning
+    environment: Environment | None = None
+    best: Recommendation | None = None
+
+    @property
+    def state(self) -> str:
+        """What there is to say beside the numbers."""
+        if self.problem:
+            return self.problem
+        if self.running:
+            return "running now"
+        if self.best is None:
+            return "no recommendation"
+        return "finished" if self.has_page else "only its best.json was kept"
+
+
+def render_index(folders: Sequence[Path], reader: Reads, *, nonce: str) -> str:
+    """The page of the list, each study linked by its folder's name."""
+    entries = [entry(folder, reader) for folder in folders]
+    return render_template(
+        "index.html", nonce=nonce, entries=entries, comparable=[e.name for e in entries if e.has_page]
+    )
+
+
+def entry(folder: Path, reader: Reads) -> Entry:
+    """What the list says of one study."""
+    try:
+        if not (folder / disk.STUDY).is_file():
+            best = reader.kept(folder)
+            if best is None:
+                return Entry(name=folder.name)
+            environment, date = best.environment, best.measured_at
+            return Entry(name=folder.name, probes=best.probes, date=date[:10], environment=environment, best=best)
+        view = reader.view(folder)
+    except (AutotuneError, OSError) as error:
+        return Entry(name=folder.name, problem=str(error))
+    best = view.recommendation
+    return Entry(
+        name=folder.name,
+        has_page=True,
+        running=view.running,
+        probes=len(view.trials),
+        date=(best.measured_at if best else view.request.created_at)[:10],
+        environment=view.request.environment,
+        best=best,
+    )

@@ -1,0 +1,117 @@
+"""The table of every probe: what it tried, what it came to, how long each phase took, and where its log is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune import folder as disk
+from autotune.knobs import KNOBS
+from autotune.report import phrases
+from autotune.report.columns import Column, columns
+from autotune.report.noise import disturbance
+from autotune.report.phrases import GLOBAL_BATCH
+from autotune.results import Trial
+from autotune.tuning.view import StudyView
+from autotune.units import format_rate, format_seconds
+
+LONGEST_MESSAGE = 600  # characters of an error on the page; the log has all of it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A text, and what it is sorted by."""
+
+    text: str
+    value: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One probe."""
+
+    number: int
+    purpose: str
+    cells: tuple[Cell, ...]
+    outcome: str  # a word or two
+    kind: str  # class of its colour
+    is_usable: bool
+    is_chosen: bool
+    reason: str
+    details: tuple[tuple[str, str], ...]  # name and text
+    log: str  # address relative to the study's folder; empty where there is none
+
+
+def table(view: StudyView) -> tuple[list[str], list[Row]]:
+    """The titles of the cells, and every probe in its order; knobs that no probe ever touched have no column."""
+    touched = [
+        knob
+        for knob in KNOBS
+        if knob.name in GLOBAL_BATCH
+        or any(trial.config.values.get(knob.name, knob.default) != knob.default for trial in view.trials)
+    ]
+    shown = columns(touched)
+    return [*(column.title for column in shown), "took"], [_row(view, trial, shown) for trial in view.trials]
+
+
+def _row(view: StudyView, trial: Trial, shown: Sequence[Column]) -> Row:
+    verdict = view.verdict(trial)
+    word = phrases.outcome_word(trial, verdict)
+    out_of_memory = trial.result.outcome.out_of_memory
+    log = disk.log_of(view.folder, trial.number)
+    best = view.recommendation
+    return Row(
+        number=trial.number,
+        purpose=trial.purpose,
+        cells=_cells(trial, shown),
+        outcome=word,
+        kind="good" if verdict.feasible else "memory" if out_of_memory else "bad",
+        is_usable=verdict.feasible,
+        is_chosen=best is not None and trial.config.values == best.params,
+        reason=phrases.reason(verdict).removeprefix(f"{word}: ")[:LONGEST_MESSAGE],
+        details=_details(trial),
+        log=log.relative_to(view.folder).as_posix() if log.is_file() else "",
+    )
+
+
+def _cells(trial: Trial, shown: Sequence[Column]) -> tuple[Cell, ...]:
+    measured, elapsed = trial.result.measurement, trial.result.elapsed_seconds
+    texts = [column.cell(trial.config, measured) for column in shown]
+    values = [""] * (len(texts) - 4)
+    if measured is None:
+        values += ["–"] * 4
+    else:
+        half_width = measured.relative_half_width
+        numbers = (measured.samples_per_second, half_width, measured.memory.bytes, measured.data_wait_share)
+        values += ["–" if number is None else f"{number:.6g}" for number in numbers]
+    took = Cell(text=format_seconds(elapsed) if elapsed else "–", value=f"{elapsed:.1f}" if elapsed else "–")
+    return (*(Cell(text=text, value=value) for text, value in zip(texts, values, strict=True)), took)
+
+
+def _details(trial: Trial) -> tuple[tuple[str, str], ...]:
+    """What stands behind the row, as far as it is known."""
+    result = trial.result
+    phases = " · ".join(
+        f"{phase} {format_seconds(seconds)}" for phase, seconds in result.phase_seconds.items() if seconds >= 0.05
+    )
+    entries = [("phases", phases), ("began", result.started_at)]
+    measured, failure = result.measurement, result.failure
+    if measured is not None:
+        alone = [(measured.compute_only, "model"), (measured.loader_only, "loader")]
+        told = [f"{name} {format_rate(one.samples_per_second)} samples/s" for one, name in alone if one is not None]
+        waited, foreign = disturbance(trial)
+        entries += [
+            ("alone", " · ".join(told)),
+            (
+                "window",
+                f"{len(measured.step_seconds)} steps{', ended before it was precise' if measured.noisy else ''}",
+            ),
+            ("waited for a core", "" if waited == "–" else f"{waited} of the window, others kept {foreign} cores busy"),
+        ]
+    if failure is not None:
+        entries += [
+            ("failed in", failure.phase),
+            ("at", failure.user_frame),
+            ("known by", phrases.plain(failure.evidence)[:LONGEST_MESSAGE]),
+        ]
+    return tuple((name, text) for name, text in entries if text)

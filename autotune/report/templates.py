@@ -1,0 +1,44 @@
+"""The templates of the pages: escaping is on, style and script are ours alone and named by a security policy."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+
+from jinja2 import Environment as Templates
+from jinja2 import FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from autotune.report import phrases
+from autotune.report.figure import CHART_STYLE
+from autotune.units import format_bytes, format_rate, format_seconds, format_share
+
+HERE = Path(__file__).parent
+STYLE = CHART_STYLE + (HERE / "page.css").read_text(encoding="utf-8")
+SCRIPT = (HERE / "page.js").read_text(encoding="utf-8")
+
+
+def _hash(source: str) -> str:
+    return "'sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode() + "'"
+
+
+# Nothing is loaded, and nothing runs but this very style and script; the icon is empty, so that none is asked for.
+POLICY = (
+    f"default-src 'none'; img-src data:; style-src {_hash(STYLE)}; script-src {_hash(SCRIPT)}; "
+    "base-uri 'none'; form-action 'none'"
+)
+_templates = Templates(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+_templates.filters |= {"rate": format_rate, "bytes": format_bytes, "seconds": format_seconds, "share": format_share}
+
+
+def render_template(name: str, *, nonce: str = "", scripted: bool = False, **values: object) -> str:
+    """The page from a template. With a `nonce` the server's policy holds, without one the page brings its own."""
+    return _templates.get_template(name).render(
+        nonce=nonce,
+        policy=POLICY,
+        style=Markup(STYLE),  # ours: nothing of a study is in it
+        script=Markup(SCRIPT) if scripted else None,
+        phrases=phrases,
+        **values,
+    )

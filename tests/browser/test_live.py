@@ -1,0 +1,163 @@
+"""The served page in a real browser: it follows the study by itself, and what the reader did to it stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from autotune import codec
+from autotune import folder as disk
+from autotune.report.dashboard import StudyServer
+from autotune.study import Lock
+from tests.reporting import ladder, recommendation, written
+from tests.serving import serving
+from tests.test_dashboard_live import add_probe
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    written(tmp_path / "studies" / "resnet", ladder()[:12])
+    return tmp_path / "studies" / "resnet"
+
+
+@pytest.fixture
+def server(study: Path) -> Iterator[StudyServer]:
+    with serving(study.parent) as started:
+        yield started
+
+
+@pytest.fixture
+def page(browser: Browser, server: StudyServer) -> Iterator[Page]:
+    """The page of the study, at which nothing may be said on the console or asked of anybody else."""
+    context = browser.new_context(viewport={"width": 900, "height": 700})
+    opened, complaints = context.new_page(), []
+    opened.on("console", lambda message: complaints.append(message.text))
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.on("request", lambda request: request.url.startswith(server.address) or complaints.append(request.url))
+    with opened.expect_response(lambda response: response.request.resource_type == "fetch"):
+        opened.goto(f"{server.address}studies/resnet/")
+    yield opened
+    context.close()
+    assert [text for text in complaints if not text.startswith("data:")] == []
+
+
+def wait_until(page: Page, expression: str) -> None:
+    """Until it is true; `wait_for_function` would evaluate text in the page, which the page forbids."""
+    for _ in range(300):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(f"never true: {expression}")
+
+
+def says(text: str) -> str:
+    return f"document.body.innerText.includes({text!r})"
+
+
+def test_a_new_probe_appears_and_sorting_filter_open_rows_scrolling_and_focus_stay(page: Page, study: Path) -> None:
+    page.locator("#probe-table th", has_text="samples/s").get_by_role("button").click()
+    page.locator("#probe-table th", has_text="samples/s").get_by_role("button").click()
+    page.locator("#probe-purpose").select_option("search")
+    page.locator("#probe-words").fill("bf16")
+    row = page.locator("#probe-table tbody tr:visible").nth(2)
+    number = row.locator("td").first.inner_text()
+    row.locator("summary").click()
+    page.evaluate("window.scrollTo(0, document.getElementById('probes').offsetTop + 40)")
+    page.locator("#probe-words").focus()
+    before = page.evaluate("document.getElementById('probes').getBoundingClientRect().top")
+    page.evaluate("document.getElementById('answer').dataset.mine = 'kept'")
+
+    add_probe(study, 12, rate=9999)
+    wait_until(page, "document.querySelectorAll('#probe-table tbody tr').length === 13")
+
+    rows = page.locator("#probe-table tbody tr:visible")
+    assert page.locator("#probe-table th[aria-sort=descending]").inner_text().strip().startswith("samples/s")
+    assert rows.first.locator("td").first.inner_text() == "12"
+    assert page.locator("#probe-words").input_value() == "bf16"
+    assert page.locator("#probe-purpose").input_value() == "search"
+    assert page.locator("#probe-table details[open]").evaluate("it => it.closest('tr').cells[0].textContent") == number
+    assert page.evaluate("document.activeElement.id") == "probe-words"
+    assert abs(page.evaluate("document.getElementById('probes').getBoundingClientRect().top") - before) < 2
+    assert page.locator("#answer").get_attribute("data-mine") == "kept"  # it did not change, so it was not touched
+
+
+def test_the_answer_appears_when_the_search_has_found_it(page: Page, study: Path) -> None:
+    assert "No recommendation." in page.locator("#answer").inner_text()
+
+    codec.write(study / disk.BEST, recommendation())
+
+    wait_until(page, says("15.3×"))
+    assert "15.3×" in page.locator("#answer").inner_text()
+
+
+def test_a_search_that_begins_and_ends_is_seen(page: Page, study: Path) -> None:
+    lock = Lock(study)
+    wait_until(page, says("running now"))
+
+    lock.release()
+    wait_until(page, "!" + says("running now"))
+
+
+def test_parts_that_come_and_go_find_their_place(browser: Browser, tmp_path: Path) -> None:
+    folder = tmp_path / "studies" / "young"
+    written(folder, ())
+    with serving(folder) as server:
+        page = browser.new_page()
+        page.goto(server.address)
+        assert page.locator("#probes, #throughput").count() == 0
+
+        for number in range(3):
+            add_probe(folder, number)
+        page.wait_for_selector("#probes tbody tr:nth-child(3)")
+        live = page.evaluate("[...document.querySelectorAll('section')].map(part => part.id)")
+        page.reload()
+
+        assert page.evaluate("[...document.querySelectorAll('section')].map(part => part.id)") == live
+        page.close()
+
+
+def test_a_server_that_went_away_is_said_and_what_was_known_stays(browser: Browser, study: Path) -> None:
+    page = browser.new_page()
+    with serving(study) as server:
+        page.goto(server.address)
+        rows = page.locator("#probe-table tbody tr").count()
+
+    page.wait_for_selector("#autotune-live:has-text('does not answer any more')")
+    assert page.locator("#probe-table tbody tr").count() == rows
+    page.close()
+
+
+def test_a_damaged_study_is_said_and_the_page_recovers(browser: Browser, server: StudyServer, study: Path) -> None:
+    page = browser.new_page()
+    page.goto(f"{server.address}studies/resnet/")
+    whole = (study / disk.STUDY).read_bytes()
+
+    (study / disk.STUDY).write_bytes(b"{")
+    wait_until(page, says("is not a readable StudyRequest"))
+    (study / disk.STUDY).write_bytes(whole)
+    wait_until(page, "document.getElementById('autotune-live').textContent === ''")
+
+    assert page.locator("#probe-table tbody tr").count() == 12
+    page.close()
+
+
+def test_two_studies_are_chosen_from_the_list_and_compared(browser: Browser, study: Path) -> None:
+    written(study.parent / "other", tuple(ladder()[:3]))
+    with serving(study.parent) as server:
+        page = browser.new_page()
+        page.goto(server.address)
+        page.locator("#compare-a").select_option("resnet")
+        page.locator("#compare-b").select_option("other")
+        page.get_by_role("button", name="Compare").click()
+
+        assert page.locator("h1").inner_text() == "resnet and other"
+        assert page.locator("#shared tbody tr").count() == 3
+        page.get_by_role("link", name="All studies").click()
+        assert page.locator("h1").inner_text() == "Studies"
+        page.close()

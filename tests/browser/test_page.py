@@ -1,0 +1,239 @@
+"""The page as a browser shows it: at three widths, in both colour schemes, with what a person does to it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from autotune import codec
+from autotune.report.page import render
+from autotune.tuning.view import StudyView, load_view
+from tests.reporting import config, failed, ladder, measured, paired, recommendation, trial, view, whole, written
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+RECORDED = Path(__file__).parents[2] / "studies"
+WIDTHS, SCHEMES = (400, 1000, 1600), ("light", "dark")
+
+
+def numerical(folder: Path) -> StudyView:
+    """A whole study with paired losses, on disk."""
+    written(folder, whole(60), recommendation())
+    asked, result = paired()
+    place = folder / "stability" / "0000"
+    place.mkdir(parents=True)
+    codec.write(place / "request.json", asked)
+    codec.write(place / "result.json", result)
+    return load_view(folder)
+
+
+STUDIES: dict[str, Callable[[Path], StudyView]] = {
+    "whole": numerical,
+    "digits_cnn": lambda _: load_view(RECORDED / "digits_cnn-xeon"),
+    "slow_loader": lambda _: load_view(RECORDED / "slow_loader-xeon"),
+    "failed": lambda _: view(tuple(trial(number, config(8 << number), failed()) for number in range(6))),
+    "single": lambda _: view((trial(0, config(), measured(152), "baseline"),)),
+    "interrupted": lambda _: view(ladder()[:12], recommendation(interrupted=True, rounds=1, relative_half_width=None)),
+    "large": lambda _: view(whole(2000), recommendation()),
+}
+
+
+class Opened:
+    """A page in the browser, and everything that it said or asked for."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.console: list[str] = []
+        self.requests: list[str] = []
+        page.on("console", lambda message: self.console.append(message.text))
+        page.on("pageerror", lambda error: self.console.append(str(error)))
+        page.on("request", lambda request: self.requests.append(request.url))
+
+
+@pytest.fixture
+def open_study(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
+    contexts = []
+
+    def opened(name: str, width: int = 1000, scheme: Any = "light") -> Opened:
+        file = tmp_path / f"{name}.html"
+        if not file.exists():
+            file.write_text(render(STUDIES[name](tmp_path / name)), encoding="utf-8")
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        contexts.append(context)
+        shown = Opened(context.new_page())
+        shown.page.goto(file.as_uri())
+        return shown
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+# Texts of a chart that cover each other, measured with the real font.
+OVERLAPS = """() => [...document.querySelectorAll("svg")].filter((svg) => svg.clientWidth).flatMap((svg) => {
+  const boxes = [...svg.querySelectorAll("text")].map((text) => [text.textContent, text.getBoundingClientRect()]);
+  return boxes.flatMap(([one, a], place) => boxes.slice(place + 1)
+    .filter(([, b]) => a.left + 1 < b.right && b.left + 1 < a.right && a.top + 4 < b.bottom && b.top + 4 < a.bottom)
+    .map(([other]) => `${svg.ariaLabel.slice(0, 30)}: ${one} / ${other}`));
+})"""
+OUTSIDE = """() => [...document.querySelectorAll("svg text")].filter((text) => {
+  const box = text.getBoundingClientRect(), frame = text.ownerSVGElement.getBoundingClientRect();
+  return frame.width && (box.left < frame.left - 2 || box.right > frame.right + 2);
+}).map((text) => text.textContent)"""
+SMALLEST = """() => Math.min(...[...document.querySelectorAll("svg text")].map((text) => {
+  const svg = text.ownerSVGElement, width = svg.getBoundingClientRect().width;
+  return width ? 12 * width / svg.viewBox.baseVal.width : Infinity;
+}))"""
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "scheme"),
+    [*itertools.product([name for name in STUDIES if name != "large"], WIDTHS, SCHEMES), ("large", 1000, "light")],
+)
+def test_a_page_is_whole_and_quiet_everywhere(
+    open_study: Callable[..., Opened], name: str, width: int, scheme: str
+) -> None:
+    shown = open_study(name, width, scheme)
+
+    assert shown.console == []
+    assert [url for url in shown.requests if not url.startswith(("file:", "data:"))] == []
+    assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert shown.page.evaluate(OVERLAPS) == []
+    assert shown.page.evaluate(OUTSIDE) == []
+    assert shown.page.evaluate(SMALLEST) >= 9
+    background = shown.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    brightness = sum(map(int, re.findall(r"[0-9]+", background)[:3]))
+    assert (brightness > 600) is (scheme == "light")
+
+
+def column(page: Page, place: int) -> list[str]:
+    return page.eval_on_selector_all(
+        f"#probe-table tbody tr:not([hidden]) td:nth-child({place})", "cells => cells.map(cell => cell.textContent)"
+    )
+
+
+def place_of(page: Page, title: str) -> int:
+    titles = page.eval_on_selector_all("#probe-table th", "cells => cells.map(cell => cell.textContent)")
+    return 1 + [text.strip() for text in titles].index(title)
+
+
+def test_a_click_on_a_title_sorts_by_value_with_the_unknown_last(open_study: Callable[..., Opened]) -> None:
+    page = open_study("whole").page
+    rate = place_of(page, "samples/s")
+    rates = page.get_by_role("button", name="samples/s", exact=True)
+
+    rates.click()
+    ascending = column(page, rate)
+    rates.press("Enter")
+    descending = column(page, rate)
+
+    numbers = [float(text.replace(",", "")) for text in ascending if text != "–"]
+    assert numbers == sorted(numbers)
+    assert ascending[-1] == descending[-1] == "–"
+    assert descending[0] == "2,330"
+    header = page.locator("#probe-table th", has_text="samples/s")
+    assert header.get_attribute("aria-sort") == "descending"
+
+
+def test_filters_narrow_the_table_and_say_by_how_much(open_study: Callable[..., Opened]) -> None:
+    page = open_study("whole").page
+    everything = len(column(page, 1))
+
+    page.get_by_label("Outcome").select_option("unusable")
+    unusable = len(column(page, 1))
+    page.get_by_label("Find").fill("bf16 memory")
+    words = column(page, place_of(page, "precision"))
+
+    assert 0 < len(words) < unusable < everything
+    assert set(words) == {"bf16"}
+    assert page.locator("#probe-count").text_content() == f"{len(words)} of {everything} probes"
+
+
+def test_what_was_sorted_and_filtered_survives_an_exchange_of_the_table(open_study: Callable[..., Opened]) -> None:
+    page = open_study("whole").page
+    page.get_by_role("button", name="samples/s", exact=True).click()
+    page.get_by_label("Find").fill("fp16")
+    before = column(page, 1)
+
+    page.evaluate("""() => {
+      const old = document.getElementById("probes"), fresh = old.cloneNode(true);
+      const sorted = [...old.querySelectorAll("th")].map((title) => title.getAttribute("aria-sort"));
+      const body = fresh.querySelector("#probe-table tbody");
+      body.append(...[...body.rows].reverse());
+      for (const row of body.rows) row.hidden = false;
+      old.replaceWith(fresh);
+      fresh.querySelector("#probe-words").value = "fp16";
+      fresh.dispatchEvent(new CustomEvent("autotune:replaced", { bubbles: true, detail: { sorted } }));
+    }""")
+
+    assert sorted(column(page, 1)) == sorted(before)
+    rates = [float(text.replace(",", "")) for text in column(page, place_of(page, "samples/s")) if text != "–"]
+    assert rates == sorted(rates)
+
+
+def test_copy_puts_the_dict_on_the_clipboard(browser: Browser, open_study: Callable[..., Opened]) -> None:
+    page = open_study("whole").page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+
+    button = page.get_by_role("button", name="Copy the dict")
+    button.click()
+    page.wait_for_function("button => button.textContent === 'Copied'", arg=button.element_handle())
+
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert eval(copied) == recommendation().params
+
+
+def test_a_mark_tells_its_probe_when_it_is_pointed_at(open_study: Callable[..., Opened]) -> None:
+    page = open_study("whole").page
+
+    page.locator("#throughput svg.wide circle.ring").hover(force=True)
+
+    assert "2,330 samples/s" in str(page.locator("#tip").text_content())
+
+
+def test_a_row_opens_by_keyboard(open_study: Callable[..., Opened]) -> None:
+    page = open_study("whole").page
+    details = page.locator("#probe-table details").first
+
+    details.locator("summary").press("Enter")
+
+    assert details.get_by_text("phases:").is_visible()
+
+
+def test_without_scripts_the_page_shows_the_same(browser: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(render(view(whole(), recommendation())), encoding="utf-8")
+    with browser.new_context(java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(file.as_uri())
+
+        assert page.locator("#probe-table tbody tr").count() == len(whole())
+        assert page.locator("#throughput svg").first.is_visible()
+        assert not page.get_by_role("button", name="Copy the dict").is_visible()
+
+
+def test_a_script_in_a_study_does_not_run(browser: Browser, tmp_path: Path) -> None:
+    hostile = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+    trials = (trial(0, config(), failed(message=hostile)), trial(1, config(8, amp_dtype=hostile), measured(9)))
+    file = tmp_path / "page.html"
+    file.write_text(render(view(trials, recommendation(model=hostile, warnings=(hostile,)))), encoding="utf-8")
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.goto(file.as_uri())
+
+        assert page.title() == "resnet · autotune"
+
+
+def test_on_paper_there_are_no_controls_and_the_ink_is_dark(open_study: Callable[..., Opened]) -> None:
+    page = open_study("whole", scheme="dark").page
+
+    page.emulate_media(media="print")
+
+    assert not page.get_by_label("Find").is_visible()
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(27, 30, 43)"

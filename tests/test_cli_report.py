@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.commandline import run
+from tests.reporting import ladder, recommendation, written
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    written(tmp_path / "studies" / "resnet", ladder()[:9], recommendation())
+    return tmp_path
+
+
+def test_the_page_is_written_into_the_study_and_its_place_is_told(home: Path) -> None:
+    told = run(home, "report", "resnet")
+
+    assert (told.returncode, told.stdout, told.stderr) == (0, "studies/resnet/report.html\n", "")
+    page = (home / "studies" / "resnet" / "report.html").read_text()
+    assert "15.3×" in page
+    assert 'href="probes/0007/log.txt"' in page
+
+
+def test_a_page_written_elsewhere_still_finds_the_logs(home: Path) -> None:
+    told = run(home, "report", "resnet", "-o", "public/a page.html")
+
+    assert told.stdout == "public/a page.html\n"
+    page = (home / "public" / "a page.html").read_text()
+    assert 'href="../studies/resnet/probes/0007/log.txt"' in page
+    assert not (home / "studies" / "resnet" / "report.html").exists()
+
+
+def test_one_chart_is_written_as_svg(home: Path) -> None:
+    told = run(home, "report", "resnet", "--chart", "throughput", "-o", "curve.svg")
+
+    assert told.stdout == "curve.svg\n"
+    root = ElementTree.parse(home / "curve.svg").getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "bf16 nhwc" in "".join(root.itertext())
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (("--chart", "throughputs"), "--chart throughput, memory, loading"),
+        (("--chart", "throughput", "-o", "curve.png"), "-o curve.svg"),
+        (("--chart", "numerics"), "no paired runs were made"),
+        (("-o", "studies"), "-o"),
+    ],
+)
+def test_what_cannot_be_written_is_one_clear_error(home: Path, words: tuple[str, ...], remedy: str) -> None:
+    told = run(home, "report", "resnet", *words)
+
+    assert told.returncode == 2
+    assert told.stdout == ""
+    assert told.stderr.startswith("error: ")
+    assert remedy in told.stderr
+    assert "Traceback" not in told.stderr

@@ -1,0 +1,233 @@
+"""Whatever a study holds and whatever a client sends, the server shows text, stays inside the studies, and lives on."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import ExitStack
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from autotune import codec
+from autotune import folder as disk
+from autotune.report.dashboard import MOST_CONNECTIONS, StudyServer
+from autotune.report.dashboard.site import MOST_LOG_BYTES
+from autotune.results import Outcome
+from tests.reporting import config, failed, ladder, recommendation, request, trial, written
+from tests.serving import ask, serving
+
+HOSTILE = """"'><script>alert(1)</script><img src=x onerror=alert(2)><!-- {{ 7 * 7 }} & \x1b[31m"""
+FOLDER = """x"'><img src=x onerror=alert(2)>&lt; {{ 7 * 7 }}"""
+
+
+class Elements(HTMLParser):
+    """What a browser would make of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def hostile_study(folder: Path) -> None:
+    probes = (
+        trial(0, config(), failed(Outcome.CRASHED, HOSTILE), "baseline"),
+        trial(1, config(amp_dtype=HOSTILE), failed(Outcome.OOM_DEVICE, HOSTILE)),
+    )
+    written(folder, (*ladder()[:1], *probes[1:]), recommendation(model=HOSTILE, target=HOSTILE, warnings=(HOSTILE,)))
+    facts = request().facts
+    changed = {
+        "target": HOSTILE,
+        "facts": type(facts)(**{**{n: getattr(facts, n) for n in facts.__struct_fields__}, "name": HOSTILE}),
+    }
+    codec.write(folder / disk.STUDY, request(**changed))
+    disk.log_of(folder, 1).write_text(HOSTILE)
+
+
+@pytest.fixture
+def studies(tmp_path: Path) -> Path:
+    root = tmp_path / "studies"
+    hostile_study(root / FOLDER)
+    written(root / "resnet", ladder()[:2])
+    (tmp_path / "secret.txt").write_text("secret")
+    return root
+
+
+NAME = "x%22%27%3E%3Cimg%20src%3Dx%20onerror%3Dalert%282%29%3E%26lt%3B%20%7B%7B%207%20%2A%207%20%7D%7D"
+
+
+@pytest.mark.parametrize(
+    "place", ["/", f"/studies/{NAME}/", f"/compare?a={NAME}&b=resnet", f"/compare?a=resnet&b={NAME}"]
+)
+def test_what_a_study_says_is_never_markup(studies: Path, place: str) -> None:
+    with serving(studies) as server:
+        status, headers, page = ask(server, place)
+
+    elements = Elements(page).found
+    nonce = headers["Content-Security-Policy"].partition("script-src 'nonce-")[2].partition("'")[0]
+    assert status == 200
+    assert [tag for tag, _ in elements if tag in ("img", "iframe", "object", "base", "embed")] == []
+    assert {attributes.get("nonce") for tag, attributes in elements if tag in ("script", "style")} == {nonce}
+    assert [name for _, attributes in elements for name in attributes if name.startswith("on")] == []
+    assert "{{ 7 * 7 }}" in page
+
+
+@pytest.mark.parametrize(
+    "place", [f"/studies/{NAME}/probes/0001/log.txt", "/<script>alert(1)</script>", f"/studies/{HOSTILE[:9]!a}"]
+)
+def test_what_is_no_page_is_text_and_may_do_nothing(studies: Path, place: str) -> None:
+    with serving(studies) as server:
+        _, headers, _ = ask(server, place.replace(" ", "%20"))
+
+    assert headers["Content-Type"].startswith("text/plain")
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Content-Security-Policy"].startswith("default-src 'none'; base-uri 'none'")
+
+
+@pytest.mark.parametrize("place", ["/", "/studies/resnet/", "/nothing", "/studies/resnet/probes/0000/log.txt"])
+def test_no_other_origin_may_read_frame_or_learn_of_anything(studies: Path, place: str) -> None:
+    with serving(studies) as server:
+        _, headers, _ = ask(server, place, Origin="https://evil.example")
+
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert [name for name in headers if name.lower().startswith("access-control")] == []
+
+
+def test_a_long_log_is_cut_and_the_note_says_where_the_whole_of_it_is(studies: Path) -> None:
+    log = disk.log_of(studies / "resnet", 1)
+    log.write_bytes(b"x" * 10_000_000 + b"the end")
+
+    with serving(studies) as server:
+        _, headers, body = ask(server, "/studies/resnet/probes/0001/log.txt")
+
+    assert int(headers["Content-Length"]) < MOST_LOG_BYTES + 1000
+    assert body.endswith("the end")
+    assert str(log) in body
+
+
+@pytest.mark.parametrize("name", ["study.json", "best.json"])
+def test_a_linked_record_is_not_read(studies: Path, name: str) -> None:
+    written(studies.parent / "elsewhere", ladder()[:1], recommendation(model="SecretNet"))
+    (studies / "resnet" / name).unlink(missing_ok=True)
+    (studies / "resnet" / name).symlink_to(studies.parent / "elsewhere" / name)
+
+    with serving(studies) as server:
+        page, index = ask(server, "/studies/resnet/"), ask(server, "/")
+
+    assert page[0] == 500
+    assert f"{name} of study resnet is a link" in page[2]
+    assert "SecretNet" not in page[2] + index[2]
+
+
+@pytest.mark.parametrize("linked", ["probes", "probes/0001", "probes/0001/result.json", "probes/0001/request.json"])
+def test_a_linked_probe_is_not_there(studies: Path, linked: str) -> None:
+    outside = studies.parent / "elsewhere"
+    place = studies / "resnet" / linked
+    place.rename(outside)
+    place.symlink_to(outside)
+
+    with serving(studies) as server:
+        page = ask(server, "/studies/resnet/")
+        log = ask(server, "/studies/resnet/probes/0001/log.txt")
+
+    assert page[0] == 200
+    assert "1,010" not in page[2]  # probe 1 has 550 samples/s
+    assert 'data-purpose="search"' not in page[2]
+    assert log[0] == (200 if linked.endswith("json") else 404)
+
+
+@pytest.mark.parametrize("name", ["study.lock", "probes/0001/log.txt", "probes/0002/result.json", "best.json"])
+def test_a_pipe_that_nobody_writes_to_holds_nobody_up(studies: Path, name: str) -> None:
+    pipe = studies / "resnet" / name
+    pipe.parent.mkdir(exist_ok=True)
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+
+    with serving(studies) as server:
+        page, log = ask(server, "/studies/resnet/"), ask(server, "/studies/resnet/probes/0001/log.txt")
+
+    assert page[0] == 200
+    assert log[0] == (404 if name.endswith("log.txt") else 200)
+
+
+def raw(server: StudyServer, request_bytes: bytes) -> bytes:
+    with socket.create_connection(server.server_address[:2], timeout=20) as connection:
+        connection.sendall(request_bytes)
+        connection.shutdown(socket.SHUT_WR)
+        received = b""
+        while part := connection.recv(65536):
+            received += part
+        return received
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", 414),
+        (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 70_000 + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\n\r\n", 421),
+        (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", 400),
+        (b"GET\r\n\r\n", 400),
+        (b"GET / HTTP/x\r\n\r\n", 400),
+        (b"PROPFIND / HTTP/1.1\r\nHost: localhost\r\n\r\n", 501),
+        (b"GET //[ HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+        (b"GET http://[/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET /compare?" + b"a=b&" * 100 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET http://evil.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 200),
+    ],
+)
+def test_a_malformed_request_gets_its_status_and_nothing_else(studies: Path, sent: bytes, status: int) -> None:
+    with serving(studies) as server:
+        received = raw(server, sent)
+        after = ask(server, "/")
+
+    assert f" {status} ".encode() in received.partition(b"\r\n")[0]
+    assert b"Content-Security-Policy: default-src 'none'" in received
+    assert after[0] == 200
+
+
+def test_a_request_that_trickles_in_is_given_up_however_steadily_it_does(studies: Path) -> None:
+    with serving(studies, patience_seconds=0.3) as server, socket.create_connection(server.server_address[:2]) as slow:
+        slow.settimeout(0.05)
+        slow.sendall(b"GET / HTTP/1.1\r\nX: ")
+        closed = False
+        for _ in range(200):
+            try:
+                slow.sendall(b"y")
+                closed = slow.recv(1024) == b""
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                closed = True
+            if closed:
+                break
+
+        assert closed
+        assert ask(server, "/")[0] == 200
+
+
+def test_more_connections_than_there_are_places_are_turned_away_and_later_ones_are_served(studies: Path) -> None:
+    with serving(studies) as server:
+        with ExitStack() as stack:
+            for _ in range(MOST_CONNECTIONS):
+                held = stack.enter_context(socket.create_connection(server.server_address[:2], timeout=20))
+                held.sendall(b"GET")
+            late = stack.enter_context(socket.create_connection(server.server_address[:2], timeout=20))
+
+            assert late.recv(1024) == b""
+        for _ in range(100):
+            try:
+                status = ask(server, "/")[0]
+                break
+            except ConnectionError:
+                continue  # the places are given back by the threads that held them
+
+        assert status == 200
