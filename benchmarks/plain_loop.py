@@ -1,21 +1,29 @@
 """A training loop as anybody would write it, timed with one clock at both ends; knows nothing of autotune.
 
-    python benchmarks/plain_loop.py examples/digits_cnn.py '{"batch_size": 64, ...}' 20
+    python benchmarks/plain_loop.py examples/digits_cnn.py '{"batch_size": 64}' 20 1000
 
-prints samples/s over the given seconds, after a tenth of them as warm-up.
+prints samples/s over at least that many seconds and optimizer steps, after a tenth of the seconds as warm-up. The JSON
+is a recommended configuration; what it leaves out is PyTorch's default.
 """
 
 import contextlib
 import importlib.util
 import json
+import os
 import sys
 import time
 
-import torch
+CONFIG = json.loads(sys.argv[2])
+if CONFIG.get("omp_wait_policy"):
+    os.environ["OMP_WAIT_POLICY"] = CONFIG["omp_wait_policy"]  # read when torch loads its OpenMP
+
+import torch  # noqa: E402
 
 
-def main(path: str, config: dict, seconds: float) -> float:
+def main(path: str, config: dict, seconds: float, steps: int) -> float:
     torch.manual_seed(0)
+    if config.get("num_threads"):
+        torch.set_num_threads(config["num_threads"])
     spec = importlib.util.spec_from_file_location("target", path)
     target = importlib.util.module_from_spec(spec)
     sys.modules["target"] = target
@@ -23,10 +31,10 @@ def main(path: str, config: dict, seconds: float) -> float:
     if hasattr(target, "setup"):
         target.setup()
     model = target.model().train()
-    if config["channels_last"]:
+    if config.get("channels_last"):
         model = model.to(memory_format=torch.channels_last)
     optimizer = target.optimizer(model.parameters())
-    workers = config["num_workers"]
+    workers = config.get("num_workers", 0)
     loader = torch.utils.data.DataLoader(
         target.dataset(),
         batch_size=config["batch_size"],
@@ -36,33 +44,32 @@ def main(path: str, config: dict, seconds: float) -> float:
         persistent_workers=workers > 0,
         collate_fn=getattr(target, "collate", None),
     )
-    dtype = config["amp_dtype"] and getattr(torch, config["amp_dtype"])
+    dtype = getattr(torch, config["amp_dtype"]) if config.get("amp_dtype") else None
     scaler = torch.amp.GradScaler("cpu", enabled=dtype is torch.float16)
-    count = config["gradient_accumulation_steps"]
-    began, samples, step, measured_from = time.perf_counter(), 0, 0, None
+    count = config.get("gradient_accumulation_steps", 1)
+    began, measured_from, samples, micro_batches, measured_steps = time.perf_counter(), None, 0, 0, 0
     while True:
         for inputs, labels in loader:
-            if config["channels_last"] and inputs.dim() == 4:
+            if config.get("channels_last") and inputs.dim() == 4:
                 inputs = inputs.contiguous(memory_format=torch.channels_last)
             with torch.autocast("cpu", dtype=dtype) if dtype else contextlib.nullcontext():
                 loss = target.loss(model, (inputs, labels)) / count
             scaler.scale(loss).backward()
-            step += 1
+            micro_batches += 1
             samples += len(labels)
-            if step % count:
+            if micro_batches % count:
                 continue
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()
+            measured_steps += 1
             now = time.perf_counter()
             if measured_from is None and now - began > seconds / 10:
-                measured_from, samples = now, 0
-            elif measured_from is not None and now - measured_from > seconds:
+                measured_from, samples, measured_steps = now, 0, 0
+            elif measured_from is not None and now - measured_from > seconds and measured_steps >= steps:
                 return samples / (now - measured_from)
 
 
 if __name__ == "__main__":
-    print(main(sys.argv[1], json.loads(sys.argv[2]), float(sys.argv[3])), flush=True)
-    import os
-
-    os._exit(0)
+    print(main(sys.argv[1], CONFIG, float(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else 1), flush=True)
+    os._exit(0)  # without waiting for workers that are in the middle of a sample

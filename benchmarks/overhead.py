@@ -1,0 +1,97 @@
+"""What a probe costs besides measuring: process start to first optimizer step, and last step to the end seen outside.
+
+    python benchmarks/overhead.py [--runs 9]
+
+Each probe is followed by a bare script that imports and builds the same things, takes one step and leaves at once.
+Their difference is what isolation and measuring add.
+"""
+
+import argparse
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from autotune.environment import torch_version
+from autotune.host import cpu_name, usable_cores
+from autotune.knobs import defaults
+from autotune.launch.subprocess import SubprocessLauncher
+from autotune.records import Config, ProbeBudget, ProbeRequest
+
+ROOT = Path(__file__).parent.parent
+GOAL_SECONDS = 1.6  # over what the target's own imports and builds cost
+TARGETS = ("benchmarks/targets/trivial.py", "examples/digits_cnn.py")
+# What is measured takes as little time as it may, and is left out by its own clock.
+BUDGET = ProbeBudget(min_warmup_seconds=0.0, max_compute_seconds=0.05, max_loader_seconds=0.05, max_seconds=0.2)
+MEASURED = ("alone", "measure")
+BARE = """
+import importlib.util, os, sys
+import torch
+spec = importlib.util.spec_from_file_location("target", sys.argv[1])
+target = importlib.util.module_from_spec(spec)
+sys.modules["target"] = target
+spec.loader.exec_module(target)
+model, data = target.model(), target.dataset()
+held_out = target.validation() if hasattr(target, "validation") else None
+optimizer = target.optimizer(model.parameters())
+batch = next(iter(torch.utils.data.DataLoader(data, batch_size=32, shuffle=True)))
+target.loss(model, batch).backward()
+optimizer.step()
+os._exit(0)
+"""
+
+
+def probe(target: str) -> dict[str, float]:
+    """Seconds of one probe by what it did, the measuring itself left out."""
+    request = ProbeRequest(target=target, config=Config(values=defaults()), device="cpu", budget=BUDGET)
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        result = SubprocessLauncher().probe(request, Path(folder))
+        total = time.perf_counter() - began
+    measured = result.measurement
+    assert measured is not None, result.failure
+    phases = result.phase_seconds
+    first_step = measured.first_batch_seconds + measured.warmup_seconds[0]
+    measuring = sum(phases[name] for name in MEASURED) + phases["warm-up"] - first_step
+    shown = {name: phases[name] for name in ("start", "load", "build")}
+    after = sum(seconds for name, seconds in phases.items() if name not in (*shown, *MEASURED, "warm-up"))
+    outside = total - sum(phases.values())
+    return {**shown, "first step": first_step, "after": after, "outside": outside, "total": total - measuring}
+
+
+def bare(target: str) -> float:
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", BARE, target], cwd=ROOT, check=True)
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=9)
+    options = parser.parse_args()
+    print(
+        f"{cpu_name()}, {usable_cores()} cores, {platform.platform(terse=True)}, Python {platform.python_version()}, "
+        f"torch {torch_version()}; medians of {options.runs} interleaved runs, seconds\n"
+    )
+    print("| target | start | load | build | first step | after the last | outside | probe | bare script | over it |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    worst = 0.0
+    for target in TARGETS:
+        probes, scripts = [], []
+        for _ in range(options.runs):
+            probes.append(probe(str(ROOT / target)))
+            scripts.append(bare(target))
+        medians = [statistics.median(run[name] for run in probes) for name in probes[0]]
+        over = statistics.median(run["total"] - script for run, script in zip(probes, scripts, strict=True))
+        worst = max(worst, over)
+        cells = " | ".join(f"{seconds:.2f}" for seconds in (*medians, statistics.median(scripts), over))
+        print(f"| {Path(target).stem} | {cells} |", flush=True)
+    verdict = "kept" if worst <= GOAL_SECONDS else "missed"
+    print(f"\ngoal: at most {GOAL_SECONDS} s over what the target's own imports and builds cost: {verdict}")
+
+
+if __name__ == "__main__":
+    main()
