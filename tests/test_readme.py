@@ -39,6 +39,7 @@ def test_the_gate_finds_each_command_once(name):
 
 def test_every_option_in_readme_exists():
     known = _help("search") + _help("best") + _help("show") + _help() + _help("check") + _help("dashboard")
+    known += _help("compare") + _help("log") + _help("report")
     mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", re.sub(r"pip install[^\n]*|git [^\n]*", "", README)))
     elsewhere = {"--seconds"}  # of the benchmark
 
