@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.knobs import KNOBS
+from autotune.knobs.base import Knob, MemoryEffect
 from autotune.records import Config, Value
 from autotune.report.phrases import shown
 from autotune.results import Trial
@@ -17,7 +18,7 @@ MOST_ARMS = 6  # as many as there are colours that tell apart; the fastest stay
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """One arm: what all its configurations share is the knobs that have no order, as precision and layout."""
+    """One arm: what all its configurations share is the knobs without order that change memory: precision, layout."""
 
     label: str
     fastest: tuple[Standing, ...]  # at each micro-batch, by micro-batch; one that may be used before one that may not
@@ -32,22 +33,22 @@ def curves(view: StudyView) -> tuple[Curve, ...]:
         arms.setdefault(_arm(trial.config), ([], []))[1].append(trial)
     for standing in standings(view):
         arms[_arm(standing.config)][0].append(standing)
-    named = [index for index in range(len(_unordered())) if len({arm[index] for arm in arms}) > 1] or [0]
+    named = [index for index in range(len(_naming())) if len({arm[index] for arm in arms}) > 1] or [0]
     drawn = [_curve(" ".join(_shown(arm, index) for index in named), *probes) for arm, probes in arms.items()]
     drawn = [curve for curve in drawn if curve.fastest or curve.exhausted_batch is not None]
     return tuple(sorted(drawn, key=_top, reverse=True)[:MOST_ARMS])
 
 
-def _unordered() -> list[str]:
-    return [knob.name for knob in KNOBS if not knob.ordered]
+def _naming() -> list[Knob]:
+    return [knob for knob in KNOBS if not knob.ordered and knob.memory is MemoryEffect.CHANGES]
 
 
 def _arm(config: Config) -> tuple[Value, ...]:
-    return tuple(config.values.get(name) for name in _unordered())
+    return tuple(config.values.get(knob.name, knob.default) for knob in _naming())
 
 
 def _shown(arm: tuple[Value, ...], index: int) -> str:
-    knob = [knob for knob in KNOBS if not knob.ordered][index]
+    knob = _naming()[index]
     return shown(knob, {knob.name: arm[index]})
 
 
