@@ -23,7 +23,7 @@ from autotune.launch.base import RESULT
 from tests.commandline import processes, start, wait_until  # found only from the root of the repository
 
 STUDY = Path("studies", "model")
-SEARCH = ("search", "model.py", "-t", "10h", "-n", "10000")
+SEARCH = ("search", "model.py", "-t", "10h", "-n", "10000", "--sampler", "random", "--global-batch", "free")
 EARLIEST_SECONDS = 0.5  # after the start
 GONE_WITHIN_SECONDS = 5.0  # of the kill
 TARGET = """\
@@ -69,6 +69,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # else a background job's searches cannot be interrupted
     chance = random.Random(options.seed)
     tally = Tally()
     with tempfile.TemporaryDirectory() as place:
