@@ -2,5 +2,5 @@
 
 import signal
 
-# A shell starts what it runs in the background with Ctrl-C ignored, and every process that a test interrupts inherits that.
+# A shell starts background jobs with Ctrl-C ignored, and every process that a test interrupts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

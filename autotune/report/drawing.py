@@ -29,6 +29,7 @@ class Size:
 
 WIDE = Size(width=520, height=320, right=112)
 NARROW = Size(width=340, height=300, right=12, left=48, is_narrow=True)
+THOUSANDS_FROM = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +59,21 @@ def ordinal(values: Sequence[float], title: str, names: Sequence[str] | None = N
 
 
 def linear(
-    high: float, title: str, show: Callable[[float], str] = "{:,.10g}".format, low: float = 0.0, lines: int = 5
+    high: float, title: str, show: Callable[[float], str] | None = None, low: float = 0.0, lines: int = 5
 ) -> Axis:
-    """An axis with about `lines` round ticks, from a round number at or below `low` to one at or above `high`."""
+    """An axis with about `lines` round ticks, from a round number at or below `low` to one at or above `high`.
+
+    Without `show` large numbers are written in thousands, `20k`: five digits do not fit beside a narrow chart.
+    """
     step = _round_step((high - low) / lines) if high > low else 1.0
+    show = show or (_thousands if high >= THOUSANDS_FROM else "{:,.10g}".format)
     first, last = math.floor(low / step + 1e-9), max(math.ceil(high / step - 1e-9), math.floor(low / step) + 1)
     ticks = tuple((index * step, show(round(index * step, 10))) for index in range(first, last + 1))
     return Axis(title=title, share=lambda value: (value / step - first) / (last - first), ticks=ticks)
+
+
+def _thousands(value: float) -> str:
+    return f"{value / 1000:,.10g}k" if value else "0"
 
 
 NO_AXIS = Axis(title="", share=lambda share: share, ticks=())
