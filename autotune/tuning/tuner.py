@@ -153,8 +153,9 @@ class Tuner:
                 raise
             self.store.tell(number, verdict, result=trial.result, final=trial.number)
         self._reporter.note(f"Search ends: {why}.")
-        rest = self._sampler.faster_elsewhere(self.store.study)
-        if rest is not None and rest < UNBELIEVABLE:
+        learned = sum(trial.purpose in FOUND for trial, _ in standing(self._judged))
+        rest = self._sampler.faster_elsewhere(self.store.study) if learned >= stopping.PROBES else None
+        if rest is not None and rest < UNBELIEVABLE:  # after fewer probes it is the prior that speaks
             self._reporter.note(
                 f"No other configuration is expected to be more than {max(rest, LEAST):.0%} faster (90 %)."
             )
