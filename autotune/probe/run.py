@@ -22,14 +22,13 @@ from autotune.records import InspectRequest, ProbeBudget, ProbeRequest
 from autotune.results import Inspection, Measurement, MemoryPeak, Outcome, ProbeResult
 from autotune.targets import resolve
 
-PREFETCHED = 2  # batches that a DataLoader's worker prepares in advance, unless told otherwise
 VALIDATION_BATCHES = 2  # enough to see the memory of evaluation; its speed is not our subject
 
 
 def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     """One short training run. Raises whatever the user's code, torch or the machine raise."""
     device = devices.choose(request.device)
-    _seed(request.seed)
+    seed_all(request.seed)
     devices.limit_memory(device, request.memory_limit_bytes)
     plan, config = Plan(device=device), completed(request.config)
     for knob in KNOBS:
@@ -72,7 +71,7 @@ def _window(
         clock,
         budget,
         workers=workers,
-        ready=workers * int(plan.loader_options.get("prefetch_factor") or PREFETCHED),
+        ready=workers * int(plan.loader_options.get("prefetch_factor", 0)),
         loads=loads,
         warm_up=WarmUp(budget, growth_on(plan.device)),
         track=track_on(plan.device),
@@ -113,13 +112,14 @@ def inspect(request: InspectRequest, progress: Progress) -> Inspection:
     environment = devices.describe(device)
     if request.target is None:
         return Inspection(environment=environment)
-    _seed(request.seed)
+    seed_all(request.seed)
     devices.limit_memory(device, request.memory_limit_bytes)
     facts = resolve(request.target).inspect(device, request.config, progress.phase)
     return Inspection(environment=environment, facts=facts)
 
 
-def _seed(seed: int) -> None:
+def seed_all(seed: int) -> None:
+    """Every generator that user code draws from; `seed` in 0..2**32 - 1, as numpy has it."""
     random.seed(seed)
-    np.random.seed(seed)  # user code draws from the global state
+    np.random.seed(seed)
     torch.manual_seed(seed)
