@@ -184,11 +184,7 @@ class FakeLauncher:
             started_at=(_START_OF_TIME + timedelta(seconds=self._elapsed_seconds)).isoformat(timespec="seconds"),
             elapsed_seconds=sum(phases.values()),
         )
-        with self._lock:
-            self._elapsed_seconds += result.elapsed_seconds
-        with open_log(folder) as log:
-            log.write(f"fake probe {request.number}: {outcome}\n".encode())
-        store(folder, RESULT, result)
+        self._leave(result, folder, f"fake probe {request.number}: {outcome}")
         return result
 
     def compare(self, request: StabilityRequest, folder: Path) -> StabilityResult:
@@ -210,11 +206,7 @@ class FakeLauncher:
             started_at=(_START_OF_TIME + timedelta(seconds=self._elapsed_seconds)).isoformat(timespec="seconds"),
             elapsed_seconds=sum(phases.values()),
         )
-        with self._lock:
-            self._elapsed_seconds += result.elapsed_seconds
-        with open_log(folder) as log:
-            log.write(f"fake comparison: {result.outcome}\n".encode())
-        store(folder, RESULT, result)
+        self._leave(result, folder, f"fake comparison: {result.outcome}")
         return result
 
     def inspect(self, request: InspectRequest, folder: Path) -> Inspection:
@@ -225,6 +217,14 @@ class FakeLauncher:
             log.write(b"fake inspection\n")
         store(folder, RESULT, inspection)
         return inspection
+
+    def _leave(self, result: ProbeResult | StabilityResult, folder: Path, said: str) -> None:
+        """The simulated time passes, and log and result lie in `folder`."""
+        with self._lock:
+            self._elapsed_seconds += result.elapsed_seconds
+        with open_log(folder) as log:
+            log.write(f"{said}\n".encode())
+        store(folder, RESULT, result)
 
     def _outcome(self, request: ProbeRequest) -> Outcome:
         scripted = self._faults(request) if self._faults else None
