@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,26 +10,18 @@ from pathlib import Path
 from autotune import codec
 from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit, NoRecommendation, UsageError
-from autotune.guard import Guard, accidents
-from autotune.launch.base import LOG, Launcher
-from autotune.objective import WORDS, judge_among
-from autotune.records import Config, ProbeRequest, Purpose, StudyRequest
-from autotune.results import Outcome, Trial, Verdict
+from autotune.guard import Guard
+from autotune.launch.base import Launcher
+from autotune.records import StudyRequest
 from autotune.sampler import Encoding, GuardedSampler, hardware, make
 from autotune.space import SearchSpace
 from autotune.study import Lock, Store
 from autotune.tuning import confirm, drift, stopping
-from autotune.tuning.disturbance import (
-    BACK_OFF_SECONDS,
-    FOUND,
-    MOST_VAIN_REPEATS,
-    Repeats,
-    disturbances,
-    standing,
-)
+from autotune.tuning.disturbance import FOUND, standing
 from autotune.tuning.numerics import Numerics
 from autotune.tuning.opening import opening_lines
 from autotune.tuning.prepare import fault, inspect, settle
+from autotune.tuning.prober import FATAL_AT_BASELINE, Prober
 from autotune.tuning.recommend import recommend
 from autotune.tuning.recommendation import Recommendation
 from autotune.tuning.reporter import Reporter
@@ -39,12 +30,9 @@ from autotune.tuning.settings import Settings
 from autotune.tuning.view import load_view
 from autotune.units import format_seconds
 
-FIRST_GUESS_SECONDS = 10.0  # of one probe, before any has been seen
 LEAST = 0.01  # of a bound that is told: less is within the noise of one probe
 UNBELIEVABLE = 1.0  # a bound that says no more than "at most twice as fast" is not worth a line
 MOST_RESERVED = 0.4  # share of the budget kept for the confirmation; a short one overruns rather than search nothing
-FATAL_AT_BASELINE = (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.TIMEOUT, Outcome.CRASHED,
-                     Outcome.DEVICE_FAULT, Outcome.COMPILE_FAILED)  # fmt: skip
 
 
 def search(
@@ -91,19 +79,14 @@ class Tuner:
         pause: Callable[[float], None],
     ) -> None:  # fmt: skip
         self._settings, self._folder, self._request, self._space = settings, folder, request, space
-        self._launcher, self._reporter, self._clock, self._began = launcher, reporter, clock, began
-        self._pause, self._repeats = pause, Repeats()
-        trials = [trial for trial in disk.read_trials(folder) if not _ended_a_search(trial)]
-        self._judged = [(trial, judge_among(trial, trials, request)) for trial in trials]
-        self._before = len(self._judged)
+        self._reporter, self._clock, self._began = reporter, clock, began
         self._guard = Guard(space)
-        for trial, verdict in self._judged:
-            self._learn(trial, verdict)
-        accidents(disk.read_orphans(folder), self._guard)
+        self._prober = Prober(folder, request, self._guard, launcher, reporter, pause)
+        judged = self._prober.judged
         encoding = Encoding(space)
         self.store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
-        self.store.reconcile(tuple(t for t, _ in standing(self._judged)), {t.number: v for t, v in self._judged})
-        machine, seed = hardware(request.environment), settings.seed * 100_003 + self._before
+        self.store.reconcile(tuple(t for t, _ in standing(judged)), {t.number: v for t, v in judged})
+        machine, seed = hardware(request.environment), settings.seed * 100_003 + self._prober.before
         sampler = make(settings.sampler, seed, encoding, self._guard, machine)
         self._sampler = GuardedSampler(sampler, encoding, self._guard)
         self._numerics = Numerics(folder, request, launcher, reporter, self._spare_seconds)
@@ -117,10 +100,10 @@ class Tuner:
             candidates,
             self._request,
             study=str(self._folder),
-            probes=len(self._judged),
+            probes=len(self._prober.judged),
             seconds=self._clock() - self._began,
             losses=self._numerics.verdicts,
-            busy=self._repeats.given_up,
+            busy=self._prober.busy,
         )
         try:
             codec.write(self._folder / disk.BEST, recommendation)
@@ -130,9 +113,9 @@ class Tuner:
         return recommendation
 
     def _baseline(self) -> None:
-        if any(trial.config == self._request.baseline for trial, _ in self._judged):
+        if any(trial.config == self._request.baseline for trial, _ in self._prober.judged):
             return
-        trial, verdict = self._probe_in_peace(self._request.baseline, "baseline")
+        trial, verdict = self._prober.in_peace(self._request.baseline, "baseline")
         if trial.result.outcome in FATAL_AT_BASELINE:
             assert trial.result.failure is not None, "only OK has none"
             raise fault(trial.result.outcome, trial.result.failure, disk.log_of(self._folder, trial.number))
@@ -140,20 +123,20 @@ class Tuner:
 
     def _search(self) -> None:
         while (why := stopping.reason(self._progress())) is None:
-            if drift.is_due(self._judged, self._typical_seconds()):
+            if drift.is_due(self._prober.judged, self._prober.typical_seconds):
                 self._look_at_drift()
                 continue
             number, place = disk.new_probe(self._folder)
             config = self.store.ask(self._sampler, number)
             try:
-                trial, verdict = self._probe_in_peace(config, "search", (number, place))
+                trial, verdict = self._prober.in_peace(config, "search", (number, place))
             except BaseException:
                 with suppress(Exception):  # the database may be what failed; the first error is the one to show
                     self.store.abandon(number)
                 raise
             self.store.tell(number, verdict, result=trial.result, final=trial.number)
         self._reporter.note(f"Search ends: {why}.")
-        learned = sum(trial.purpose in FOUND for trial, _ in standing(self._judged))
+        learned = sum(trial.purpose in FOUND for trial, _ in standing(self._prober.judged))
         rest = self._sampler.faster_elsewhere(self.store.study) if learned >= stopping.PROBES else None
         if rest is not None and rest < UNBELIEVABLE:  # after fewer probes it is the prior that speaks
             self._reporter.note(
@@ -161,106 +144,44 @@ class Tuner:
             )
 
     def _confirm(self) -> list[confirm.Candidate]:
-        judged = drift.corrected(standing(self._judged), self._request.baseline)
+        judged = drift.corrected(standing(self._prober.judged), self._request.baseline)
         candidates = self._numerics.leaders(judged)
         if not candidates:
             raise NoRecommendation(self._nothing_usable())
         baseline = self._request.baseline
-        runs = any(trial.config == baseline and verdict.feasible for trial, verdict in self._judged)
+        runs = any(trial.config == baseline and verdict.feasible for trial, verdict in self._prober.judged)
         if runs and all(candidate.config != baseline for candidate in candidates):
             candidates.append(confirm.Candidate(config=baseline, found=None, refused=self._numerics.refusal(baseline)))
         left = self._settings.time_budget_seconds - (self._clock() - self._began)
-        affordable = int(left / (self._typical_seconds() * len(candidates)))
+        affordable = int(left / (self._prober.typical_seconds * len(candidates)))
         rounds = max(confirm.FEWEST_ROUNDS, min(confirm.MOST_ROUNDS, affordable))
-        over = rounds * len(candidates) * self._typical_seconds() - left
+        over = rounds * len(candidates) * self._prober.typical_seconds - left
         late = f" This takes about {format_seconds(over)} more than the time budget." if over > 0 else ""
         self._reporter.note(
             f"Confirming {len(candidates)} configurations in {rounds} interleaved rounds of fresh processes.{late}"
         )
-        confirmed = confirm.run(candidates, rounds, lambda config: self._probe_twice(config, "confirm"))
+        confirmed = confirm.run(candidates, rounds, lambda config: self._prober.twice(config, "confirm"))
         return [*confirmed, *self._numerics.refused(judged)]
 
     def _look_at_drift(self) -> None:
         """Probe the baseline once more, and say so if the machine has become slower or faster."""
-        self._probe_twice(self._request.baseline, "reference")
-        told = drift.told(self._judged, self._request.baseline)
+        self._prober.twice(self._request.baseline, "reference")
+        told = drift.told(self._prober.judged, self._request.baseline)
         if told:
             self._reporter.note(told)
 
-    def _probe_in_peace(
-        self, config: Config, purpose: Purpose, place: tuple[int, Path] | None = None
-    ) -> tuple[Trial, Verdict]:
-        """Probe, and once more after a while if others disturbed it; the less disturbed of the two counts."""
-        first = self._probe_twice(config, purpose, place)
-        if not self._repeats.wanted(first[0]):
-            return first
-        self._reporter.note(f"Probe {first[0].number}: {'; '.join(disturbances(first[0].result))}. Trying once more.")
-        self._pause(BACK_OFF_SECONDS)
-        repeat = self._probe_twice(config, purpose)
-        counts = self._repeats.settle(first[0], repeat[0])
-        if self._repeats.given_up:
-            self._reporter.note(f"{MOST_VAIN_REPEATS} repeats in a row were disturbed, too: no more are made.")
-        return first if counts is first[0] else repeat
-
-    def _probe_twice(
-        self, config: Config, purpose: Purpose, place: tuple[int, Path] | None = None
-    ) -> tuple[Trial, Verdict]:
-        """Probe, and once more in a fresh process if it looked like an accident."""
-        trial, verdict = self._probe(config, purpose, place or disk.new_probe(self._folder))
-        if trial.result.outcome.retried:
-            self._reporter.note(f"Probe {trial.number} {WORDS[trial.result.outcome]}: trying once more.")
-            trial, verdict = self._probe(config, purpose, disk.new_probe(self._folder))
-        return trial, verdict
-
-    def _probe(self, config: Config, purpose: Purpose, place: tuple[int, Path]) -> tuple[Trial, Verdict]:
-        number, folder = place
-        request = ProbeRequest(
-            target=self._request.target,
-            config=config,
-            device=self._request.environment.device,
-            device_uuid=self._request.environment.device_uuid,
-            number=number,
-            purpose=purpose,
-            seed=self._request.seed,
-            memory_limit_bytes=self._request.enforced_limit_bytes,
-        )
-        self._reporter.probing(number, config, purpose)
-        result = self._launcher.probe(request, folder)
-        trial = Trial(number=number, purpose=purpose, config=config, result=result)
-        if result.outcome is Outcome.ENVIRONMENT:
-            assert result.failure is not None, "only OK has none"
-            raise fault(result.outcome, result.failure, folder / LOG)
-        verdict = judge_among(trial, (other for other, _ in self._judged), self._request)
-        best = self._best()
-        self._judged.append((trial, verdict))
-        self._learn(trial, verdict)
-        improved = verdict.feasible and verdict.value is not None and verdict.value > best and purpose in FOUND
-        self._reporter.probed(trial, verdict, improved)
-        return trial, verdict
-
-    def _learn(self, trial: Trial, verdict: Verdict) -> None:
-        if trial.purpose != "reference":  # what it shows is the machine, not the configuration
-            self._guard.learn(trial, over_limit=verdict.constraints["memory"] > 0)
-
-    def _best(self) -> float:
-        return max((v.value for t, v in self._judged if v.feasible and v.value and t.purpose in FOUND), default=0.0)
-
-    def _typical_seconds(self) -> float:
-        seconds = [t.result.elapsed_seconds for t, _ in self._judged if t.result.outcome is Outcome.OK]
-        return statistics.median(seconds) if seconds else FIRST_GUESS_SECONDS
-
     def _progress(self) -> stopping.Progress:
-        found = [(t, v) for t, v in standing(self._judged) if t.purpose in FOUND]
-        typical = self._typical_seconds()
+        found = [(t, v) for t, v in standing(self._prober.judged) if t.purpose in FOUND]
+        typical = self._prober.typical_seconds
         return stopping.Progress(
             values=[v.value if v.feasible else None for _, v in found],
             remaining=len(self._guard.remaining()),
             elapsed_seconds=self._clock() - self._began,
             budget_seconds=self._settings.time_budget_seconds,
-            reserve_seconds=self._reserve_seconds(typical) if self._best() else 0.0,  # nothing to confirm yet
+            reserve_seconds=self._reserve_seconds(typical) if self._prober.best else 0.0,  # nothing to confirm yet
             typical_seconds=typical,
             probes=self._settings.probes,
-            probed=sum(t.purpose == "search" and t.number >= self._first_number() for t, _ in found),
+            probed=sum(t.purpose == "search" and t.number >= self._prober.first_number for t, _ in found),
             promises=self.store.promises,
         )
 
@@ -271,23 +192,13 @@ class Tuner:
 
     def _spare_seconds(self) -> float:
         """Of the time budget, what the shortest confirmation does not need."""
-        rounds = self._typical_seconds() * confirm.FEWEST_ROUNDS * (confirm.LEADERS + 1)
+        rounds = self._prober.typical_seconds * confirm.FEWEST_ROUNDS * (confirm.LEADERS + 1)
         return self._settings.time_budget_seconds - (self._clock() - self._began) - rounds
 
-    def _first_number(self) -> int:
-        """The number of the first probe of this run."""
-        return self._judged[self._before - 1][0].number + 1 if self._before else 0
-
     def _nothing_usable(self) -> str:
-        reasons = [verdict.reason for _, verdict in self._judged if not verdict.feasible]
+        reasons = [verdict.reason for _, verdict in self._prober.judged if not verdict.feasible]
         worst = max(set(reasons), key=reasons.count) if reasons else "nothing was probed"
         return (
-            f"None of {len(self._judged)} probes was usable. Most often: {worst}. Look with "
+            f"None of {len(self._prober.judged)} probes was usable. Most often: {worst}. Look with "
             f"`autotune show {self._folder} --failed`; a smaller --batch or a larger --memory-limit may help."
         )
-
-
-def _ended_a_search(trial: Trial) -> bool:
-    """Its fault was the machine's or the user's, who has had time to mend it since: to be probed again."""
-    outcome = trial.result.outcome
-    return outcome is Outcome.ENVIRONMENT or (trial.purpose == "baseline" and outcome in FATAL_AT_BASELINE)

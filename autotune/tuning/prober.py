@@ -1,0 +1,123 @@
+"""One probe and what follows: repeated where an accident or neighbours spoiled it, judged, remembered."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+from autotune import folder as disk
+from autotune.guard import Guard, accidents
+from autotune.launch.base import LOG, Launcher
+from autotune.objective import WORDS, judge_among
+from autotune.records import Config, ProbeRequest, Purpose, StudyRequest
+from autotune.results import Outcome, Trial, Verdict
+from autotune.tuning.disturbance import BACK_OFF_SECONDS, FOUND, MOST_VAIN_REPEATS, Repeats, disturbances
+from autotune.tuning.prepare import fault
+from autotune.tuning.reporter import Reporter
+
+FIRST_GUESS_SECONDS = 10.0  # of one probe, before any has been seen
+FATAL_AT_BASELINE = (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.TIMEOUT, Outcome.CRASHED,
+                     Outcome.DEVICE_FAULT, Outcome.COMPILE_FAILED)  # fmt: skip
+
+
+class Prober:
+    """The probes of one study: those that it has, and each new one."""
+
+    def __init__(
+        self, folder: Path, request: StudyRequest, guard: Guard, launcher: Launcher, reporter: Reporter,
+        pause: Callable[[float], None],
+    ) -> None:  # fmt: skip
+        self._folder, self._request, self._guard = folder, request, guard
+        self._launcher, self._reporter, self._pause, self._repeats = launcher, reporter, pause, Repeats()
+        trials = [trial for trial in disk.read_trials(folder) if not _ended_a_search(trial)]
+        self.judged = [(trial, judge_among(trial, trials, request)) for trial in trials]
+        self._before = len(self.judged)
+        for trial, verdict in self.judged:
+            self._learn(trial, verdict)
+        accidents(disk.read_orphans(folder), guard)
+
+    @property
+    def before(self) -> int:
+        """Probes that the study had when this run began."""
+        return self._before
+
+    @property
+    def first_number(self) -> int:
+        """The number of the first probe of this run."""
+        return self.judged[self._before - 1][0].number + 1 if self._before else 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether others used the machine throughout, so that repeats were given up."""
+        return self._repeats.given_up
+
+    @property
+    def best(self) -> float:
+        """The best value that a search probe had, samples/s; 0 if none ran."""
+        return max((v.value for t, v in self.judged if v.feasible and v.value and t.purpose in FOUND), default=0.0)
+
+    @property
+    def typical_seconds(self) -> float:
+        """Of one probe: the median of those that ran, a guess before the first."""
+        seconds = [t.result.elapsed_seconds for t, _ in self.judged if t.result.outcome is Outcome.OK]
+        return statistics.median(seconds) if seconds else FIRST_GUESS_SECONDS
+
+    def in_peace(
+        self, config: Config, purpose: Purpose, place: tuple[int, Path] | None = None
+    ) -> tuple[Trial, Verdict]:
+        """Probe, and once more after a while if others disturbed it; the less disturbed of the two counts."""
+        first = self.twice(config, purpose, place)
+        if not self._repeats.wanted(first[0]):
+            return first
+        self._reporter.note(f"Probe {first[0].number}: {'; '.join(disturbances(first[0].result))}. Trying once more.")
+        self._pause(BACK_OFF_SECONDS)
+        repeat = self.twice(config, purpose)
+        counts = self._repeats.settle(first[0], repeat[0])
+        if self._repeats.given_up:
+            self._reporter.note(f"{MOST_VAIN_REPEATS} repeats in a row were disturbed, too: no more are made.")
+        return first if counts is first[0] else repeat
+
+    def twice(self, config: Config, purpose: Purpose, place: tuple[int, Path] | None = None) -> tuple[Trial, Verdict]:
+        """Probe, and once more in a fresh process if it looked like an accident."""
+        trial, verdict = self._probe(config, purpose, place or disk.new_probe(self._folder))
+        if trial.result.outcome.retried:
+            self._reporter.note(f"Probe {trial.number} {WORDS[trial.result.outcome]}: trying once more.")
+            trial, verdict = self._probe(config, purpose, disk.new_probe(self._folder))
+        return trial, verdict
+
+    def _probe(self, config: Config, purpose: Purpose, place: tuple[int, Path]) -> tuple[Trial, Verdict]:
+        number, folder = place
+        request = ProbeRequest(
+            target=self._request.target,
+            config=config,
+            device=self._request.environment.device,
+            device_uuid=self._request.environment.device_uuid,
+            number=number,
+            purpose=purpose,
+            seed=self._request.seed,
+            memory_limit_bytes=self._request.enforced_limit_bytes,
+        )
+        self._reporter.probing(number, config, purpose)
+        result = self._launcher.probe(request, folder)
+        trial = Trial(number=number, purpose=purpose, config=config, result=result)
+        if result.outcome is Outcome.ENVIRONMENT:
+            assert result.failure is not None, "only OK has none"
+            raise fault(result.outcome, result.failure, folder / LOG)
+        verdict = judge_among(trial, (other for other, _ in self.judged), self._request)
+        best = self.best
+        self.judged.append((trial, verdict))
+        self._learn(trial, verdict)
+        improved = verdict.feasible and verdict.value is not None and verdict.value > best and purpose in FOUND
+        self._reporter.probed(trial, verdict, improved)
+        return trial, verdict
+
+    def _learn(self, trial: Trial, verdict: Verdict) -> None:
+        if trial.purpose != "reference":  # what it shows is the machine, not the configuration
+            self._guard.learn(trial, over_limit=verdict.constraints["memory"] > 0)
+
+
+def _ended_a_search(trial: Trial) -> bool:
+    """Its fault was the machine's or the user's, who has had time to mend it since: to be probed again."""
+    outcome = trial.result.outcome
+    return outcome is Outcome.ENVIRONMENT or (trial.purpose == "baseline" and outcome in FATAL_AT_BASELINE)
