@@ -56,6 +56,16 @@ def _learned(folder):
     return [trial for trial in load_view(folder).trials if trial.purpose in FOUND]
 
 
+def _known_to_the_sampler(folder):
+    """Numbers of the probes that the study's database holds, and the size of its space."""
+    asked = load_view(folder).request
+    space = build(asked.facts, asked.environment, asked.goal, asked.baseline)
+    store = Store(folder, asked, Encoding(space), needs_complete=False)
+    known = [trial.user_attrs[NUMBER] for trial in store.trials()]
+    store.close()
+    return known, len(space.configs)
+
+
 def test_a_disturbed_probe_is_repeated_after_a_pause_and_the_repeat_counts(tmp_path):
     disturbed = set()
 
@@ -97,13 +107,8 @@ def test_the_database_knows_the_probe_that_counts_and_learns_nothing_new_from_a_
     _search(tmp_path, Disturbed(busy=lambda request: 0.5 if request.number % 2 else 0.2), Listener(), **SMALL)
     _search(tmp_path, Disturbed(), Listener(), **SMALL)
 
-    view = load_view(tmp_path)
-    asked = view.request
-    space = build(asked.facts, asked.environment, asked.goal, asked.baseline)
-    store = Store(tmp_path, asked, Encoding(space), needs_complete=False)
-    known = [trial.user_attrs[NUMBER] for trial in store.trials()]
-    store.close()
-    assert len(known) == len(set(known)) == len(space.configs)
+    known, size = _known_to_the_sampler(tmp_path)
+    assert len(known) == len(set(known)) == size
     assert len(_learned(tmp_path)) > len(known)
 
 
@@ -146,12 +151,7 @@ def test_a_resume_teaches_the_database_no_reference(tmp_path):
     _search(tmp_path, Disturbed(), Listener(), probes=REFERENCE_EVERY + 1)
     _search(tmp_path, Disturbed(), Listener(), probes=1)
 
-    view = load_view(tmp_path)
-    asked = view.request
-    space = build(asked.facts, asked.environment, asked.goal, asked.baseline)
-    store = Store(tmp_path, asked, Encoding(space), needs_complete=False)
-    known = [trial.user_attrs[NUMBER] for trial in store.trials()]
-    store.close()
+    view, (known, _) = load_view(tmp_path), _known_to_the_sampler(tmp_path)
     (reference,) = [trial.number for trial in view.trials if trial.purpose == "reference"]
     assert reference not in known
     assert sorted(known) == [trial.number for trial in _learned(tmp_path)]
