@@ -80,6 +80,8 @@ _MEMORY: tuple[MessageRule, ...] = (
     _rule(Outcome.OOM_SHM, r"No space left on device.{0,12}/dev/shm", "Python 3.11 multiprocessing"),
     _rule(Outcome.OOM_HOST, r"out of memory.*\(in pin memory thread\)", "2.13 binary", "page-locked host memory"),
     _rule(Outcome.OOM_HOST, r"DefaultCPUAllocator: (can't allocate|not enough) memory", "2.13 run"),
+    # "... a primitive descriptor" means an operation that oneDNN does not have.
+    _rule(Outcome.OOM_HOST, r"could not create a primitive(?! descriptor)", "2.13 run", "oneDNN found no memory"),
     _rule(Outcome.OOM_HOST, r"std::bad_alloc|Unable to allocate [\d.]+ \w+ for an array", "numpy 2.4 run, libstdc++"),
     _rule(Outcome.OOM_HOST, r"\[Errno 12\]|HOST_ALLOCATION_FAILED|\bMemoryError\b", "2.13 run, cuDNN 9 docs"),
     _rule(Outcome.OOM_DEVICE, r"(CUDA|HIP|XPU|MPS backend|MTIA|NPU) out of memory", "2.13 binary"),

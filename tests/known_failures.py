@@ -40,6 +40,8 @@ SINGLE: list[tuple[str, str, int | None, Outcome, str]] = [
     ("numpy._core._exceptions._ArrayMemoryError", "Unable to allocate 74.5 GiB for an array with shape (10000000000,) and data type float64", None, Outcome.OOM_HOST, "numpy 2.4.6, run"),
     (RUNTIME, "Caught MemoryError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n  File \"data.py\", line 3, in __getitem__\n    return bytearray(10**12)\nMemoryError", None, Outcome.OOM_HOST, RUN),
     (RUNTIME, "Caught MemoryError in DataLoader worker process 0.", None, Outcome.OOM_HOST, RUN),
+    (RUNTIME, "could not create a primitive", None, Outcome.OOM_HOST, RUN),
+    (RUNTIME, "could not create a primitive descriptor for a convolution", None, Outcome.USER_ERROR, "oneDNN 3"),
     (RUNTIME, "std::bad_alloc", None, Outcome.OOM_HOST, "libstdc++ of GCC 12"),
     (ACCELERATOR, "Caught AcceleratorError in pin memory thread for device 0.\nOriginal Traceback (most recent call last):\n  File \"pin.py\", line 7, in pin\n    return data.pin_memory()\ntorch.AcceleratorError: CUDA error: out of memory", None, Outcome.OOM_HOST, ISSUE),
     (RUNTIME, "unable to allocate shared memory(shm) for file </torch_27737_3025331474_0>: No space left on device (28)", None, Outcome.OOM_SHM, RUN),
