@@ -5,28 +5,71 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from autotune.launch.base import Launcher
+    from autotune.records import StudyRequest
+    from autotune.space import SearchSpace
+
+FORETELLING_SECONDS = 120.0  # at most; a step of one arm takes a second or two, that of a large model half a minute
 
 
 def check(
     target: Annotated[str, typer.Argument(help="Your training code: model.py, pkg.train, or model.py:function.")],
     device: Annotated[str | None, typer.Option(envvar="AUTOTUNE_DEVICE", help="cpu, cuda, cuda:1, mps, xpu.")] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Foretell what every batch size needs, by a run on shapes alone.")
+    ] = False,
+    memory_limit: Annotated[
+        str | None, typer.Option(help="What has to be enough, 8GiB or 90%: implies --memory. [default: all there is]")
+    ] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="As JSON; with --memory what was foretold.")] = False,
 ) -> None:
     """Say what was found in your code, what was inferred, and what would be tuned; nothing is searched or written."""
     from autotune import codec
+    from autotune.cli.options import parsed
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.report.blocks import check_block
     from autotune.tuning.prepare import inspect, settle
     from autotune.tuning.settings import Settings
+    from autotune.units import parse_bytes
 
+    parsed("--memory-limit", memory_limit, lambda text: parse_bytes(text, total=1))  # a mistake is told at once
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
         environment, facts = inspect(target, device, 0, Path(place), SubprocessLauncher(), keeps_log=False)
     request, space = settle(Settings(target=target, device=device), environment, facts)
-    if json_output:
+    foretells, console = memory or memory_limit is not None, Console(highlight=False)
+    if not json_output:
+        console.print(check_block(target, facts, environment, space.free), soft_wrap=True)
+    elif not foretells:
         sys.stdout.write(codec.encode(request).decode())
+    if foretells:  # any batch is of interest, whatever a search would hold
+        request, space = settle(Settings(target=target, device=device, global_batch="free"), environment, facts)
+        foretell(SubprocessLauncher(), request, space, memory_limit, json_output=json_output, console=console)
+
+
+def foretell(
+    launcher: Launcher, request: StudyRequest, space: SearchSpace, memory_limit: str | None, *, json_output: bool,
+    console: Console,
+) -> None:  # fmt: skip
+    """The table of peaks for `request`, on standard output. Raises `UsageError` for a limit that is none."""
+    from autotune import codec
+    from autotune.cli.options import parsed
+    from autotune.report.memory_table import memory_block
+    from autotune.tuning.foretelling import asking
+    from autotune.units import parse_bytes
+
+    total = request.environment.device_bytes
+    limit = parsed("--memory-limit", memory_limit, lambda text: parse_bytes(text, total))
+    usable = request.memory_limit_bytes - request.headroom_bytes if limit is None else limit
+    asked = asking(request, space, usable, FORETELLING_SECONDS)
+    with tempfile.TemporaryDirectory(prefix="autotune-") as place:
+        found = launcher.dry_run(asked, Path(place))
+    if json_output:
+        sys.stdout.write(codec.encode(found).decode())
     else:
-        Console(highlight=False).print(check_block(target, facts, environment, space.free), soft_wrap=True)
+        console.print(memory_block(found, asked.batches, usable), soft_wrap=True)

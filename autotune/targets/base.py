@@ -10,13 +10,14 @@ This file imports no torch; adapters beside it do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
 from autotune.knobs.base import Plan
-from autotune.records import Config, TargetFacts
+from autotune.records import Config, TargetFacts, Value
 
 
 class SharedMemoryTooSmall(Exception):
@@ -97,6 +98,29 @@ class Session(Protocol):
         ...
 
 
+class DryTraining(Protocol):
+    """One training run whose tensors have shapes and no contents."""
+
+    def tensors(self) -> Iterator[Any]:
+        """What lives as long as the run does: parameters and buffers."""
+        ...
+
+    def step(self, batch_size: int, watching: AbstractContextManager[Any], hold: Callable[[Any], None]) -> None:
+        """Take one optimizer step on micro-batches of `batch_size`; `hold` is told the tensors of the batch.
+
+        `watching` is entered for its duration. Raises whatever user code and torch make of such tensors.
+        """
+        ...
+
+
+class DryTarget(Protocol):
+    """A target, loaded once, of which dry runs are built."""
+
+    def training(self, values: dict[str, Value], micro_batches: int) -> DryTraining:
+        """A run with these values of knobs and that many micro-batches per optimizer step; raises as `open` does."""
+        ...
+
+
 class Target(Protocol):
     """A kind of user code that can be trained."""
 
@@ -109,4 +133,11 @@ class Target(Protocol):
 
     def open(self, config: Config, plan: Plan, phase: Callable[[str], None]) -> Session:
         """Load and build one training run. Raises `TargetError`."""
+        ...
+
+    def dry(self, config: Config, device: str, phase: Callable[[str], None], *, shapes_vary: bool) -> DryTarget:
+        """Load the target to foretell its memory; `shapes_vary`: a probe saw batches of different shapes.
+
+        Raises `TargetError`.
+        """
         ...

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from autotune.knobs.base import Plan
 from autotune.records import Config, TargetFacts
-from autotune.targets.base import Session
+from autotune.targets.base import DryTarget, Session
 from autotune.targets.reference import Reference, parse
 
 
@@ -33,3 +33,9 @@ class FunctionTarget:
         from autotune.targets.build import open_session  # torch
 
         return open_session(self._reference, config, plan, phase)
+
+    def dry(self, config: Config, device: str, phase: Callable[[str], None], *, shapes_vary: bool) -> DryTarget:
+        """Load what training without contents needs."""
+        from autotune.targets.dry import DryFunctions  # torch
+
+        return DryFunctions(self._reference, config, device, phase, shapes_vary=shapes_vary)

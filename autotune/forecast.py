@@ -1,0 +1,157 @@
+"""What a dry run says of memory before anything runs, its law over the micro-batch, and how measured peaks correct it.
+
+The peak of a step is the largest of its phases (forward, backward, optimizer), each of them a + c * b in the
+micro-batch b with c >= 0: convex and piecewise linear. So between two known points their chord is an upper bound, and
+beyond the last one the line through the last two is a lower bound, which is why a dry run climbs until its slopes
+agree (theory note 1.4). What an allocator really needs is offset + ratio * predicted (1.5): the offset is the context
+or the interpreter, the ratio fragmentation, and both are learned from measured peaks.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec import field
+
+from autotune.records import PROTOCOL, Record, Value
+from autotune.results import Failure, Outcome
+
+AGREEMENT = 0.005  # relative difference of two slopes that are one segment: 2 points on the last one err by <= 2.6 %
+START_MARGIN = 0.07  # one-sided, before residuals are known (theory note 1.5)
+RATIO_SPREAD = 0.1  # of the ratio about 1: reserved over allocated in a first probe; a judgement
+OFFSET_SPREAD = 0.5  # of the offset about what the dry run found, as a share of a peak: next to nothing is claimed
+PEAK_SPREAD = 0.01  # of one measured peak, relative
+
+
+class Arm(Record, frozen=True, kw_only=True):
+    """Peaks of one arm: all knobs but the micro-batch that move memory have these values."""
+
+    values: dict[str, Value]
+    points: tuple[tuple[int, int], ...] = ()  # (micro-batch, peak bytes of all tensors), by micro-batch
+    reason: str = ""  # why there are no points, or no more; empty: nothing was in the way
+
+    def peak_bytes(self, batch: int) -> float | None:
+        """Bytes that tensors need at their peak with that micro-batch; None: nothing is known.
+
+        Below the first point its own peak stands: a smaller batch never needs more.
+        """
+        if not self.points:
+            return None
+        first, last = self.points[0], self.points[-1]
+        if batch <= first[0]:
+            return float(first[1])
+        place = bisect_left(self.points, (batch, 0))
+        if place == len(self.points):
+            return last[1] + max(0.0, self._slope(-1)) * (batch - last[0])
+        left, right = self.points[place - 1], self.points[place]
+        return left[1] + (right[1] - left[1]) * (batch - left[0]) / (right[0] - left[0])
+
+    def frontier(self, limit_bytes: float) -> float | None:
+        """The largest micro-batch whose peak is within `limit_bytes`: 0 if none is, infinite if all are; None: unknown.
+
+        Not rounded: which batches there are, the caller knows.
+        """
+        if not self.points:
+            return None
+        if limit_bytes < self.points[0][1]:
+            return 0.0
+        for left, right in zip(self.points, self.points[1:], strict=False):
+            if right[1] > limit_bytes:
+                return left[0] + (limit_bytes - left[1]) * (right[0] - left[0]) / (right[1] - left[1])
+        slope = self._slope(-1)
+        last = self.points[-1]
+        return last[0] + (limit_bytes - last[1]) / slope if slope > 0 else math.inf
+
+    @property
+    def settled(self) -> bool:
+        """Whether the last two slopes agree and rise: from here on the line goes on.
+
+        A flat beginning is an optimizer step that outweighs small batches; it ends where their activations outgrow it.
+        """
+        if len(self.points) < 3:
+            return False
+        before, last = self._slope(-2), self._slope(-1)
+        return last > 0 and abs(last - before) <= AGREEMENT * last
+
+    def _slope(self, which: int) -> float:
+        """Bytes per sample of the last segment (-1) or the one before it (-2); 0 where there is none."""
+        if len(self.points) < 1 - which:
+            return 0.0
+        left, right = self.points[which - 1], self.points[which]
+        return (right[1] - left[1]) / (right[0] - left[0])
+
+
+class DryRun(Record, frozen=True, kw_only=True):
+    """What a `DryRunRequest` left behind: arms, of which each may have failed for itself, or one failure of all."""
+
+    protocol: int = PROTOCOL
+    outcome: Outcome
+    arms: tuple[Arm, ...] = ()
+    base_bytes: int = 0  # that a process of this target holds besides the tensors of training
+    failure: Failure | None = None
+    phase_seconds: dict[str, float] = field(default_factory=dict)
+    started_at: str = ""  # UTC, ISO 8601
+    elapsed_seconds: float = 0.0
+
+    def arm(self, values: Mapping[str, Value]) -> Arm | None:
+        """The arm that a configuration with `values` belongs to; None if it was not asked for."""
+        return next((arm for arm in self.arms if arm.values.items() <= values.items()), None)
+
+    def peak_bytes(self, values: Mapping[str, Value]) -> float | None:
+        """Bytes that tensors need at their peak in that configuration; None: nothing is known."""
+        arm = self.arm(values)
+        return None if arm is None else arm.peak_bytes(int(values["batch_size"] or 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """Predicted bytes of tensors into bytes of a real process: offset + ratio * predicted."""
+
+    offset_bytes: float
+    ratio: float = 1.0
+    margin: float = START_MARGIN  # share by which the real peak may exceed the estimate
+
+    def real(self, predicted_bytes: float) -> float:
+        """The peak to expect."""
+        return self.offset_bytes + self.ratio * predicted_bytes
+
+    def cautious(self, predicted_bytes: float) -> float:
+        """The peak to reckon with."""
+        return self.real(predicted_bytes) * (1 + self.margin)
+
+    def within(self, limit_bytes: float) -> float:
+        """How many predicted bytes `limit_bytes` are enough for, the margin kept."""
+        return (limit_bytes / (1 + self.margin) - self.offset_bytes) / self.ratio
+
+
+def calibrated(base_bytes: float, peaks: Sequence[tuple[float, float]]) -> Calibration:
+    """From what the dry run found besides tensors, and (predicted, measured) peaks in bytes of whatever was probed.
+
+    Weighted least squares with a prior: ratio 1 +- 10 %, offset near `base_bytes` and never below 0. One probe moves
+    the offset, only probes of different size tell the ratio. The margin is the largest optimistic residual, and at
+    least 7 % over the root of the number of peaks.
+    """
+    if not peaks:
+        return Calibration(offset_bytes=base_bytes)
+    spread_of_offset = OFFSET_SPREAD * max(measured for _, measured in peaks)
+    # Normal equations of [ratio - 1, offset - base], every row divided by its standard deviation.
+    rows = [(1 / RATIO_SPREAD, 0.0, 0.0), (0.0, 1 / spread_of_offset, 0.0)]
+    for predicted, measured in peaks:
+        weight = 1 / (PEAK_SPREAD * measured)
+        rows.append((predicted * weight, weight, (measured - predicted - base_bytes) * weight))
+    aa, ab, bb, ay, by = (
+        math.fsum(products) for products in zip(*((a * a, a * b, b * b, a * y, b * y) for a, b, y in rows), strict=True)
+    )
+    determinant = aa * bb - ab * ab  # above 0: the prior alone has full rank
+    ratio = 1 + (ay * bb - by * ab) / determinant
+    offset = base_bytes + (aa * by - ab * ay) / determinant
+    if offset < 0:  # less than nothing is held besides: the dry run counts too much, and by a share
+        weighed = [(predicted, predicted / measured**2, measured) for predicted, measured in peaks]
+        ratio = math.fsum(w * m for _, w, m in weighed) / math.fsum(w * p for p, w, _ in weighed)
+        offset = 0.0
+    fitted = Calibration(offset_bytes=offset, ratio=ratio)
+    worst = max(measured / fitted.real(predicted) - 1 for predicted, measured in peaks)
+    return Calibration(offset_bytes=offset, ratio=ratio, margin=max(worst, START_MARGIN / math.sqrt(len(peaks))))

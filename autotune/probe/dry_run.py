@@ -1,0 +1,132 @@
+"""Foretells memory: trains with tensors that have shapes and no contents, at micro-batches that climb by four.
+
+    for every arm: build ─► b, 4b, 16b, ... until two slopes agree, or the limit is passed ─► the last batch that fits
+
+A dry run is a step of a second whatever the batch, and takes no memory. Where an arm cannot be run so (contents
+decide its shapes, an operator has no fake twin), its reason is the result.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+
+import psutil
+import torch
+
+from autotune.forecast import Arm, DryRun
+from autotune.probe import device as devices
+from autotune.probe.ledger import Ledger
+from autotune.probe.lifeline import Progress
+from autotune.probe.run import seed_all
+from autotune.records import DryRunRequest, Value
+from autotune.results import Outcome
+from autotune.targets import resolve
+from autotune.targets.base import DryTarget, DryTraining
+from autotune.targets.frames import headline
+from autotune.targets.rebatch import CannotForetell
+
+GROWTH = 4  # between micro-batches: two points on the last segment are enough (theory note 1.4)
+FIRST_STEPS = 2  # the optimizer's state is allocated in the first, and weighs from the second on
+OUT_OF_TIME = "there was no time left for it"
+_CONTENTS = ("DataDependentOutputException", "DynamicOutputShapeException", "GuardOnDataDependentSymNode")
+_NO_TWIN = ("UnsupportedOperatorException", "UnsupportedFakeTensorException", "UnsupportedMutationAliasingException")
+
+
+def foretell(request: DryRunRequest, progress: Progress) -> DryRun:
+    """Peaks of all arms that there is time for. Raises what loading the target raises, and nothing for an arm."""
+    ends = time.monotonic() + request.max_seconds
+    device = devices.choose(request.device)
+    seed_all(request.seed)
+    devices.limit_memory(device, request.memory_limit_bytes)
+    target = resolve(request.target).dry(request.config, device, progress.phase, shapes_vary=request.shapes_vary)
+    base = _base_bytes(device)
+    progress.phase("measure")
+    arms = []
+    for values in request.arms:
+        if time.monotonic() > ends:
+            arms.append(Arm(values=values, reason=OUT_OF_TIME))
+            continue
+        arms.append(_Climb(request, values, device, base, ends, progress).arm(target))
+        gc.collect()  # the model of an arm goes before the next is built
+    return DryRun(outcome=Outcome.OK, arms=tuple(arms), base_bytes=base)
+
+
+class _Climb:
+    """One arm, from its smallest micro-batch to the frontier."""
+
+    def __init__(
+        self, request: DryRunRequest, values: dict[str, Value], device: str, base: int, ends: float, progress: Progress
+    ) -> None:
+        self._request, self._values, self._device, self._ends, self._progress = request, values, device, ends, progress
+        self._limit = None if request.limit_bytes is None else request.limit_bytes - base
+        self._points: dict[int, int] = {}
+        self._ledger = Ledger(device)
+
+    def arm(self, target: DryTarget) -> Arm:
+        """The points, and why there are no more."""
+        try:
+            self._run(target.training(self._values, self._request.micro_batches))
+        except Exception as error:  # whatever user code and torch make of fake tensors is the reason, not a failure
+            return self._known(_why(error))
+        return self._known("" if time.monotonic() <= self._ends else OUT_OF_TIME)
+
+    def _run(self, training: DryTraining) -> None:
+        for tensor in training.tensors():
+            self._ledger.hold(tensor)
+        for batch in self._ladder():
+            self._step(training, batch)
+            if self._known().settled or (self._limit is not None and self._points[batch] > self._limit):
+                break
+        if self._of_baseline():
+            self._step(training, self._request.config.batch_size)
+        for _ in range(2):  # the point at the frontier may move it
+            if self._limit is None or (frontier := self._known().frontier(self._limit)) is None:
+                return
+            self._step(training, max((b for b in self._request.batches if b <= frontier), default=0))
+
+    def _ladder(self) -> list[int]:
+        batches = list(self._request.batches)
+        ladder = batches[:1]
+        for batch in batches:
+            if batch >= GROWTH * ladder[-1]:
+                ladder.append(batch)
+        return ladder if ladder[-1] == batches[-1] else [*ladder, batches[-1]]
+
+    def _of_baseline(self) -> bool:
+        """Whether a real probe of this very arm is to be held against it."""
+        return self._values.items() <= self._request.config.values.items()
+
+    def _step(self, training: DryTraining, batch: int) -> None:
+        if batch < 1 or batch in self._points or time.monotonic() > self._ends:
+            return
+        self._ledger.restart()
+        for _ in range(1 if self._points else FIRST_STEPS):
+            training.step(batch, self._ledger, self._ledger.hold)
+        self._points[batch] = self._ledger.peak_bytes
+        self._progress.beat()
+
+    def _known(self, reason: str = "") -> Arm:
+        return Arm(values=self._values, points=tuple(sorted(self._points.items())), reason=reason)
+
+
+def _why(error: Exception) -> str:
+    """Half a sentence."""
+    name = type(error).__name__
+    if isinstance(error, CannotForetell):
+        return str(error)
+    if name in _CONTENTS:
+        return f"what it computes depends on the contents of tensors ({getattr(error, 'func', name)})"
+    if name in _NO_TWIN or "fake impl" in str(error):
+        return f"an operator can only run on real tensors ({getattr(error, 'func', name)})"
+    return headline(error)
+
+
+def _base_bytes(device: str) -> int:
+    """What this process holds before there is a model: interpreter and libraries, or the context on the device."""
+    if device == "cpu":
+        return int(psutil.Process().memory_info().rss)
+    if not device.startswith("cuda"):
+        return 0  # not run: no such device at hand
+    free, total = torch.cuda.mem_get_info(device)
+    return int(total - free) - torch.cuda.memory_reserved(device)

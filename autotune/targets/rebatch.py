@@ -1,0 +1,85 @@
+"""Batches of any size as tensors with shapes and no contents, made from two small real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses import FakeTensorMode
+
+SIZES = (2, 3)  # of the real batches: a dimension that grows from one to the other grows with the batch
+
+
+class CannotForetell(Exception):
+    """Memory cannot be foretold for this target; the message says why, as half a sentence."""
+
+
+class ShapesVary(CannotForetell):
+    """The two batches differ in more than their number of samples."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rebatched:
+    """Two real batches of `SIZES` samples, alike but for their size."""
+
+    smaller: Any
+    larger: Any
+
+    @property
+    def alike(self) -> bool:
+        """Whether nothing but the number of samples tells the two batches apart."""
+        try:
+            self.of(SIZES[-1], FakeTensorMode())
+        except ShapesVary:
+            return False
+        return True
+
+    def of(self, size: int, mode: FakeTensorMode) -> Any:
+        """A batch of `size` samples: every dimension goes on as it went from the smaller batch to the larger.
+
+        A dimension may hold any multiple of the batch (samples times tokens, flattened), and one more (offsets).
+        Raises `CannotForetell`, where shapes vary beside the batch `ShapesVary`.
+        """
+        return _grown(self.smaller, self.larger, size, mode)
+
+
+def _grown(one: Any, other: Any, size: int, mode: FakeTensorMode) -> Any:
+    if type(one) is not type(other):
+        raise CannotForetell(f"batches hold a {type(one).__name__} here and a {type(other).__name__} there")
+    if isinstance(one, torch.Tensor):
+        if one.layout is not torch.strided:
+            raise CannotForetell("batches hold sparse tensors")
+        if one.dim() != other.dim():
+            raise ShapesVary("batches hold tensors of changing rank")
+        shape = [_line(a, b, size) for a, b in zip(one.shape, other.shape, strict=True)]
+        with mode:
+            return torch.empty(shape, dtype=one.dtype, device=one.device)
+    if isinstance(one, Mapping):
+        grown = {key: _grown(part, other[key], size, mode) for key, part in one.items()}
+        return grown if type(one) is dict else type(one)(grown)  # type: ignore[call-arg]  # any mapping of HF
+    if isinstance(one, list | tuple):
+        parts = _parts(one, other, size, mode)
+        return type(one)(*parts) if hasattr(one, "_fields") else type(one)(parts)
+    if hasattr(one, "to"):
+        raise CannotForetell(f"a batch holds a {type(one).__name__}, whose size for more samples is not known")
+    return one
+
+
+def _parts(one: Any, other: Any, size: int, mode: FakeTensorMode) -> list[Any]:
+    """Of a list with an entry per sample, as many as there are samples; of any other, its own."""
+    if (len(one), len(other)) == SIZES:
+        return [_grown(one[-1], other[-1], size, mode) for _ in range(size)]
+    if len(one) != len(other):
+        raise ShapesVary(f"batches hold lists of {len(one)} and {len(other)} entries")
+    return [_grown(a, b, size, mode) for a, b in zip(one, other, strict=True)]
+
+
+def _line(smaller: int, larger: int, size: int) -> int:
+    """The size of a dimension that is `smaller` and `larger` in the two batches; their sizes differ by 1."""
+    per_sample = larger - smaller
+    rest = smaller - per_sample * SIZES[0]
+    if per_sample and not (per_sample > 0 and rest in (0, 1)):
+        raise ShapesVary("shapes vary from batch to batch, and the file has no worst_batch(batch_size)")
+    return per_sample * size + rest if per_sample else smaller

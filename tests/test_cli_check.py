@@ -1,0 +1,43 @@
+"""`autotune check --memory`: what every batch size would need, foretold by a real dry run in a process of its own."""
+
+from rich.console import Console
+
+from autotune import codec
+from autotune.cli.check import foretell
+from autotune.forecast import DryRun
+from autotune.launch.fake import FakeLauncher
+from autotune.records import Goal
+from autotune.results import Outcome
+from tests.commandline import TARGET, run
+from tests.worlds import config, space, study_request
+
+
+def test_what_each_batch_needs_is_foretold_in_a_table(tmp_path):
+    (tmp_path / "model.py").write_text(TARGET.replace("64]", "64, 512]"))
+
+    checked = run(tmp_path, "check", "model.py", "--memory-limit", "4GiB")
+
+    assert checked.returncode == 0, checked.stderr
+    table = checked.stdout.partition("will tune")[2].splitlines()
+    assert table[1].split() == ["batch", "peak"]
+    assert [line.split()[0] for line in table[2:10]] == ["1", "2", "4", "8", "16", "32", "64", "512"]
+    assert all(line.endswith("✓") for line in table[2:10])
+    assert "4 GiB may be used" in checked.stdout
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["model.py"]
+
+
+def test_as_json_it_is_the_dry_run_itself(capsys):
+    wide = space(goal=Goal(), baseline=config(batch_size=64))
+
+    foretell(FakeLauncher(), study_request(), wide, "90%", json_output=True, console=Console())
+
+    found = codec.decode(capsys.readouterr().out.encode(), DryRun)
+    assert found.outcome is Outcome.OK
+    assert len(found.arms) == 6
+
+
+def test_a_limit_that_is_none_is_told_before_anything_is_run(tmp_path):
+    checked = run(tmp_path, "check", "missing.py", "--memory-limit", "much")
+
+    assert checked.returncode == 2
+    assert "--memory-limit: 'much' is not an amount of memory: write 8GiB, 8000MB or 90%." in checked.stderr

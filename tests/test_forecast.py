@@ -1,0 +1,120 @@
+"""The law of foretold memory: bounds, frontiers, and what measured peaks make of it."""
+
+import math
+
+import pytest
+
+from autotune.forecast import START_MARGIN, Arm, Calibration, DryRun, calibrated
+from autotune.results import Outcome
+
+# Peaks of three phases: an optimizer step of 900 bytes, a backward of 500 + 20 b, a forward of 100 + 30 b.
+TRUTH = {batch: max(900, 500 + 20 * batch, 100 + 30 * batch) for batch in (1, 4, 16, 64, 256, 1024)}
+ARM = Arm(values={}, points=tuple(TRUTH.items()))
+
+
+def _truth(batch):
+    return max(900, 500 + 20 * batch, 100 + 30 * batch)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 8, 30, 40, 64, 100, 256])
+def test_between_two_points_no_peak_is_underestimated(batch):
+    assert ARM.peak_bytes(batch) >= _truth(batch)
+
+
+@pytest.mark.parametrize("batch", [1100, 4096])
+def test_beyond_the_last_point_the_last_line_goes_on(batch):
+    assert ARM.peak_bytes(batch) == pytest.approx(_truth(batch))
+
+
+def test_below_the_first_point_nothing_is_saved():
+    arm = Arm(values={}, points=((8, 1000), (32, 4000)))
+
+    assert arm.peak_bytes(1) == 1000
+
+
+@pytest.mark.parametrize("batch", [16, 17, 64, 100, 256, 1000, 5000])
+def test_the_frontier_is_where_the_peak_reaches_the_limit(batch):
+    assert ARM.frontier(ARM.peak_bytes(batch)) == pytest.approx(batch)
+
+
+def test_no_batch_fits_below_the_smallest_peak():
+    assert ARM.frontier(899) == 0
+
+
+def test_where_the_batch_costs_nothing_every_batch_fits():
+    assert Arm(values={}, points=((8, 1000), (32, 1000))).frontier(1001) == math.inf
+
+
+def test_an_arm_without_points_says_nothing():
+    arm = Arm(values={}, reason="contents decide")
+
+    assert arm.peak_bytes(8) is None
+    assert arm.frontier(1000) is None
+
+
+@pytest.mark.parametrize(("points", "settled"), [(2, False), (3, False), (4, False), (5, False), (6, True)])
+def test_a_climb_has_settled_when_its_last_two_slopes_agree(points, settled):
+    climbed = Arm(values={}, points=tuple(TRUTH.items())[:points])
+
+    assert climbed.settled is settled
+
+
+def test_a_configuration_finds_the_arm_whose_values_it_has():
+    found = DryRun(
+        outcome=Outcome.OK,
+        arms=(
+            Arm(values={"amp_dtype": None}, points=((8, 100),)),
+            Arm(values={"amp_dtype": "bfloat16"}, points=((8, 60),)),
+        ),
+    )
+
+    assert found.peak_bytes({"amp_dtype": "bfloat16", "batch_size": 8, "num_workers": 4}) == 60
+    assert found.peak_bytes({"amp_dtype": "float16", "batch_size": 8}) is None
+
+
+def test_before_any_probe_the_process_of_the_dry_run_is_the_offset():
+    assert calibrated(300.0, []) == Calibration(offset_bytes=300.0, ratio=1.0, margin=START_MARGIN)
+
+
+def test_one_probe_moves_the_offset_and_hardly_the_ratio():
+    corrected = calibrated(0.0, [(1000.0, 1400.0)])
+
+    assert corrected.real(1000) == pytest.approx(1400, rel=0.01)
+    assert corrected.ratio == pytest.approx(1, abs=0.03)
+
+
+def test_probes_of_different_size_tell_offset_and_ratio_apart():
+    peaks = [(predicted, 500 + 1.15 * predicted) for predicted in (1000.0, 4000.0, 16000.0)]
+
+    corrected = calibrated(0.0, peaks)
+
+    assert corrected.ratio == pytest.approx(1.15, abs=0.01)
+    assert corrected.real(32000) == pytest.approx(500 + 1.15 * 32000, rel=0.01)
+
+
+def test_where_less_was_needed_than_foretold_nothing_is_held_besides():
+    corrected = calibrated(0.0, [(10_000.0, 7_000.0)])
+
+    assert corrected.offset_bytes == 0
+    assert corrected.real(10_000) == pytest.approx(7_000)
+    assert corrected.real(100) > 0
+
+
+def test_the_margin_narrows_with_probes_that_agree():
+    peaks = [(predicted, 500 + predicted) for predicted in (1000.0, 2000.0, 4000.0, 8000.0)]
+
+    assert calibrated(0.0, peaks).margin == pytest.approx(START_MARGIN / 2)
+
+
+def test_the_margin_covers_the_largest_optimistic_residual():
+    peaks = [(1000.0, 1000.0), (1001.0, 1600.0), (999.0, 1000.0)]
+
+    corrected = calibrated(0.0, peaks)
+
+    assert corrected.cautious(1001) >= 1600
+
+
+def test_what_is_within_a_limit_is_cautiously_below_it():
+    corrected = calibrated(200.0, [(1000.0, 1400.0)])
+
+    assert corrected.cautious(corrected.within(9000)) == pytest.approx(9000)

@@ -1,0 +1,57 @@
+"""The table of foretold memory, as `autotune check --memory` prints it."""
+
+from autotune.forecast import Arm, DryRun
+from autotune.report.memory_table import memory_block
+from autotune.results import Failure, Outcome
+
+MIB = 2**20
+FULL, HALF = {"amp_dtype": None, "channels_last": False}, {"amp_dtype": "bfloat16", "channels_last": False}
+
+
+def _arm(values, per_sample, reason=""):
+    points = tuple((batch, per_sample * batch * MIB) for batch in (8, 32, 128))
+    return Arm(values=values, points=points, reason=reason)
+
+
+def _lines(*arms, base=100, usable=500):
+    found = DryRun(outcome=Outcome.OK, arms=arms, base_bytes=base * MIB)
+    return memory_block(found, (8, 16, 32, 64, 128, 256, 512), usable * MIB).plain.splitlines()
+
+
+def test_rows_are_batches_and_columns_the_knobs_that_differ():
+    lines = _lines(_arm(FULL, 6), _arm(HALF, 3))
+
+    assert lines[0].split() == ["batch", "fp32", "bf16"]
+    assert lines[1].split() == ["8", "148", "MiB", "✓", "124", "MiB", "✓"]
+
+
+def test_a_peak_fits_or_is_close_or_does_not():
+    lines = _lines(_arm(FULL, 6), _arm(HALF, 3))
+
+    signs = {line.split()[0]: line.split()[3::3] for line in lines[1:6]}
+    assert signs == {"8": ["✓", "✓"], "16": ["✓", "✓"], "32": ["✓", "✓"], "64": ["?", "✓"], "128": ["✗", "?"]}
+
+
+def test_rows_end_where_nothing_fits_any_more():
+    lines = _lines(_arm(FULL, 6), _arm(HALF, 3))
+
+    assert [line.split()[0] for line in lines[1:7]] == ["8", "16", "32", "64", "128", "256"]
+    assert lines[6].split()[3::3] == ["✗", "✗"]
+    assert lines[7].startswith("  Predicted from shapes alone, 100 MiB of the process included; 500 MiB may be used.")
+
+
+def test_an_arm_that_could_not_be_foretold_says_why():
+    lines = _lines(_arm(FULL, 6), Arm(values=HALF, reason="contents decide"))
+
+    assert lines[0].split() == ["batch", "fp32"]
+    assert "  ! bf16: contents decide" in lines
+
+
+def test_one_arm_needs_no_name():
+    assert _lines(_arm(FULL, 6))[0].split() == ["batch", "peak"]
+
+
+def test_a_dry_run_that_died_says_how():
+    died = DryRun(outcome=Outcome.CRASHED, failure=Failure(phase="measure", message="killed by SIGSEGV", evidence=""))
+
+    assert memory_block(died, (8,), MIB).plain == "  memory cannot be foretold: killed by SIGSEGV"
