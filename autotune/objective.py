@@ -1,4 +1,4 @@
-"""The verdict: is a result feasible, what is it worth, and why."""
+"""The verdict: is a result feasible, what does its objective say it is worth, and why."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from autotune.objectives import objective_of
 from autotune.records import Config, StudyRequest, Value
 from autotune.results import Measurement, Outcome, ProbeResult, Trial, Verdict
 from autotune.units import format_bytes, format_share
@@ -44,7 +45,8 @@ WORDS = {
 
 
 def judge(result: ProbeResult, request: StudyRequest) -> Verdict:
-    """Throughput in samples/s is the value; memory, stability and runnability are constraints (> 0: violated)."""
+    """The objective's score is the value; memory, stability and runnability are constraints (> 0: violated)."""
+    objective = objective_of(request.goal)
     constraints = dict.fromkeys(CONSTRAINTS, SATISFIED)
     if result.measurement is None:
         name = "memory" if result.outcome.out_of_memory else "runnable"
@@ -63,7 +65,11 @@ def judge(result: ProbeResult, request: StudyRequest) -> Verdict:
     elif (measurement.memory.allocator_retries or 0) > MOST_RETRIES:
         constraints["memory"] = VIOLATED
         reason = f"memory thrashes: its cache was flushed {measurement.memory.allocator_retries} times in the window"
-    return Verdict(value=measurement.samples_per_second, constraints=constraints, reason=reason)
+    value = objective.score(result, request.goal)
+    if value is None:
+        constraints["runnable"] = VIOLATED
+        reason = reason or f"no score: {objective.missing()}"
+    return Verdict(value=value, constraints=constraints, reason=reason)
 
 
 def judge_among(trial: Trial, others: Iterable[Trial], request: StudyRequest) -> Verdict:

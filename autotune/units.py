@@ -54,6 +54,17 @@ def parse_fraction(text: str) -> float:
     return fraction
 
 
+def parse_price(text: str) -> float:
+    """An amount of money in `2.49` or `1,200`. Raises `ValueError`."""
+    try:
+        price = float(text.replace(",", ""))
+    except ValueError:
+        price = math.nan
+    if not 0 < price < math.inf:
+        raise ValueError(f"{text!r} is not a price above zero: write 2.49, without the currency")
+    return price
+
+
 def format_bytes(count: float | None) -> str:
     """`48.3 GiB`, `512 MiB`, `–` if unknown."""
     if count is None:

@@ -11,6 +11,9 @@ from tests.worlds import config, environment, facts, space
 SMALL = facts(dataset_samples=100)
 
 
+BATCH_NORM = facts(has_batch_norm=True)
+
+
 def _batches(made):
     return {c.batch_size for c in made.configs}
 
@@ -185,3 +188,39 @@ def test_what_a_sampler_may_propose_decodes_to_a_point_of_the_space():
 
     for values in product(*made.free.values()):
         assert made.complete(dict(zip(made.free, values, strict=True))) in made.configs
+
+
+def test_exact_keeps_the_dtype_that_is_run_today_whatever_it_is():
+    made = space(Goal(global_batch=64, exact=True), config(batch_size=64, amp_dtype="bfloat16"))
+
+    assert {c["amp_dtype"] for c in made.configs} == {"bfloat16"}
+    assert len(_batches(made)) > 1
+
+
+def test_exact_keeps_the_micro_batch_where_batch_norm_sees_it():
+    goal, today = Goal(global_batch=64, exact=True), config(batch_size=16, gradient_accumulation_steps=4)
+
+    assert _batches(space(goal, today, of=BATCH_NORM)) == {16}
+    assert len(_batches(space(goal, today))) > 1
+    assert len(_batches(space(Goal(global_batch=64), today, of=BATCH_NORM))) > 1
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        (
+            {"amp_dtype": Limit(values=("bfloat16",))},
+            r"keeps amp_dtype at the baseline's fp32, and .* bfloat16 exclude",
+        ),
+        ({"batch_size": Limit(low=128)}, r"keeps batch_size at the baseline's 64, and 128: exclude it"),
+    ],
+)
+def test_exact_and_a_limit_that_excludes_today_is_an_error(limits, said):
+    with pytest.raises(UsageError, match=said):
+        space(Goal(global_batch=256, exact=True, limits=limits), config(batch_size=64), of=BATCH_NORM)
+
+
+def test_exact_allows_a_limit_that_today_is_within():
+    limits = {"amp_dtype": Limit(values=(None, "bfloat16"))}
+
+    assert {c["amp_dtype"] for c in space(Goal(global_batch=64, exact=True, limits=limits)).configs} == {None}

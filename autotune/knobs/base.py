@@ -125,6 +125,14 @@ class Knob(Protocol):
         """Raise `ValueError` (rule and value) unless `value` can be applied at all."""
         ...
 
+    def is_exact(self, facts: TargetFacts) -> bool:
+        """Whether all its values compute the same, up to the order of rounding; `--exact` keeps the other knobs still.
+
+        The same batches in the same order are not asked for: where samples are augmented at random or dropped out,
+        another number of workers or another micro-batch draws other random numbers (theory note 6).
+        """
+        return not self.numerics
+
     def parse(self, text: str) -> Value:
         """The value that a person typed. Raises `ValueError`."""
         ...

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from math import isqrt
+
 from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed, check_count, parse_count
 from autotune.knobs.influence import NEUTRAL, Influence
-from autotune.records import Limit, Value
+from autotune.records import Limit, TargetFacts, Value
 
 SMALLEST = 8  # below it the fixed cost of a step dominates on any hardware; a user's limit may go lower
+MULTIPLE = 8  # tensor cores want dimensions that are multiples of it (theory note 2.2)
 LARGEST = 4096  # where nobody has said anything else; throughput has long flattened
 
 
 class BatchSize(Knob):
-    """Micro-batch: a ladder of powers of two; if the global batch is held, of its divisors by powers of two."""
+    """Micro-batch: a ladder of powers of two; if the global batch is held, of its divisors that hardware likes."""
 
     name = "batch_size"
     alias = "batch"
@@ -41,6 +44,13 @@ class BatchSize(Knob):
     def derive(self, values: dict[str, Value], circumstances: Circumstances) -> Value | None:
         """Never: the micro-batch leads, accumulation follows."""
         return None
+
+    def is_exact(self, facts: TargetFacts) -> bool:
+        """Not where BatchNorm takes its statistics from it (theory note 3.6); else the global batch alone matters.
+
+        Not covered: a loss that is no mean over samples (over tokens of unequal number, over pairs of a batch).
+        """
+        return not facts.has_batch_norm
 
     def check(self, value: Value) -> None:
         """A whole number of at least 1."""
@@ -72,6 +82,9 @@ class BatchSize(Knob):
 
 
 def _divisors(global_batch: int) -> set[int]:
-    """The powers of two that divide `global_batch`, and `global_batch` divided by them."""
+    """Of what divides `global_batch`: the powers of two, what they leave of it, and the multiples of 8."""
     powers = [1 << exponent for exponent in range(global_batch.bit_length()) if global_batch % (1 << exponent) == 0]
-    return {*powers, *(global_batch // power for power in powers)}
+    eighth, rest = divmod(global_batch, MULTIPLE)
+    small = [] if rest else [one for one in range(1, isqrt(eighth) + 1) if eighth % one == 0]
+    multiples = {MULTIPLE * one for small_one in small for one in (small_one, eighth // small_one)}
+    return {*powers, *(global_batch // power for power in powers), *multiples}

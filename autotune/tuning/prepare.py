@@ -10,6 +10,7 @@ from autotune.errors import EnvironmentUnfit, TargetError, UsageError
 from autotune.host import host_memory
 from autotune.knobs import KNOBS, defaults
 from autotune.launch.base import LOG, Launcher
+from autotune.objectives import objective_of
 from autotune.records import (
     Config,
     Environment,
@@ -19,14 +20,14 @@ from autotune.records import (
     TargetFacts,
     Value,
 )
-from autotune.results import Failure, Outcome
+from autotune.results import Failure, Outcome, Trial, Verdict
 from autotune.space import SearchSpace, build
 from autotune.tuning.settings import Settings
 from autotune.units import parse_bytes
 
 LEAST_HEADROOM_BYTES = 512 * 2**20  # of a whole device: other tenants, fragmentation, the context
 HEADROOM_FRACTION = 0.05  # a judgement, not a measurement (note D2)
-LOSS_TOLERANCE = Goal().loss_tolerance
+LOSS_TOLERANCE, WITHIN = Goal().loss_tolerance, Goal().within_fraction
 USABLE_HOST_FRACTION = 0.95  # of what is available now: beyond it the kernel kills, and not only the probe
 
 
@@ -49,6 +50,10 @@ def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> 
     baseline, assumed = baseline_config(settings, facts)
     limit, enforced, headroom = memory_bounds(settings, environment)
     goal = Goal(
+        objective=settings.objective,
+        within_fraction=WITHIN if settings.within is None else settings.within,
+        price_per_hour=settings.price,
+        exact=settings.exact,
         global_batch=held_global_batch(settings, facts, baseline),
         memory_limit_bytes=limit if settings.memory_limit else None,
         headroom_fraction=settings.headroom,
@@ -57,6 +62,8 @@ def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> 
         limits=settings.limits,
         tune=settings.tune,
     )
+    check_goal(settings, goal, environment)
+    check_data(goal, facts)
     space = build(facts, environment, goal, baseline)
     request = StudyRequest(
         target=settings.target,
@@ -73,6 +80,34 @@ def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> 
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     return request, space
+
+
+def check_goal(settings: Settings, goal: Goal, environment: Environment) -> None:
+    """Raise `UsageError` where the objective cannot be had here, or is told what it does not look at."""
+    objective = objective_of(goal)
+    objective.check(goal, environment)
+    for option, value, name in (("--within", settings.within, "memory"), ("--price", settings.price, "cost")):
+        if value is not None and objective.name != name:
+            raise UsageError(
+                f"{option} {value:g} says nothing to --objective {objective.name}. It belongs to {name}, which was "
+                f"probably meant. Add --objective {name}, or leave {option} out."
+            )
+
+
+def check_data(goal: Goal, facts: TargetFacts) -> None:
+    """Raise `UsageError` where gradients of different samples are needed and the target has one batch for ever."""
+    if goal.objective == "time-to-quality" and facts.data == "batch":
+        raise UsageError(
+            "--objective time-to-quality compares the gradients of different samples, and the target's batches are "
+            "synthetic. It has batch() and no dataset. Write dataset(), or search with --objective throughput."
+        )
+
+
+def check_scored(baseline: Trial, verdict: Verdict, request: StudyRequest) -> None:
+    """Raise `UsageError` if the baseline ran and this machine did not measure what the objective needs."""
+    if baseline.result.outcome is Outcome.OK and verdict.value is None:
+        objective = objective_of(request.goal)
+        raise UsageError(f"--objective {objective.name} cannot be had here. {objective.missing()}")
 
 
 def baseline_config(settings: Settings, facts: TargetFacts) -> tuple[Config, bool]:
@@ -111,6 +146,13 @@ def held_global_batch(settings: Settings, facts: TargetFacts, baseline: Config) 
     wish = settings.global_batch
     if isinstance(wish, int):
         return wish
+    if settings.exact and wish == "free":
+        raise UsageError(
+            "--exact holds the global batch, --global-batch free searches it. The two exclude each other. Leave one "
+            "of them out."
+        )
+    if settings.exact:
+        wish = "keep"
     unsaid = facts.global_batch_size is None and "batch_size" not in _declared(settings, facts)
     if wish == "free" or (wish is None and unsaid):
         return None

@@ -1,0 +1,19 @@
+"""The registry of objectives. Order is the order of `--help`; the first one is the default."""
+
+from __future__ import annotations
+
+from autotune.objectives.base import Objective
+from autotune.objectives.cost import Cost
+from autotune.objectives.energy import Energy
+from autotune.objectives.memory import Memory
+from autotune.objectives.throughput import Throughput
+from autotune.objectives.time_to_quality import TimeToQuality
+from autotune.records import Goal
+
+OBJECTIVES: tuple[Objective, ...] = (Throughput(), Memory(), Energy(), Cost(), TimeToQuality())
+NAMES = tuple(objective.name for objective in OBJECTIVES)
+
+
+def objective_of(goal: Goal) -> Objective:
+    """The objective that a goal names."""
+    return next(objective for objective in OBJECTIVES if objective.name == goal.objective)

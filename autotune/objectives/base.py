@@ -1,0 +1,97 @@
+"""What an objective is: what a search maximises, who then wins, and in which words that is told.
+
+A search maximises `score`, one number per probe, and confirms the leaders in interleaved rounds. Among those that
+`slack` lets pass for as good as the best one, the lowest `order` wins; what then still ties is decided for all
+objectives alike (the baseline, else the more cautious: `tuning/recommend.py`).
+An objective is one file beside this one and one line in `objectives/__init__.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from autotune.records import Config, Environment, Goal, ObjectiveName, ProbeBudget, TargetFacts
+from autotune.results import ProbeResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """A configuration that was measured again in every round, as an objective looks at it."""
+
+    config: Config
+    score: float  # geometric mean over the rounds, in the objective's unit
+    samples_per_second: float  # geometric mean over the rounds
+    peak_bytes: int  # largest over the rounds
+    is_trusted: bool = True  # false: it runs, and its losses speak against it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """The end of a search: who won, over whom, and by how much."""
+
+    chosen: Contender
+    baseline: Contender | None  # None: it cannot run here
+    baseline_name: str  # "your baseline"
+    leader: Contender  # the best score of all that are trusted, chosen or not
+    gain: tuple[float, float, float] | None  # score of the chosen over the baseline's: estimate, low, high (95 %)
+    speedup: tuple[float, float, float] | None  # the same of samples/s
+    goal: Goal
+    facts: TargetFacts
+
+
+class Objective(Protocol):
+    """What a search looks for. Inherit from it, and all but `name`, `unit`, `wish` and `score` is there.
+
+    Implementations hold no state: what a measurement has to find out first is then part of the goal.
+    """
+
+    name: ObjectiveName
+    unit: str  # of a score, as it is printed: "samples/s"
+    wish: str  # completes "Looking for ...": "the most samples per second"
+    better: str = "faster"  # what a higher score makes a configuration: "2.0% faster"
+    worse: str = "slower"
+    best: str = "fastest"  # "the fastest that was found"
+    unbeaten: str = "measurably faster"  # "no configuration was measurably faster"
+    is_speed: bool = False  # the fastest configuration is the best one: what is slow is hopeless
+    window: ProbeBudget = ProbeBudget()  # how long to measure one configuration, where its speed does not decide
+
+    def check(self, goal: Goal, environment: Environment) -> None:
+        """Raise `UsageError` where this machine or the rest of the goal cannot have it; asked before any probe."""
+        return
+
+    def score(self, result: ProbeResult, goal: Goal) -> float | None:
+        """What one measured probe is worth: above 0, maximised. None: this probe did not measure what it takes."""
+        ...
+
+    def worth(self, goal: Goal) -> Callable[[Config], float] | None:
+        """Score for one sample/s of a configuration, where it is known before any probe; None: it is to be learned."""
+        return None
+
+    def missing(self) -> str:
+        """Why a probe that ran has no score, probably, and what to do: two sentences."""
+        return "The probe did not measure what this objective needs. Search with --objective throughput."
+
+    def slack(self, goal: Goal) -> float | None:
+        """By which share of the best score a configuration may fall behind and still win by `order`.
+
+        None: by no more than the noise of the rounds and 2 %.
+        """
+        return None
+
+    def order(self, contender: Contender) -> float:
+        """Which of several that score alike is wanted: the lowest. 0 for all: the objective does not care."""
+        return 0.0
+
+    def probes_after(self) -> int:
+        """Probes to keep for what follows the search proper (see `tuning/leaner.py`); 0: nothing does."""
+        return 0
+
+    def headline(self, decision: Decision) -> str:
+        """What was measurably won over the baseline (`1.31× as many ... as your baseline`); empty: speed tells it."""
+        return ""
+
+    def reasons(self, decision: Decision) -> tuple[str, ...]:
+        """Sentences that belong beside the answer, figures with units."""
+        return ()

@@ -1,0 +1,66 @@
+"""`energy`: samples per joule that the GPU takes, by its own counter."""
+
+from __future__ import annotations
+
+from autotune.errors import UsageError
+from autotune.nvml import find, glance, library
+from autotune.objectives.base import Decision, Objective
+from autotune.records import Environment, Goal, ObjectiveName, ProbeBudget
+from autotune.results import ProbeResult
+
+INSTEAD = "Search with --objective throughput: what is faster mostly takes less energy too."
+
+
+class Energy(Objective):
+    """Of the GPU alone: what processor, memory and fans of the host take is not counted by anything it can read.
+
+    The counter is NVML's (Volta and later; many consumer cards have none). It moves every 0.1 s, so that windows are to
+    last 5 s (note distributed 5): that is right to 2 %, and the rounds of the confirmation average over several.
+    """
+
+    name: ObjectiveName = "energy"
+    unit = "samples/J"
+    wish = "the most samples per joule of the GPU"
+    better, worse, best = "more frugal", "less frugal", "most frugal"
+    unbeaten = "measurably more frugal"
+    window = ProbeBudget(min_seconds=5.0, max_seconds=8.0, max_steps=10_000)
+
+    def check(self, goal: Goal, environment: Environment) -> None:
+        """A GPU whose energy counter answers. Raises `UsageError`."""
+        if environment.device_kind != "cuda":
+            raise UsageError(
+                f"--objective energy needs a GPU that counts its energy; the device is {environment.device} "
+                f"({environment.device_name}). Only NVIDIA's driver tells it, through NVML. {INSTEAD}"
+            )
+        if environment.device_uuid is None:  # an old torch does not say which card it is: the first probe will show
+            return
+        nvml = library()
+        card = find(nvml, environment.device_uuid)
+        if card is None or glance(nvml, card).energy_joules is None:
+            raise UsageError(
+                f"--objective energy: NVML tells no energy for {environment.device_name}. The driver's library is "
+                f"absent, the card has no counter (many consumer cards), or it is one slice of a card. {INSTEAD}"
+            )
+
+    def score(self, result: ProbeResult, goal: Goal) -> float | None:
+        """Samples of the window for the energy that the GPU took during it."""
+        return result.samples_per_joule
+
+    def missing(self) -> str:
+        """The counter did not answer, or did not move."""
+        return f"The probe has no reading of the GPU's energy counter. {INSTEAD}"
+
+    def headline(self, decision: Decision) -> str:
+        """`1.31× as many samples per joule as your baseline (1.25 to 1.38)`."""
+        gain, low, high = decision.gain or (0.0, 0.0, 0.0)
+        if low <= 1 or decision.chosen == decision.baseline:
+            return ""
+        return f"{gain:.2f}× as many samples per joule as {decision.baseline_name} ({low:.2f} to {high:.2f})"
+
+    def reasons(self, decision: Decision) -> tuple[str, ...]:
+        """The figure itself, and the power that it means."""
+        now, before = decision.chosen, decision.baseline
+        watts = f"{now.score:.3g} samples/J, the GPU taking {now.samples_per_second / now.score:,.0f} W"
+        if before is None or before == now:
+            return (watts,)
+        return (f"{watts} (baseline {before.score:.3g} samples/J, {before.samples_per_second / before.score:,.0f} W)",)

@@ -1,0 +1,58 @@
+"""`memory`: the smallest peak among configurations that are nearly as fast as the fastest."""
+
+from __future__ import annotations
+
+import math
+
+from autotune.objectives.base import Contender, Decision
+from autotune.objectives.throughput import Throughput
+from autotune.records import Goal, ObjectiveName
+from autotune.units import format_bytes, format_share
+
+MEMORY_STEP = 1.1  # peaks closer than 10 % are the same: the allocator rounds, the host's resident set wobbles
+DESCENT = 4  # probes: the batches below the fastest one, halving what is left of a ladder of up to fifteen
+
+
+class Memory(Throughput):
+    """Looks for the fastest first, because nobody knows what is nearly as fast before that; then for less memory.
+
+    The peak is the figure that counts against the memory limit: the device's on an accelerator, else the host's.
+    """
+
+    name: ObjectiveName = "memory"
+    wish = "the least memory that is nearly as fast as the fastest"
+    is_speed = False
+    best, unbeaten = "leanest", "measurably leaner and nearly as fast"
+
+    def slack(self, goal: Goal) -> float:
+        """The share of speed that the user gives for memory."""
+        return goal.within_fraction
+
+    def order(self, contender: Contender) -> float:
+        """The peak, in steps of 10 %."""
+        return round(math.log(max(contender.peak_bytes, 1)) / math.log(MEMORY_STEP))
+
+    def probes_after(self) -> int:
+        """What it takes to find the smallest batch that is still fast enough."""
+        return DESCENT
+
+    def headline(self, decision: Decision) -> str:
+        """`67% less memory than your baseline (2.1 GiB instead of 6.3 GiB) at 0.97× its speed`."""
+        before, now = decision.baseline, decision.chosen
+        if before is None or decision.speedup is None or now.peak_bytes * MEMORY_STEP > before.peak_bytes:
+            return ""
+        return (
+            f"{format_share(1 - now.peak_bytes / before.peak_bytes)} less memory than {decision.baseline_name} "
+            f"({format_bytes(now.peak_bytes)} instead of {format_bytes(before.peak_bytes)}) at "
+            f"{decision.speedup[0]:.2f}× its speed"
+        )
+
+    def reasons(self, decision: Decision) -> tuple[str, ...]:
+        """What the fastest would have been, and would have needed."""
+        now, fastest, within = decision.chosen, decision.leader, format_share(decision.goal.within_fraction)
+        if now == fastest:
+            return (f"least memory within {within} of the fastest: the fastest itself",)
+        return (
+            f"least memory within {within} of the fastest: {format_share(max(0.0, 1 - now.score / fastest.score))} "
+            f"slower, and the fastest needs {format_bytes(fastest.peak_bytes)}",
+        )

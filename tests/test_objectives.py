@@ -1,0 +1,218 @@
+"""What each objective makes of a probe and of a run-off, and what it cannot be had without."""
+
+import pytest
+from msgspec.structs import replace
+
+from autotune.errors import UsageError
+from autotune.objective import judge
+from autotune.objectives import NAMES, OBJECTIVES, objective_of
+from autotune.records import Config, Goal
+from autotune.report import phrases
+from autotune.results import GpuUse
+from autotune.tuning.confirm import Candidate, leaders
+from autotune.tuning.leaner import leaner
+from autotune.tuning.recommend import recommend
+from tests.commandline import run
+from tests.worlds import GIB, config, environment, facts, good, measured, study_request, trial
+
+HELD = {"global_batch": 512}
+BASE = config(batch_size=512)
+LEAN = config(batch_size=128, gradient_accumulation_steps=4)
+TINY = config(batch_size=8, gradient_accumulation_steps=64)
+
+
+def _goal(name, **options):
+    return Goal(objective=name, **HELD, **options)
+
+
+def _asked(goal, **changes):
+    return study_request(goal=goal, baseline=BASE, **changes)
+
+
+def _metered(result, joules):
+    return replace(result, gpu=GpuUse(readings=9, energy_joules=joules))
+
+
+def _candidate(request, where, *results):
+    trials = [trial(result, number, "confirm", **where.values) for number, result in enumerate(results)]
+    verdicts = [judge(result, request) for result in results]
+    return Candidate(config=where, found=None, trials=trials, verdicts=verdicts)
+
+
+def _recommended(request, *candidates):
+    return recommend(candidates, request, study="studies/x", probes=9, seconds=1.0)
+
+
+def _of_memory(request):
+    """Three rounds of the fastest, one 4 % slower with a quarter of its memory, and one 12 % slower with a tenth."""
+    rates = ((1000, 4 * GIB, BASE), (960, GIB, LEAN), (880, GIB // 3, TINY))
+    return [_candidate(request, where, *[measured(rate, peak=peak)] * 3) for rate, peak, where in rates]
+
+
+def test_every_objective_is_in_the_help_of_a_search(tmp_path):
+    told = run(tmp_path, "search", "--help").stdout
+
+    assert [name for name in NAMES if name not in told] == []
+    options = ("--objective", "--within", "--price", "--verify-goodput", "--exact")
+    assert [option for option in options if option not in told] == []
+
+
+def test_the_first_objective_is_the_default_and_all_have_names_of_their_own():
+    assert objective_of(Goal()) is OBJECTIVES[0]
+    assert len(set(NAMES)) == len(OBJECTIVES)
+
+
+@pytest.mark.parametrize(
+    ("goal", "value"),
+    [
+        (Goal(), 100.0),
+        (Goal(objective="memory"), 100.0),
+        (Goal(objective="energy"), 256 / 40),
+        (Goal(objective="cost", price_per_hour=7.2), 50_000.0),
+    ],
+)
+def test_what_a_probe_is_worth(goal, value):
+    result = _metered(measured(100.0), 40.0)
+
+    assert judge(result, study_request(goal=goal)).value == pytest.approx(value)
+
+
+def test_a_probe_without_what_its_objective_needs_is_not_usable_and_says_so():
+    verdict = judge(measured(100.0), study_request(goal=Goal(objective="energy")))
+
+    assert not verdict.feasible
+    assert "no reading of the GPU's energy counter" in verdict.reason
+
+
+def test_memory_takes_the_leanest_of_those_that_are_fast_enough():
+    request = _asked(_goal("memory"))
+
+    found = _recommended(request, *_of_memory(request))
+
+    assert found.params == LEAN.values
+    assert phrases.headline(found).startswith(
+        "75% less memory than your baseline (1 GiB instead of 4 GiB) at 0.96× its"
+    )
+    assert phrases.is_better(found)
+    assert found.reasons[0] == "least memory within 5% of the fastest: 4% slower, and the fastest needs 4 GiB"
+    reasons = {lost.config: lost.reason for lost in found.runners_up}
+    assert reasons[BASE].startswith("4.2% faster, which is less than may be given up, needs 4 GiB")
+    assert reasons[TINY] == "8.3% slower"
+
+
+@pytest.mark.parametrize(("within", "chosen"), [(0.02, BASE), (0.15, TINY)])
+def test_how_much_speed_memory_may_cost_is_the_users_word(within, chosen):
+    request = _asked(_goal("memory", within_fraction=within))
+
+    assert _recommended(request, *_of_memory(request)).params == chosen.values
+
+
+def test_throughput_keeps_the_fastest_of_the_same():
+    request = _asked(Goal(**HELD))
+
+    assert _recommended(request, *_of_memory(request)).params == BASE.values
+
+
+def test_memory_keeps_the_baseline_where_nothing_is_leaner():
+    request = _asked(_goal("memory"))
+
+    found = _recommended(request, _candidate(request, BASE, *[measured(1000)] * 2))
+
+    assert phrases.headline(found) == (
+        "keep your baseline: no configuration was measurably leaner and nearly as fast (measured twice)"
+    )
+
+
+def test_memory_sends_the_leanest_of_the_fast_enough_to_the_run_off():
+    careful = [config(batch_size=batch) for batch in (32, 64, 256)]  # smaller batches, and yet more memory
+    peaks = {BASE: (1000, 8), LEAN: (960, 2), TINY: (880, 1)} | {where: (970, 6) for where in careful}
+    judged = [
+        (trial(measured(rate, peak=peak * GIB), number, **where.values), good(rate))
+        for number, (where, (rate, peak)) in enumerate(peaks.items())
+    ]
+
+    chosen = [one.config for one in leaders(judged, free=False, goal=_goal("memory"))]
+
+    assert chosen[0] == BASE
+    assert LEAN in chosen
+
+
+def test_energy_wins_by_what_it_takes_and_tells_the_power():
+    request = _asked(_goal("energy"))
+    slow = [_metered(measured(90.0), joules) for joules in (9.0, 9.1, 8.9)]
+    fast = [_metered(measured(100.0), joules) for joules in (18.0, 18.1, 17.9)]
+
+    found = _recommended(request, _candidate(request, BASE, *fast), _candidate(request, LEAN, *slow))
+
+    assert found.params == LEAN.values
+    assert found.speedup == pytest.approx(0.9)
+    assert found.achieved.gain == pytest.approx(2.0, rel=0.01)
+    assert phrases.headline(found).startswith("2.00× as many samples per joule as your baseline (1.9")
+    assert found.reasons[0].startswith("28.4 samples/J, the GPU taking 3 W (baseline 14.2 samples/J, 7 W)")
+    assert found.runners_up[0].reason.startswith("50.0% less frugal")
+
+
+def test_cost_tells_epochs_and_what_a_thousand_hours_save():
+    request = _asked(_goal("cost", price_per_hour=2.0), facts=facts(dataset_samples=100_000))
+    slow, fast = [measured(100.0)] * 2, [measured(200.0)] * 2
+
+    found = _recommended(request, _candidate(request, BASE, *slow), _candidate(request, LEAN, *fast))
+
+    costs, saves = found.reasons[:2]
+    assert costs == ("costs 2.78 per million samples at 2.00 an hour, 0.278 per epoch (baseline 5.56, 0.556 per epoch)")
+    assert saves == "saves 1,000.00 of the 2,000.00 that 1,000 h of the baseline cost"
+    assert phrases.headline(found).startswith("2.00× faster than your baseline")
+
+
+def test_a_card_that_nvml_does_not_know_counts_no_energy():
+    card = environment(device_uuid="GPU-00000000-0000-0000-0000-000000000000")
+
+    with pytest.raises(UsageError, match=r"NVML tells no energy for Fake GPU 16GB\. .*\. Search with --objective"):
+        objective_of(Goal(objective="energy")).check(Goal(objective="energy"), card)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("within_fraction", 1.0), ("price_per_hour", 0.0), ("price_per_hour", -1)]
+)
+def test_a_goal_with_an_impossible_share_or_price_is_refused(field, value):
+    with pytest.raises(ValueError, match=f"got {value}"):
+        Goal(**{field: value})
+
+
+LADDER = [
+    Config(values={**BASE.values, "batch_size": 2**n, "gradient_accumulation_steps": 2 ** (9 - n)})
+    for n in range(3, 10)
+]
+
+
+def _descent(rates, slack=0.05):
+    """The batches that a descent probes below 512, where batch b runs at `rates(b)` and needs memory like b."""
+    judged = [_probed(BASE, rates)]
+    probed = []
+    while True:
+        left = [one for one in LADDER if one not in {t.config for t, _ in judged}]
+        following = leaner(judged, left, slack=slack, host=False)
+        if following is None:
+            return probed
+        probed.append(following.batch_size)
+        judged.append(_probed(following, rates))
+
+
+def _probed(where, rates):
+    rate = rates(where.batch_size)
+    return trial(measured(rate, peak=GIB + where.batch_size), 0, **where.values), good(rate)
+
+
+def test_a_descent_halves_its_way_to_the_smallest_batch_that_is_fast_enough():
+    assert _descent(lambda batch: 1000 if batch >= 64 else 500) == [64, 16, 32]
+    assert _descent(lambda batch: 1000) == [64, 16, 8]
+    assert _descent(lambda batch: 2 * batch) == [64, 256]
+
+
+def test_a_descent_leaves_workers_alone_where_they_take_no_memory_that_counts():
+    fast = config(batch_size=8, num_workers=8)
+    slim = config(batch_size=8, num_workers=2)
+    judged = [_probed(fast, lambda _: 100)]
+
+    assert leaner(judged, [slim], slack=0.05, host=False) is None
+    assert leaner(judged, [slim], slack=0.05, host=True) == slim

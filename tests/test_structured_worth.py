@@ -1,0 +1,58 @@
+"""A study that maximises something else than samples/s: what they are worth is learned from what was measured."""
+
+import numpy as np
+import optuna
+import pytest
+
+from autotune.structured.sampler import StructuredSampler, predicted
+from autotune.structured.spaces import grid_of
+from autotune.structured.worth import worths
+
+SPACE = {
+    "batch_size": optuna.distributions.CategoricalDistribution(tuple(2**exponent for exponent in range(3, 11))),
+    "amp_dtype": optuna.distributions.CategoricalDistribution((None, "bfloat16")),
+}
+GRID = grid_of(SPACE, [], 0)
+
+
+def _row(batch, dtype=None):
+    return GRID.row({"batch_size": batch, "amp_dtype": dtype})
+
+
+def test_a_throughput_in_another_unit_is_a_throughput():
+    assert worths(GRID, [(_row(8), 3.0), (_row(64), 3.0), (_row(64, "bfloat16"), 3.0001)]) is None
+    assert worths(GRID, []) is None
+
+
+def test_a_category_that_was_worth_less_is_expected_to_be_so_at_other_batches():
+    found = worths(GRID, [(_row(32), 1.0), (_row(32, "bfloat16"), 0.25)])
+
+    assert found[_row(128)] > 1.4 * found[_row(128, "bfloat16")]
+    assert found[_row(32)] / found[_row(32, "bfloat16")] == pytest.approx(4, rel=0.1)
+
+
+def test_worth_goes_smoothly_with_the_batch():
+    found = worths(GRID, [(_row(8), 1.0), (_row(512), 0.2)])
+
+    sizes = [found[_row(2**exponent)] for exponent in range(3, 10)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert np.ptp(sizes) > 0.4
+
+
+def test_the_sampler_goes_where_the_value_is_and_still_foretells_samples_per_second():
+    """bfloat16 is twice as fast and takes five times the power."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(direction="maximize", sampler=StructuredSampler(seed=1, space=SPACE))
+    rates = []
+    for start in ({"batch_size": 64, "amp_dtype": None}, {"batch_size": 64, "amp_dtype": "bfloat16"}, *[None] * 3):
+        if start is not None:
+            study.enqueue_trial(start)
+        trial = study.ask(SPACE)
+        half = trial.params["amp_dtype"] == "bfloat16"
+        rates.append(trial.params["batch_size"] / (0.01 + (1e-4 if half else 2e-4) * trial.params["batch_size"]))
+        trial.set_user_attr("observation", {"samples_per_second": rates[-1]})
+        study.tell(trial, rates[-1] / (500 if half else 100))
+
+    proposed = study.trials[2:]
+    assert {trial.params["amp_dtype"] for trial in proposed} == {None}
+    assert predicted(study, proposed[-1].number).samples_per_second == pytest.approx(rates[-1], rel=0.3)
