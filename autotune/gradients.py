@@ -1,0 +1,58 @@
+"""What a measurement of gradients left behind: how long and how well aligned those of single micro-batches were.
+
+Raw values are kept; `noise_scale.py` makes the noise scale of them.
+"""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from autotune.records import PROTOCOL, Record
+from autotune.results import Failure, Outcome
+
+
+class GradientSample(Record, frozen=True, kw_only=True):
+    """Gradients of micro-batches at the same weights; per micro-batch, all tuples of one length, finite ones only."""
+
+    losses: tuple[float | None, ...]  # of the optimizer steps before, which trained; None: not finite
+    has_fallen: bool  # the loss had fallen as far as was asked when the weights were held
+    samples: tuple[int, ...]
+    squared_norms: tuple[float, ...]  # |g|^2, unscaled
+    alignments: tuple[float, ...]  # the product of g with the mean of all g; their mean is the mean's squared norm
+    dropped: int = 0  # micro-batches whose gradient was not finite
+
+    def __post_init__(self) -> None:
+        if not len(self.samples) == len(self.squared_norms) == len(self.alignments):
+            raise ValueError(f"{len(self.samples)} micro-batches with {len(self.squared_norms)} norms")
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps after which the weights were held."""
+        return len(self.losses)
+
+
+class NoiseScale(Record, frozen=True, kw_only=True):
+    """The noise scale of one sample of gradients, in samples; interval of 90 %."""
+
+    phi: float | None  # None: the mean gradient does not stand out of the noise, and only `low` is known
+    low: float
+    high: float | None  # None: open
+    steps: int  # optimizer steps after which it was measured
+    has_fallen: bool  # the loss had begun to fall by then
+    samples: int  # that it was measured with
+
+
+class NoiseScaleResult(Record, frozen=True, kw_only=True):
+    """What a `NoiseScaleRequest` left behind: OK has a sample and no failure; every other outcome has a failure."""
+
+    protocol: int = PROTOCOL
+    outcome: Outcome
+    sample: GradientSample | None = None
+    failure: Failure | None = None
+    phase_seconds: dict[str, float] = field(default_factory=dict)
+    started_at: str = ""  # UTC, ISO 8601
+    elapsed_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if (self.outcome is Outcome.OK) != (self.sample is not None) or (self.sample is None) == (self.failure is None):
+            raise ValueError(f"outcome {self.outcome} does not fit sample and failure")

@@ -1,0 +1,56 @@
+"""`time-to-quality`: samples/s that bring training forward, by the gradient noise scale that was measured first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autotune.errors import UsageError
+from autotune.noise_scale import efficiency, goodput
+from autotune.objectives.base import Decision, Objective
+from autotune.records import Config, Environment, Goal, ObjectiveName
+from autotune.results import ProbeResult
+
+
+class TimeToQuality(Objective):
+    """Goodput: samples/s times 1 / (1 + B / phi), B being the global batch (`noise_scale.py`).
+
+    It looks at how soon a training loss is reached, never at how well the model generalises. As long as phi is not
+    known, and where the gradient does not stand out of its noise, there is no evidence against any batch, and it is
+    the throughput.
+    """
+
+    name: ObjectiveName = "time-to-quality"
+    unit = "useful samples/s"
+    wish = "the shortest time to a given loss"
+    better = "faster to a given loss"
+    worse = "slower to a given loss"
+    best = "fastest to a given loss"
+    unbeaten = "measurably faster to a given loss"
+
+    def check(self, goal: Goal, environment: Environment) -> None:
+        """A free global batch: it is the only thing that tells this from throughput."""
+        if goal.global_batch is not None:
+            raise UsageError(
+                f"--objective time-to-quality searches the global batch, and it is held at {goal.global_batch}. The "
+                f"target or --baseline says what it is, --global-batch holds it, or --exact does. Add --global-batch "
+                f"free, or search with --objective throughput."
+            )
+
+    def score(self, result: ProbeResult, goal: Goal) -> float | None:
+        """Samples/s of the window that count."""
+        measured = result.measurement
+        if measured is None:
+            return None
+        batch = sum(measured.samples) / len(measured.samples)
+        return goodput(measured.samples_per_second, batch, goal.noise_scale)
+
+    def worth(self, goal: Goal) -> Callable[[Config], float]:
+        """1 / (1 + B / phi)."""
+        return lambda config: efficiency(config.global_batch_size(), goal.noise_scale)
+
+    def headline(self, decision: Decision) -> str:
+        """`2.31× as fast to a given loss as your baseline (2.15 to 2.48, estimated)`."""
+        gain, low, high = decision.gain or (0.0, 0.0, 0.0)
+        if low <= 1 or decision.chosen == decision.baseline:
+            return ""
+        return f"{gain:.2f}× as fast to a given loss as {decision.baseline_name} ({low:.2f} to {high:.2f}, estimated)"
