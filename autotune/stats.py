@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtrit  # Student's quantile; scipy.stats has it too, and takes a second to import
 
 FEWEST_BLOCKS = 4  # below it Student's t makes the interval meaningless
 FEWEST_READINGS = 20  # of memory: below it a slope is chance (measurement note D3)
 RISING_SHARE = 0.8  # of consecutive readings that must rise: 48 of 49 in a leaking run, 6 of 49 in a clean one (D3)
+HOPELESS, HOPELESS_BLOCKS = 0.7, 2  # times the incumbent: no drift that was seen makes up for so much (optuna note 6)
+WORTHLESS = 0.98  # times the incumbent: whoever is surely slower than that is not what is looked for (optuna note 6)
+NORMAL_95 = 1.645  # standard deviations: one-sided, of the normal distribution
+DRIFT = 0.03  # standard deviation between two probes of the same, until repeats tell (theory note 4a)
 LEAST_GROWTH_BYTES = 64 * 2**10  # a step: a clean run's resident set grew by 9 kB, a leaking one's by 1.25 MB (D3)
+OWN_ROUNDS = 6  # of two configurations: then their own ratios tell their noise about as well as all others do
+
+Floats = NDArray[np.float64]
 
 
 def relative_half_width(seconds: Sequence[float], block: int = 1, confidence: float = 0.95) -> float | None:
@@ -39,6 +48,23 @@ def mean_bounds(values: Sequence[float], confidence: float = 0.95) -> tuple[floa
     return mean - width, mean + width
 
 
+def clearly_slower(rates: Sequence[float], incumbent: float) -> bool:
+    """Whether blocks of one probe with these rates leave no hope of the `incumbent`, a rate that another probe had.
+
+    One-sided by Student's t: the upper bound (95 %) of the mean lies below 98 % of the incumbent. Machines drift
+    between two probes, which no block of one of them shows: that is added to the interval. Sooner where every block
+    is below 70 %. Source: optuna note 6, where none of 150 equal configurations was given up, and all at 0.9 times.
+    """
+    ratios = np.asarray(rates, dtype=float) / incumbent
+    if len(ratios) >= HOPELESS_BLOCKS and float(ratios.max()) < HOPELESS:
+        return True
+    if len(ratios) < FEWEST_BLOCKS:
+        return False
+    _, bound = mean_bounds(ratios.tolist())
+    drift = NORMAL_95 * DRIFT * math.sqrt(2)
+    return float(ratios.mean()) + math.hypot(bound - float(ratios.mean()), drift) < WORTHLESS
+
+
 def memory_growth(track: Sequence[tuple[int, int]]) -> float:
     """Bytes by which memory grows with every step, 0.0 where it does not: `track` holds (step, bytes at its end).
 
@@ -57,30 +83,122 @@ def memory_growth(track: Sequence[tuple[int, int]]) -> float:
 class Rounds:
     """Throughputs of several configurations measured in the same interleaved rounds, compared as ratios.
 
-    Model: log rate = configuration + round + noise (randomised block design, Montgomery, "Design and Analysis of
-    Experiments"). The round takes up drift of the machine; the noise is pooled over all configurations, so that two
-    rounds of four configurations leave three degrees of freedom where pairs alone would leave one.
+        round  1 2 3 4 5 6 7 8
+        A      ● ● ● ● ● ● ● ●
+        B      ● ● ● ─            left behind: compared with A over the three rounds that both ran
+        C            ● ● ● ● ●    joined later
+
+    Two configurations are compared by their ratios within rounds, which drift of the machine moves alike. The centre
+    of those is the pseudo-median (median of all pairwise averages: Hodges & Lehmann 1963), the mean of two rounds,
+    and hardly moved by one bad round among more.
     """
 
-    def __init__(self, rates: Sequence[Sequence[float]]) -> None:
-        """`rates[configuration][round]` in samples/s, all above 0, no gaps."""
-        self._logs = np.log(np.asarray(rates, dtype=float))
-        configurations, rounds = self._logs.shape
-        effects = self._logs.mean(axis=1, keepdims=True) + self._logs.mean(axis=0, keepdims=True) - self._logs.mean()
-        self.degrees_of_freedom = (configurations - 1) * (rounds - 1)
-        self._rounds = rounds
-        squares = float(((self._logs - effects) ** 2).sum())
-        self.noise = math.sqrt(squares / self.degrees_of_freedom) if self.degrees_of_freedom else math.nan
+    def __init__(self, rates: Sequence[Sequence[float | None]], level: int | None = None) -> None:
+        """`rates[configuration][round]` in samples/s, above 0; None or nothing at the end: it missed that round.
+
+        `level`: the configuration whose mean rate is its own, and the others' by their ratio to it; by default the
+        first of those that were measured most often.
+        """
+        self._logs = np.full((len(rates), max(map(len, rates), default=0)), math.nan)
+        for row, values in zip(self._logs, rates, strict=True):
+            row[: len(values)] = [math.nan if rate is None else math.log(rate) for rate in values]
+        self.noise, self.degrees_of_freedom = _noise(self._logs)
+        most = int((~np.isnan(self._logs)).sum(axis=1).argmax()) if len(rates) else 0
+        self._level = most if level is None else level
+
+    def count(self, one: int, other: int) -> int:
+        """In how many rounds both were measured."""
+        return len(self._ratios(one, other))
 
     def mean_rate(self, configuration: int) -> float:
-        """Geometric mean over the rounds, samples/s."""
-        return float(math.exp(self._logs[configuration].mean()))
+        """samples/s, as over all rounds of the level: centre of that one's rates times the ratio to it."""
+        own = self._logs[self._level]
+        return math.exp(np.median(_averages(own[~np.isnan(own)])) + self._centre(configuration, self._level))
+
+    def half_width(self, configuration: int, confidence: float = 0.95) -> float | None:
+        """Of the interval of its rate, relative, from the noise that all share; None where one round says nothing."""
+        if not self.degrees_of_freedom:
+            return None
+        quantile = float(stdtrit(self.degrees_of_freedom, 0.5 + confidence / 2))
+        return quantile * self.noise / math.sqrt(self.count(configuration, configuration))
 
     def ratio(self, one: int, other: int, confidence: float = 0.95) -> tuple[float, float, float]:
-        """How many times as fast `one` is as `other`: estimate, low, high. Infinitely wide from a single round."""
-        estimate = float(self._logs[one].mean() - self._logs[other].mean())
-        if not self.degrees_of_freedom:
-            return math.exp(estimate), 0.0, math.inf
-        quantile = float(stdtrit(self.degrees_of_freedom, 0.5 + confidence / 2))
-        width = quantile * self.noise * math.sqrt(2 / self._rounds)
-        return math.exp(estimate), math.exp(estimate - width), math.exp(estimate + width)
+        """How many times as fast `one` is as `other`: estimate, low, high. Infinitely wide where nothing is known.
+
+        Fewer than six common rounds: Student's interval, its noise pooled over all configurations, so that two rounds
+        of four leave three degrees of freedom where the pair alone leaves one. From six on it is the pair's own ratios
+        that count, for configurations need not be equally noisy; by the signed-rank test (Tukey's interval, from the
+        pairwise averages: Hollander & Wolfe, "Nonparametric Statistical Methods", 3.4) where there are rounds enough
+        for it to leave out an extreme one: seven at 95 %.
+        """
+        centre, ratios = self._centre(one, other), self._ratios(one, other)
+        rounds = len(ratios)
+        cut = _signed_rank_cut(rounds, confidence)
+        if cut:
+            averages = _averages(ratios)
+            return math.exp(centre), math.exp(averages[cut]), math.exp(averages[-1 - cut])
+        is_own = rounds >= OWN_ROUNDS
+        freedom = rounds - 1 if is_own else self.degrees_of_freedom
+        if not freedom or not rounds:
+            return math.exp(centre), 0.0, math.inf
+        deviation = float(ratios.std(ddof=1)) if is_own else self.noise * math.sqrt(2)
+        width = float(stdtrit(freedom, 0.5 + confidence / 2)) * deviation / math.sqrt(rounds)
+        return math.exp(centre), math.exp(centre - width), math.exp(centre + width)
+
+    def gaps(self, running: Sequence[int]) -> dict[int, float]:
+        """How far behind the fastest of these each is (log ratio, 0 and below), over the rounds that all of them ran.
+
+        Medians of the differences to each round's mean: one bad round moves nobody (theory note 4b).
+        """
+        logs = self._logs[list(running)]
+        common = logs[:, ~np.isnan(logs).any(axis=0)]
+        medians = np.median(common - common.mean(axis=0), axis=1)
+        return dict(zip(running, (medians - medians.max()).tolist(), strict=True))
+
+    def _ratios(self, one: int, other: int) -> Floats:
+        """Logarithms, one per common round."""
+        differences = self._logs[one] - self._logs[other]
+        met: Floats = differences[~np.isnan(differences)]
+        return met
+
+    def _centre(self, one: int, other: int) -> float:
+        ratios = self._ratios(one, other)
+        if len(ratios):
+            return float(np.median(_averages(ratios)))
+        return float(np.nanmedian(self._logs[one]) - np.nanmedian(self._logs[other]))  # they never met
+
+
+def _averages(values: Floats) -> Floats:
+    """Of all pairs, each value with itself too (Walsh's), in ascending order."""
+    one, other = np.triu_indices(len(values))
+    return np.sort((values[one] + values[other]) / 2)
+
+
+@lru_cache
+def _signed_rank_cut(count: int, confidence: float) -> int:
+    """How many averages to leave out at each end; 0: with so few rounds none, or they cannot be so sure.
+
+    The signed-rank statistic of `count` values is a sum of ranks, each there or not with even chance.
+    """
+    ways = np.ones(1)
+    for rank in range(1, count + 1):
+        ways = np.convolve(ways, [1, *[0] * (rank - 1), 1])
+    tail = np.cumsum(ways / 2.0**count)
+    return max(0, int(np.searchsorted(tail, (1 - confidence) / 2, side="right")) - 1)
+
+
+def _noise(logs: Floats) -> tuple[float, int]:
+    """Standard deviation of one measurement and its degrees of freedom; nan and 0 where there are none.
+
+    Model: log rate = configuration + round + noise, by least squares over what was measured (randomised block design,
+    Montgomery, "Design and Analysis of Experiments"). The round takes up drift of the machine.
+    """
+    configurations, rounds = np.nonzero(~np.isnan(logs))
+    values = logs[configurations, rounds]
+    rows, design = np.arange(len(values)), np.zeros((len(values), sum(logs.shape)))
+    design[rows, configurations] = 1
+    design[rows, len(logs) + rounds] = 1
+    effects, _, rank, _ = np.linalg.lstsq(design, values)
+    freedom = len(values) - int(rank)
+    squares = float(((values - design @ effects) ** 2).sum())
+    return (math.sqrt(squares / freedom) if freedom else math.nan), freedom

@@ -1,9 +1,12 @@
 """Who is measured again, and in which order."""
 
+import random
+
 import pytest
 
 from autotune.results import Outcome, Trial
-from autotune.tuning.confirm import LEADERS, Candidate, caution, leaders, run
+from autotune.tuning.confirm import Candidate, caution, leaders, run
+from autotune.tuning.race import FEWEST_LEADERS
 from tests.worlds import bad, config, failed, good, measured
 
 ONE, TWO, THREE, FOUR = (config(batch_size=size) for size in (8, 16, 32, 64))
@@ -32,7 +35,7 @@ def test_the_most_cautious_of_those_within_the_noise_is_measured_again():
 
     chosen = leaders(judged, free=False)
 
-    assert len(chosen) == LEADERS
+    assert len(chosen) == FEWEST_LEADERS
     assert _configs(chosen) == [FOUR, THREE, ONE]
 
 
@@ -110,7 +113,7 @@ def test_a_candidate_that_fails_is_not_measured_again_and_says_why():
 
     assert log == [ONE, TWO, TWO, TWO]
     assert (first.lost, second.lost) == ("no", "")
-    assert second.rates == [2.0, 2.0, 2.0]
+    assert second.scores == [2.0, 2.0, 2.0]
 
 
 def test_one_failure_in_a_later_round_is_enough_to_lose():
@@ -125,3 +128,90 @@ def test_the_peak_is_the_largest_of_the_rounds():
     trials = [Trial(number=n, purpose="confirm", config=ONE, result=measured(peak=p)) for n, p in enumerate((5, 9, 7))]
 
     assert Candidate(config=ONE, found=None, trials=trials).peak_bytes == 9
+
+
+EIGHT = [config(batch_size=8 * size) for size in range(1, 9)]
+BASE = config(batch_size=512)
+
+
+def _rated(log, rate_of):
+    """A machine on which configurations are as fast as `rate_of(config, count)`, None being a failure."""
+
+    def verdict_of(where, count):
+        rate = rate_of(where, count)
+        return bad("no memory") if rate is None else good(rate)
+
+    return _probe_with(log, verdict_of)
+
+
+def _wobbling(where, count):
+    """Larger batches are a little faster, in rounds too unsteady to be sure of it."""
+    return 100 + min(where.batch_size, 64) / 10 + random.Random(f"{where.batch_size} {count}").gauss(0, 8)
+
+
+def test_the_slower_half_stays_behind_and_the_baseline_never_does():
+    log = []
+
+    raced = run(_candidates(*EIGHT, BASE), 8, _rated(log, _wobbling), baseline=BASE)
+
+    counts = [len(candidate.trials) for candidate in raced]
+    assert sorted(counts[:8]) == [3, 3, 3, 3, 6, 6, 8, 8]
+    assert counts[8] == 8
+    assert [candidate.is_behind for candidate in raced] == [count < 8 for count in counts]
+    assert len(log) == 3 * 9 + 3 * 5 + 2 * 3
+
+
+def test_it_ends_as_soon_as_it_is_decided():
+    log = []
+
+    run(_candidates(ONE, TWO, BASE), 8, _rated(log, lambda where, count: where.batch_size), baseline=BASE)
+
+    assert len(log) == 3 * 3
+
+
+def test_if_all_that_went_on_fail_who_stayed_behind_is_recalled():
+    log = []
+
+    def failing(where, count):
+        fourth_round = 3 * 9 < len(log) <= 3 * 9 + 5
+        return None if fourth_round and where != BASE else _wobbling(where, count)
+
+    raced = run(_candidates(*EIGHT, BASE), 6, _rated(log, failing), baseline=BASE)
+
+    fallen = [candidate for candidate in raced[:8] if candidate.lost]
+    recalled = [candidate for candidate in raced[:8] if not candidate.lost]
+    assert [candidate.rounds for candidate in fallen] == [[0, 1, 2, 3]] * 4
+    assert [candidate.rounds for candidate in recalled] == [[0, 1, 2, 4, 5]] * 4
+    assert sum(not candidate.is_behind for candidate in recalled) == 2  # halved again, for it is the sixth round
+
+
+def test_after_two_rounds_each_must_be_affordable():
+    log, asked = [], []
+
+    def affords(probes):
+        asked.append(probes)
+        return len(asked) < 2
+
+    run(_candidates(ONE, TWO, THREE), 8, _rated(log, _wobbling), affords=affords)
+
+    assert len(asked) == 2
+    assert len(log) == 3 * 3
+
+
+def test_the_rounds_of_a_baseline_count_on_in_a_second_race():
+    baseline, late = _candidates(BASE, ONE)
+    run([baseline], 2, _rated([], _wobbling), baseline=BASE)
+
+    run([late, baseline], 2, _rated([], _wobbling), baseline=BASE)
+
+    assert baseline.rounds == [0, 1, 2, 3]
+    assert late.rounds == [2, 3]
+    assert late.by_round(late.scores)[:2] == [None, None]
+
+
+def test_all_within_the_margin_race_and_three_at_least():
+    judged = _judged(*((where, good(100.0 - where.batch_size / 8)) for where in EIGHT))
+
+    assert len(leaders(judged, free=False, most=8, margin=0.0)) == FEWEST_LEADERS
+    assert len(leaders(judged, free=False, most=8, margin=0.045)) == 5
+    assert len(leaders(judged, free=False, most=6, margin=0.5)) == 6

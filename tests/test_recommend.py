@@ -272,3 +272,70 @@ def test_if_only_refused_candidates_hold_there_is_no_recommendation():
 
     with pytest.raises(NoRecommendation, match=r"bf16 learns less.*hung"):
         _recommended(fast, _candidate(BASE, lost="hung"))
+
+
+def _eight_equal_and_one_lucky():
+    wobble = [(100, 104, 97, 101), (101, 97, 103, 100), (98, 101, 102, 99), (103, 99, 98, 101)]
+    others = [_candidate(config(batch_size=8 * (n + 1)), *wobble[n % 4]) for n in range(6)]
+    return [*others, _candidate(config(batch_size=256), 106, 107, 104, 105), _candidate(BASE, 100, 102, 99, 101)]
+
+
+def test_the_luckiest_of_many_needs_more_to_displace_the_baseline_than_the_only_rival():
+    crowd = _eight_equal_and_one_lucky()
+
+    alone = _recommended(_candidate(config(batch_size=256), 104, 104.6, 101.4, 104), crowd[-1], *crowd[:1])
+    assert alone.params["batch_size"] == 256
+    assert _recommended(_candidate(config(batch_size=256), 104, 104.6, 101.4, 104), *crowd[:6], crowd[-1]).params == (
+        BASE.values
+    )
+
+
+def test_who_stayed_behind_does_not_win_by_three_lucky_rounds():
+    behind = _candidate(config(batch_size=8), 150, 150, 150)
+    behind.is_behind = True
+
+    found = _recommended(behind, _candidate(FAST, *(140.0, 141.0, 140.0, 139.0)), _candidate(BASE, 100, 101, 100, 99))
+
+    assert found.params == FAST.values
+    assert [len(one.rounds) for one in found.confirmations] == [3, 4, 4]
+
+
+def test_who_stayed_behind_wins_if_all_that_went_on_failed():
+    behind = _candidate(config(batch_size=8), 150, 150, 150)
+    behind.is_behind = True
+
+    found = _recommended(behind, _candidate(FAST, 140, 140, 140, lost="hung"), _candidate(BASE, 100, 101, 100, 99))
+
+    assert found.params["batch_size"] == 8
+    assert found.speedup == pytest.approx(1.5, rel=0.01)
+
+
+def test_rates_and_the_speedup_agree_when_candidates_ran_in_different_rounds():
+    behind = _candidate(config(batch_size=8), 110, 110, 110)
+    behind.is_behind = True
+    slowing = (100, 100, 100, 50, 50, 50)
+
+    found = _recommended(behind, _candidate(FAST, *(2 * rate for rate in slowing)), _candidate(BASE, *slowing))
+
+    rates = {one.config: one.samples_per_second for one in found.confirmations}
+    assert rates[FAST] == pytest.approx(2 * rates[BASE], rel=1e-4)
+    assert rates[behind.config] == pytest.approx(1.1 * rates[BASE], rel=1e-4)
+    assert found.speedup == pytest.approx(found.samples_per_second / found.baseline_samples_per_second, rel=1e-4)
+
+
+def test_who_fell_in_the_confirmation_is_a_reason_of_the_next():
+    fallen = _candidate(FAST, 300, lost="out of memory")
+    fallen.found, base = 300.0, _candidate(BASE, 100, 100)
+
+    said = _recommended(fallen, base).reasons
+
+    assert any("was faster in the search and failed when it was measured again: out of memory" in why for why in said)
+    assert len(_recommended(_candidate(FAST, 90, 90), base).reasons) == len(said) - 1
+
+
+def test_the_certificate_is_kept():
+    base = _candidate(BASE, 100, 100)
+
+    found = recommend([base], study_request(), study="s", probes=1, seconds=1.0, certificate="only sampled: 9 of 1,200")
+
+    assert found.certificate == "only sampled: 9 of 1,200"

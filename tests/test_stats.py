@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from autotune.stats import Rounds, relative_half_width
+from autotune.stats import Rounds, clearly_slower, relative_half_width
 
 
 def test_too_few_blocks_give_no_interval():
@@ -29,6 +29,24 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
         widths += abs(mean - 1.0) <= half * mean
 
     assert 0.90 <= widths / 300 <= 0.99
+
+
+@pytest.mark.parametrize(
+    ("rates", "slower"),
+    [
+        ([60.0], False),  # one block says nothing
+        ([60.0, 65.0], True),
+        ([60.0, 75.0], False),  # the first may have been a hiccup
+        ([80.0, 80.0, 80.0], False),
+        ([80.0, 80.0, 80.0, 80.0], True),
+        ([60.0, 100.0, 60.0, 100.0], False),  # the same mean, and the spread to doubt it
+        ([92.0] * 20, False),  # within what a machine drifts between two probes
+        ([90.0] * 20, True),
+        ([130.0] * 20, False),
+    ],
+)
+def test_only_a_mean_that_no_noise_and_no_drift_explains_is_clearly_slower(rates, slower):
+    assert clearly_slower(rates, 100.0) is slower
 
 
 def test_drift_between_rounds_does_not_blur_a_ratio():
@@ -65,3 +83,66 @@ def test_the_ratio_interval_covers_the_truth_about_as_often_as_it_says():
         hits += low <= math.exp(0.5) <= high
 
     assert 0.91 <= hits / 400 <= 0.985
+
+
+def test_who_left_early_is_compared_over_the_rounds_that_both_ran():
+    rounds = Rounds([[100.0, 50.0, 80.0, 20.0], [200.0, 100.0], [None, None, 160.0, 40.0]])
+
+    assert rounds.ratio(1, 0)[0] == pytest.approx(2.0)
+    assert rounds.ratio(2, 0)[0] == pytest.approx(2.0)
+    assert [rounds.count(1, 0), rounds.count(2, 0), rounds.count(1, 2)] == [2, 2, 0]
+
+
+def test_rates_are_those_of_all_rounds_whoever_ran_only_the_slow_ones():
+    rates = [[None, None, 100.0, 100.0], [100.0, 100.0, 50.0, 50.0], [None, None, 25.0, 25.0]]
+
+    overall = [Rounds(rates).mean_rate(one) for one in range(3)]
+    slow = [Rounds(rates, level=0).mean_rate(one) for one in range(3)]
+
+    assert overall == pytest.approx([2 * 5000**0.5, 5000**0.5, 5000**0.5 / 2])
+    assert slow == pytest.approx([100.0, 50.0, 25.0])
+
+
+def test_two_that_never_met_are_not_told_apart():
+    both = [50.0, 51.0, 50.0, 51.5]
+
+    estimate, low, high = Rounds([[100.0, 101.0, None, None], [None, None, 300.0, 303.0], both]).ratio(1, 0)
+
+    assert estimate == pytest.approx(3.0)
+    assert (low, high) == (0.0, math.inf)
+
+
+def test_one_bad_round_of_eight_hardly_moves_a_ratio():
+    steady = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8, 100.0]
+    spoiled = [200.0, 202.0, 199.0, 201.0, 70.0, 200.0, 199.0, 201.0]
+
+    estimate, low, high = Rounds([steady, spoiled]).ratio(1, 0)
+
+    assert estimate == pytest.approx(2.0, rel=0.01)  # the mean alone would lie at 1.75
+    assert high < 2.05  # by the standard deviation 2.7
+    assert low < 1.99
+
+
+@pytest.mark.parametrize(("count", "outliers"), [(6, 0.0), (8, 0.0), (8, 0.1), (12, 0.1)])
+def test_the_interval_from_the_pairs_own_ratios_covers_the_truth_even_with_bad_rounds(count, outliers):
+    chance = random.Random(2)
+    hits = 0
+    for _ in range(400):
+        drift = [chance.gauss(0, 0.2) for _ in range(count)]
+        rates = [
+            [math.exp(base + d + chance.gauss(0, 0.05) - 0.4 * (chance.random() < outliers)) for d in drift]
+            for base in (0.0, 0.5)
+        ]
+        _, low, high = Rounds(rates).ratio(1, 0)
+        hits += low <= math.exp(0.5) <= high
+
+    assert 0.92 <= hits / 400 <= 0.99
+
+
+def test_more_confidence_is_a_wider_interval():
+    rates = [[100.0 + (7 * n) % 5 for n in range(8)], [200.0 - (3 * n) % 7 for n in range(8)]]
+
+    _, low, high = Rounds(rates).ratio(1, 0)
+    _, lower, higher = Rounds(rates).ratio(1, 0, confidence=0.99)
+
+    assert lower < low < high < higher

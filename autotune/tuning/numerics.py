@@ -23,6 +23,7 @@ from autotune.results import LossVerdict, Outcome, StabilityResult, Trial, Verdi
 from autotune.stability import Thresholds, arithmetic, full_precision, judge, names, settled
 from autotune.tuning.confirm import Candidate, leaders
 from autotune.tuning.prepare import fault
+from autotune.tuning.race import FEWEST_LEADERS
 from autotune.tuning.reporter import Reporter
 
 LEAST_SECONDS = 10.0  # for one comparison, however late it is
@@ -59,15 +60,17 @@ class Numerics:
         found = (verdict for verdict in self.verdicts if verdict.values == arithmetic(config))
         return next((verdict.reason for verdict in found if verdict.excludes), "")
 
-    def leaders(self, judged: Judged) -> list[Candidate]:
+    def leaders(self, judged: Judged, most: int = FEWEST_LEADERS, margin: float = 0.0) -> list[Candidate]:
         """Whom to confirm: only who computes in a way that is not refused. What was not compared yet is compared.
+
+        `most` and `margin` are those of `confirm.leaders`.
 
         Raises `NoRecommendation` if all that could be confirmed is refused, and `EnvironmentUnfit`.
         """
         free = self._request.goal.global_batch is None
         while True:
             trusted = [(trial, verdict) for trial, verdict in judged if not self.refusal(trial.config)]
-            chosen = leaders(trusted, free=free)
+            chosen = leaders(trusted, free=free, goal=self._request.goal, most=most, margin=margin)
             wanted = [candidate.config for candidate in chosen]
             if any(trial.config == self._request.baseline and verdict.feasible for trial, verdict in judged):
                 wanted.append(self._request.baseline)  # among equals it wins, leading or not
@@ -133,8 +136,10 @@ class Numerics:
         goal = self._request.goal
         if goal.stability == "off" or full_precision(config) == config:
             return None
-        # One process, no workers: all runs then draw from the same random state in the same order.
-        values = {**self._request.baseline.values, "gradient_accumulation_steps": 1, "num_workers": 0}
+        # All runs with the same workers, who are seeded from the run's own seed: they see the same batches and the same
+        # augmentation, and a slow loader costs what it costs in training.
+        workers = config.values.get("num_workers", 0)
+        values = {**self._request.baseline.values, "gradient_accumulation_steps": 1, "num_workers": workers}
         candidate = Config(values={**values, **arithmetic(config), "batch_size": self._batch_size(judged)})
         seeds = tuple(self._request.seed + number for number in range(FULL_SEEDS))
         first = StabilityRequest(

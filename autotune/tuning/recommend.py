@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
 from autotune.environment import fingerprint
 from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS
+from autotune.objectives import objective_of
+from autotune.objectives.base import Contender
 from autotune.records import Config, StudyRequest
 from autotune.results import LossVerdict, Measurement
 from autotune.stability import arithmetic, full_precision
 from autotune.stats import Rounds
+from autotune.tuning import race
+from autotune.tuning.achievement import achievement, contenders
 from autotune.tuning.advice import advise
-from autotune.tuning.confirm import TIE, Candidate
+from autotune.tuning.confirm import Candidate
+from autotune.tuning.race import TIE
 from autotune.tuning.recommendation import Confirmation, Recommendation, RunnerUp
 from autotune.units import format_bytes
 
@@ -23,28 +28,35 @@ MEMORY_STEP = 1.1  # peaks closer than 10 % are the same: the allocator rounds, 
 
 def recommend(
     candidates: Sequence[Candidate], request: StudyRequest, *, study: str, probes: int, seconds: float,
-    losses: Sequence[LossVerdict] = (), busy: bool = False,
+    losses: Sequence[LossVerdict] = (), busy: bool = False, certificate: str = "",
+    probed: Collection[Config] = (),
 ) -> Recommendation:  # fmt: skip
-    """Choose among candidates that were all measured in the same rounds; the baseline is among them if it runs.
+    """Choose among candidates that were measured in the same rounds; the baseline is among them if it runs.
 
-    Among those that are as fast as the fastest (within 2 %, or within the noise of the rounds) the baseline wins if
-    it is there, for nothing measurably beats it; else the smallest global batch, the least memory, the fewest
-    workers, full precision before autocast. A candidate that is refused for its arithmetic never wins; `losses` are
-    the verdicts on those; `busy`: others used the machine throughout. Raises `NoRecommendation` if no candidate held.
+    Among those that score as high as the best (within 2 %, or within the noise of the rounds, or within what the
+    objective allows) the objective's own order decides, then the baseline wins if it is there, for nothing measurably
+    beats it; else the smallest global batch, the least memory, the fewest workers, full precision before autocast. A
+    candidate that is refused for its arithmetic never wins, nor one that others left behind, unless they all failed.
+    `losses` are the verdicts on arithmetics; `busy`: others used the machine throughout; `certificate`: what is known
+    of configurations that were not measured; `probed`: all that the study has tried. Raises `NoRecommendation` if no
+    candidate held.
     """
-    held = [candidate for candidate in candidates if not candidate.lost and candidate.rates]
+    held = [candidate for candidate in candidates if not candidate.lost and candidate.scores]
     if all(candidate.refused for candidate in held):
         raise NoRecommendation(_nothing_held(candidates))
-    rounds = Rounds([candidate.rates for candidate in held])
-    winner = _choose(held, rounds, request)
-    index = held.index(winner)
     base = next((i for i, candidate in enumerate(held) if candidate.config == request.baseline), None)
+    rounds = Rounds([candidate.by_round(candidate.rates) for candidate in held], base)
+    scored = Rounds([candidate.by_round(candidate.scores) for candidate in held], base)
+    compared = contenders(held, rounds, scored)
+    winner = _choose(held, compared, scored, request)
+    index = held.index(winner)
+    achieved, told = achievement(compared, rounds, scored, index, base, request)
     speedup: tuple[float | None, float | None, float | None] = (None, None, None)
     if base is not None:
         speedup = (1.0, 1.0, 1.0) if base == index else _rounded(rounds.ratio(index, base))
     measured = _measurements(winner)
-    width = _half_width(rounds)
-    reasons, warnings = advise(winner, request, rounds.noise, busy=busy)
+    width = rounds.half_width(index)
+    reasons, warnings = advise(winner, request, rounds.noise, busy=busy, probed=probed)
     stability, doubts = _stability(winner, request, measured, losses)
     return Recommendation(
         study=study,
@@ -52,7 +64,7 @@ def recommend(
         model=request.facts.name,
         params={knob.name: winner.config[knob.name] for knob in KNOBS},
         samples_per_second=_significant(rounds.mean_rate(index)),
-        relative_half_width=width,
+        relative_half_width=None if width is None else round(width, 4),
         tokens_per_second=_tokens(measured),
         speedup=speedup[0],
         speedup_low=speedup[1],
@@ -69,9 +81,9 @@ def recommend(
         data_wait_share=round(_wait(measured), 4),
         stability=stability,
         loss_verdicts=tuple(losses),
-        reasons=reasons,
+        reasons=(*told, *reasons, *_fallen(candidates, held)),
         warnings=(*warnings, *doubts),
-        runners_up=tuple(_runner_up(c, winner, held, rounds) for c in candidates if c is not winner),
+        runners_up=tuple(_runner_up(c, winner, held, rounds, scored, request) for c in candidates if c is not winner),
         confirmations=tuple(_confirmation(c, rounds.mean_rate(i)) for i, c in enumerate(held)),
         goal=request.goal,
         environment=request.environment,
@@ -79,22 +91,38 @@ def recommend(
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         probes=probes,
         seconds=round(seconds, 1),
+        achieved=achieved,
+        certificate=certificate,
     )
 
 
-def _choose(held: Sequence[Candidate], rounds: Rounds, request: StudyRequest) -> Candidate:
-    trusted = [i for i in range(len(held)) if not held[i].refused]
-    fastest = max(trusted, key=rounds.mean_rate)
-    equal = [i for i in trusted if _tied(rounds, fastest, i)]
+def _choose(
+    held: Sequence[Candidate], compared: Sequence[Contender], rounds: Rounds, request: StudyRequest
+) -> Candidate:
+    objective = objective_of(request.goal)
+    finalists = [c for c in held if not (c.refused or c.is_behind or c.config == request.baseline)]
+    trusted = [i for i, c in enumerate(held) if not c.refused and not (finalists and c.is_behind)]
+    best = max(trusted, key=rounds.mean_rate)
+    slack = objective.slack(request.goal)
+    equal = [i for i in trusted if _tied(rounds, best, i, slack, _confidence(held, i, request))]
+    wanted = {i: objective.order(compared[i]) for i in equal}
+    equal = [i for i in equal if wanted[i] == min(wanted.values())]
     for i in equal:
         if held[i].config == request.baseline:
             return held[i]
     return held[min(equal, key=lambda i: (_preference(held[i], request), -rounds.mean_rate(i)))]
 
 
-def _tied(rounds: Rounds, fastest: int, other: int) -> bool:
-    estimate, low, _ = rounds.ratio(fastest, other)
-    return fastest == other or estimate <= 1 + TIE or low <= 1
+def _confidence(held: Sequence[Candidate], other: int, request: StudyRequest) -> float:
+    """Of the interval that may set another apart: the luckiest of many is not to beat the baseline by luck."""
+    return race.confidence(len(held) - 1 if held[other].config == request.baseline else 1)
+
+
+def _tied(rounds: Rounds, best: int, other: int, slack: float | None, confidence: float) -> bool:
+    estimate, low, _ = rounds.ratio(best, other, confidence)
+    if slack is not None:
+        return estimate * (1 - slack) <= 1
+    return best == other or estimate <= 1 + TIE or low <= 1
 
 
 def _preference(candidate: Candidate, request: StudyRequest) -> tuple[float, ...]:
@@ -105,21 +133,27 @@ def _preference(candidate: Candidate, request: StudyRequest) -> tuple[float, ...
     return (global_batch, memory, *(knob.caution(config[knob.name]) for knob in KNOBS), changed)
 
 
-def _runner_up(candidate: Candidate, winner: Candidate, held: Sequence[Candidate], rounds: Rounds) -> RunnerUp:
+def _runner_up(
+    candidate: Candidate, winner: Candidate, held: Sequence[Candidate], rounds: Rounds, scored: Rounds,
+    request: StudyRequest,
+) -> RunnerUp:  # fmt: skip
     if candidate not in held:
         why = candidate.lost or candidate.refused or "not measured again"
         return RunnerUp(config=candidate.config, samples_per_second=None, reason=why)
+    objective = objective_of(request.goal)
     index, best = held.index(candidate), held.index(winner)
-    ratio, low, high = rounds.ratio(best, index)
+    ratio, low, high = scored.ratio(best, index, _confidence(held, best, request))
     if candidate.refused:
         reason = candidate.refused
+    elif ratio < 1 and objective.slack(request.goal) is not None:
+        reason = f"{1 / ratio - 1:.1%} {objective.better}, which is less than may be given up"
     elif ratio < 1:
         why = "too little to count" if high < 1 else "which is within the noise"
-        reason = f"{1 / ratio - 1:.1%} faster, {why}, and not the more cautious choice"
+        reason = f"{1 / ratio - 1:.1%} {objective.better}, {why}, and not the more cautious choice"
     elif low <= 1:
-        reason = f"{1 - 1 / ratio:.1%} slower, which is within the noise"
+        reason = f"{1 - 1 / ratio:.1%} {objective.worse}, which is within the noise"
     else:
-        reason = f"{1 - 1 / ratio:.1%} slower"
+        reason = f"{1 - 1 / ratio:.1%} {objective.worse}"
     more = candidate.peak_bytes / max(winner.peak_bytes, 1)
     if more > MEMORY_STEP:
         reason += f", needs {format_bytes(candidate.peak_bytes)} instead of {format_bytes(winner.peak_bytes)}"
@@ -138,12 +172,14 @@ def _confirmation(candidate: Candidate, rate: float) -> Confirmation:
     )
 
 
-def _half_width(rounds: Rounds) -> float | None:
-    """95 % half width of one configuration's mean rate, from the noise that all configurations share."""
-    if not rounds.degrees_of_freedom:
-        return None
-    estimate, low, _ = rounds.ratio(0, 0)
-    return round(math.log(estimate / low) / math.sqrt(2), 4)
+def _fallen(candidates: Sequence[Candidate], held: Sequence[Candidate]) -> tuple[str, ...]:
+    """Who would have been recommended by the search alone, and failed when it was measured again."""
+    best = max((candidate.found or 0.0 for candidate in held), default=0.0)
+    return tuple(
+        f"{_words(candidate.config)} was faster in the search and failed when it was measured again: {candidate.lost}"
+        for candidate in candidates
+        if candidate.lost and (candidate.found or 0.0) > best
+    )
 
 
 def _stability(

@@ -1,0 +1,130 @@
+"""Stories of confirmations: who races, who moves up, what is told of it, and what is known of the rest."""
+
+import pytest
+
+from autotune.errors import NoRecommendation
+from autotune.launch.fake import FakeLauncher, Machine
+from autotune.records import Limit
+from autotune.results import Outcome
+from autotune.tuning.disturbance import FOUND
+from autotune.tuning.race import MOST_LEADERS, MOST_ROUNDS
+from autotune.tuning.runoff import MOST_RACES
+from tests.worlds import Listener, declared, searched
+
+WORKERS = {"tune": ("num_workers", "channels_last"), "limits": {"num_workers": Limit(values=(0, 1, 2, 4, 8))}}
+LONG = {"time_budget_seconds": 1e6, "sampler": "random"}
+FLAT = Machine(
+    sample_loading_seconds=1e-6, channels_last_factor=dict.fromkeys((None, "bfloat16", "float16"), 1.0),
+    noise_between_probes=0.03,
+)  # fmt: skip
+NOBODY = "None of the leaders held when it was measured again"
+
+
+def _raced(listener):
+    """Number of probes of the confirmation by configuration, the first raced first."""
+    counts = {}
+    for trial in listener.trials:
+        if trial.purpose == "confirm":
+            counts[trial.config] = counts.get(trial.config, 0) + 1
+    return counts
+
+
+def test_many_that_are_alike_race_and_are_halved(tmp_path):
+    listener = Listener()
+
+    answer = searched(tmp_path, FakeLauncher(machine=FLAT, facts=declared()), listener, **WORKERS, **LONG)
+
+    counts = _raced(listener)
+    assert 6 < len(counts) <= MOST_LEADERS + 1
+    assert len(answer.confirmations) == len(counts)
+    assert max(counts.values()) > 3 >= sorted(counts.values())[len(counts) // 3]
+    assert max(counts.values()) == len(next(c for c in answer.confirmations if c.config == _baseline(listener)).rounds)
+    plan = f"in up to {MOST_ROUNDS} interleaved rounds of fresh processes, the slower half left behind after 3 and 6"
+    assert any(plan in note for note in listener.notes)
+
+
+def _baseline(listener):
+    return listener.trials[0].config
+
+
+def test_who_is_far_behind_does_not_race(tmp_path):
+    listener = Listener()
+    limits = {"num_workers": Limit(values=(0, 1, 2, 8))}
+
+    searched(tmp_path, FakeLauncher(facts=declared()), listener, tune=("num_workers",), limits=limits, **LONG)
+
+    assert len({trial.config for trial in listener.trials if trial.purpose in FOUND}) == 4
+    assert len(_raced(listener)) == 4  # three at least, and the baseline
+
+
+def test_when_all_leaders_fail_the_next_ones_of_the_search_race_and_it_is_said(tmp_path):
+    """Whatever has more than one worker runs once, and never again."""
+    listener = Listener()
+    launcher = FakeLauncher(
+        facts=declared(),
+        faults=lambda asked: (
+            Outcome.OOM_HOST if asked.purpose == "confirm" and asked.config["num_workers"] > 1 else None
+        ),
+    )
+
+    answer = searched(tmp_path, launcher, listener, **WORKERS, **LONG)
+
+    assert answer.params["num_workers"] == 1
+    assert answer.speedup > 1
+    assert sum(NOBODY in note and "out of memory" in note for note in listener.notes) >= 1
+    assert any("was faster in the search and failed when it was measured again" in why for why in answer.reasons)
+    assert all(len(one.rounds) >= 2 for one in answer.confirmations)
+
+
+def test_with_the_budget_used_up_the_baseline_is_kept_rather_than_more_leaders_raced(tmp_path):
+    listener = Listener()
+    launcher = FakeLauncher(
+        facts=declared(),
+        faults=lambda asked: Outcome.OOM_HOST if asked.purpose == "confirm" and asked.config["num_workers"] else None,
+    )
+
+    answer = searched(tmp_path, launcher, listener, time_budget_seconds=60, sampler="random", **WORKERS)
+
+    assert answer.params == answer.baseline
+    assert not any(NOBODY in note for note in listener.notes)
+
+
+def test_an_edge_on_which_nothing_holds_is_not_probed_for_ever(tmp_path):
+    listener = Listener()
+    launcher = FakeLauncher(
+        facts=declared(), faults=lambda asked: Outcome.OOM_HOST if asked.purpose == "confirm" else None
+    )
+
+    tune = (*WORKERS["tune"], "amp_dtype")
+    with pytest.raises(NoRecommendation, match="No configuration survived being measured again"):
+        searched(tmp_path, launcher, listener, **{**WORKERS, "tune": tune}, stability="off", **LONG)
+
+    assert sum(NOBODY in note for note in listener.notes) == MOST_RACES - 1
+
+
+@pytest.mark.parametrize("budget", [90, 240])
+def test_the_race_keeps_to_the_time_budget(tmp_path, budget):
+    launcher = FakeLauncher(machine=FLAT, facts=declared())
+
+    answer = searched(tmp_path, launcher, time_budget_seconds=budget, sampler="random", **WORKERS)
+
+    assert launcher.clock() <= budget * 1.1
+    assert answer.rounds >= 2
+
+
+def test_what_is_known_of_the_rest_is_part_of_the_answer(tmp_path):
+    whole = searched(tmp_path / "whole", FakeLauncher(facts=declared()), tune=("num_workers",), **LONG)
+    sampled = searched(tmp_path / "sampled", FakeLauncher(facts=declared()), probes=3, **LONG)
+
+    assert whole.certificate.startswith("all candidates measured")
+    assert sampled.certificate.startswith("only sampled: 4 of ")
+
+
+def test_nothing_is_recommended_at_a_batch_that_was_never_run(tmp_path):
+    """A law that was fitted to small batches promises most for the largest."""
+    listener = Listener()
+
+    answer = searched(tmp_path, FakeLauncher(), listener, sampler="structured", probes=4, time_budget_seconds=1e6)
+
+    ran = [t.config.batch_size for t in listener.trials if t.result.outcome is Outcome.OK and t.purpose == "confirm"]
+    assert ran.count(answer.params["batch_size"]) >= 2

@@ -1,0 +1,33 @@
+"""Of what was not measured, no more is said than is known."""
+
+import pytest
+
+from autotune.report.blocks import result_block
+from autotune.tuning.certificate import bound, certificate
+from tests.reporting import recommendation
+
+
+def test_where_nothing_is_left_all_were_measured():
+    assert certificate(1234, 0, 0.3).startswith("all candidates measured: 1,234 configurations")
+
+
+def test_a_believable_bound_is_told_with_its_percentage():
+    assert certificate(9, 100, 0.042) == (
+        "bounded by the fitted law: no other configuration is expected to be more than 4% faster (90 %)"
+    )
+
+
+@pytest.mark.parametrize("rest", [None, 1.0, float("inf")])
+def test_without_one_the_rest_is_only_sampled(rest):
+    assert certificate(9, 1191, rest).startswith("only sampled: 9 of 1,200 configurations")
+    assert bound(rest) == ""
+
+
+def test_a_bound_is_no_finer_than_one_probe():
+    assert bound(0.0001, "leaner") == "No other configuration is expected to be more than 1% leaner (90 %)."
+
+
+def test_the_answer_tells_it():
+    told = "only sampled: 9 of 1,200 configurations were probed"
+
+    assert told in result_block(recommendation(certificate=told)).plain
