@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial
 
 from autotune.guard import Guard
-from autotune.knobs import knob
+from autotune.knobs import KNOBS, knob
+from autotune.knobs.base import MemoryEffect
+from autotune.prediction import Expectation, Fit, Prediction
 from autotune.records import Config, Environment
 from autotune.sampler_names import SamplerName
 from autotune.space import SearchSpace
@@ -75,9 +79,13 @@ def hardware(environment: Environment) -> Hardware:
 
 def make(
     name: SamplerName, seed: int, encoding: Encoding | None = None, guard: Guard | None = None,
-    machine: Hardware | None = None,
+    machine: Hardware | None = None, foretold: Callable[[Config], float | None] | None = None,
+    worth: Callable[[Config], float] | None = None,
 ) -> BaseSampler:  # fmt: skip
     """A sampler. `gp` computes with torch, in this process, on the CPU; only `structured` looks beyond name and seed.
+
+    `foretold`: the peak that a dry run expects of a configuration, as a share of what may be used; None: unknown.
+    `worth`: the score for one sample/s of a configuration, if it is known beforehand.
 
     Seeds with the number of trials so far mixed in: after a resume a sampler must not repeat its first draws.
     """
@@ -87,6 +95,8 @@ def make(
         return StructuredSampler(
             seed=seed, hardware=machine, grid=encoding.grid(), space=encoding.distributions,
             admits=lambda row: guard.admits(encoding.ordered[row]),
+            foretold=None if foretold is None else lambda row: foretold(encoding.ordered[row]),
+            worth=None if worth is None else lambda row: worth(encoding.ordered[row]),
         )  # fmt: skip
     if name == "gp":
         return GPSampler(seed=seed, n_startup_trials=STARTUP_TRIALS)
@@ -137,6 +147,25 @@ class GuardedSampler(BaseSampler):
     def faster_elsewhere(self, study: optuna.Study) -> float | None:
         """By which share no other configuration is expected to be faster (90 %), where the sampler has an opinion."""
         return self._inner.faster_elsewhere(study) if isinstance(self._inner, StructuredSampler) else None
+
+    def fit(self, study: optuna.Study) -> Fit | None:
+        """What was learned of every arm and micro-batch, where the sampler has an opinion; an arm as charts draw it."""
+        if not isinstance(self._inner, StructuredSampler):
+            return None
+        told = [one.name for one in KNOBS if not one.ordered and one.memory is MemoryEffect.CHANGES]
+        ordered = self._encoding.ordered
+        arms = [(config.batch_size, *(config[name] for name in told)) for config in ordered]
+        numbers = {arm: number for number, arm in enumerate(dict.fromkeys(arms))}
+        found = self._inner.foreseen(study, np.array([numbers[arm] for arm in arms], np.int64))
+        points = tuple(Expectation(values=ordered[row].values, expected=expected) for row, expected in found)
+        return Fit(points=points) if points else None
+
+    def expected(self, study: optuna.Study, configs: Sequence[Config]) -> list[tuple[Config, Prediction]]:
+        """What is expected of configurations outside the space, where the sampler has an opinion."""
+        if not configs or not isinstance(self._inner, StructuredSampler):
+            return []
+        found = self._inner.expected(study, [config.values for config in configs])
+        return list(zip(configs, found, strict=False))
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
         """Pass on."""

@@ -115,6 +115,14 @@ def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Conf
     today = baseline[knob.name]
     if goal.tune is not None and knob.name not in goal.tune:
         return (today,)
+    if goal.exact and not knob.is_exact(circumstances.facts):
+        limit = goal.limits.get(knob.name)
+        if limit is not None and not _within(today, limit):
+            raise UsageError(
+                f"--exact keeps {knob.name} at the baseline's {knob.show(today)}, and {_words(circumstances.limit)} "
+                f"exclude it. Another value would change what is computed. Leave one of them out, or change --baseline."
+            )
+        return (today,)
     values = knob.domain(circumstances)
     if not values:
         raise UsageError(

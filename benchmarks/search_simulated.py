@@ -25,11 +25,12 @@ import scipy
 from optuna.trial import TrialState
 from simulator import DOMAINS, Machine, Surface
 
+from autotune.forecast import calibrated
 from autotune.guard import Guard
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Circumstances
 from autotune.launch.fake import ENVIRONMENT, FACTS
-from autotune.records import Value
+from autotune.records import Config, Value
 from autotune.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial
 from autotune.sampler import Encoding, GuardedSampler, make
 from autotune.sampler_names import SamplerName
@@ -40,8 +41,8 @@ from autotune.structured.observation import Observation
 WITHIN = 0.95
 SOON = 20  # probes
 OURS_STOP = 30  # probes after which our own runs stop: it has hit by then or never
-HEURISTIC = "doubling"
-NAMES = ("structured", "tpe", "gp", "random", "grid", HEURISTIC)
+HEURISTIC, FORETOLD = "doubling", "foretold"  # foretold: `structured` after a dry run
+NAMES = (FORETOLD, "structured", "tpe", "gp", "random", "grid", HEURISTIC)
 Shown = tuple[int, Observation]  # the row that was probed, and what it showed
 
 
@@ -106,13 +107,17 @@ def search(name: str, space: Space, machine: Machine, surface: Surface, seed: in
 def _optuna(name: str, space: Space, machine: Machine, seed: int) -> Generator[int, Shown, None]:
     """Rows that an Optuna sampler proposes; is sent (row, observation) of what was probed."""
     guard, trial = Guard(space.space), None
-    inner = make(cast(SamplerName, name), seed, space.encoding, guard, Hardware(cores=machine.cores))
+    dry = _DryRun(space, machine) if name == FORETOLD else None
+    plain = cast(SamplerName, "structured" if dry else name)
+    inner = make(plain, seed, space.encoding, guard, Hardware(cores=machine.cores), dry.share if dry else None)
     study = optuna.create_study(direction="maximize", sampler=GuardedSampler(inner, space.encoding, guard))
     row = -1
     while True:
         probed, seen = yield row
         config = space.space.configs[probed]
         guard.learn(Trial(number=0, purpose="search", config=config, result=_result(seen)))
+        if dry:
+            dry.learn(probed, seen)
         oom = seen.outcome.out_of_memory
         state, value = TrialState.COMPLETE, seen.samples_per_second
         if oom:
@@ -131,6 +136,25 @@ def _optuna(name: str, space: Space, machine: Machine, seed: int) -> Generator[i
             study.tell(trial, value, state=state)
         trial = study.ask(space.encoding.distributions)
         row = space.rows[space.encoding.config(trial.params)]
+
+
+class _DryRun:
+    """What a dry run of the machine says, corrected by every probe as in the product."""
+
+    def __init__(self, space: Space, machine: Machine) -> None:
+        self._rows, self._limit = space.rows, machine.limit_bytes
+        self._tensors = machine.surface(space.columns).tensors * self._limit
+        self._peaks: list[tuple[float, float]] = []
+
+    def learn(self, row: int, seen: Observation) -> None:
+        """Hold a measured peak against what was foretold."""
+        if seen.memory_bytes is not None:
+            self._peaks.append((float(self._tensors[row]), float(seen.memory_bytes)))
+
+    def share(self, config: Config) -> float:
+        """The peak to expect, as a share of what may be used."""
+        predicted = float(self._tensors[self._rows[config]])
+        return calibrated(0.0, self._peaks).real(predicted) / self._limit
 
 
 def _grid(space: Space) -> Generator[int, Shown, None]:
@@ -209,7 +233,7 @@ def table(names: list[str], machines: int, seeds: int, most: int) -> None:
             for number in range(machines):
                 machine = Machine(number, misspecified=misspecified)
                 surface = machine.surface(space.columns)
-                limit = min(most, OURS_STOP) if name == "structured" else most
+                limit = min(most, OURS_STOP) if name in ("structured", FORETOLD) else most
                 runs += [search(name, space, machine, surface, seed, limit) for seed in range(seeds)]
             print(_line(name, "misspecified" if misspecified else "well-specified", runs, most), flush=True)
 

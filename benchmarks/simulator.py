@@ -42,6 +42,7 @@ class Surface:
     compute_rate: Floats
     loader_rate: Floats
     memory: Floats  # share of the limit
+    tensors: Floats  # the part of it that a dry run sees: no workspaces, nothing that is not a tensor
 
     @property
     def best(self) -> float:
@@ -87,6 +88,8 @@ class Machine:
         self.static_factor = np.array([1.0, chance.uniform(1.0, 1.15), chance.uniform(1.0, 1.15)])
         self.activation_factor = np.array([1.0, activations, activations * chance.uniform(0.98, 1.02)])
         self.layout_memory = chance.uniform(0.93, 1.1)
+        own = np.random.default_rng(chance.bit_generator.seed_seq.spawn(1)[0])  # type: ignore[attr-defined]
+        self.unseen = own.uniform(0, 0.05), own.uniform(0.93, 1.0)  # context as a share; tensors over what is reserved
 
     def _loader(self, chance: np.random.Generator) -> None:
         self.workers_needed = _between(chance, 0.2, 24)  # to feed the fastest configuration
@@ -112,6 +115,7 @@ class Machine:
         cell = (columns["batch_size"], dtype, layout)
         factor = np.where(layout == 1, self.layout_memory, 1.0) * self.activation_factor[dtype]
         memory = self.static * self.static_factor[dtype]
+        tensors = self.unseen[1] * (memory + self.per_sample * factor * batch) - self.unseen[0]
         memory = memory + self.per_sample * factor * batch * self.workspace[cell]
         waves = np.ceil(batch / self.wave) * self.wave * self.wiggle[cell]
         odd = np.where((dtype > 0) & (batch < 8), 1.08, 1.0)  # tensor cores want multiples of eight
@@ -127,7 +131,11 @@ class Machine:
         crowded = compute * np.where(workers >= self.cores, 1 + self.contention, 1.0)
         step = np.where(workers == 0, compute + loading, np.maximum(crowded, loading))
         return Surface(
-            rate=samples / step, compute_rate=samples / compute, loader_rate=samples / loading, memory=memory
+            rate=samples / step,
+            compute_rate=samples / compute,
+            loader_rate=samples / loading,
+            memory=memory,
+            tensors=tensors,
         )
 
     def probe(self, surface: Surface, row: int, chance: np.random.Generator) -> Observation:

@@ -161,7 +161,7 @@ def _outlook(rates, fits):
     rates = np.array(rates, float)
     return Outlook(
         rates=rates, fits=np.array(fits, float) * np.ones_like(rates), memory=np.zeros(rates.shape[1]),
-        departure=np.zeros(rates.shape[1]),
+        departure=np.zeros(rates.shape[1]), direct=np.zeros(rates.shape[1], bool),
     )  # fmt: skip
 
 

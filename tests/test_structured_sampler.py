@@ -8,8 +8,9 @@ from optuna.trial import TrialState
 from autotune.guard import Guard
 from autotune.launch.fake import ENVIRONMENT
 from autotune.objective import judge
+from autotune.prediction import Prediction
 from autotune.records import Goal
-from autotune.results import Alone, Outcome, Prediction, Trial
+from autotune.results import Alone, Outcome, Trial
 from autotune.sampler import Encoding, GuardedSampler, hardware, make
 from autotune.structured.grid import Hardware
 from autotune.structured.observation import ATTRIBUTE, Observation, observed
@@ -112,6 +113,17 @@ def test_four_workers_at_once_are_sent_to_four_places():
     running = [study.ask(SPACE) for _ in range(4)]
 
     assert len({repr(trial.params) for trial in running}) == 4
+
+
+def test_four_workers_behind_the_guard_are_sent_to_four_places():
+    made = space(Goal(global_batch=64))
+    guard, encoding = Guard(made), Encoding(made)
+    sampler = GuardedSampler(make("structured", 0, encoding, guard, hardware(ENVIRONMENT)), encoding, guard)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+
+    running = [encoding.config(study.ask(encoding.distributions).params) for _ in range(4)]
+
+    assert len(set(running)) == 4
 
 
 def test_what_is_running_is_not_proposed_even_where_all_else_is_worse():

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.results import Prediction
+from autotune.prediction import Prediction
 from autotune.structured.grid import Floats, Integers
 from autotune.structured.law import Law
 from autotune.structured.posterior import Posterior
 
-CAUTION = 2.0  # exponent of the chance to fit: 2 instead of 1 halved the out-of-memory probes (optuna note 2.2)
+CAUTION = 3.0  # exponent of the chance to fit: 3 instead of 2 more than halved the out-of-memory probes (decision 0021)
 CLOSENESS = 1e-5  # of its rate, that a row is worth besides: decides only where next to nothing can be won any more
 AS_GOOD = 0.97  # of the best acquisition: among these the fewest workers are taken, they cost memory and trouble
 CONFIDENCE = 0.9  # of every interval and of the statement about the rest
@@ -30,6 +30,7 @@ class Outlook:
     fits: Floats  # chance to fit into memory
     memory: Floats  # (rows) median peak as a share of what may be used
     departure: Floats  # (rows) mean logarithm by which computing departs from the law
+    direct: Mask  # (rows) the law is broken in this arm: what is foreseen there rests on the measurements around it
 
 
 def foresee(law: Law, posterior: Posterior, chance: np.random.Generator) -> Outlook:
@@ -51,6 +52,7 @@ def foresee(law: Law, posterior: Posterior, chance: np.random.Generator) -> Outl
         fits=fits[:, places.room],
         memory=np.exp(np.median(memory, axis=0))[places.room],
         departure=posterior.cell_mean.mean(0)[places.cell],
+        direct=(posterior.scale > 1)[law.arms],
     )
 
 
@@ -97,20 +99,21 @@ def first(order: Integers, admits: Callable[[int], bool], skip: int) -> int | No
     return found
 
 
-def prediction(outlook: Outlook, best: Floats, row: int, limit_bytes: int | None) -> Prediction:
-    """Why `row` was proposed, to be held against its measurement."""
+def prediction(outlook: Outlook, best: Floats, row: int, limit_bytes: int | None, worth: float = 1.0) -> Prediction:
+    """Why `row` was proposed, to be held against its measurement; `worth` of a sample/s, where rates were weighed."""
     rates, low = outlook.rates[:, row], (1 - CONFIDENCE) / 2
     incumbent = float(best.mean())
     gain = float((np.maximum(rates - best[:, 0], 0) * outlook.fits[:, row]).mean())
     return Prediction(
-        samples_per_second=float(np.median(rates)),
-        low=float(np.quantile(rates, low)),
-        high=float(np.quantile(rates, 1 - low)),
+        samples_per_second=float(np.median(rates)) / worth,
+        low=float(np.quantile(rates, low)) / worth,
+        high=float(np.quantile(rates, 1 - low)) / worth,
         memory_share=float(outlook.memory[row]),
         memory_bytes=int(outlook.memory[row] * limit_bytes) if limit_bytes else None,
         fits=float(outlook.fits[:, row].mean()),
         gain=gain / incumbent if incumbent > 0 else None,
         departure=float(np.expm1(-outlook.departure[row])),
+        why="direct" if outlook.direct[row] else "gain",
     )
 
 

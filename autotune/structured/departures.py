@@ -16,6 +16,7 @@ from autotune.structured.grid import Floats, Integers
 from autotune.structured.law import Law
 
 JITTER = 1e-9
+BREAK = np.log(1.15)  # a residual beyond 15 % says that the law does not hold there (theory note 7)
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,10 @@ class Departures:
     rooms: Floats  # with every peak
     time_root: Floats  # Cholesky factor of the covariance of the readings
     memory_root: Floats
-    cell_variance: float
+    cell_variance: Floats  # (cells)
     stream_variance: float
     room_variance: float
+    scale: Floats  # (arms) how many times further than expected the law is off there; 1 where it holds
 
     def whitened_times(self, residuals: Floats) -> Floats:
         """Independent standard normal under the law, (guesses, readings)."""
@@ -52,8 +54,12 @@ class Departures:
         return _regressed(self.rooms, self.memory_root, residuals, self.room_variance)
 
 
-def departures(law: Law, evidence: Evidence, guess: Floats) -> Departures:
-    """The fields, linearised at `guess`, which says what computing and loading contribute to a coupled reading."""
+def departures(law: Law, evidence: Evidence, guess: Floats, scale: Floats | None = None) -> Departures:
+    """The fields, linearised at `guess`, which says what computing and loading contribute to a coupled reading.
+
+    `scale`: how many times as far as elsewhere the law may be off, per arm; see `broken`.
+    """
+    scale = np.ones(1 + law.arms.max()) if scale is None else scale
     compute_part, load_part = _parts(law, evidence, guess)
     rows = evidence.rows[evidence.probe]
     grid, everywhere = law.grid, law.everywhere
@@ -62,7 +68,8 @@ def departures(law: Law, evidence: Evidence, guess: Floats) -> Departures:
 
     def cells(ours: Integers) -> Floats:
         same = known.CELL**2 * alike(law.cells[ours], law.cells[rows])
-        return same + known.ARM**2 * along(law.arms[ours], batches[ours], law.arms[rows], batches[rows])
+        same += known.ARM**2 * along(law.arms[ours], batches[ours], law.arms[rows], batches[rows])
+        return np.outer(scale[law.arms[ours]], scale[law.arms[rows]]) * same
 
     def streams(ours: Integers) -> Floats:
         return known.STREAM**2 * alike(law.streams[ours], law.streams[rows])
@@ -86,10 +93,27 @@ def departures(law: Law, evidence: Evidence, guess: Floats) -> Departures:
         rooms=rooms(room_row),
         time_root=_root(covariance),
         memory_root=_root(rooms(heavy) + np.diag(evidence.peak_spread**2)),
-        cell_variance=known.CELL**2 + known.ARM**2,
+        cell_variance=(known.CELL**2 + known.ARM**2) * scale[law.arms[cell_row]] ** 2,
         stream_variance=known.STREAM**2,
         room_variance=known.ROOM**2 + known.MEMORY_ARM**2,
+        scale=scale,
     )
+
+
+def broken(law: Law, evidence: Evidence, guess: Floats) -> Floats:
+    """Where the law is broken at its best fit, per arm: how many times further off it is than expected; else 1.
+
+    An arm is broken if one of its readings is off by more than `BREAK`, as far as computing decides that reading. The
+    field is then as wide there as what was seen: neighbouring batches of the arm tell more than the law, and the
+    acquisition climbs from the best of them to the next.
+    """
+    compute_part, _ = _parts(law, evidence, guess)
+    off = np.abs(compute_part * (evidence.seconds - evidence.readings(law, guess)[0]))
+    scale = np.ones(1 + law.arms.max())
+    far = off > BREAK
+    expected = np.hypot(known.CELL, known.ARM)
+    np.maximum.at(scale, law.arms[evidence.rows[evidence.probe[far]]], off[far] / expected)
+    return scale
 
 
 def _parts(law: Law, evidence: Evidence, guess: Floats) -> tuple[Floats, Floats]:
@@ -125,9 +149,9 @@ def _solved(root: Floats, residuals: Floats) -> Floats:
     return found
 
 
-def _regressed(covariance: Floats, root: Floats, residuals: Floats, variance: float) -> tuple[Floats, Floats]:
+def _regressed(covariance: Floats, root: Floats, residuals: Floats, variance: float | Floats) -> tuple[Floats, Floats]:
     if not len(root):
-        return np.zeros((len(residuals), len(covariance))), np.full(len(covariance), np.sqrt(variance))
+        return np.zeros((len(residuals), len(covariance))), np.sqrt(np.broadcast_to(variance, len(covariance)))
     weights = _solved(root, covariance).T  # (readings, entries)
     mean = _solved(root, residuals) @ weights
     return mean, np.sqrt(np.maximum(variance - (weights**2).sum(0), JITTER))

@@ -57,6 +57,15 @@ class Grid:
         except TypeError:
             return None
 
+    def widened(self, values: Sequence[Mapping[str, Value]]) -> Grid:
+        """The same grid with further points at its end, to which no parameters lead."""
+        params = [*self.params, *({"further": number} for number in range(len(values)))]
+        domains = {
+            name: tuple(dict.fromkeys((*domain, *(point[name] for point in values))))
+            for name, domain in self.domains.items()
+        }
+        return Grid(params, [*self.values, *values], domains)
+
     @property
     def categories(self) -> tuple[str, ...]:
         """The knobs that differ between points and are no variables of the model itself."""

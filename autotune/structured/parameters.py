@@ -32,6 +32,8 @@ BELIEFS = {
 }
 # Two threads and two workers on two cores took eight times as long as the slower of both alone (measurement note C4).
 CROWDING_ON_CORES = (math.log(0.1), 1.5)
+# A process that has imported torch and holds a small model takes 0.25 to 0.5 GiB, of a limit between 0.5 and 100 GiB.
+STATIC_ON_CORES = (math.log(0.1), 1.5)
 LEAST_SPREAD = 1e-3  # of what a knob is certain of: a fit divides by it
 CAP_SPREAD = 0.5  # storage may deliver less than the cores could take, waiting may need fewer cores than workers
 
@@ -44,7 +46,7 @@ class Parameters:
         if hardware.cores:
             beliefs[CAP] = (math.log(hardware.cores), CAP_SPREAD)
         if hardware.computes_on_cores:
-            beliefs[CROWDING] = CROWDING_ON_CORES
+            beliefs[CROWDING], beliefs[STATIC] = CROWDING_ON_CORES, STATIC_ON_CORES
         self._means = [beliefs[index][0] for index in range(len(beliefs))]
         self._spreads = [beliefs[index][1] for index in range(len(beliefs))]
         self._grid = grid
@@ -53,6 +55,10 @@ class Parameters:
             for clock in ("fixed_time", "sample_time", "fixed_memory", "sample_memory", "loading_time")
         }
         self.means, self.spreads = np.array(self._means), np.array(self._spreads)
+        rows = np.arange(len(grid))
+        felt = self.design("fixed_memory", rows).sum(0) + self.design("sample_memory", rows).sum(0)
+        felt[[STATIC, SAMPLE, BEND, WORKER]] = 1
+        self.of_memory, self.of_clocks = np.flatnonzero(felt), np.flatnonzero(felt == 0)  # no law feels both
 
     def __len__(self) -> int:
         return len(self.means)

@@ -1,4 +1,4 @@
-"""What is believed after the probes: the most probable unknowns, and weighed particles around them."""
+"""What is believed after the probes: the clocks' and the memory's unknowns as weighed particles, and the departures."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.structured.departures import Departures, departures
+from autotune.structured import parameters as unknown
+from autotune.structured.departures import Departures, broken, departures
 from autotune.structured.evidence import Evidence
-from autotune.structured.grid import Floats
+from autotune.structured.grid import Floats, Integers
 from autotune.structured.law import Law
+from autotune.structured.weighing import PARTICLES, Terms, anchored, around, most_probable, weighed
 
-PARTICLES = 128
-PROPOSALS = 12 * PARTICLES
-INFLATION = 1.15  # of the proposals over the curvature at the top: weights correct it, tails are seen
-MOST_WEIGHT = 0.05  # of one particle, lest a few decide everything (truncated importance sampling)
 CENSOR = 0.04  # standard deviation of the logarithm of memory against which a fit or an overflow is judged
 LINEARISATIONS = 2  # of what computing and loading contribute: at the prior, and at the first fit
-STEP = 1e-5  # of the numerical derivative
-ENOUGH = 8  # particles per unknown that must carry weight before their covariance is believed
-JITTER = 1e-12  # keeps a covariance that is singular up to rounding factorisable
-ROUNDS = 2  # of weighing: the second proposes from what the first found
+# Standard deviations of the prior at which the memory of a sample is held for a while. One small batch measured, and
+# nobody knows whether its peak is the model's or the samples': a valley over orders of magnitude with a sharp bend at
+# its end, and the most probable guess sits in that bend, where every larger batch is hopeless.
+HELD = (-1.8, -0.9, 0.0, 0.9, 1.8)
 
 
 @dataclass(frozen=True)
@@ -34,16 +32,17 @@ class Posterior:
     stream_spread: Floats
     room_mean: Floats
     room_spread: Floats
+    scale: Floats  # (arms) how many times further than expected the law is off there; 1 where it holds
 
 
 def believe(law: Law, evidence: Evidence, chance: np.random.Generator) -> Posterior:
-    """Fit, draw, weigh."""
-    top = law.parameters.means
-    for _ in range(LINEARISATIONS if len(evidence.rows) else 0):
-        fields = departures(law, evidence, top[None])
-        top = _most_probable(law, evidence, fields, top)
-    fields = departures(law, evidence, top[None])
-    particles = _particles(law, evidence, fields, top, chance)
+    """Fit, draw, weigh: the clocks and the memory apart, for no reading tells about both."""
+    parameters = law.parameters
+    particles = parameters.means + parameters.spreads * chance.standard_normal((PARTICLES, len(parameters)))
+    fields = departures(law, evidence, parameters.means[None])
+    if len(evidence.rows):
+        fields = _clocks(law, evidence, fields, particles, chance)
+        _memory(law, evidence, fields, particles, chance)
     late = evidence.seconds - evidence.readings(law, particles)
     heavy = evidence.peaks - evidence.memories(law, particles)[:, evidence.weighed]
     cell_mean, cell_spread = fields.cell_field(late)
@@ -51,71 +50,67 @@ def believe(law: Law, evidence: Evidence, chance: np.random.Generator) -> Poster
     room_mean, room_spread = fields.room_field(heavy)
     return Posterior(
         particles=particles, cell_mean=cell_mean, cell_spread=cell_spread, stream_mean=stream_mean,
-        stream_spread=stream_spread, room_mean=room_mean, room_spread=room_spread,
+        stream_spread=stream_spread, room_mean=room_mean, room_spread=room_spread, scale=fields.scale,
     )  # fmt: skip
 
 
-def _residuals(law: Law, evidence: Evidence, fields: Departures, guesses: Floats) -> Floats:
-    """Terms whose squares sum to minus twice the log posterior, (guesses, terms)."""
-    from scipy.special import log_ndtr
+def _clocks(
+    law: Law, evidence: Evidence, fields: Departures, particles: Floats, chance: np.random.Generator
+) -> Departures:
+    """Fill the particles' unknowns of time; the fields as they are at the fit."""
+    which, guess = law.parameters.of_clocks, law.parameters.means
+    for _ in range(LINEARISATIONS):
+        terms = _of_clocks(law, evidence, fields)
+        guess = guess.copy()
+        guess[which] = most_probable(terms, guess[which], law.parameters.spreads[which])
+        fields = departures(law, evidence, guess[None], broken(law, evidence, guess[None]))
+    terms = _of_clocks(law, evidence, fields)
+    particles[:, which] = weighed(terms, [around(terms, guess[which])], chance)
+    return fields
 
-    prior = (guesses - law.parameters.means) / law.parameters.spreads
-    times = fields.whitened_times(evidence.seconds - evidence.readings(law, guesses))
-    memory = evidence.memories(law, guesses)
-    peaks = fields.whitened_memories(evidence.peaks - memory[:, evidence.weighed])
-    over = np.sqrt(-2 * log_ndtr(memory[:, evidence.overflowed] / CENSOR))
-    under = np.sqrt(-2 * log_ndtr(-memory[:, evidence.fitted] / CENSOR))
-    terms: Floats = np.concatenate([prior, times, peaks, over, under], axis=1)
+
+def _memory(law: Law, evidence: Evidence, fields: Departures, particles: Floats, chance: np.random.Generator) -> None:
+    """Fill the particles' unknowns of memory."""
+    parameters, which = law.parameters, law.parameters.of_memory
+    terms, sample = _of_memory(law, evidence, fields), int(np.flatnonzero(which == unknown.SAMPLE)[0])
+    places = [float(parameters.means[unknown.SAMPLE] + held * parameters.spreads[unknown.SAMPLE]) for held in HELD]
+    prior = parameters.means[which], parameters.spreads[which]
+    parts = [around(terms, most_probable(terms, *prior)), *anchored(terms, *prior, sample, places)]
+    particles[:, which] = weighed(terms, parts, chance)
+
+
+def _of_clocks(law: Law, evidence: Evidence, fields: Departures) -> Terms:
+    which = law.parameters.of_clocks
+
+    def terms(guesses: Floats) -> Floats:
+        late = evidence.seconds - evidence.readings(law, _whole(law, which, guesses))
+        return np.concatenate([_prior(law, which, guesses), fields.whitened_times(late)], axis=1)
+
     return terms
 
 
-def _most_probable(law: Law, evidence: Evidence, fields: Departures, start: Floats) -> Floats:
-    from scipy.optimize import least_squares
+def _of_memory(law: Law, evidence: Evidence, fields: Departures) -> Terms:
+    from scipy.special import log_ndtr
 
-    def terms(guess: Floats) -> Floats:
-        found: Floats = _residuals(law, evidence, fields, guess[None])[0]
-        return found
+    which = law.parameters.of_memory
 
-    def slopes(guess: Floats) -> Floats:
-        return _slopes(law, evidence, fields, guess)
+    def terms(guesses: Floats) -> Floats:
+        memory = evidence.memories(law, _whole(law, which, guesses))
+        peaks = fields.whitened_memories(evidence.peaks - memory[:, evidence.weighed])
+        over = np.sqrt(-2 * log_ndtr(memory[:, evidence.overflowed] / CENSOR))
+        under = np.sqrt(-2 * log_ndtr(-memory[:, evidence.fitted] / CENSOR))
+        return np.concatenate([_prior(law, which, guesses), peaks, over, under], axis=1)
 
-    found: Floats = least_squares(terms, start, jac=slopes, method="trf", x_scale=law.parameters.spreads, max_nfev=40).x
+    return terms
+
+
+def _prior(law: Law, which: Integers, guesses: Floats) -> Floats:
+    found: Floats = (guesses - law.parameters.means[which]) / law.parameters.spreads[which]
     return found
 
 
-def _slopes(law: Law, evidence: Evidence, fields: Departures, guess: Floats) -> Floats:
-    """Derivatives of all residuals, (terms, unknowns): every unknown moved at once, in one evaluation."""
-    moved = np.vstack([guess, guess + STEP * np.eye(len(guess))])
-    terms = _residuals(law, evidence, fields, moved)
-    slopes: Floats = ((terms[1:] - terms[0]) / STEP).T
-    return slopes
-
-
-def _particles(law: Law, evidence: Evidence, fields: Departures, top: Floats, chance: np.random.Generator) -> Floats:
-    means, spreads = law.parameters.means, law.parameters.spreads
-    if not len(evidence.rows):
-        return means + spreads * chance.standard_normal((PARTICLES, len(means)))
-    slopes = _slopes(law, evidence, fields, top)
-    center, covariance = top, np.linalg.inv(slopes.T @ slopes)
-    for left in reversed(range(ROUNDS)):
-        root = np.linalg.cholesky(covariance + JITTER * np.eye(len(top)))
-        normal = chance.standard_normal((PROPOSALS, len(top)))
-        drawn = center + INFLATION * normal @ root.T
-        plausible = -0.5 * (_residuals(law, evidence, fields, drawn) ** 2).sum(1)
-        weights = _truncated(plausible + 0.5 * (normal**2).sum(1))
-        if left:
-            center = weights @ drawn
-            seen = (drawn - center).T @ ((drawn - center) * weights[:, None])
-            carrying = 1 / (weights**2).sum()  # particles that carry the weight
-            trust = min(1.0, carrying / (ENOUGH * len(top)))
-            covariance = trust * seen + (1 - trust) * covariance
-    found: Floats = drawn[chance.choice(PROPOSALS, PARTICLES, p=weights)]
-    return found
-
-
-def _truncated(logarithms: Floats) -> Floats:
-    """Weights that sum to 1, none far above `MOST_WEIGHT`."""
-    weights = np.exp(logarithms - logarithms.max())
-    weights = np.minimum(weights / weights.sum(), MOST_WEIGHT)
-    found: Floats = weights / weights.sum()
+def _whole(law: Law, which: Integers, guesses: Floats) -> Floats:
+    """Guesses of all unknowns, those that are not asked about at their means."""
+    found = np.tile(law.parameters.means, (len(guesses), 1))
+    found[:, which] = guesses
     return found

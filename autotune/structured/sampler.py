@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -16,15 +16,17 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune.results import Prediction
+from autotune.prediction import Prediction
+from autotune.records import Value
 from autotune.structured import acquisition
-from autotune.structured.acquisition import Outlook
+from autotune.structured.acquisition import Mask, Outlook
 from autotune.structured.evidence import Foretold, gather
-from autotune.structured.grid import Grid, Hardware, Integers
+from autotune.structured.grid import Floats, Grid, Hardware, Integers
 from autotune.structured.law import Law
 from autotune.structured.observation import Observation, recalled
 from autotune.structured.posterior import believe
 from autotune.structured.spaces import grid_of
+from autotune.structured.worth import worths
 
 PREDICTION = "prediction"  # trial attribute that holds a `Prediction` as JSON
 MOST_FAILURES = 2  # of one configuration: what failed for no reason of its own is tried once more
@@ -37,6 +39,7 @@ class _Known:
     observations: list[tuple[int, Observation]] = field(default_factory=list)
     visited: set[int] = field(default_factory=set)
     running: list[int] = field(default_factory=list)
+    worths: list[tuple[int, float]] = field(default_factory=list)  # rows, and their value for one sample/s
     undecided: int = 0  # trials that were begun before this one and have no parameters yet
     finished: int = 0
 
@@ -57,22 +60,24 @@ class StructuredSampler(BaseSampler):
 
     Parameters that bear the names of knobs (`batch_size`, `num_workers`, `amp_dtype`, ...) are understood, others are
     learned as categories. The study's value is a throughput to maximise, or seconds per sample to minimise; an
-    `Observation` among the trial's attributes tells more. Proposals depend on `seed` and on the finished trials only,
+    `Observation` among the trial's attributes tells more, and beside its rate the value may be whatever samples/s are
+    worth, as samples per joule. Proposals depend on `seed` and on the finished trials only,
     and are never those of trials that are still running.
     """
 
     def __init__(
         self, *, hardware: Hardware | None = None, seed: int | None = None, grid: Grid | None = None,
         space: dict[str, BaseDistribution] | None = None, admits: Callable[[int], bool] | None = None,
-        foretold: Foretold | None = None,
+        foretold: Foretold | None = None, worth: Callable[[int], float] | None = None,
     ) -> None:  # fmt: skip
         """`space`: of all trials, if known beforehand; else the first trial is drawn at random.
 
         `grid` and `admits` narrow the choice further: to the rows of a grid, and to those of them that are admitted.
-        `foretold` is what a dry run says of the memory of a row, if there was one.
+        `foretold` is what a dry run says of the memory of a row, if there was one; `worth` the study's value for one
+        sample/s of a row, if that is known beforehand: else it is learned.
         """
         self._hardware, self._grid, self._space, self._admits = hardware or Hardware(), grid, space, admits
-        self._foretold = foretold
+        self._foretold, self._worth = foretold, worth
         self._seed = seed if seed is not None else int(np.random.default_rng().integers(2**31))
         self._random = RandomSampler(seed=self._seed)
         self._law: Law | None = None
@@ -95,7 +100,7 @@ class StructuredSampler(BaseSampler):
             return {}
         law = self._law_on(study, search_space)
         known = _known(study, trial, law.grid, search_space)
-        outlook, chance = self._outlook(law, known)
+        outlook, chance, worth = self._outlook(law, known)
         best = acquisition.incumbents(
             outlook, acquisition.rivals(outlook, known.measured, np.array(known.running, np.int64))
         )
@@ -104,7 +109,7 @@ class StructuredSampler(BaseSampler):
         row = acquisition.first(order, lambda row: row not in closed and self._is_admitted(row), known.undecided)
         if row is None:  # everything was tried: again, then
             row = int(order[int(chance.integers(len(order)))])
-        said = acquisition.prediction(outlook, best, row, known.limit_bytes)
+        said = acquisition.prediction(outlook, best, row, known.limit_bytes, float(worth[row]))
         study._storage.set_trial_user_attr(trial._trial_id, PREDICTION, msgspec.to_builtins(said))
         return dict(law.grid.params[row])
 
@@ -125,16 +130,66 @@ class StructuredSampler(BaseSampler):
             return float("inf")
         law = self._law_on(study, space)
         known = _known(study, None, law.grid, space)
-        outlook, chance = self._outlook(law, known)
+        outlook, chance, _ = self._outlook(law, known)
         closed = self._closed(law, known)
         open_rows = np.array([row not in closed and self._is_admitted(row) for row in range(len(law.grid))])
         return acquisition.faster_elsewhere(outlook, known.measured, open_rows, chance)
 
-    def _outlook(self, law: Law, known: _Known) -> tuple[Outlook, np.random.Generator]:
+    def foreseen(self, study: optuna.Study, groups: Integers) -> list[tuple[int, Prediction]]:
+        """In every group the row that is expected to be worth most, and what is expected of it.
+
+        `groups` holds a number for every row of the grid that this sampler was made with. Empty if nothing was
+        measured: then only the prior could speak.
+        """
+        space = self.infer_relative_search_space(study, study.trials[-1]) if study.trials else {}
+        if not space:
+            return []
+        law = self._law_on(study, space)
+        known = _known(study, None, law.grid, space)
+        if not len(known.measured):
+            return []
+        outlook, _, worth = self._outlook(law, known)
+        best, medians = acquisition.incumbents(outlook, known.measured), np.median(outlook.rates, axis=0)
+        rows = [int(inside[medians[inside].argmax()]) for inside in map(np.flatnonzero, _masks(groups))]
+        return [(r, acquisition.prediction(outlook, best, r, known.limit_bytes, float(worth[r]))) for r in rows]
+
+    def expected(self, study: optuna.Study, values: Sequence[Mapping[str, Value]]) -> list[Prediction]:
+        """What is expected of configurations that lie between those of the grid; empty if nothing was measured.
+
+        `values` has for each a value of every knob. For a sampler that was made with a grid; also empty where worths
+        were given, which are known of the grid only.
+        """
+        assert self._grid is not None and self._space is not None, "between which points?"
+        if self._worth is not None:
+            return []
+        law = Law(self._grid.widened(values), self._hardware)
+        known = _known(study, None, law.grid, self._space)
+        if not len(known.measured):
+            return []
+        outlook, _, worth = self._outlook(law, known)
+        best, first = acquisition.incumbents(outlook, known.measured), len(self._grid)
+        return [
+            acquisition.prediction(outlook, best, row, known.limit_bytes, float(worth[row]))
+            for row in range(first, len(law.grid))
+        ]
+
+    def _outlook(self, law: Law, known: _Known) -> tuple[Outlook, np.random.Generator, Floats]:
+        """What is believed, in units of the study's value; and what a sample/s is worth in each row."""
         chance = np.random.default_rng([self._seed, known.finished])
-        return acquisition.foresee(
-            law, believe(law, gather(law, known.observations, self._foretold), chance), chance
-        ), chance
+        outlook = acquisition.foresee(law, believe(law, gather(law, known.observations, self._told), chance), chance)
+        worth = worths(law.grid, known.worths) if self._worth is None else self._known_worths(law, self._worth)
+        if worth is None:
+            return outlook, chance, np.ones(len(law.grid))
+        return replace(outlook, rates=outlook.rates * worth), chance, worth
+
+    @property
+    def _told(self) -> Foretold | None:
+        """What a dry run said, of the rows that it was asked for."""
+        told, grid = self._foretold, self._grid
+        return None if told is None else lambda row: told(row) if grid is None or row < len(grid) else None
+
+    def _known_worths(self, law: Law, worth: Callable[[int], float]) -> Floats:
+        return np.array([worth(row) for row in range(len(law.grid))])
 
     def _is_admitted(self, row: int) -> bool:
         return self._admits is None or self._admits(row)
@@ -165,6 +220,10 @@ def _covers(
     known: list[dict[str, Any]],
 ) -> bool:
     return made_of == space and all(grid.row(params) is not None for params in known)
+
+
+def _masks(groups: Integers) -> list[Mask]:
+    return [groups == number for number in np.unique(groups)]
 
 
 def predicted(study: optuna.Study, number: int) -> Prediction | None:
@@ -199,7 +258,10 @@ def _known(study: optuna.Study, own: FrozenTrial | None, grid: Grid, space: Mapp
         if value is not None and minimised:
             value = 1 / value if value > 0 else None
         known.visited.add(row)
-        known.observations.append((row, recalled(trial.user_attrs, value)))
+        seen = recalled(trial.user_attrs, value)
+        known.observations.append((row, seen))
+        if value and seen.samples_per_second and value > 0:
+            known.worths.append((row, value / seen.samples_per_second))
     known.visited |= {row for row, count in failures.items() if count >= MOST_FAILURES}
     return known
 

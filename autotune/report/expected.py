@@ -1,0 +1,78 @@
+"""What the sampler expected of a probe: in one line, and beside what the probe showed."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from autotune import folder as disk
+from autotune.prediction import Prediction
+from autotune.report import phrases
+from autotune.results import Trial
+from autotune.tuning.view import StudyView
+from autotune.units import format_bytes, format_rate, format_share
+
+LEAST_GAIN = 0.005  # smaller ones round to nothing
+WIDTH = 10  # of the words before the colon's place
+
+
+def expectation(said: Prediction) -> str:
+    """`expected 3,400 samples/s (2,900 to 4,000), 310 MiB, fits 98%: the best expected gain (12%)`."""
+    rate, low, high = (format_rate(number) for number in (said.samples_per_second, said.low, said.high))
+    memory = f"{format_share(said.memory_share)} of the memory" if said.memory_bytes is None else ""
+    memory = memory or format_bytes(said.memory_bytes)
+    return f"expected {rate} samples/s ({low} to {high}), {memory}, fits {format_share(said.fits)}: {why(said)}"
+
+
+def why(said: Prediction) -> str:
+    """Why this configuration and no other, in words."""
+    gain = "" if said.gain is None or said.gain < LEAST_GAIN else f" ({format_share(said.gain)})"
+    if said.why == "direct":
+        return f"the law misses this arm by more than 15%, so the batches around its best are searched directly{gain}"
+    if said.gain is None:
+        return "the most promising before anything was measured"
+    if not gain:
+        return "next to nothing is expected to be won any more"
+    return f"the best expected gain{gain}"
+
+
+def prediction_of(view: StudyView, trial: Trial) -> Prediction | None:
+    """What was expected of a probe, if its sampler said so. Raises `StudyError` if the file is damaged."""
+    return disk.read_prediction(view.folder, trial.number)
+
+
+def beside(said: Prediction, trial: Trial) -> str:
+    """How the measurement compares: `12% faster than expected, within the interval; memory 3% below`; or empty."""
+    measured = trial.result.measurement
+    if measured is None:
+        return "expected to run, and did not" if said.fits > 0.5 else ""
+    rate = measured.samples_per_second
+    within = "within" if said.low <= rate <= said.high else "outside"
+    told = f"{_off(rate / said.samples_per_second, 'faster', 'slower')} than expected, {within} the interval"
+    if said.memory_bytes:
+        told += f"; memory {_off(measured.memory.bytes / said.memory_bytes, 'above', 'below')}"
+    return told
+
+
+def probe_block(view: StudyView, trial: Trial) -> Text:
+    """One probe as `autotune show --probe` prints it: expected, measured, and why it was made."""
+    verdict, measured = view.verdict(trial), trial.result.measurement
+    block = Text().append(f"probe {trial.number} · {trial.purpose} · {phrases.short(trial.config.values)}\n", "bold")
+    shown = phrases.reason(verdict) or phrases.outcome_word(trial, verdict)
+    if measured is not None:
+        spread = phrases.half_width(measured.relative_half_width)
+        rate = format_rate(measured.samples_per_second, measured.relative_half_width)
+        shown = f"{rate} samples/s ± {spread}, {format_bytes(measured.memory.bytes)}: {shown}"
+    said = prediction_of(view, trial)
+    lines = [("measured", shown), ("log", str(disk.log_of(view.folder, trial.number)))]
+    if said is not None:
+        expected = expectation(said).removeprefix("expected ")
+        lines = [("expected", expected), lines[0], ("came out", beside(said, trial)), lines[1]]
+    for name, text in lines:
+        if text:
+            block.append(f"{name.ljust(WIDTH)}{phrases.plain(text)}\n")
+    block.rstrip()
+    return block
+
+
+def _off(factor: float, more: str, less: str) -> str:
+    return f"{format_share(abs(factor - 1))} {more if factor >= 1 else less}"

@@ -1,0 +1,135 @@
+"""What the sampler expected: in one line, beside the measurement, on the page, and as a thin line in the charts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+
+from autotune import codec
+from autotune import folder as disk
+from autotune.cli.show import show
+from autotune.errors import UsageError
+from autotune.prediction import Expectation, Fit, Prediction
+from autotune.report.charts import memory, throughput
+from autotune.report.drawing import WIDE
+from autotune.report.expected import beside, expectation, probe_block
+from autotune.report.figure import Figure
+from autotune.report.page import render
+from autotune.tuning.view import StudyView
+from tests.reporting import GIBIBYTE, config, failed, measured, recommendation, trial, written
+
+SAID = Prediction(
+    samples_per_second=3400.0, low=2900.0, high=4000.0, memory_share=0.2, memory_bytes=310 * 2**20, fits=0.98, gain=0.12
+)
+
+
+def _said(**changes: Any) -> Prediction:
+    return msgspec.structs.replace(SAID, **changes)
+
+
+def test_a_proposal_says_why_in_one_line() -> None:
+    assert expectation(SAID) == (
+        "expected 3,400 samples/s (2,900 to 4,000), 310 MiB, fits 98%: the best expected gain (12%)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"why": "direct"}, "310 MiB, fits 98%: the law misses this arm by more than 15%, so the batches around"),
+        ({"gain": None}, "the most promising before anything was measured"),
+        ({"gain": 0.001}, "next to nothing is expected to be won any more"),
+        ({"memory_bytes": None}, "(2,900 to 4,000), 20% of the memory, fits"),
+    ],
+)
+def test_other_reasons_have_other_words(changes: dict[str, Any], told: str) -> None:
+    assert told in expectation(_said(**changes))
+
+
+@pytest.mark.parametrize(
+    ("result", "told"),
+    [
+        (measured(3740, 341 * 2**20), "10% faster than expected, within the interval; memory 10% above"),
+        (measured(1700, 310 * 2**20), "50% slower than expected, outside the interval; memory 0% above"),
+        (failed(), "expected to run, and did not"),
+    ],
+)
+def test_the_measurement_is_held_against_what_was_expected(result: Any, told: str) -> None:
+    assert beside(SAID, trial(1, config(), result)) == told
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> StudyView:
+    """Three batches of one arm; only the second probe was foretold."""
+    probes = [trial(n, config(64 << n), measured(300.0 + 100 * n, (2 + n) * GIBIBYTE)) for n in range(3)]
+    view = written(tmp_path / "resnet", tuple(probes), recommendation())
+    disk.write_prediction(view.folder, 1, _said(samples_per_second=500.0, memory_bytes=2 * GIBIBYTE))
+    return view
+
+
+def test_show_prints_prediction_beside_measurement(study: StudyView) -> None:
+    told, untold = (probe_block(study, study.trials[number]).plain for number in (1, 0))
+
+    assert "expected  500 samples/s (2,900 to 4,000), 2 GiB, fits 98%" in told
+    assert "measured  400 samples/s" in told
+    assert "20% slower than expected" in told
+    assert "expected" not in untold
+
+
+def test_a_probe_that_does_not_exist_is_not_shown(study: StudyView) -> None:
+    with pytest.raises(UsageError, match="has no finished probe 9"):
+        show(str(study.folder), probe=9)
+
+
+def test_show_as_json_holds_the_prediction(study: StudyView, capsys: pytest.CaptureFixture[str]) -> None:
+    show(str(study.folder), probe=1, json_output=True)
+
+    (row,) = msgspec.json.decode(capsys.readouterr().out)
+    assert row["prediction"]["samples_per_second"] == 500
+    assert row["trial"]["number"] == 1
+
+
+def test_the_page_tells_of_each_probe_what_was_expected(study: StudyView) -> None:
+    page = render(study)
+
+    assert page.count("came out: ") == 1
+    assert "expected: 500 samples/s (2,900 to 4,000)" in page
+
+
+def _fit(folder: Path, **changes: Any) -> None:
+    points = tuple(
+        Expectation(
+            values=config(batch, **changes).values,
+            expected=_said(samples_per_second=4.0 * batch, memory_bytes=batch * 2**24),
+        )
+        for batch in (32, 64, 128, 256, 512)
+    )
+    codec.write(folder / disk.FITTED, Fit(points=points))
+
+
+def _thin(figure: Any) -> list[str]:
+    assert isinstance(figure, Figure)
+    root = ElementTree.fromstring(figure.svg(WIDE))
+    return [node.attrib["d"] for node in root.iter() if node.get("class") == "expected"]
+
+
+def test_what_was_learned_is_a_thin_line_as_far_as_probes_reached(study: StudyView) -> None:
+    _fit(study.folder)
+
+    lines = [_thin(figure(study)) for figure in (throughput, memory)]
+
+    assert [len(found) for found in lines] == [1, 1]
+    assert [len(line.split()) for found in lines for line in found] == [6, 6]  # 64, 128, 256: x and y of each
+
+
+@pytest.mark.parametrize("changes", [None, {"amp_dtype": "bfloat16"}])
+def test_an_arm_of_which_nothing_was_learned_has_no_thin_line(study: StudyView, changes: dict[str, Any] | None) -> None:
+    if changes:
+        _fit(study.folder, **changes)
+
+    assert _thin(throughput(study)) == []
+    assert "Thin" not in getattr(throughput(study), "note", "")
