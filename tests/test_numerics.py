@@ -142,8 +142,8 @@ def test_a_comparison_is_between_configurations_that_differ_in_arithmetic_only_a
     _numerics(tmp_path).leaders(_judged((200.0, leading)))
 
     ((request, _),) = disk.read_comparisons(tmp_path)
-    assert request.reference == config(batch_size=64)
-    assert request.candidate == config(batch_size=64, amp_dtype="bfloat16")
+    assert request.reference == config(batch_size=64, num_workers=8)
+    assert request.candidate == config(batch_size=64, num_workers=8, amp_dtype="bfloat16")
     assert (request.seeds, request.steps, request.max_seconds) == ((0,), STEPS, SEED_SECONDS)
 
 

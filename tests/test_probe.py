@@ -39,12 +39,13 @@ def target(tmp_path, monkeypatch):
     return tmp_path / "model.py"
 
 
-def _probe(place, name="probe", target="model.py", device="cpu", limit=None, **values):
+def _probe(place, name="probe", target="model.py", device="cpu", limit=None, incumbent=None, **values):
     folder = place / name
     folder.mkdir()
     request = ProbeRequest(
-        target=target, config=config(**values), device=device, budget=SHORT, memory_limit_bytes=limit
-    )
+        target=target, config=config(**values), device=device, budget=SHORT, memory_limit_bytes=limit,
+        incumbent_samples_per_second=incumbent,
+    )  # fmt: skip
     return SubprocessLauncher().probe(request, folder)
 
 
@@ -64,6 +65,19 @@ def test_a_probe_measures_a_whole_training_run(target, tmp_path):
     assert measured.memory.reserved_bytes is None
     assert {"start", "load", "build", "warm-up", "measure", "validate"} <= set(result.phase_seconds)
     assert result.elapsed_seconds >= sum(result.phase_seconds.values())
+
+
+def test_a_probe_that_is_cut_short_has_still_done_all_that_its_memory_is_judged_by(target, tmp_path):
+    result = _probe(tmp_path, incumbent=1e12, batch_size=32, gradient_accumulation_steps=2, num_workers=1)
+
+    assert result.outcome is Outcome.OK, result.failure
+    measured = result.measurement
+    assert measured.cut_short
+    assert len(measured.step_seconds) >= 2  # two accumulation cycles, after a warm-up of at least as many
+    assert measured.validated_batches == 2
+    assert measured.memory.workers_bytes > MIB
+    assert measured.compute_only is not None
+    assert measured.loader_only is not None
 
 
 def test_a_probe_tells_computing_and_loading_apart(target, tmp_path):

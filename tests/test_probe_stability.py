@@ -111,12 +111,12 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def _request(folder, text, dtype, **changes):
+def _request(folder, text, dtype, workers=0, **changes):
     target = str(write(folder, text))
     return StabilityRequest(
         target=target,
-        reference=config(batch_size=32),
-        candidate=config(batch_size=32, amp_dtype=dtype),
+        reference=config(batch_size=32, num_workers=workers),
+        candidate=config(batch_size=32, num_workers=workers, amp_dtype=dtype),
         device="cpu",
         **{"max_seconds": 120.0, **changes},
     )
@@ -212,9 +212,11 @@ def test_a_target_whose_draws_cannot_be_repeated_asks_for_several_seeds(tmp_path
     assert (verdict.verdict, verdict.remedy) == ("inconclusive", "seeds")
 
 
-@pytest.mark.parametrize("text", [DROPOUT, AUGMENTED], ids=["dropout", "augmented"])
-def test_runs_of_one_seed_see_the_same_weights_batches_and_draws_and_another_seed_others(tmp_path, text):
-    request = _request(tmp_path, text, "bfloat16", seeds=(0, 1), steps=12)
+@pytest.mark.parametrize(
+    ("text", "workers"), [(DROPOUT, 0), (AUGMENTED, 0), (AUGMENTED, 2)], ids=["dropout", "augmented", "by-workers"]
+)
+def test_runs_of_one_seed_see_the_same_weights_batches_and_draws_and_another_seed_others(tmp_path, text, workers):
+    request = _request(tmp_path, text, "bfloat16", workers=workers, seeds=(0, 1), steps=18)  # an epoch has 16
 
     runs = {(run.role, run.seed): run for run in _compared(request).runs}
 

@@ -62,10 +62,11 @@ def _drive(window, clock, seconds, most=10_000, loading=0.1, samples=8, **step):
     raise AssertionError("the window never stopped")
 
 
-def _window(clock, workers=0, budget=BUDGET, phases=None, loads=False, ready=0, held=lambda: 1):
+def _window(clock, workers=0, budget=BUDGET, phases=None, loads=False, ready=0, held=lambda: 1, incumbent=None):
     return Window(
-        clock, budget, workers=workers, ready=ready, loads=loads, warm_up=WarmUp(budget, lambda: ()),
-        track=MemoryTrack(held), beat=lambda: None, phase=(phases if phases is not None else []).append,
+        clock, budget, workers=workers, ready=ready, loads=loads, incumbent=incumbent,
+        warm_up=WarmUp(budget, lambda: ()), track=MemoryTrack(held), beat=lambda: None,
+        phase=(phases if phases is not None else []).append,
     )  # fmt: skip
 
 
@@ -163,6 +164,16 @@ def test_slow_first_steps_are_not_in_the_window(clock):
     assert window.warmup_seconds[:4] == pytest.approx([1.0, 1.0, 1.0, 0.1])
 
 
+def test_a_window_that_is_far_slower_than_the_incumbent_stops_early_and_keeps_what_it_measured(clock):
+    window = _window(clock, incumbent=8 / 0.11 / 0.5)
+
+    _drive(window, clock, lambda n: 0.11)
+
+    assert window.ending.cut_short
+    assert len(window.steps) == len(clock.intervals()) == 2
+    assert window.contamination is not None
+
+
 def test_the_window_is_a_whole_multiple_of_the_workers(clock):
     window = _window(clock, workers=3)
 
@@ -178,7 +189,7 @@ def test_a_steady_run_ends_as_soon_as_it_may(clock):
     _drive(window, clock, lambda n: 0.1)
 
     assert len(window.steps) == 8
-    assert not window.noisy
+    assert not window.ending.noisy
 
 
 def test_an_unsteady_run_goes_on_to_the_cap_and_is_called_noisy(clock):
@@ -187,14 +198,14 @@ def test_an_unsteady_run_goes_on_to_the_cap_and_is_called_noisy(clock):
     _drive(window, clock, lambda n: 0.3 if n % 7 == 0 else 0.05)
 
     assert sum(clock.intervals()) >= BUDGET.max_seconds
-    assert window.noisy
+    assert window.ending.noisy
 
 
 def test_the_spread_is_looked_at_rarely_because_the_next_step_pays_for_it(clock, monkeypatch):
     window = _window(clock)
     looks = []
-    measure = window.half_width
-    monkeypatch.setattr(window, "half_width", lambda: looks.append(len(window.steps)) or measure())
+    measure = window.ending.half_width
+    monkeypatch.setattr(window.ending, "half_width", lambda: looks.append(len(window.steps)) or measure())
 
     _drive(window, clock, lambda n: 0.005 if n // 200 % 2 else 0.001)  # never precise enough
 

@@ -18,7 +18,7 @@ from autotune.probe.meters import Clock, clock_for
 from autotune.probe.track import track_on
 from autotune.probe.warmup import WarmUp, growth_on
 from autotune.probe.window import Window
-from autotune.records import InspectRequest, ProbeBudget, ProbeRequest
+from autotune.records import InspectRequest, ProbeRequest
 from autotune.results import Inspection, Measurement, MemoryPeak, Outcome, ProbeResult
 from autotune.targets import resolve
 
@@ -42,7 +42,7 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
 
     phase("warm-up")
     clock = clock_for(device)
-    window = _window(request.budget, plan, clock, progress.beat, phase, loads=session.loads)
+    window = _window(request, plan, clock, progress.beat, phase, loads=session.loads)
     session.train(window)
     step_seconds = tuple(clock.intervals())
     phase("worst")
@@ -58,7 +58,7 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
 
 
 def _window(
-    budget: ProbeBudget,
+    request: ProbeRequest,
     plan: Plan,
     clock: Clock,
     beat: Callable[[], None],
@@ -69,11 +69,12 @@ def _window(
     workers = int(plan.loader_options["num_workers"])
     return Window(
         clock,
-        budget,
+        request.budget,
         workers=workers,
         ready=workers * int(plan.loader_options.get("prefetch_factor", 0)),
         loads=loads,
-        warm_up=WarmUp(budget, growth_on(plan.device)),
+        incumbent=request.incumbent_samples_per_second,
+        warm_up=WarmUp(request.budget, growth_on(plan.device)),
         track=track_on(plan.device),
         beat=beat,
         phase=phase,
@@ -97,8 +98,9 @@ def _measurement(
         loader_restarts=window.restarts,
         memory=memory,
         validated_batches=validated_batches,
-        relative_half_width=window.half_width(),
-        noisy=window.noisy,
+        relative_half_width=window.ending.half_width(),
+        noisy=window.ending.noisy,
+        cut_short=window.ending.cut_short,
         compute_only=window.computing.result,
         loader_only=window.loading.result,
         contamination=window.contamination,

@@ -5,7 +5,7 @@
     drain      what the workers held ready is thrown away                 the same
     load       whole rounds of the workers, not trained on: loading alone the same
     settle     one batch per worker, so that the workers are out of step with nothing but each other
-    window     whole multiples of the workers, until the mean is known well enough, or the cap
+    window     whole multiples of the workers, until enough is known (`ending.py`)
 
 Without the drain a probe of 20 steps overestimated a loader-bound run by up to 2.2 times; in this order the error
 was -1.0 to +4.5 % in seven settings (measurement note C4).
@@ -23,15 +23,14 @@ import torch
 
 from autotune.probe import UnstableTraining, contamination
 from autotune.probe.alone import Computing, Loading
+from autotune.probe.ending import Ending
 from autotune.probe.meters import Clock
 from autotune.probe.track import MemoryTrack
 from autotune.probe.warmup import WarmUp
 from autotune.records import ProbeBudget
 from autotune.results import Contamination
-from autotune.stats import relative_half_width
 from autotune.targets.base import Command, Step
 
-LOOK_GROWTH = 1.1  # looking at the spread is paid by the next step: a tenth more steps lie between two looks
 MOST_CALIBRATION_SKIPS = 10  # dynamic loss scaling skips a few steps at first; ten in a row is overflow (note F)
 
 
@@ -46,6 +45,7 @@ class Window:
         workers: int = 0,
         ready: int = 0,
         loads: bool = False,
+        incumbent: float | None = None,
         warm_up: WarmUp,
         track: MemoryTrack,
         beat: Callable[[], None] = lambda: None,
@@ -53,24 +53,24 @@ class Window:
     ) -> None:
         """`ready` is how many batches the `workers` prepare in advance; `loads`: there is a loader to be timed alone.
 
+        `incumbent` is the rate to beat, samples/s; None: this configuration is measured for its own sake.
         `beat` is called with every sign of life, `phase` with the name of each phase that begins.
         """
-        self._clock, self._budget, self._beat, self._phase = clock, budget, beat, phase
+        self._clock, self._beat, self._phase = clock, beat, phase
         self._block, self._loads = max(workers, 1), loads
         self._warm_up, self.track = warm_up, track
         self._stage: Callable[[Step], Command] = self._warming
-        self._last = self._stage_began = time.perf_counter()
-        self._settling = self._micro_batches = self._next_look = 0
+        self._last = time.perf_counter()
+        self._settling = 0
         self._losses: list[Any] = []
         self._successes = 0
-        self._host_seconds: list[float] = []
         self._look: contamination.Look | None = None
+        self.ending = Ending(budget, workers=workers, incumbent=incumbent)  # by the host's clock
         self.computing, self.loading = Computing(budget), Loading(budget, workers, ready)
         self.first_batch_seconds = 0.0
         self.steps: list[Step] = []
         self.calibration_skips = self.skipped_steps = self.restarts = 0
         self.contamination: Contamination | None = None
-        self.noisy = False
 
     def first_batch(self, seconds: float) -> None:
         """Note how long the loader took to come up."""
@@ -97,10 +97,6 @@ class Window:
         """Loss of every optimizer step but those on a repeated batch, None where not finite; waits for the device."""
         values = torch.stack([torch.as_tensor(loss, dtype=torch.float32) for loss in self._losses]).tolist()
         return tuple(value if math.isfinite(value) else None for value in values)
-
-    def half_width(self) -> float | None:
-        """Relative 95 % half width of the mean step time, by the host's clock."""
-        return relative_half_width(self._host_seconds, self._steps_per_block())
 
     @property
     def warmup_seconds(self) -> tuple[float, ...]:
@@ -153,12 +149,10 @@ class Window:
     def _measure(self, step: Step) -> Command:
         self._clock.mark()
         now = time.perf_counter()
-        self._host_seconds.append(now - self._last)
-        self._last = now
+        seconds, self._last = now - self._last, now
         self.steps.append(self._learned(step))
         self.track.step()
-        self._micro_batches += step.micro_batches
-        if not self._done(now - self._stage_began):
+        if not self.ending.step(seconds, step.samples, step.micro_batches):
             return Command.CONTINUE
         if self._look:
             self.contamination = contamination.between(self._look, contamination.look())
@@ -166,7 +160,7 @@ class Window:
 
     def _next_stage(self, stage: Callable[[Step], Command], command: Command) -> Command:
         self._stage = stage
-        self._last = self._stage_began = time.perf_counter()
+        self._last = time.perf_counter()
         return command
 
     def _lap(self) -> float:
@@ -174,23 +168,3 @@ class Window:
         now = self._clock.now()
         seconds, self._last = now - self._last, now
         return seconds
-
-    def _done(self, elapsed: float) -> bool:
-        budget, count = self._budget, len(self.steps)
-        capped = count >= 2 and (elapsed >= budget.max_seconds or count >= budget.max_steps)
-        whole = self._micro_batches % self._block == 0
-        if not (whole or elapsed >= 2 * budget.max_seconds):
-            return False
-        if elapsed < budget.min_seconds or count < budget.min_steps:
-            return capped
-        if not capped and count < self._next_look:
-            return False
-        self._next_look = math.ceil(count * LOOK_GROWTH)
-        half_width = self.half_width()
-        precise = half_width is not None and half_width <= budget.target_precision
-        self.noisy = not precise
-        return precise or capped
-
-    def _steps_per_block(self) -> int:
-        micro_batches = max(self._micro_batches // max(len(self.steps), 1), 1)
-        return max(1, math.ceil(self._block / micro_batches))

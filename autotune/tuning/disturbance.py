@@ -14,7 +14,7 @@ POWER_CAP = "power cap"
 MOST_CLOCK_DRIFT = 0.03  # of the SM clock within a window; a steady card stays within it (note distributed 4)
 BACK_OFF_SECONDS = 2.0  # before a repeat: a compilation or a backup takes longer, most bursts are over
 MOST_VAIN_REPEATS = 3  # in a row: then others use the machine throughout, and repeating would only double the cost
-FOUND = ("baseline", "search")  # the purposes whose probes a search learns from
+FOUND = ("baseline", "search", "worth")  # the purposes whose probes a search learns from
 
 
 def disturbances(result: ProbeResult) -> tuple[str, ...]:

@@ -10,13 +10,19 @@ from autotune import folder as disk
 from autotune.guard import Guard, accidents
 from autotune.launch.base import LOG, Launcher
 from autotune.objective import WORDS, judge_among
-from autotune.records import Config, ProbeRequest, Purpose, StudyRequest
+from autotune.objectives import objective_of
+from autotune.records import Config, ProbeBudget, ProbeRequest, Purpose, StudyRequest
 from autotune.results import Outcome, Trial, Verdict
+from autotune.tuning import drift
 from autotune.tuning.disturbance import BACK_OFF_SECONDS, FOUND, MOST_VAIN_REPEATS, Repeats, disturbances
 from autotune.tuning.prepare import fault
 from autotune.tuning.reporter import Reporter
 
 FIRST_GUESS_SECONDS = 10.0  # of one probe, before any has been seen
+# A search probe tells configurations apart, which differ by tens of per cent: recorded windows ended by this rule take
+# half as long, and nine of ten rates are off by 1.6 % at most (benchmarks/probe_length.py). All others are measured for
+# their own sake.
+SEARCH = ProbeBudget(min_seconds=0.75)
 FATAL_AT_BASELINE = (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.TIMEOUT, Outcome.CRASHED,
                      Outcome.DEVICE_FAULT, Outcome.COMPILE_FAILED)  # fmt: skip
 
@@ -95,8 +101,10 @@ class Prober:
             device_uuid=self._request.environment.device_uuid,
             number=number,
             purpose=purpose,
+            budget=SEARCH if self._by_speed(purpose) else objective_of(self._request.goal).window,
             seed=self._request.seed,
             memory_limit_bytes=self._request.enforced_limit_bytes,
+            incumbent_samples_per_second=self._incumbent(config, number) if self._by_speed(purpose) else None,
         )
         self._reporter.probing(number, config, purpose)
         result = self._launcher.probe(request, folder)
@@ -111,6 +119,20 @@ class Prober:
         improved = verdict.feasible and verdict.value is not None and verdict.value > best and purpose in FOUND
         self._reporter.probed(trial, verdict, improved)
         return trial, verdict
+
+    def _by_speed(self, purpose: Purpose) -> bool:
+        return purpose == "search" and objective_of(self._request.goal).is_speed
+
+    def _incumbent(self, config: Config, number: int) -> float | None:
+        """The fastest other configuration so far, samples/s, as this machine would run it now; None: none ran."""
+        known = drift.references(self.judged, self._request.baseline)
+        rates = [
+            trial.result.measurement.samples_per_second / drift.factor(trial.number, known)
+            for trial, verdict in self.judged
+            if verdict.feasible and trial.purpose in FOUND and trial.result.measurement is not None
+            if trial.config != config  # a repeat is not to beat what it repeats
+        ]
+        return max(rates) * drift.factor(number, known) if rates else None
 
     def _learn(self, trial: Trial, verdict: Verdict) -> None:
         if trial.purpose != "reference":  # what it shows is the machine, not the configuration

@@ -1,0 +1,162 @@
+"""How long a search probe must measure: recorded windows, ended again by the rule of today and by those it replaced.
+
+    python benchmarks/probe_length.py [STUDY ...]
+
+Nothing is run: every recorded step goes through the code that ends a probe's window. The incumbent is invented, so many
+times as fast as the window's own mean; or ("the same again") another probe of the same configuration, drift and all:
+whoever is cut short there is cut wrongly. What that costs stands in the last columns: how far the rate that is told
+then lies from the one that the whole record tells. Last, what shorter stages before the window would do to their rates.
+"""
+
+import argparse
+import itertools
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.folder import read_trials
+from autotune.probe.ending import Ending
+from autotune.records import ProbeBudget
+from autotune.results import Alone, Measurement, Trial
+from autotune.tuning.disturbance import FOUND
+from autotune.tuning.prober import SEARCH
+
+ROOT = Path(__file__).parent.parent
+STUDIES = ("studies/digits_cnn-xeon", "studies/slow_loader-xeon")
+SPEEDS = (0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.2)  # of the probe, the incumbent being 1
+COMPUTING_SECONDS = (0.2, 0.3, 0.4)  # instead of half a second
+LOADER_ROUNDS = (1, 2)  # instead of three
+Asked = Iterable[tuple[Trial, float | None]]  # a recorded probe, and the incumbent's samples/s
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One way to end a window. `compares`: it knows the incumbent."""
+
+    name: str
+    budget: ProbeBudget
+    compares: bool
+
+
+RULES = (
+    Rule("1.5 s, 3 %", ProbeBudget(), compares=False),
+    Rule("0.75 s, 5 %", ProbeBudget(min_seconds=0.75, target_precision=0.05), compares=False),
+    Rule("1.5 s, 3 %, cut short", ProbeBudget(rough_precision=ProbeBudget().target_precision), compares=True),
+    Rule("as searched now", SEARCH, compares=True),
+)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """How a recorded window would have ended."""
+
+    seconds: float
+    error: float  # of the rate, relative to that of the whole record
+    cut: bool
+
+
+def replay(trial: Trial, rule: Rule, incumbent: float | None) -> Replay:
+    """End the recorded window by `rule`; at the latest where the record ends."""
+    measured = recorded(trial)
+    workers, micro_batches = int(trial.config.values.get("num_workers") or 0), trial.config.gradient_accumulation_steps
+    ending = Ending(rule.budget, workers=workers, incumbent=incumbent if rule.compares else None)
+    count = 0
+    for seconds, samples in zip(measured.step_seconds, measured.samples, strict=True):
+        count += 1
+        if ending.step(seconds, samples, micro_batches):
+            break
+    took = sum(measured.step_seconds[:count])
+    error = sum(measured.samples[:count]) / took / measured.samples_per_second - 1
+    return Replay(seconds=took, error=error, cut=ending.cut_short)
+
+
+def recorded(trial: Trial) -> Measurement:
+    """What the probe measured."""
+    assert trial.result.measurement is not None, "only probes that ran were taken"
+    return trial.result.measurement
+
+
+def same_again(trials: Sequence[Trial]) -> Iterator[tuple[Trial, float]]:
+    """Pairs of probes of one configuration."""
+    for one, other in itertools.permutations(trials, 2):
+        if one.config == other.config:
+            yield one, recorded(other).samples_per_second
+
+
+def as_searched(trials: Sequence[Trial]) -> Iterator[tuple[Trial, float]]:
+    """Every search probe with the best rate that the study had before it."""
+    best = 0.0
+    for trial in trials:
+        if trial.purpose == "search":
+            yield trial, best
+        if trial.purpose in FOUND:
+            best = max(best, recorded(trial).samples_per_second)
+
+
+def compare(name: str, asked: Asked) -> None:
+    """Print one row per rule."""
+    pairs = list(asked)
+    before = 0.0
+    for rule in RULES:
+        found = [replay(trial, rule, incumbent) for trial, incumbent in pairs]
+        seconds = statistics.mean(one.seconds for one in found)
+        before = before or seconds
+        cut = sum(one.cut for one in found) / len(found)
+        print(
+            f"| {name} | {rule.name} | {seconds:.2f} | {1 - seconds / before:.0%} | {cut:.0%} "
+            f"| {errors([one.error for one in found])} |"
+        )
+
+
+def errors(found: Sequence[float]) -> str:
+    """Median and ninth tenth of what rates are off by."""
+    sizes = sorted(map(abs, found))
+    return f"{statistics.median(sizes):.1%} | {sizes[int(0.9 * (len(sizes) - 1))]:.1%}"
+
+
+def shorter(name: str, pairs: Sequence[tuple[Alone, int]]) -> None:
+    """Print what the rate of a stage is off by if only so many of its entries are taken."""
+    found = [
+        Alone(seconds=whole.seconds[:count], samples=whole.samples).samples_per_second / whole.samples_per_second - 1
+        for whole, count in pairs
+    ]
+    print(f"| {name} | {statistics.mean(found):+.1%} | {errors(found)} |")
+
+
+def until(seconds: Sequence[float], most: float) -> int:
+    """How many entries there are until their sum reaches `most`."""
+    sums = list(itertools.accumulate(seconds))
+    return next((count for count, total in enumerate(sums, 1) if total >= most), len(sums))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("studies", nargs="*", type=Path, default=[ROOT / study for study in STUDIES])
+    options = parser.parse_args()
+    groups = [[trial for trial in read_trials(study) if trial.result.measurement] for study in options.studies]
+    trials = list(itertools.chain(*groups))
+    print(f"{len(trials)} recorded windows of {len(groups)} studies\n")
+    print("| the probe, the incumbent being 1 | rule | seconds | saved | cut short | off by, median | nine tenths |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for speed in SPEEDS:
+        compare(f"{speed:g}", ((trial, recorded(trial).samples_per_second / speed) for trial in trials))
+    compare("the same again", itertools.chain(*map(same_again, groups)))
+    compare("as they were searched", itertools.chain(*map(as_searched, groups)))
+    searched = [trial for trial in trials if trial.purpose == "search"]
+    elapsed, windows = (
+        sum(trial.result.elapsed_seconds for trial in searched),
+        sum(sum(recorded(trial).step_seconds) for trial in searched),
+    )
+    print(f"\nTheir windows were {windows / elapsed:.0%} of the {elapsed:.0f} s that these search probes took.")
+    print("\n| before the window | bias | off by, median | nine tenths |\n| --- | --- | --- | --- |")
+    computing = [alone for trial in trials if (alone := recorded(trial).compute_only)]
+    loading = [alone for trial in trials if (alone := recorded(trial).loader_only) and len(alone.seconds) == 3]
+    for most in COMPUTING_SECONDS:
+        shorter(f"computing alone for {most:g} s", [(alone, until(alone.seconds, most)) for alone in computing])
+    for rounds in LOADER_ROUNDS:
+        shorter(f"loading alone for {rounds} of 3 rounds", [(alone, rounds) for alone in loading])
+
+
+if __name__ == "__main__":
+    main()

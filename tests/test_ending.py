@@ -1,0 +1,110 @@
+"""When a window has seen enough, told by the lengths of its steps alone."""
+
+import random
+
+import pytest
+
+from autotune.probe.ending import Ending
+from autotune.records import ProbeBudget
+
+BUDGET = ProbeBudget(min_steps=8, min_seconds=0.75, max_seconds=4.0)
+SAMPLES = 10  # of every step
+
+
+def _run(seconds, *, budget=BUDGET, micro_batches=1, **options):
+    """Steps of `seconds(number)` until the window ends, and how many there were."""
+    ending = Ending(budget, **options)
+    for number in range(100_000):
+        if ending.step(seconds(number), SAMPLES, micro_batches):
+            return ending, number + 1
+    raise AssertionError("the window never ended")
+
+
+def _noisy(spread, length=0.05, seed=0):
+    chance = random.Random(seed)
+    return lambda number: length * max(0.2, chance.gauss(1, spread))
+
+
+def test_without_an_incumbent_nothing_is_cut_short():
+    ending, steps = _run(lambda n: 0.1)
+
+    assert (ending.cut_short, ending.noisy, steps) == (False, False, 8)
+
+
+def test_far_slower_than_the_incumbent_is_cut_after_two_blocks():
+    ending, steps = _run(lambda n: 0.1, incumbent=SAMPLES / 0.1 / 0.6)
+
+    assert ending.cut_short
+    assert steps == 2
+
+
+def test_clearly_slower_is_cut_after_four_blocks():
+    ending, steps = _run(lambda n: 0.1, incumbent=SAMPLES / 0.1 / 0.85)
+
+    assert ending.cut_short
+    assert steps == 4
+
+
+def test_a_block_is_a_tenth_of_a_second_however_short_the_steps():
+    _, steps = _run(lambda n: 0.001, incumbent=SAMPLES / 0.001 / 0.5)
+
+    assert 200 <= steps <= 202
+
+
+def test_one_hiccup_does_not_cut_a_good_probe():
+    ending, _ = _run(lambda n: 0.5 if n == 1 else 0.1, incumbent=SAMPLES / 0.1)
+
+    assert not ending.cut_short
+
+
+@pytest.mark.parametrize("factor", [0.95, 1.0, 1.05, 2.0])
+def test_a_probe_within_what_machines_drift_is_not_cut(factor):
+    ending, _ = _run(lambda n: 0.1, incumbent=SAMPLES / 0.1 / factor)
+
+    assert not ending.cut_short
+
+
+def test_noise_hides_no_hopeless_probe_and_condemns_no_equal_one():
+    def cut(factor):
+        runs = (_run(_noisy(0.15, seed=seed), incumbent=SAMPLES / 0.05 / factor)[0] for seed in range(100))
+        return sum(ending.cut_short for ending in runs)
+
+    assert cut(0.8) >= 95
+    assert cut(1.0) <= 1
+
+
+def test_a_cut_comes_after_whole_rounds_of_the_workers():
+    _, steps = _run(lambda n: 0.1, workers=3, incumbent=SAMPLES / 0.1 / 0.5)
+
+    assert steps == 6
+
+
+def test_micro_batches_count_towards_a_round():
+    _, steps = _run(lambda n: 0.1, workers=4, micro_batches=2, incumbent=SAMPLES / 0.1 / 0.5)
+
+    assert steps == 4
+
+
+def test_even_hopeless_steps_are_two_at_least():
+    _, steps = _run(lambda n: 30.0, incumbent=1e9)
+
+    assert steps == 2
+
+
+def test_a_rough_interval_is_enough_where_the_incumbent_lies_outside_of_it():
+    rough = _noisy(0.15)
+
+    near, near_steps = _run(rough, incumbent=SAMPLES / 0.05)
+    apart, apart_steps = _run(_noisy(0.15), incumbent=SAMPLES / 0.05 / 1.3)
+
+    assert 0.03 < apart.half_width() <= 0.05
+    assert near.half_width() <= 0.03
+    assert apart_steps < near_steps
+    assert not (near.noisy or apart.noisy)
+
+
+def test_what_is_too_near_to_tell_goes_on_to_the_cap_and_is_called_noisy():
+    ending, steps = _run(_noisy(0.6), incumbent=SAMPLES / 0.05)
+
+    assert ending.noisy
+    assert steps == pytest.approx(4.0 / 0.05, rel=0.2)

@@ -1,0 +1,139 @@
+"""How long each kind of probe may measure, and what it must beat."""
+
+import msgspec
+import pytest
+
+from autotune import folder as disk
+from autotune.guard import Guard
+from autotune.launch.fake import FakeLauncher
+from autotune.records import Goal, ProbeBudget, ProbeRequest
+from autotune.structured.observation import observed
+from autotune.tuning.prober import SEARCH, Prober
+from tests.worlds import GIB, Listener, config, good, measured, space, study_request, trial
+
+SLOW, FAST = config(batch_size=64), config(batch_size=64, amp_dtype="bfloat16", num_workers=8, channels_last=True)
+
+
+class Asked(FakeLauncher):
+    """A fake machine that remembers what it was asked."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.requests: list[ProbeRequest] = []
+
+    def probe(self, request, folder):
+        self.requests.append(request)
+        return super().probe(request, folder)
+
+
+def _prober(folder, launcher, **goal):
+    request = study_request(goal=Goal(global_batch=64, **goal))
+    return Prober(folder, request, Guard(space()), launcher, Listener(), lambda seconds: None)
+
+
+def test_a_search_probe_is_short_and_must_come_near_to_the_best_so_far(tmp_path):
+    launcher = Asked()
+    prober = _prober(tmp_path, launcher)
+
+    first, _ = prober.twice(SLOW, "baseline")
+    best, _ = prober.twice(FAST, "search")
+    prober.twice(config(batch_size=32), "search")
+
+    assert [request.budget for request in launcher.requests] == [ProbeBudget(), SEARCH, SEARCH]
+    assert [request.incumbent_samples_per_second for request in launcher.requests] == [
+        None,
+        first.result.measurement.samples_per_second,
+        best.result.measurement.samples_per_second,
+    ]
+
+
+@pytest.mark.parametrize("purpose", ["baseline", "reference", "confirm"])
+def test_what_is_measured_for_its_own_sake_beats_nobody_and_takes_its_time(tmp_path, purpose):
+    launcher = Asked()
+    prober = _prober(tmp_path, launcher)
+    prober.twice(FAST, "search")
+
+    again, _ = prober.twice(SLOW, purpose)
+
+    assert launcher.requests[-1].budget == ProbeBudget()
+    assert launcher.requests[-1].incumbent_samples_per_second is None
+    assert not again.result.measurement.cut_short
+
+
+@pytest.mark.parametrize("objective", ["memory", "energy"])
+def test_where_the_fastest_is_not_the_best_nothing_is_given_up_for_being_slow(tmp_path, objective):
+    launcher = Asked()
+    prober = _prober(tmp_path, launcher, objective=objective)
+    prober.twice(FAST, "search")
+
+    prober.twice(SLOW, "search")
+
+    assert launcher.requests[-1].incumbent_samples_per_second is None
+    assert launcher.requests[-1].budget.min_seconds > SEARCH.min_seconds
+
+
+def test_a_repeat_need_not_beat_what_it_repeats(tmp_path):
+    launcher = Asked()
+    prober = _prober(tmp_path, launcher)
+    slow, _ = prober.twice(SLOW, "baseline")
+    prober.twice(FAST, "search")
+
+    prober.twice(FAST, "search")
+
+    assert launcher.requests[-1].incumbent_samples_per_second == slow.result.measurement.samples_per_second
+
+
+def test_what_needs_more_memory_than_it_may_is_nobody_to_beat(tmp_path):
+    launcher = Asked()
+    prober = _prober(tmp_path, launcher)
+    large, verdict = prober.twice(config(batch_size=370), "search")
+    assert large.result.measurement is not None
+    assert not verdict.feasible
+
+    prober.twice(SLOW, "search")
+
+    assert launcher.requests[-1].incumbent_samples_per_second is None
+
+
+def test_a_machine_that_has_become_slower_lowers_what_must_be_beaten(tmp_path):
+    launcher = Asked()
+    prober = _prober(tmp_path, launcher)
+    prober.judged += [
+        (trial(measured(100.0), 0, "baseline", batch_size=64), good(100.0)),
+        (trial(measured(200.0), 1, "search", amp_dtype="bfloat16"), good(200.0)),
+        (trial(measured(50.0), 2, "reference", batch_size=64), good(50.0)),
+    ]
+    disk.new_probe(tmp_path), disk.new_probe(tmp_path), disk.new_probe(tmp_path)
+
+    prober.twice(FAST, "search")
+
+    # Between the two references the machine is taken to slow down evenly: probe 1 ran at 75 % of its first speed.
+    assert launcher.requests[-1].incumbent_samples_per_second == pytest.approx(200.0 / 0.75 * 0.5)
+
+
+def test_a_probe_that_was_cut_short_is_an_observation_like_any_other(tmp_path):
+    launcher = FakeLauncher()
+    prober = _prober(tmp_path, launcher)
+    prober.twice(FAST, "search")
+
+    slow, verdict = prober.twice(SLOW, "search")
+
+    seen = observed(slow.result, verdict, 16 * GIB)
+    assert slow.result.measurement.cut_short
+    assert verdict.feasible
+    assert seen.samples_per_second == pytest.approx(launcher.throughput(SLOW), rel=0.05)
+    assert seen.memory_bytes == slow.result.measurement.memory.bytes
+
+
+def test_a_cut_probe_takes_less_time_and_a_fast_one_no_less(tmp_path):
+    request = ProbeRequest(target="m.py", config=SLOW, device="cuda:0", budget=SEARCH)
+    truth = FakeLauncher().throughput(SLOW)
+
+    whole, hopeless, equal = (
+        FakeLauncher().probe(msgspec.structs.replace(request, incumbent_samples_per_second=rate), tmp_path)
+        for rate in (None, 2 * truth, truth)
+    )
+
+    assert hopeless.measurement.cut_short
+    assert hopeless.elapsed_seconds < whole.elapsed_seconds
+    assert equal == whole
