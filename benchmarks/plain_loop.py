@@ -3,13 +3,15 @@
     python benchmarks/plain_loop.py examples/digits_cnn.py '{"batch_size": 64}' 20 1000
 
 prints samples/s over at least that many seconds and optimizer steps, after a tenth of the seconds as warm-up. The JSON
-is a recommended configuration; what it leaves out is PyTorch's default.
+is a recommended configuration; what it leaves out is PyTorch's default. A fifth argument is a memory limit in bytes,
+enforced by the kernel for this process and each loader worker.
 """
 
 import contextlib
 import importlib.util
 import json
 import os
+import resource
 import sys
 import time
 
@@ -20,8 +22,11 @@ if CONFIG.get("omp_wait_policy"):
 import torch  # noqa: E402
 
 
-def main(path: str, config: dict, seconds: float, steps: int) -> float:
+def main(path: str, config: dict, seconds: float, steps: int, limit_bytes: int) -> float:
     torch.manual_seed(0)
+    if limit_bytes:
+        torch.ones(1 << 20).mul_(2).sum()  # OpenMP aborts if its threads find no memory for their stacks
+        resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     if config.get("num_threads"):
         torch.set_num_threads(config["num_threads"])
     spec = importlib.util.spec_from_file_location("target", path)
@@ -71,5 +76,6 @@ def main(path: str, config: dict, seconds: float, steps: int) -> float:
 
 
 if __name__ == "__main__":
-    print(main(sys.argv[1], CONFIG, float(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else 1), flush=True)
+    steps, limit_bytes = (int(word) for word in (*sys.argv[4:], *("1", "0")[len(sys.argv) - 4 :]))
+    print(main(sys.argv[1], CONFIG, float(sys.argv[3]), steps, limit_bytes), flush=True)
     os._exit(0)  # without waiting for workers that are in the middle of a sample
