@@ -5,8 +5,12 @@ studies/NAME/
   study.json         what was asked, of which target, on which machine
   study.db           Optuna's store: the sampler's memory, rebuilt from probes/ if it is lost
   study.lock         held while a search runs
+  fitted.json        what the sampler expects of every arm and micro-batch, once the search has ended
   probes/0007/       request.json, result.json, log.txt, and prediction.json where the sampler expected something
   stability/0000/    the same for a paired comparison of losses
+  noise_scale/0000/  the same for a sample of gradients
+  goodput/0000/      the same for trainings with several global batches
+  dry_run/0000/      the same for a dry run, which foretells memory
   inspect/           the same for the inspection
   .gitignore         everything but best.json
 """
@@ -19,17 +23,30 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from autotune import codec
+from autotune.branches import BranchesResult
 from autotune.errors import StudyError, StudyNotFound
+from autotune.forecast import DryRun
+from autotune.gradients import NoiseScaleResult
 from autotune.knobs import completed, defaults
 from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.launch.files import unwritable as unwritable  # the same words wherever a study cannot be written
-from autotune.records import Config, ProbeRequest, StabilityRequest, StudyRequest
-from autotune.results import Prediction, ProbeResult, StabilityResult, Trial
+from autotune.prediction import Fit, Prediction
+from autotune.records import (
+    BranchesRequest,
+    Config,
+    DryRunRequest,
+    NoiseScaleRequest,
+    ProbeRequest,
+    StabilityRequest,
+    StudyRequest,
+)
+from autotune.results import ProbeResult, StabilityResult, Trial
 
 STUDIES = Path("studies")
 BEST, STUDY, DATABASE, LOCK = "best.json", "study.json", "study.db", "study.lock"
-PROBES, STABILITY, INSPECT = "probes", "stability", "inspect"
-PREDICTION = "prediction.json"
+PROBES, STABILITY, NOISE_SCALE, DRY_RUN, INSPECT = "probes", "stability", "noise_scale", "dry_run", "inspect"
+GOODPUT = "goodput"
+PREDICTION, FITTED = "prediction.json", "fitted.json"
 IGNORED = "*\n!.gitignore\n!best.json\n"
 
 
@@ -93,6 +110,33 @@ def read_comparisons(folder: Path) -> tuple[tuple[StabilityRequest, StabilityRes
     )
 
 
+def read_gradients(folder: Path) -> tuple[tuple[NoiseScaleRequest, NoiseScaleResult], ...]:
+    """Every finished sample of gradients, in order. Raises `StudyError` if a file is damaged."""
+    return tuple(
+        (codec.read(place / REQUEST, NoiseScaleRequest), codec.read(place / RESULT, NoiseScaleResult))
+        for place in _numbered(folder / NOISE_SCALE)
+        if (place / RESULT).is_file()
+    )
+
+
+def read_branches(folder: Path) -> tuple[tuple[BranchesRequest, BranchesResult], ...]:
+    """Every finished set of branched trainings, in order. Raises `StudyError` if a file is damaged."""
+    return tuple(
+        (codec.read(place / REQUEST, BranchesRequest), codec.read(place / RESULT, BranchesResult))
+        for place in _numbered(folder / GOODPUT)
+        if (place / RESULT).is_file()
+    )
+
+
+def read_dry_runs(folder: Path) -> tuple[tuple[DryRunRequest, DryRun], ...]:
+    """Every finished dry run, in order. Raises `StudyError` if a file is damaged."""
+    return tuple(
+        (codec.read(place / REQUEST, DryRunRequest), codec.read(place / RESULT, DryRun))
+        for place in _numbered(folder / DRY_RUN)
+        if (place / RESULT).is_file()
+    )
+
+
 def read_orphans(folder: Path) -> tuple[Config, ...]:
     """Configurations of probes that were begun and left no result, because the searching process died.
 
@@ -119,6 +163,20 @@ def read_prediction(folder: Path, number: int) -> Prediction | None:
     return codec.read(path, Prediction) if path.is_file() else None
 
 
+def write_fit(folder: Path, fit: Fit) -> None:
+    """Keep what the search has learned of every arm. Raises `EnvironmentUnfit` if that fails."""
+    try:
+        codec.write(folder / FITTED, fit)
+    except OSError as error:
+        raise unwritable(folder, error) from error
+
+
+def read_fit(folder: Path) -> Fit | None:
+    """What the search had learned when it ended, if its sampler said so. Raises `StudyError` if the file is damaged."""
+    path = folder / FITTED
+    return codec.read(path, Fit) if path.is_file() else None
+
+
 def log_of(folder: Path, number: int) -> Path:
     """Where the output of probe `number` is."""
     return folder / PROBES / f"{number:04d}" / LOG
@@ -132,6 +190,21 @@ def new_probe(folder: Path) -> tuple[int, Path]:
 def new_comparison(folder: Path) -> tuple[int, Path]:
     """The same for a comparison of losses."""
     return _new(folder / STABILITY)
+
+
+def new_gradients(folder: Path) -> tuple[int, Path]:
+    """The same for a sample of gradients."""
+    return _new(folder / NOISE_SCALE)
+
+
+def new_branches(folder: Path) -> tuple[int, Path]:
+    """The same for branched trainings."""
+    return _new(folder / GOODPUT)
+
+
+def new_dry_run(folder: Path) -> tuple[int, Path]:
+    """The same for a dry run."""
+    return _new(folder / DRY_RUN)
 
 
 def make(folder: Path) -> Path:

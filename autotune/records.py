@@ -12,8 +12,10 @@ import msgspec
 
 PROTOCOL = 1  # raised when a stored or sent record changes its meaning; an older reader then refuses it
 Value = int | float | bool | str | None
-Purpose = Literal["baseline", "search", "reference", "confirm"]  # reference: the baseline again, to see drift
+# reference: the baseline again, to see drift; worth: a step between baseline and recommendation, after the answer
+Purpose = Literal["baseline", "search", "reference", "confirm", "worth"]
 Stability = Literal["off", "quick", "full"]  # quick: one paired seed; full: three
+ObjectiveName = Literal["throughput", "memory", "energy", "cost", "time-to-quality"]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,7 +59,11 @@ class Limit(Record, frozen=True, kw_only=True):
 class Goal(Record, frozen=True, kw_only=True):
     """What the search is to achieve, within which bounds. Part of a study's identity: resuming needs the same goal."""
 
-    objective: Literal["throughput"] = "throughput"
+    objective: ObjectiveName = "throughput"
+    within_fraction: float = 0.05  # of the fastest: by so much less speed `memory` may be bought
+    price_per_hour: float | None = None  # of this machine, in any currency: what `cost` counts with
+    exact: bool = False  # only what keeps the arithmetic may move, up to rounding; the global batch is held
+    noise_scale: float | None = None  # of the gradient, in samples, once `time-to-quality` has had it measured
     global_batch: int | None = None  # samples per optimizer step, held; None: free
     memory_limit_bytes: int | None = None  # None: all of the device's memory
     headroom_fraction: float | None = None  # of the limit, kept free; None: max(5 %, 512 MiB), 10 % if shapes vary
@@ -73,6 +79,10 @@ class Goal(Record, frozen=True, kw_only=True):
             raise ValueError(f"the global batch must be at least 1, got {self.global_batch}")
         if not 0 <= self.loss_tolerance < 1:
             raise ValueError(f"the loss tolerance must be in [0, 1), got {self.loss_tolerance}")
+        if not 0 <= self.within_fraction < 1:
+            raise ValueError(f"within must be in [0, 1), got {self.within_fraction}")
+        if self.price_per_hour is not None and not 0 < self.price_per_hour < float("inf"):
+            raise ValueError(f"the price per hour must be above 0, got {self.price_per_hour}")
 
 
 class Environment(Record, frozen=True, kw_only=True):
@@ -154,6 +164,7 @@ class ProbeBudget(Record, frozen=True, kw_only=True):
     min_seconds: float = 1.5
     max_seconds: float = 4.0  # interference is slow: more rounds help, longer windows do not (note C2)
     target_precision: float = 0.03  # relative half width of the 95 % interval by batch means
+    rough_precision: float = 0.05  # the same, enough where that interval does not include the incumbent
     start_deadline_seconds: float = 120.0
     load_deadline_seconds: float = 300.0
     build_deadline_seconds: float = 600.0
@@ -175,6 +186,7 @@ class ProbeRequest(Record, frozen=True, kw_only=True, tag="probe", tag_field="re
     seed: int = 0
     world_size: int = 1
     memory_limit_bytes: int | None = None
+    incumbent_samples_per_second: float | None = None  # to be beaten, else cut short; None: measured for its own sake
 
 
 class StabilityRequest(Record, frozen=True, kw_only=True, tag="stability", tag_field="request"):
@@ -197,6 +209,44 @@ class StabilityRequest(Record, frozen=True, kw_only=True, tag="stability", tag_f
     memory_limit_bytes: int | None = None
 
 
+class NoiseScaleRequest(Record, frozen=True, kw_only=True, tag="noise-scale", tag_field="request"):
+    """Ask for the gradients of many micro-batches at the same weights, as soon as training has really begun.
+
+    At initialisation they say nothing of training: what they lead to was wrong by 0.03 to 7 times there, within 3.4
+    times after 30 steps (theory note 3.3). So training goes on to where the loss has fallen, and not for ever.
+    """
+
+    protocol: int = PROTOCOL
+    target: str
+    config: Config  # without accumulation: each optimizer step is one micro-batch
+    device: str
+    seed: int = 0
+    least_steps: int = 30  # optimizer steps before the loss is looked at, however long they take
+    most_steps: int = 100  # and after which it is done whether the loss has fallen or not
+    least_fall: float = 0.1  # of the first losses; 10 to 30 % is where training has begun (theory note 3.3)
+    micro_batches: int = 64  # with 16 the interval is often open at its upper end (theory note 3.2)
+    max_seconds: float = 60.0  # of training and measuring; what it cuts short is told by the number of gradients
+    budget: ProbeBudget = ProbeBudget()
+    memory_limit_bytes: int | None = None
+
+
+class BranchesRequest(Record, frozen=True, kw_only=True, tag="branches", tag_field="request"):
+    """Ask for one training from whose end on several go on, each with another global batch, over as many samples."""
+
+    protocol: int = PROTOCOL
+    target: str
+    config: Config  # of the training before they part
+    steps: int  # optimizer steps of it
+    branches: tuple[Config, ...]  # the first runs at the learning rate that the target has; in this order
+    phi: float  # the noise scale, samples: the learning rates of the others follow from it
+    device: str
+    seed: int = 0
+    max_samples: int = 200_000  # of each branch
+    max_seconds: float = 300.0  # of everything; what it cuts short is told by the number of losses
+    budget: ProbeBudget = ProbeBudget()
+    memory_limit_bytes: int | None = None
+
+
 class InspectRequest(Record, frozen=True, kw_only=True, tag="inspect", tag_field="request"):
     """Ask what the device and the target are. Without a target, only the device is looked at."""
 
@@ -209,7 +259,25 @@ class InspectRequest(Record, frozen=True, kw_only=True, tag="inspect", tag_field
     budget: ProbeBudget = ProbeBudget()
 
 
-Request = ProbeRequest | StabilityRequest | InspectRequest
+class DryRunRequest(Record, frozen=True, kw_only=True, tag="dry-run", tag_field="request"):
+    """Ask what memory training would need, by training with tensors that have shapes and no contents."""
+
+    protocol: int = PROTOCOL
+    target: str
+    config: Config  # what `arms` and `batches` do not say
+    arms: tuple[dict[str, Value], ...]  # values of the knobs that move memory, apart from the micro-batch
+    batches: tuple[int, ...]  # micro-batches that may be run, ascending
+    device: str
+    micro_batches: int = 1  # per optimizer step: 2 where gradients live while the next micro-batch is computed
+    shapes_vary: bool = False  # as far as a probe saw; the longest samples are looked for then
+    limit_bytes: int | None = None  # beyond which no peak is of interest
+    max_seconds: float = 60.0  # arms that are not begun by then are left out
+    seed: int = 0
+    budget: ProbeBudget = ProbeBudget()
+    memory_limit_bytes: int | None = None
+
+
+Request = ProbeRequest | StabilityRequest | NoiseScaleRequest | BranchesRequest | InspectRequest | DryRunRequest
 
 
 class StudyRequest(Record, frozen=True, kw_only=True):

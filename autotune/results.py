@@ -145,6 +145,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     validated_batches: int = 0
     relative_half_width: float | None = None  # 95 %, by batch means; None: too few blocks to say
     noisy: bool = False  # the window hit its cap before the target precision
+    cut_short: bool = False  # clearly slower than the best so far: the window ended early, its rate is right but rough
     compute_only: Alone | None = None  # None: there is no loader to tell it from
     loader_only: Alone | None = None
     contamination: Contamination | None = None
@@ -257,7 +258,7 @@ class Trial(Record, frozen=True, kw_only=True):
 class Verdict(Record, frozen=True, kw_only=True):
     """What an objective makes of a result. Every constraint is always present; above 0 means violated."""
 
-    value: float | None  # maximised; None: nothing was measured
+    value: float | None  # the objective's score, maximised; None: nothing was measured
     constraints: dict[str, float]
     reason: str = ""  # why infeasible, in words
 
@@ -265,19 +266,6 @@ class Verdict(Record, frozen=True, kw_only=True):
     def feasible(self) -> bool:
         """Measured, and no constraint violated."""
         return self.value is not None and all(violation <= 0 for violation in self.constraints.values())
-
-
-class Prediction(Record, frozen=True, kw_only=True):
-    """Why a sampler proposed a configuration: what it expected, before the probe. Intervals are of 90 %."""
-
-    samples_per_second: float  # median
-    low: float
-    high: float
-    memory_share: float  # of the memory that may be used
-    memory_bytes: int | None = None  # the same in bytes, where the limit is known
-    fits: float  # chance to fit into memory, 0..1
-    gain: float | None = None  # expected improvement as a share of the best so far; None: nothing was measured yet
-    departure: float = 0.0  # by how much this batch and arm are believed faster than the fitted law says; 0.1: 10 %
 
 
 class LossVerdict(Record, frozen=True, kw_only=True):

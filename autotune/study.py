@@ -108,8 +108,9 @@ class Store:
                     self.study.tell(frozen.number, state=TrialState.FAIL)  # if it has a result, that is added below
                 elif frozen.state is not TrialState.FAIL:
                     known.add(frozen.user_attrs.get(NUMBER))
+            found = ("baseline", "search", "worth")
             for number, trial in by_number.items():
-                if number not in known and trial.purpose in ("baseline", "search") and not trial.result.outcome.retried:
+                if number not in known and trial.purpose in found and not trial.result.outcome.retried:
                     self.add(trial, verdicts[number])
 
     def ask(self, sampler: optuna.samplers.BaseSampler, number: int) -> Config:

@@ -69,3 +69,21 @@ def test_the_headroom_that_is_named_is_the_one_that_was_asked_for():
 @pytest.mark.parametrize("changes", [{"shapes_vary": True, "worst_batches": 1}, {}])
 def test_where_the_worst_was_tried_or_there_is_none_nothing_is_said(changes):
     assert _warnings(_winner(changes)) == ""
+
+
+@pytest.mark.parametrize(
+    ("workers", "probed", "said"),
+    [
+        (8, (2, 8), "allow more with --workers 0:16, or make"),
+        (2, (0, 2), "search longer (up to 8 workers were allowed), or make"),
+        (2, (0, 2, 4), "more workers, up to 4, were probed and gained nothing, so make"),
+    ],
+)
+def test_a_loader_that_holds_the_model_up_is_said_with_what_was_not_tried_yet(workers, probed, said):
+    waiting = {"loader_wait_seconds": (0.3,) * 4}
+    asked = study_request(domains={**REQUEST.domains, "num_workers": (0, 2, 4, 8)})
+    tried = [config(batch_size=64, num_workers=count) for count in probed]
+
+    (warning,) = advise(_winner(waiting, num_workers=workers), asked, 0.0, probed=tried)[1]
+
+    assert f"the loader is the bottleneck: {said} the samples cheaper" in warning

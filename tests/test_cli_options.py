@@ -27,7 +27,11 @@ WRONG = [
     (("--memory-limit", "0%"), "--memory-limit: '0%'"),
     (("--headroom", "2"), "--headroom: '2'"),
     (("--sampler", "magic"), "--sampler magic"),
+    (("--objective", "fame"), "--objective fame"),
+    (("--within", "120%"), "--within"),
+    (("--price", "cheap"), "--price"),
     (("--stability", "twice"), "--stability twice"),
+    (("--verify-goodput",), "--verify-goodput says nothing to --objective throughput"),
     (("--loss-tolerance", "much"), "--loss-tolerance: 'much'"),
     (("--resume",), "studies/model"),
 ]

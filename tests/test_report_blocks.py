@@ -136,3 +136,16 @@ def test_doctor_ends_with_whether_the_machine_is_fit() -> None:
     assert printed(doctor_block([good, advice])).endswith("with 1 piece of advice above.\n")
     assert printed(doctor_block([good, advice, bad])).endswith("not fit for a search: 1 of 3 checks failed.\n")
     assert "install nvidia-ml-py" in printed(doctor_block([advice]))
+
+
+def test_the_worth_of_each_change_is_told_with_what_was_not_measured_apart() -> None:
+    best = recommendation()
+
+    apart = printed(result_block(best, view(ladder(), best)))
+    together = printed(result_block(best, view(tuple(one for one in ladder() if one.number in (0, 6)), best)))
+
+    assert "Step by step  baseline: 64×16 fp32 0 nchw   152 samples/s\n" in apart
+    assert "precision fp32 → bf16         591 (+369)\n" in apart
+    assert "Every step is one change, measured." in apart
+    assert "2,330 (+2,180)   together, not one by one" in together
+    assert "Step by step" not in printed(result_block(best))

@@ -1,18 +1,20 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 from xml.etree import ElementTree
 
 import msgspec
 import pytest
 
+from autotune.records import Purpose
 from autotune.report.drawing import WIDE
 from autotune.report.figure import Absence, Figure
 from autotune.report.loading import loading
 from autotune.report.losses import numerics, paired_losses
 from autotune.report.noise import machine, repeats
-from autotune.report.timing import phases, spans, timeline
-from autotune.report.tradeoffs import pareto, worth
+from autotune.report.timing import LANES, phases, spans, timeline
+from autotune.report.tradeoffs import pareto
+from autotune.report.waterfall import worth
 from autotune.results import Alone, Contamination, Outcome, StabilityResult
 from tests.reporting import FACTS, config, failed, ladder, measured, paired, recommendation, timed, trial, view, whole
 
@@ -104,7 +106,7 @@ def test_the_waterfall_marks_what_was_measured_only_together_and_never_invents_a
 
     assert len(figure.table.rows) == 2
     assert "together only" in figure.table.rows[1][-1]
-    assert "0 of 1 steps were measured one change at a time" in figure.note
+    assert "Measured one change at a time: 0 of 1 step." in figure.note
     assert 'class="up joint"' in figure.svg()
 
 
@@ -122,6 +124,21 @@ def test_a_change_that_cost_speed_falls() -> None:
     assert 'class="down"' in figure.svg()
 
 
+@pytest.mark.parametrize(("half_width", "gain"), [(0.01, "(+10)"), (0.08, "(noise)")])
+def test_a_gain_that_the_intervals_swallow_is_called_noise(half_width: float, gain: str) -> None:
+    best = recommendation()
+    trials = (
+        trial(0, config(**best.baseline), measured(152, half_width=half_width)),
+        trial(1, config(**{**best.baseline, "num_workers": 12}), measured(162, half_width=half_width)),
+        trial(2, config(**best.params), measured(2330)),
+    )
+
+    figure = shown(worth(view(trials, best)))
+
+    assert figure.table.rows[1][3] == gain
+    assert ("Noise:" in figure.note) is (gain == "(noise)")
+
+
 def test_the_front_is_what_nothing_beats_in_both() -> None:
     trials = tuple(
         trial(number, config(8 << number), measured(rate, peak * 2**30))
@@ -129,6 +146,18 @@ def test_the_front_is_what_nothing_beats_in_both() -> None:
     )
 
     assert [row[0].split()[0] for row in shown(pareto(view(trials))).table.rows] == ["64×1", "32×1"]
+
+
+def test_every_purpose_has_its_lane_and_its_word() -> None:
+    trials = tuple(
+        trial(n, config(), timed(measured(9), 8.0 * n), purpose) for n, purpose in enumerate(get_args(Purpose))
+    )
+
+    figure = shown(timeline(view(trials)))
+
+    assert set(LANES) == set(get_args(Purpose))
+    assert "“steps” is what was probed after it" in figure.note
+    assert "a step on the way" in figure.svg()
 
 
 def test_pauses_of_a_resumed_search_are_left_out_of_its_clock() -> None:

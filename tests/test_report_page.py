@@ -202,6 +202,23 @@ def test_no_factor_in_large_type_without_a_speed_up_beyond_the_noise(speedup: fl
     assert ("span", "class", "state") in page.attributes
 
 
+def test_what_must_be_set_before_python_starts_is_there_to_copy() -> None:
+    params = {**recommendation().params, "omp_wait_policy": "passive"}
+
+    asked = Reader(render(view(ladder(), recommendation(params=params)))).text
+    plain = Reader(render(view(ladder(), recommendation()))).text
+
+    assert "export OMP_WAIT_POLICY=passive" in asked
+    assert "export OMP_WAIT_POLICY" not in plain and "before Python starts" not in plain
+
+
+def test_when_the_study_was_begun_is_told_as_people_write_it() -> None:
+    begun = {"2026-11-21T17:25:35+01:00": "2026-11-21 16:25 UTC", "<yesterday>": "<yesterday>"}
+
+    for text, said in begun.items():
+        assert said in Reader(render(view(created_at=text))).text
+
+
 def test_where_everything_failed_the_traceback_is_shown() -> None:
     failure = msgspec.structs.replace(failed().failure, traceback="Traceback\n  File model.py\nValueError: no")
     lost = msgspec.structs.replace(failed(Outcome.USER_ERROR), failure=failure)

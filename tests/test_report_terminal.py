@@ -11,7 +11,8 @@ from rich.console import Console
 from autotune.knobs import KNOBS
 from autotune.knobs.num_workers import NumWorkers
 from autotune.objective import judge
-from autotune.report.columns import columns, fitting, header, line_width
+from autotune.report.columns import RESULT_ROOM, columns, fitting, header, line_width
+from autotune.report.probes import table
 from autotune.report.terminal import TerminalReporter, probe_line
 from autotune.results import Outcome, Trial, Verdict
 from autotune.tuning.reporter import Reporter
@@ -176,6 +177,14 @@ def test_a_measured_probe_over_the_limit_is_not_called_ok() -> None:
     one = trial(3, config(), measured(2000.0, peak_bytes=79 * 2**30))
 
     assert probe_line(one, verdict(one)).plain.endswith("needs 79 GiB, 76 GiB may be used")
+
+
+def test_a_probe_that_was_given_up_as_slower_says_so_within_the_room_for_results() -> None:
+    one = trial(3, config(), measured(200.0, cut_short=True, noisy=True))
+
+    assert probe_line(one, verdict(one)).plain.endswith("  stopped early")
+    assert len("stopped early") <= RESULT_ROOM
+    assert "stopped early" in dict(table(view((one,)))[1][0].details)["window"]
 
 
 def test_a_new_knob_gets_a_column_by_being_in_the_registry() -> None:

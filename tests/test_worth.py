@@ -78,6 +78,12 @@ def test_what_failed_already_is_not_asked_for_again() -> None:
     assert missing(study(at(WORKERS), also=exhausted)) == (at(WORKERS, DTYPE, LAYOUT),)
 
 
+def test_what_was_measured_and_may_not_be_used_is_not_asked_for_again() -> None:
+    beyond: tuple[Trial, ...] = (trial(9, at(WORKERS, DTYPE), measured(500, 79 * 2**30)),)
+
+    assert missing(study(at(WORKERS), also=beyond)) == (at(WORKERS, DTYPE, LAYOUT),)
+
+
 def test_without_a_recommendation_or_a_baseline_that_runs_there_is_no_way() -> None:
     goal = trial(1, config(**GOAL), measured(100))  # type: ignore[arg-type]  # knob values by name
 

@@ -14,9 +14,10 @@ from rich.console import Console
 
 from autotune.cli import options
 from autotune.errors import UsageError
+from autotune.objectives import NAMES
 from autotune.records import Limit
 from autotune.sampler_names import SAMPLERS
-from autotune.units import parse_bytes, parse_fraction, parse_seconds
+from autotune.units import parse_bytes, parse_fraction, parse_price, parse_seconds
 
 
 def _variable(name: str) -> str:
@@ -51,6 +52,41 @@ def search(
             envvar=_variable("DEVICE"), help="cpu, cuda, cuda:1, mps, xpu. [default: the accelerator, else cpu]"
         ),
     ] = None,
+    objective: Annotated[
+        str,
+        typer.Option(
+            envvar=_variable("OBJECTIVE"),
+            help="throughput (samples/s); memory (the least within --within of the fastest); energy (samples per joule "
+            "of an NVIDIA GPU); cost (samples for the money, with --price); time-to-quality (throughput less what a "
+            "large global batch wastes by the measured gradient noise; needs --global-batch free).",
+        ),
+    ] = "throughput",
+    within: Annotated[
+        str | None,
+        typer.Option(envvar=_variable("WITHIN"), help="How much slower memory may be than the fastest. [default: 5%]"),
+    ] = None,
+    price: Annotated[
+        str | None,
+        typer.Option(envvar=_variable("PRICE"), help="Of an hour of this machine, for cost: 2.49, in any currency."),
+    ] = None,
+    verify_goodput: Annotated[
+        bool,
+        typer.Option(
+            "--verify-goodput",
+            envvar=_variable("VERIFY_GOODPUT"),
+            help="After the answer of time-to-quality train its global batch, the baseline's and one between from the "
+            "same weights, with what is left of the time, and compare their losses.",
+        ),
+    ] = False,
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact",
+            envvar=_variable("EXACT"),
+            help="Move only what computes the same up to the order of rounding: the dtype and the global batch stay, "
+            "and the micro-batch too where BatchNorm sees it.",
+        ),
+    ] = False,
     tune: Annotated[
         str | None,
         typer.Option(envvar=_variable("TUNE"), help="Only these knobs: batch,workers,threads."),
@@ -116,7 +152,7 @@ def search(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also why each failed probe failed.")] = False,
     no_progress: Annotated[bool, typer.Option("--no-progress", help="No live line.")] = False,
 ) -> None:
-    """Search the fastest training configuration for this machine, and confirm it.
+    """Search the fastest training configuration for this machine, or that of another --objective, and confirm it.
 
     Each probe is a short training run of its own process on your real data. Ctrl-C keeps the study; the same command
     goes on with it. Options can also be set in autotune.toml, in [tool.autotune] of pyproject.toml, or as
@@ -133,6 +169,7 @@ def search(
         **fixed,
     }
     _one_of("--sampler", sampler, SAMPLERS)
+    _one_of("--objective", objective, NAMES)
     _one_of("--stability", stability, ("off", "quick", "full"))
     if memory_limit is not None:
         options.parsed("--memory-limit", memory_limit, lambda text: parse_bytes(text, total=1))
@@ -143,6 +180,11 @@ def search(
         time_budget_seconds=options.parsed("--time-budget", time_budget, parse_seconds) or 0.0,
         probes=probes,
         device=device,
+        objective=objective,  # type: ignore[arg-type]
+        within=options.parsed("--within", within, parse_fraction),
+        price=options.parsed("--price", price, parse_price),
+        verify_goodput=verify_goodput,
+        exact=exact,
         global_batch=options.global_batch(global_batch),
         memory_limit=memory_limit,
         headroom=options.parsed("--headroom", headroom, parse_fraction),
@@ -169,6 +211,7 @@ def _search(settings: Any, as_json: bool, output: Path | None, *, quiet: bool, v
     from autotune.report.blocks import result_block
     from autotune.report.terminal import TerminalReporter
     from autotune.tuning.tuner import search as run
+    from autotune.tuning.view import load_view
 
     console = Console(stderr=True, highlight=False)
     budget = settings.time_budget_seconds
@@ -182,7 +225,8 @@ def _search(settings: Any, as_json: bool, output: Path | None, *, quiet: bool, v
     if as_json:
         sys.stdout.write(codec.encode(recommendation).decode())
     else:
-        Console(highlight=False).print(result_block(recommendation), soft_wrap=True)
+        view = load_view(Path(recommendation.study))
+        Console(highlight=False).print(result_block(recommendation, view), soft_wrap=True)
 
 
 def _plan(settings: Any, as_json: bool) -> None:

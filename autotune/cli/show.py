@@ -22,31 +22,47 @@ def show(
     study: Annotated[str | None, typer.Argument(help="Folder or name of a study. [default: the newest]")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only what failed, and where its log is.")] = False,
     sort: Annotated[Sort, typer.Option(help="number, speed or memory.")] = Sort.NUMBER,
+    probe: Annotated[
+        int | None, typer.Option(help="Only this probe, with what the sampler had expected of it.", metavar="NUMBER")
+    ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """List the probes of a study, from what its folder holds; a search that is running is not disturbed."""
     import msgspec
 
+    from autotune.errors import UsageError
     from autotune.folder import find, log_of
     from autotune.report.blocks import trials_table
+    from autotune.report.expected import prediction_of, probe_block
     from autotune.report.phrases import plain
     from autotune.tuning.view import load_view
 
     view = load_view(find(study))
+    asked = [trial for trial in view.trials if probe in (None, trial.number)]
+    if probe is not None and not asked:
+        raise UsageError(
+            f"{view.folder} has no finished probe {probe}. Its number was probably mistyped, or it has not ended yet. "
+            f"`autotune show {view.folder}` lists them all."
+        )
     if json_output:
         rows = [
             {
                 "trial": trial,
                 "verdict": verdict,
-                "samples_per_second": verdict.value,
+                "samples_per_second": None if measured is None else measured.samples_per_second,
                 "log": str(log_of(view.folder, trial.number)),
+                "prediction": prediction_of(view, trial),
             }
-            for trial in view.trials
+            for trial in asked
             if not ((verdict := view.verdict(trial)).feasible and failed)
+            for measured in (trial.result.measurement,)
         ]
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(rows), indent=1).decode() + "\n")
         return
     console = Console(highlight=False)
+    if probe is not None:
+        console.print(probe_block(view, asked[0]), soft_wrap=True)
+        return
     state = "running" if view.running else "finished" if view.recommendation else "stopped before its end"
     console.print(f"{view.folder} · {view.request.target} · {len(view.trials)} probes · {state}", soft_wrap=True)
     width = console.width if console.is_terminal else None

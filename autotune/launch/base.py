@@ -5,7 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from autotune.records import InspectRequest, ProbeRequest, StabilityRequest
+from autotune.branches import BranchesResult
+from autotune.forecast import DryRun
+from autotune.gradients import NoiseScaleResult
+from autotune.records import (
+    BranchesRequest,
+    DryRunRequest,
+    InspectRequest,
+    NoiseScaleRequest,
+    ProbeRequest,
+    StabilityRequest,
+)
 from autotune.results import Inspection, ProbeResult, StabilityResult
 
 REQUEST = "request.json"
@@ -29,6 +39,18 @@ class Launcher(Protocol):
 
     def compare(self, request: StabilityRequest, folder: Path) -> StabilityResult:
         """Run paired trainings, one after the other."""
+        ...
+
+    def sample_gradients(self, request: NoiseScaleRequest, folder: Path) -> NoiseScaleResult:
+        """Run one training whose weights are held after a while, for the gradients of single micro-batches."""
+        ...
+
+    def train_branches(self, request: BranchesRequest, folder: Path) -> BranchesResult:
+        """Run trainings with several global batches, one after the other, from the same state on."""
+        ...
+
+    def dry_run(self, request: DryRunRequest, folder: Path) -> DryRun:
+        """Run trainings without contents, for the memory that they would need."""
         ...
 
     def inspect(self, request: InspectRequest, folder: Path) -> Inspection:

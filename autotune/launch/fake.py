@@ -1,33 +1,38 @@
-"""A training machine in closed form, with a known best configuration: for stories, simulations and documentation.
-
-micro-batch seconds  = fixed[dtype] + per_sample[dtype] * batch_size  (* channels_last factor)
-loader rate          = min(workers, cores) / sample_loading_seconds   (no workers: loading adds to computing)
-optimizer step       = max(computing, loading) + optimizer, computing being all its micro-batches
-memory               = static[dtype] + per_sample_bytes[dtype] * batch_size
-"""
+"""A training machine in closed form, with a known best configuration: for stories, simulations and documentation."""
 
 from __future__ import annotations
 
 import math
 import random
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from autotune import codec
+from autotune.branches import BranchesResult
+from autotune.forecast import DryRun
+from autotune.gradients import NoiseScaleResult
 from autotune.launch.base import REQUEST, RESULT
+from autotune.launch.fake_branches import branched_losses
 from autotune.launch.fake_losses import paired_losses
+from autotune.launch.fake_machine import Machine as Machine
+from autotune.launch.fake_machine import dtype_of
+from autotune.launch.fake_memory import foretold
+from autotune.launch.fake_noise import sampled_gradients
+from autotune.launch.fake_place import ENVIRONMENT as ENVIRONMENT
+from autotune.launch.fake_place import FACTS as FACTS
 from autotune.launch.files import open_log, store
 from autotune.records import (
+    BranchesRequest,
     Config,
+    DryRunRequest,
     Environment,
     InspectRequest,
+    NoiseScaleRequest,
     ProbeRequest,
     StabilityRequest,
     TargetFacts,
-    Value,
 )
 from autotune.results import (
     Alone,
@@ -39,92 +44,11 @@ from autotune.results import (
     ProbeResult,
     StabilityResult,
 )
+from autotune.stats import FEWEST_BLOCKS, clearly_slower
 from autotune.units import format_bytes
 
 _START_OF_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # of the simulated clock
 _GIB = 2**30
-
-FACTS = TargetFacts(
-    name="FakeNet",
-    parameter_count=11_689_512,
-    has_convolution=True,
-    has_batch_norm=False,
-    data="dataset",
-    dataset_samples=50_000,
-    has_validation=False,
-)
-ENVIRONMENT = Environment(
-    device="cuda:0",
-    device_name="Fake GPU 16GB",
-    device_bytes=16 * _GIB,
-    native_dtypes=("bfloat16", "float16"),
-    torch="2.13.0",
-    python="3.11.7",
-    platform="Linux",
-    usable_cores=8,
-    host_bytes=64 * _GIB,
-    shm_bytes=8 * _GIB,
-    cuda="13.0",
-    driver="580.0",
-    capability="8.0",
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Machine:
-    """The constants of the model above; mappings are by `amp_dtype`, None being float32.
-
-    The defaults make a mixed-precision, channels-last run with several workers the best, memory the limit of the
-    batch, and the loader the bottleneck of the fastest configurations unless enough workers help.
-    """
-
-    fixed_seconds: Mapping[str | None, float] = field(
-        default_factory=lambda: {None: 0.006, "bfloat16": 0.008, "float16": 0.009}  # autocast costs launches
-    )
-    per_sample_seconds: Mapping[str | None, float] = field(
-        default_factory=lambda: {None: 0.00040, "bfloat16": 0.00018, "float16": 0.00018}
-    )
-    channels_last_factor: Mapping[str | None, float] = field(
-        default_factory=lambda: {None: 1.10, "bfloat16": 0.80, "float16": 0.80}
-    )
-    static_bytes: Mapping[str | None, float] = field(
-        default_factory=lambda: {None: 1.0 * _GIB, "bfloat16": 1.1 * _GIB, "float16": 1.1 * _GIB}
-    )
-    per_sample_bytes: Mapping[str | None, float] = field(
-        default_factory=lambda: {None: 0.040 * _GIB, "bfloat16": 0.024 * _GIB, "float16": 0.024 * _GIB}
-    )
-    memory_bytes: int = 16 * _GIB  # a configuration that needs this much or more runs out of memory
-    optimizer_seconds: float = 0.002
-    sample_loading_seconds: float = 0.0010  # by one worker
-    cores: int = 8
-    noise_between_probes: float = 0.004  # relative standard deviation of a whole probe
-    noise_between_steps: float = 0.02  # relative standard deviation of one step
-
-    def needed_bytes(self, config: Config) -> float:
-        """Memory that the configuration needs on the device."""
-        dtype = _dtype(config)
-        return self.static_bytes[dtype] + self.per_sample_bytes[dtype] * config.batch_size
-
-    def loading_seconds(self, config: Config) -> float:
-        """Seconds to load the samples of one optimizer step, by all workers together."""
-        hands = max(1, min(int(config.values.get("num_workers") or 0), self.cores))
-        return config.global_batch_size() * self.sample_loading_seconds / hands
-
-    def computing_seconds(self, config: Config) -> float:
-        """Seconds to compute the gradients of one optimizer step."""
-        dtype = _dtype(config)
-        factor = self.channels_last_factor[dtype] if config.values.get("channels_last") else 1.0
-        micro = self.fixed_seconds[dtype] + self.per_sample_seconds[dtype] * config.batch_size * factor
-        return micro * config.gradient_accumulation_steps
-
-    def waiting_seconds(self, config: Config) -> float:
-        """Seconds of one optimizer step in which nothing is computed because batches are missing."""
-        loading = self.loading_seconds(config)
-        return max(0.0, loading - self.computing_seconds(config)) if config.values.get("num_workers") else loading
-
-    def step_seconds(self, config: Config) -> float:
-        """True seconds of one optimizer step."""
-        return self.computing_seconds(config) + self.waiting_seconds(config) + self.optimizer_seconds
 
 
 class FakeLauncher:
@@ -132,8 +56,9 @@ class FakeLauncher:
 
     The same `seed` and the same requests give the same results. `faults` may end a probe otherwise than the model
     would: it returns the outcome, or None to let the model decide. `comparison_faults` does the same for comparisons
-    of losses, in which a configuration with one of `bad_dtypes` as `amp_dtype` learns less. Time is simulated: `clock`
-    is how much of it all probes so far have taken.
+    of losses, in which a configuration with one of `bad_dtypes` as `amp_dtype` learns less, and `gradient_faults` for
+    samples of gradients, `branch_faults` for branched trainings, `dry_run_faults` for dry runs. Time is simulated:
+    `clock` is how much of it all probes so far have taken.
     """
 
     def __init__(
@@ -144,12 +69,16 @@ class FakeLauncher:
         environment: Environment = ENVIRONMENT,
         faults: Callable[[ProbeRequest], Outcome | None] | None = None,
         comparison_faults: Callable[[StabilityRequest], Outcome | None] | None = None,
+        gradient_faults: Callable[[NoiseScaleRequest], Outcome | None] | None = None,
+        branch_faults: Callable[[BranchesRequest], Outcome | None] | None = None,
+        dry_run_faults: Callable[[DryRunRequest], Outcome | None] | None = None,
         bad_dtypes: Collection[str] = (),
         seed: int = 0,
     ) -> None:
         self.machine = machine or Machine()
         self._facts, self._environment, self._faults, self._seed = facts, environment, faults, seed
-        self._comparison_faults, self._bad_dtypes = comparison_faults, bad_dtypes
+        self._comparison_faults, self._gradient_faults = comparison_faults, gradient_faults
+        self._bad_dtypes, self._branch_faults, self._dry_run_faults = bad_dtypes, branch_faults, dry_run_faults
         self._elapsed_seconds = 0.0
         self._lock = threading.Lock()
 
@@ -194,7 +123,7 @@ class FakeLauncher:
         pair = (request.reference, request.candidate)
         if outcome is None and max(map(self.machine.needed_bytes, pair)) >= self._limit_bytes(request):
             outcome = Outcome.OOM_DEVICE
-        bad = _dtype(request.candidate) in self._bad_dtypes
+        bad = dtype_of(request.candidate) in self._bad_dtypes
         runs = paired_losses(request, bad=bad) if outcome is None else ()
         seconds = request.steps * len(request.seeds) * sum(map(self.machine.step_seconds, (*pair, pair[0])))
         phases = {"start": 2.0, "load": 0.5, "build": 1.0, "measure": seconds if runs else 0.0}
@@ -209,6 +138,64 @@ class FakeLauncher:
         self._leave(result, folder, f"fake comparison: {result.outcome}")
         return result
 
+    def sample_gradients(self, request: NoiseScaleRequest, folder: Path) -> NoiseScaleResult:
+        """Answer from the model; see `Launcher`."""
+        store(folder, REQUEST, request)
+        outcome = self._gradient_faults(request) if self._gradient_faults else None
+        if outcome is None and self.machine.needed_bytes(request.config) >= self._limit_bytes(request):
+            outcome = Outcome.OOM_DEVICE
+        sample = None if outcome else sampled_gradients(request, self.machine.noise_scale)
+        seconds = (request.least_steps + request.micro_batches) * self.machine.step_seconds(request.config)
+        phases = {"start": 2.0, "load": 0.5, "build": 1.0, "measure": seconds if sample else 0.0}
+        result = NoiseScaleResult(
+            outcome=outcome or Outcome.OK,
+            sample=sample,
+            failure=None if outcome is None else _scripted(outcome),
+            phase_seconds=phases,
+            started_at=(_START_OF_TIME + timedelta(seconds=self._elapsed_seconds)).isoformat(timespec="seconds"),
+            elapsed_seconds=sum(phases.values()),
+        )
+        self._leave(result, folder, f"fake gradients: {result.outcome}")
+        return result
+
+    def train_branches(self, request: BranchesRequest, folder: Path) -> BranchesResult:
+        """Answer from the model; see `Launcher`."""
+        store(folder, REQUEST, request)
+        outcome = self._branch_faults(request) if self._branch_faults else None
+        configs = (request.config, *request.branches)
+        if outcome is None and max(map(self.machine.needed_bytes, configs)) >= self._limit_bytes(request):
+            outcome = Outcome.OOM_DEVICE
+        a_sample = sum(self.machine.step_seconds(config) / config.global_batch_size() for config in request.branches)
+        samples = min(request.max_samples, int(request.max_seconds / a_sample))
+        phases = {"start": 2.0, "load": 0.5, "build": 1.0, "measure": 0.0 if outcome else samples * a_sample}
+        result = BranchesResult(
+            outcome=outcome or Outcome.OK,
+            branches=() if outcome else branched_losses(request, self.machine.noise_scale, samples),
+            failure=None if outcome is None else _scripted(outcome),
+            phase_seconds=phases,
+            started_at=(_START_OF_TIME + timedelta(seconds=self._elapsed_seconds)).isoformat(timespec="seconds"),
+            elapsed_seconds=sum(phases.values()),
+        )
+        self._leave(result, folder, f"fake branches: {result.outcome}")
+        return result
+
+    def dry_run(self, request: DryRunRequest, folder: Path) -> DryRun:
+        """Answer from the model; see `Launcher`."""
+        store(folder, REQUEST, request)
+        outcome = self._dry_run_faults(request) if self._dry_run_faults else None
+        arms = () if outcome else foretold(request, self.machine)
+        phases = {"start": 2.0, "load": 0.5, "build": 1.0, "measure": 1.0 * len(arms)}
+        result = DryRun(
+            outcome=outcome or Outcome.OK,
+            arms=arms,
+            failure=None if outcome is None else _scripted(outcome),
+            phase_seconds=phases,
+            started_at=(_START_OF_TIME + timedelta(seconds=self._elapsed_seconds)).isoformat(timespec="seconds"),
+            elapsed_seconds=sum(phases.values()),
+        )
+        self._leave(result, folder, f"fake dry run: {result.outcome}")
+        return result
+
     def inspect(self, request: InspectRequest, folder: Path) -> Inspection:
         """Answer what the launcher was built with; see `Launcher`."""
         store(folder, REQUEST, request)
@@ -218,7 +205,12 @@ class FakeLauncher:
         store(folder, RESULT, inspection)
         return inspection
 
-    def _leave(self, result: ProbeResult | StabilityResult, folder: Path, said: str) -> None:
+    def _leave(
+        self,
+        result: ProbeResult | StabilityResult | NoiseScaleResult | BranchesResult | DryRun,
+        folder: Path,
+        said: str,
+    ) -> None:
         """The simulated time passes, and log and result lie in `folder`."""
         with self._lock:
             self._elapsed_seconds += result.elapsed_seconds
@@ -233,7 +225,7 @@ class FakeLauncher:
         fits = self.machine.needed_bytes(request.config) < self._limit_bytes(request)
         return Outcome.OK if fits else Outcome.OOM_DEVICE
 
-    def _limit_bytes(self, request: ProbeRequest | StabilityRequest) -> int:
+    def _limit_bytes(self, request: ProbeRequest | StabilityRequest | NoiseScaleRequest | BranchesRequest) -> int:
         return min(self.machine.memory_bytes, request.memory_limit_bytes or self.machine.memory_bytes)
 
     def _failure(self, request: ProbeRequest, outcome: Outcome) -> Failure:
@@ -248,6 +240,9 @@ class FakeLauncher:
         chance = random.Random(f"{self._seed} {request.seed} {request.number} {codec.encode(config)!r}")
         truth = machine.step_seconds(config) * max(0.5, chance.gauss(1, machine.noise_between_probes))
         count = max(budget.min_steps, min(budget.max_steps, math.ceil(budget.min_seconds / truth)))
+        rate, best = config.global_batch_size() / truth, request.incumbent_samples_per_second
+        cut_short = best is not None and clearly_slower((rate,) * FEWEST_BLOCKS, best)
+        count = max(2, count // 2) if cut_short else count
 
         def seconds(number: int) -> tuple[float, ...]:
             return tuple(truth * max(0.5, chance.gauss(1, machine.noise_between_steps)) for _ in range(number))
@@ -276,13 +271,9 @@ class FakeLauncher:
             compute_only=Alone(seconds=(computing,) * 3, samples=config.global_batch_size()) if loads else None,
             loader_only=Alone(seconds=(round_seconds,) * 3, samples=round_samples) if loads else None,
             relative_half_width=1.96 * machine.noise_between_steps / math.sqrt(count),
+            cut_short=cut_short,
         )
 
 
 def _scripted(outcome: Outcome) -> Failure:
     return Failure(phase="warm-up", message=f"a scripted {outcome}", evidence="scripted by the fake launcher")
-
-
-def _dtype(config: Config) -> str | None:
-    dtype: Value = config.values.get("amp_dtype")
-    return None if dtype is None else str(dtype)

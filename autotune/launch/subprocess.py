@@ -24,8 +24,11 @@ from typing import Any, BinaryIO, TypeVar
 from msgspec.structs import replace
 
 from autotune import codec
+from autotune.branches import BranchesResult
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.failures import EXIT_CANNOT_WRITE, death_note, judge_exit, judge_worker_kill
+from autotune.forecast import DryRun
+from autotune.gradients import NoiseScaleResult
 from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import log_tail, open_log, store, trim_log, unwritable
 from autotune.launch.oom import oom_kills
@@ -33,11 +36,19 @@ from autotune.launch.processes import TAG, carries, insist, kill_all
 from autotune.launch.telemetry import Telemetry
 from autotune.launch.watch import Watch
 from autotune.nvml import find, library
-from autotune.records import InspectRequest, ProbeRequest, Request, StabilityRequest
+from autotune.records import (
+    BranchesRequest,
+    DryRunRequest,
+    InspectRequest,
+    NoiseScaleRequest,
+    ProbeRequest,
+    Request,
+    StabilityRequest,
+)
 from autotune.results import Failure, GpuUse, Inspection, Outcome, ProbeResult, StabilityResult
 
-R = TypeVar("R", ProbeResult, StabilityResult, Inspection)
-Timed = TypeVar("Timed", ProbeResult, StabilityResult)
+R = TypeVar("R", ProbeResult, StabilityResult, NoiseScaleResult, BranchesResult, DryRun, Inspection)
+Timed = TypeVar("Timed", ProbeResult, StabilityResult, NoiseScaleResult, BranchesResult, DryRun)
 _TRACEBACK_BYTES = 4096  # of the log's end, kept in the failure of a probe that left no result
 _ENVIRON = {
     "PYTHONUNBUFFERED": "1",  # what was printed before a crash is in the log
@@ -93,6 +104,36 @@ class SubprocessLauncher:
         found = _read(folder, StabilityResult)
         if not isinstance(found, StabilityResult):
             found = StabilityResult(outcome=ending.outcome, failure=_with_evidence(ending.failure, found))
+        result = _timed(found, ending)
+        store(folder, RESULT, result)
+        return result
+
+    def sample_gradients(self, request: NoiseScaleRequest, folder: Path) -> NoiseScaleResult:
+        """Run one training for its gradients; see `Launcher`."""
+        ending = self._run(request, folder)
+        found = _read(folder, NoiseScaleResult)
+        if not isinstance(found, NoiseScaleResult):
+            found = NoiseScaleResult(outcome=ending.outcome, failure=_with_evidence(ending.failure, found))
+        result = _timed(found, ending)
+        store(folder, RESULT, result)
+        return result
+
+    def train_branches(self, request: BranchesRequest, folder: Path) -> BranchesResult:
+        """Run trainings from the same state on; see `Launcher`."""
+        ending = self._run(request, folder)
+        found = _read(folder, BranchesResult)
+        if not isinstance(found, BranchesResult):
+            found = BranchesResult(outcome=ending.outcome, failure=_with_evidence(ending.failure, found))
+        result = _timed(found, ending)
+        store(folder, RESULT, result)
+        return result
+
+    def dry_run(self, request: DryRunRequest, folder: Path) -> DryRun:
+        """Run trainings without contents; see `Launcher`."""
+        ending = self._run(request, folder)
+        found = _read(folder, DryRun)
+        if not isinstance(found, DryRun):
+            found = DryRun(outcome=ending.outcome, failure=_with_evidence(ending.failure, found))
         result = _timed(found, ending)
         store(folder, RESULT, result)
         return result

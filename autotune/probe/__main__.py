@@ -16,16 +16,27 @@ from pathlib import Path
 from typing import TypeVar
 
 from autotune import codec, failures
+from autotune.branches import BranchesResult
 from autotune.errors import EnvironmentUnfit, TargetError
+from autotune.forecast import DryRun
+from autotune.gradients import NoiseScaleResult
 from autotune.knobs import environ
 from autotune.launch.base import REQUEST, RESULT
 from autotune.probe import UnstableTraining
 from autotune.probe.lifeline import Progress, harden
-from autotune.records import Config, InspectRequest, Request, StabilityRequest
+from autotune.records import (
+    BranchesRequest,
+    Config,
+    DryRunRequest,
+    InspectRequest,
+    NoiseScaleRequest,
+    Request,
+    StabilityRequest,
+)
 from autotune.results import Failure, Inspection, Outcome, ProbeResult, StabilityResult
 from autotune.targets.base import SharedMemoryTooSmall
 
-Answer = TypeVar("Answer", ProbeResult, StabilityResult)
+Answer = TypeVar("Answer", ProbeResult, StabilityResult, NoiseScaleResult, BranchesResult, DryRun)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -49,11 +60,13 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _answer(request: Request, progress: Progress, started: str) -> ProbeResult | StabilityResult | Inspection:
+def _answer(
+    request: Request, progress: Progress, started: str
+) -> ProbeResult | StabilityResult | NoiseScaleResult | BranchesResult | DryRun | Inspection:
     try:
         os.environ.update(environ(_config(request).values))  # the OpenMP runtime reads it once, when torch loads it
         _import_torch()
-        from autotune.probe import run, stability
+        from autotune.probe import branches, dry_run, noise_scale, run, stability
 
         if isinstance(request, InspectRequest):
             return run.inspect(request, progress)
@@ -61,6 +74,18 @@ def _answer(request: Request, progress: Progress, started: str) -> ProbeResult |
             runs = stability.compare(request, progress)
             progress.phase("done")
             return _stamped(runs, progress, started)
+        if isinstance(request, NoiseScaleRequest):
+            gradients = noise_scale.measure(request, progress)
+            progress.phase("done")
+            return _stamped(gradients, progress, started)
+        if isinstance(request, BranchesRequest):
+            parted = branches.train(request, progress)
+            progress.phase("done")
+            return _stamped(parted, progress, started)
+        if isinstance(request, DryRunRequest):
+            foretold = dry_run.foretell(request, progress)
+            progress.phase("done")
+            return _stamped(foretold, progress, started)
         result = run.probe(request, progress)
         progress.phase("done")
         return _stamped(result, progress, started)
@@ -70,6 +95,12 @@ def _answer(request: Request, progress: Progress, started: str) -> ProbeResult |
             return Inspection(outcome=outcome, failure=failure)
         if isinstance(request, StabilityRequest):
             return _stamped(StabilityResult(outcome=outcome, failure=failure), progress, started)
+        if isinstance(request, NoiseScaleRequest):
+            return _stamped(NoiseScaleResult(outcome=outcome, failure=failure), progress, started)
+        if isinstance(request, BranchesRequest):
+            return _stamped(BranchesResult(outcome=outcome, failure=failure), progress, started)
+        if isinstance(request, DryRunRequest):
+            return _stamped(DryRun(outcome=outcome, failure=failure), progress, started)
         return _stamped(ProbeResult(outcome=outcome, failure=failure), progress, started)
 
 

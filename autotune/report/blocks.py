@@ -9,7 +9,7 @@ from typing import Literal
 from rich.text import Text
 
 from autotune.records import Environment, TargetFacts, Value
-from autotune.report import phrases
+from autotune.report import phrases, steps
 from autotune.report.columns import columns, fitting, header
 from autotune.report.phrases import environment_line, plain
 from autotune.report.terminal import probe_line
@@ -37,11 +37,14 @@ class Check:
 SIGNS = {"good": ("✓", "green"), "advice": ("!", "yellow"), "bad": ("✗", "red")}
 
 
-def result_block(recommendation: Recommendation) -> Text:
-    """What a search came to, up to one sentence that a person can repeat. Print it with `soft_wrap=True`."""
-    faster = phrases.is_faster(recommendation)
+def result_block(recommendation: Recommendation, view: StudyView | None = None) -> Text:
+    """What a search came to, up to one sentence that a person can repeat. Print it with `soft_wrap=True`.
+
+    `view` of the study adds what each change was worth.
+    """
+    better = phrases.is_better(recommendation)
     block = Text()
-    _titled(block, "Recommended", phrases.headline(recommendation), "bold green" if faster else "bold yellow")
+    _titled(block, "Recommended", phrases.headline(recommendation), "bold green" if better else "bold yellow")
     waiting = f"waiting for data {format_share(recommendation.data_wait_share)}"
     numbers = [phrases.rate_phrase(recommendation), phrases.memory_phrase(recommendation), waiting]
     for line in (
@@ -49,6 +52,7 @@ def result_block(recommendation: Recommendation) -> Text:
         " · ".join(phrases.settings(recommendation.params)),
         " · ".join(numbers),
         recommendation.stability,
+        recommendation.certificate,
         *recommendation.reasons,
     ):
         if line:
@@ -60,6 +64,8 @@ def result_block(recommendation: Recommendation) -> Text:
             else f"{format_rate(lost.samples_per_second, recommendation.relative_half_width)} samples/s, "
         )
         _titled(block, "Not chosen" if index == 0 else "", f"{phrases.short(lost.config.values)}: {rate}{lost.reason}")
+    for index, line in enumerate(() if view is None else _steps(view)):
+        _titled(block, "Step by step" if index == 0 else "", line)
     for index, warning in enumerate(recommendation.warnings):
         _titled(block, "Mind" if index == 0 else "", warning, "yellow")
     if recommendation.interrupted:
@@ -153,6 +159,22 @@ def doctor_block(checks: Sequence[Check]) -> Text:
         return block.append(f"This machine is not fit for a search: {bad} of {len(checks)} checks failed.", "bold red")
     hint = f", with {advice} piece{'s' if advice > 1 else ''} of advice above" if advice else ""
     return block.append(f"This machine is fit for a search{hint}.", "bold")
+
+
+def _steps(view: StudyView) -> list[str]:
+    """Each change with its worth in samples/s, and how much of that was measured."""
+    way = steps.told(view)
+    if not way:
+        return []
+    width = max((len(one.change) for one in way if len(one.change) <= LONGEST_PADDED), default=0)
+    together = {True: "   together, not one by one", False: ""}
+    return [
+        *(
+            f"{one.change.ljust(width)}   {one.rate} {one.gain or 'samples/s'}{together[one.step.changes > 1]}"
+            for one in way
+        ),
+        steps.verdict(view),
+    ]
 
 
 def _titled(block: Text, title: str, text: str, style: str = "") -> None:

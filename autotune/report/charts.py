@@ -6,8 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from autotune.prediction import Expectation
 from autotune.report import drawing
-from autotune.report.curves import Curve, curves
+from autotune.report.curves import Curve, curves, fitted
 from autotune.report.drawing import Labels, Plane, Size
 from autotune.report.figure import Absence, Figure, Table
 from autotune.report.phrases import half_width, short
@@ -19,6 +20,7 @@ BATCH = "micro-batch, samples (log scale)"
 CROSS = 13.0  # pixels that two crosses need to be told apart
 FAR = 8  # a limit that many times above every peak would flatten the curves
 READING = "Each line takes, at each micro-batch, the {} of all settings that it does not name. ✕: memory ran out."
+EXPECTED = " Thin: what the search expects of the fastest setting, after its last probe."
 CROSS_SHARE = 0.07  # of the plane's height that a cross takes
 
 
@@ -27,7 +29,9 @@ def throughput(view: StudyView) -> Figure | Absence:
     drawn = curves(view)
     if not any(curve.fastest for curve in drawn):
         return Absence(name="throughput", title="Throughput", reason="no probe was measured")
+    learned = [fitted(view, curve) for curve in drawn]
     highest = max(one.bounds[1] for curve in drawn for one in curve.fastest)
+    highest = max([highest, *(point.expected.samples_per_second for points in learned for point in points)])
 
     def draw(size: Size) -> list[str]:
         up = drawing.linear(highest * 1.04, "samples/s")
@@ -38,7 +42,8 @@ def throughput(view: StudyView) -> Figure | Absence:
         crosses = _crosses(plane, drawn, [spots[-1][1] if spots else plane.bottom for spots in places])
         parts = plane.axes()
         for arm in reversed(range(len(drawn))):  # the fastest lies on top
-            lines = [_interval(plane, one) for one in drawn[arm].fastest]
+            lines = _expected(plane, learned[arm], [point.expected.samples_per_second for point in learned[arm]])
+            lines += [_interval(plane, one) for one in drawn[arm].fastest]
             parts += _arm(arm, drawn[arm], drawn[arm].fastest, places[arm], crosses.get(arm), lines)
         labels = _labels(plane, places, crosses)
         parts += _marked(plane, view, labels)
@@ -61,7 +66,8 @@ def throughput(view: StudyView) -> Figure | Absence:
         summary=f"Throughput in samples/s against micro-batch. {'; '.join(_extent(curve) for curve in drawn)}.",
         table=Table(titles=titles, rows=tuple(rows)),
         draw=draw,
-        note=f"{READING.format('fastest')} Bars are 95% intervals; ring: recommended, square: baseline.",
+        note=f"{READING.format('fastest')} Bars are 95% intervals; ring: recommended, square: baseline."
+        + (EXPECTED if any(learned) else ""),
     )
 
 
@@ -71,7 +77,9 @@ def memory(view: StudyView) -> Figure | Absence:
     if not any(curve.heaviest for curve in drawn):
         return Absence(name="memory", title="Memory", reason="no probe was measured")
     limit, usable = view.request.memory_limit_bytes, view.request.memory_limit_bytes - view.request.headroom_bytes
+    learned = [[point for point in fitted(view, curve) if point.expected.memory_bytes] for curve in drawn]
     highest = max(one.peak_bytes for curve in drawn for one in curve.heaviest)
+    highest = max([highest, *(point.expected.memory_bytes or 0 for points in learned for point in points)])
     is_near = limit < FAR * highest or any(curve.exhausted_batch for curve in drawn)
     top = max(highest, limit) if is_near else highest
     together = Counter(curve.exhausted_batch for curve in drawn if curve.exhausted_batch)
@@ -90,7 +98,8 @@ def memory(view: StudyView) -> Figure | Absence:
         if is_near:
             parts += _limits(plane, plane.y(limit / unit), plane.y(usable / unit), words, labels)
         for arm in reversed(range(len(drawn))):
-            parts += _arm(arm, drawn[arm], drawn[arm].heaviest, places[arm], crosses.get(arm), [])
+            lines = _expected(plane, learned[arm], [(it.expected.memory_bytes or 0) / unit for it in learned[arm]])
+            parts += _arm(arm, drawn[arm], drawn[arm].heaviest, places[arm], crosses.get(arm), lines)
         return parts + _names(plane, drawn, places, crosses)
 
     rows = [
@@ -110,8 +119,15 @@ def memory(view: StudyView) -> Figure | Absence:
         summary=f"Peak memory against micro-batch, up to {format_bytes(highest)}; {words[0]}, {words[1]}.",
         table=Table(titles=("line", "micro-batch", "heaviest configuration", "peak"), rows=tuple(rows)),
         draw=draw,
-        note=READING.format("largest peak") + " Every point was measured." + far,
+        note=READING.format("largest peak") + " Every point was measured." + (EXPECTED if any(learned) else "") + far,
     )
+
+
+def _expected(plane: Plane, points: Sequence[Expectation], heights: Sequence[float]) -> list[str]:
+    """The thin line of what was learned, below what was measured."""
+    batches = [int(point.values["batch_size"] or 0) for point in points]
+    places = [(plane.x(batch), plane.y(height)) for batch, height in zip(batches, heights, strict=True)]
+    return [drawing.polyline(places, "expected")] if len(places) > 1 else []
 
 
 def _plane(size: Size, drawn: Sequence[Curve], up: drawing.Axis) -> Plane:

@@ -40,6 +40,7 @@ ASPECTS: tuple[tuple[str, Kind, Callable[[StudyRequest], object]], ...] = (
     ("data", "training", lambda asked: asked.facts.data),
     ("samples in the dataset", "question", lambda asked: asked.facts.dataset_samples),
     ("objective", "question", lambda asked: asked.goal.objective),
+    ("only what computes the same", "question", lambda asked: "yes" if asked.goal.exact else "no"),
     ("global batch", "question", lambda asked: asked.goal.global_batch or "free"),
     ("memory limit", "question", lambda asked: _gibibytes(asked.memory_limit_bytes)),
     ("baseline", "question", lambda asked: phrases.short(asked.baseline.values)),
@@ -168,8 +169,8 @@ def _rates(view: StudyView) -> dict[Config, list[float]]:
     rates: dict[Config, list[float]] = {}
     for trial in view.trials:
         verdict = view.verdict(trial)
-        if verdict.feasible and verdict.value:
-            rates.setdefault(_complete(trial.config), []).append(verdict.value)
+        if verdict.feasible and trial.result.measurement is not None:
+            rates.setdefault(_complete(trial.config), []).append(trial.result.measurement.samples_per_second)
     return rates
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.knobs import KNOBS
+from autotune import folder as disk
+from autotune.knobs import KNOBS, completed
 from autotune.knobs.base import Knob, MemoryEffect
+from autotune.prediction import Expectation
 from autotune.records import Config, Value
 from autotune.report.phrases import shown
 from autotune.results import Trial
@@ -21,6 +23,7 @@ class Curve:
     """One arm: what all its configurations share is the knobs without order that change memory: precision, layout."""
 
     label: str
+    values: tuple[Value, ...]  # of those knobs
     fastest: tuple[Standing, ...]  # at each micro-batch, by micro-batch; one that may be used before one that may not
     heaviest: tuple[Standing, ...]  # largest peak at each micro-batch
     exhausted_batch: int | None  # smallest micro-batch above all that were measured at which memory ran out
@@ -34,13 +37,24 @@ def curves(view: StudyView) -> tuple[Curve, ...]:
     for standing in standings(view):
         arms[_arm(standing.config)][0].append(standing)
     named = [index for index in range(len(_naming())) if len({arm[index] for arm in arms}) > 1] or [0]
-    drawn = [_curve(" ".join(_shown(arm, index) for index in named), *probes) for arm, probes in arms.items()]
+    drawn = [_curve(" ".join(_shown(arm, index) for index in named), arm, *probes) for arm, probes in arms.items()]
     drawn = [curve for curve in drawn if curve.fastest or curve.exhausted_batch is not None]
     return tuple(sorted(drawn, key=_top, reverse=True)[:MOST_ARMS])
 
 
 def _naming() -> list[Knob]:
     return [knob for knob in KNOBS if not knob.ordered and knob.memory is MemoryEffect.CHANGES]
+
+
+def fitted(view: StudyView, curve: Curve) -> tuple[Expectation, ...]:
+    """What the search had learned of this arm when it ended, by micro-batch, as far as its probes reached."""
+    fit = disk.read_fit(view.folder)
+    reached = [one.config.batch_size for one in curve.fastest]
+    if fit is None or not reached:
+        return ()
+    ours = [point for point in fit.points if _arm(completed(Config(values=point.values))) == curve.values]
+    within = [point for point in ours if min(reached) <= int(point.values["batch_size"] or 0) <= max(reached)]
+    return tuple(sorted(within, key=lambda point: int(point.values["batch_size"] or 0)))
 
 
 def _arm(config: Config) -> tuple[Value, ...]:
@@ -56,7 +70,7 @@ def _top(curve: Curve) -> float:
     return max((one.samples_per_second for one in curve.fastest), default=0.0)
 
 
-def _curve(label: str, measured: Sequence[Standing], trials: Sequence[Trial]) -> Curve:
+def _curve(label: str, values: tuple[Value, ...], measured: Sequence[Standing], trials: Sequence[Trial]) -> Curve:
     fastest: dict[int, Standing] = {}
     heaviest: dict[int, Standing] = {}
     for one in measured:
@@ -71,6 +85,7 @@ def _curve(label: str, measured: Sequence[Standing], trials: Sequence[Trial]) ->
     ]
     return Curve(
         label=label,
+        values=values,
         fastest=tuple(fastest[batch] for batch in sorted(fastest)),
         heaviest=tuple(heaviest[batch] for batch in sorted(heaviest)),
         exhausted_batch=min(exhausted, default=None),

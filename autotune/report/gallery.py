@@ -10,7 +10,8 @@ from autotune.report.loading import loading
 from autotune.report.losses import numerics
 from autotune.report.noise import machine, repeats
 from autotune.report.timing import phases, timeline
-from autotune.report.tradeoffs import pareto, worth
+from autotune.report.tradeoffs import pareto
+from autotune.report.waterfall import worth
 from autotune.tuning.view import StudyView
 
 FIGURES: dict[str, Callable[[StudyView], Figure | Absence]] = {

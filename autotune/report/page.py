@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from datetime import UTC, datetime
 from pathlib import Path
 
 from markupsafe import Markup
@@ -40,6 +41,7 @@ def render(view: StudyView, *, nonce: str = "", prefix: str = "") -> str:
         snippet=_snippet(view.folder),
         literal=_literal(best) if best else "",
         commands=_commands(view.folder),
+        exports="\n".join(phrases.exports(best.params)) if best else "",
         figures=[figure for figure in shown if figure.name not in LAST],
         last=[figure for figure in shown if figure.name in LAST],
         absent=[figure for figure in drawn if isinstance(figure, Absence)],
@@ -59,6 +61,9 @@ def render(view: StudyView, *, nonce: str = "", prefix: str = "") -> str:
 def _headline(best: Recommendation) -> tuple[str, str]:
     """The factor in large type, if there is one to be proud of, and the rest of the sentence."""
     text = phrases.headline(best)
+    if phrases.achieved(best):
+        figure, _, rest = text.partition(" ")  # 67%, 1.31×
+        return figure, rest
     if best.speedup is None or not phrases.is_faster(best):
         return "", text
     factor = f"{phrases.format_speedup(best.speedup)}×"
@@ -88,13 +93,22 @@ def _python(value: Value) -> str:
 
 def _commands(study: Path) -> str:
     name = shlex.quote(study.as_posix())
-    return f"autotune best {name} --json\nautotune show {name} --sort speed"
+    lines = (f"best {name} --json", f"show {name} --sort speed", f"report {name}", f"log {name} --to csv -o probes.csv")
+    return "\n".join(f"autotune {line}" for line in lines)
 
 
 def _traceback(view: StudyView) -> str:
     """Of the last probe that left one: where everything failed, that is what a person needs."""
     traces = [t.result.failure.traceback for t in view.trials if t.result.failure and t.result.failure.traceback]
     return traces[-1][-LONGEST_TRACEBACK:] if traces and not any(t.result.measurement for t in view.trials) else ""
+
+
+def _moment(text: str) -> str:
+    """`2026-11-21 16:25 UTC`; as it stands where it is no time."""
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except ValueError:
+        return text
 
 
 def _environment(view: StudyView) -> list[tuple[str, str]]:
@@ -120,7 +134,7 @@ def _environment(view: StudyView) -> list[tuple[str, str]]:
         ("memory of the host", format_bytes(here.host_bytes)),
         ("shared memory", shared),
         ("target", view.request.target),
-        ("begun", view.request.created_at),
+        ("begun", _moment(view.request.created_at)),
         ("fingerprint", best.fingerprint if best else ""),
     ]
     return [(name, text) for name, text in entries if text]

@@ -9,18 +9,24 @@ from collections.abc import Mapping, Sequence
 from autotune.knobs import KNOBS, environ
 from autotune.knobs.base import LEFT_ALONE, Knob
 from autotune.objective import WORDS
+from autotune.objectives import objective_of
 from autotune.records import Environment, TargetFacts, Value
 from autotune.results import Outcome, Trial, Verdict
 from autotune.tuning.recommendation import Recommendation
+from autotune.tuning.recommendation import baseline_name as named
 from autotune.units import format_bytes, format_rate, format_share
 
+PURPOSES = {"search": "ok", "baseline": "baseline", "reference": "baseline again", "confirm": "measured again",
+            "worth": "a step on the way"}  # fmt: skip
 PRECISE, NOISY = 0.03, 0.1  # half widths of the rate: a probe's own aim, and where near-ties mean little
 GLOBAL_BATCH = ("batch_size", "gradient_accumulation_steps")  # told together: their product is the global batch
 
 
 def plain(text: str) -> str:
     """`text` on one line without control characters: an error message must not steer the reader's terminal."""
-    return "".join(character if character.isprintable() else " " for character in text).strip()
+    if not text.isprintable():
+        text = "".join(character if character.isprintable() else " " for character in text)
+    return text.strip()
 
 
 def times(count: int) -> str:
@@ -71,7 +77,7 @@ def exports(values: Mapping[str, Value]) -> tuple[str, ...]:
 
 def baseline_name(recommendation: Recommendation) -> str:
     """`your baseline`, or `the default (assumed)` where the user named none."""
-    return "the default (assumed)" if recommendation.baseline_assumed else "your baseline"
+    return named(assumed=recommendation.baseline_assumed)
 
 
 def interval(recommendation: Recommendation) -> str:
@@ -88,14 +94,27 @@ def is_faster(recommendation: Recommendation) -> bool:
     return least is not None and least > 1
 
 
+def achieved(recommendation: Recommendation) -> str:
+    """What was measurably won where speed does not tell it: `67% less memory than your baseline (...)`; else empty."""
+    return recommendation.achieved.headline if recommendation.achieved is not None else ""
+
+
+def is_better(recommendation: Recommendation) -> bool:
+    """Whether the recommendation beats the baseline, by what the search was for, or by speed."""
+    return bool(achieved(recommendation)) or is_faster(recommendation)
+
+
 def headline(recommendation: Recommendation) -> str:
     """What came out, in one line: `17.1× faster than your baseline (16.7 to 17.5), measured 3 times`."""
     name, spread = baseline_name(recommendation), interval(recommendation)
-    measured = f"measured {times(recommendation.rounds)}"
+    measured, objective = f"measured {times(recommendation.rounds)}", objective_of(recommendation.goal)
     if recommendation.params == recommendation.baseline:
-        return f"keep {name}: no configuration was measurably faster ({measured})"
+        return f"keep {name}: no configuration was {objective.unbeaten} ({measured})"
     if recommendation.speedup is None:
-        return f"the fastest that was found, {measured}; {name} cannot run here, so there is no speed-up to tell"
+        best = f"the {objective.best} that was found"
+        return f"{best}, {measured}; {name} cannot run here, so there is no speed-up to tell"
+    if achieved(recommendation):
+        return f"{achieved(recommendation)}, {measured}"
     factor = f"{format_speedup(recommendation.speedup)}×"
     if is_faster(recommendation):
         return f"{factor} faster than {name}{f' ({spread})' if spread else ''}, {measured}"
@@ -147,6 +166,8 @@ def closing_sentence(recommendation: Recommendation) -> str:
     result = f"{rate_phrase(recommendation)} on {recommendation.environment.device_name}"
     if recommendation.speedup is not None and is_faster(recommendation):
         result += f", {format_speedup(recommendation.speedup)}× {baseline_name(recommendation)}"
+    if achieved(recommendation):
+        result += f", {achieved(recommendation)}"
     return plain(f"{recommendation.model} trains at {result}, with {chosen}.")
 
 
@@ -158,9 +179,9 @@ def outcome_word(trial: Trial, verdict: Verdict, best_so_far: bool = False) -> s
         return "not usable"
     if best_so_far and trial.purpose != "baseline":
         return "best so far"
-    return {"search": "ok", "baseline": "baseline", "reference": "baseline again", "confirm": "measured again"}[
-        trial.purpose
-    ]
+    if trial.result.measurement is not None and trial.result.measurement.cut_short:
+        return "stopped early"
+    return PURPOSES[trial.purpose]
 
 
 def reason(verdict: Verdict) -> str:

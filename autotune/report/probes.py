@@ -9,9 +9,10 @@ from autotune import folder as disk
 from autotune.knobs import KNOBS
 from autotune.report import phrases
 from autotune.report.columns import Column, columns
+from autotune.report.expected import beside, expectation, prediction_of
 from autotune.report.noise import disturbance
 from autotune.report.phrases import GLOBAL_BATCH
-from autotune.results import Trial
+from autotune.results import Measurement, Trial
 from autotune.tuning.view import StudyView
 from autotune.units import format_rate, format_seconds
 
@@ -69,7 +70,7 @@ def _row(view: StudyView, trial: Trial, shown: Sequence[Column]) -> Row:
         is_usable=verdict.feasible,
         is_chosen=best is not None and trial.config.values == best.params,
         reason=phrases.reason(verdict).removeprefix(f"{word}: ")[:LONGEST_MESSAGE],
-        details=_details(trial),
+        details=(*_expected(view, trial), *_details(trial)),
         log=log.relative_to(view.folder).as_posix() if log.is_file() else "",
     )
 
@@ -88,6 +89,14 @@ def _cells(trial: Trial, shown: Sequence[Column]) -> tuple[Cell, ...]:
     return (*(Cell(text=text, value=value) for text, value in zip(texts, values, strict=True)), took)
 
 
+def _expected(view: StudyView, trial: Trial) -> tuple[tuple[str, str], ...]:
+    said = prediction_of(view, trial)
+    if said is None:
+        return ()
+    told = [("expected", expectation(said).removeprefix("expected ")), ("came out", beside(said, trial))]
+    return tuple((name, text) for name, text in told if text)
+
+
 def _details(trial: Trial) -> tuple[tuple[str, str], ...]:
     """What stands behind the row, as far as it is known."""
     result = trial.result
@@ -102,10 +111,7 @@ def _details(trial: Trial) -> tuple[tuple[str, str], ...]:
         waited, foreign = disturbance(trial)
         entries += [
             ("alone", " · ".join(told)),
-            (
-                "window",
-                f"{len(measured.step_seconds)} steps{', ended before it was precise' if measured.noisy else ''}",
-            ),
+            ("window", f"{len(measured.step_seconds)} steps{_how_it_ended(measured)}"),
             ("waited for a core", "" if waited == "–" else f"{waited} of the window, others kept {foreign} cores busy"),
         ]
     if failure is not None:
@@ -115,3 +121,9 @@ def _details(trial: Trial) -> tuple[tuple[str, str], ...]:
             ("known by", phrases.plain(failure.evidence)[:LONGEST_MESSAGE]),
         ]
     return tuple((name, text) for name, text in entries if text)
+
+
+def _how_it_ended(measured: Measurement) -> str:
+    if measured.cut_short:
+        return ", stopped early: clearly slower than the best so far"
+    return ", ended before it was precise" if measured.noisy else ""

@@ -19,7 +19,7 @@ from autotune.units import format_seconds, format_share
 TIMELINE, PHASES = "Probes over time", "Where the time went"
 ROW = 40  # pixels of a bar with its name
 PAUSE = 60.0  # seconds between probes beyond which the search was not running, but resumed
-LANES = {"baseline": "baseline", "reference": "baseline", "search": "search", "confirm": "again"}
+LANES = {"baseline": "baseline", "reference": "baseline", "search": "search", "confirm": "again", "worth": "steps"}
 KINDS = {  # class, share of a lane's height, words: shape and word beside colour
     "chosen": (1.0, "recommended"),
     "ran": (1.0, "measured"),
@@ -75,10 +75,11 @@ def timeline(view: StudyView) -> Figure | Absence:
         return Absence(name="timeline", title=TIMELINE, reason="no probe carries a time")
     kinds = [_kind(view, span.trial) for span in shown]
     lanes = [lane for lane in dict.fromkeys(LANES.values()) if lane in {LANES[s.trial.purpose] for s in shown}]
+    titles = [_title(view, span) for span in shown]
     unit, name = (60.0, "minutes") if shown[-1].end > 180 else (1.0, "seconds")
 
     def draw(size: Size) -> list[str]:
-        return _blocks(view, size, shown, kinds, lanes, (unit, name))
+        return _blocks(size, shown, kinds, titles, lanes, (unit, name))
 
     spent = dict.fromkeys(KINDS, 0.0)
     for span, kind in zip(shown, kinds, strict=True):
@@ -92,7 +93,8 @@ def timeline(view: StudyView) -> Figure | Absence:
         table=Table(titles=("outcome", "probes", "time"), rows=rows),
         draw=draw,
         height=120 + 58 * len(lanes),
-        note="A lane for each purpose: “again” is the run-off."
+        note="A lane for each purpose: “again” is the run-off"
+        + (", “steps” is what was probed after it to tell what each change was worth." if "steps" in lanes else ".")
         + (" Dashed: the search was resumed there; the pause is left out." if any(s.is_resumed for s in shown) else ""),
     )
 
@@ -140,11 +142,17 @@ def _kind(view: StudyView, trial: Trial) -> str:
     return "exhausted" if trial.result.outcome.out_of_memory else "failed"
 
 
+def _title(view: StudyView, span: Span) -> str:
+    word = outcome_word(span.trial, view.verdict(span.trial))
+    took = format_seconds(span.end - span.begin)
+    return f"probe {span.trial.number}, {short(span.trial.config.values)}: {word}, {took}"
+
+
 def _blocks(
-    view: StudyView,
     size: Size,
     shown: Sequence[Span],
     kinds: Sequence[str],
+    titles: Sequence[str],
     lanes: Sequence[str],
     unit: tuple[float, str],
 ) -> list[str]:
@@ -156,14 +164,11 @@ def _blocks(
     middle = {lane: plane.top + (index + 0.5) * each for index, lane in enumerate(lanes)}
     parts = plane.axes()
     parts += [drawing.text(frame.left - 8, middle[lane] + 4, lane, "tick", "end") for lane in lanes]
-    for span, kind in zip(shown, kinds, strict=True):
+    for span, kind, title in zip(shown, kinds, titles, strict=True):
         share = KINDS[kind][0]
         left, right = plane.x(span.begin / seconds), plane.x(span.end / seconds)
         base = middle[LANES[span.trial.purpose]] + tall / 2
         high, wide = share * tall, max(0.8, right - left - 0.8)
-        word = outcome_word(span.trial, view.verdict(span.trial))
-        told = f"{short(span.trial.config.values)}: {word}, {format_seconds(span.end - span.begin)}"
-        title = f"probe {span.trial.number}, {told}"
         parts.append(drawing.titled(drawing.bar(kind, left, base - high, wide, high), title))
         if span.is_resumed:
             parts.append(f'<path class="break" d="M{left:.1f} {plane.top}V{plane.bottom}"/>')

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
+from autotune.noise_scale import learning_rate_factor
 from autotune.objective import headroom_bytes
-from autotune.records import StudyRequest
+from autotune.records import Config, StudyRequest
 from autotune.results import Measurement
 from autotune.stats import memory_growth
 from autotune.tuning.confirm import Candidate
@@ -16,20 +18,22 @@ NOISY = 0.05  # spread of repeats beyond which a ranking of near-ties means litt
 
 
 def advise(
-    winner: Candidate, request: StudyRequest, noise: float, *, busy: bool = False
+    winner: Candidate, request: StudyRequest, noise: float, *, busy: bool = False, probed: Collection[Config] = ()
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Reasons for the choice, and warnings with a next step each."""
+    """Reasons for the choice, and warnings with a next step each; `probed`: all that the study has tried."""
     config, baseline = winner.config, request.baseline
     reasons = []
     if request.goal.global_batch is not None:
         reasons.append(f"global batch held at {request.goal.global_batch}")
-    warnings = [*_global_batch(winner, request), *_loader(winner, request)]
+    if request.goal.exact:
+        reasons.append("computes what the baseline computes, up to the order of rounding (--exact)")
+    warnings = [*_global_batch(winner, request), *_loader(winner, request, probed)]
     warnings += [*_growth(winner, request), *_worst(winner, request)]
     if request.facts.has_batch_norm and config.batch_size != baseline.batch_size:
         warnings.append(
             f"BatchNorm now sees micro-batches of {config.batch_size} instead of {baseline.batch_size}: its "
             f"statistics change with them. Keep batch_size {baseline.batch_size} where that matters "
-            f"(--fix batch={baseline.batch_size})."
+            f"(--fix batch={baseline.batch_size}, or --exact)."
         )
     if noise > NOISY:
         warnings.append(
@@ -52,12 +56,18 @@ def _global_batch(winner: Candidate, request: StudyRequest) -> list[str]:
     now, before = winner.config.global_batch_size(), request.baseline.global_batch_size()
     if now == before:
         return []
-    factor = now / before
+    factor, phi = now / before, request.goal.noise_scale
+    rule = f"{math.sqrt(factor):.2g} (square root of {factor:.3g}; no more than a place to start)"
+    if phi is not None:
+        rate = learning_rate_factor(now, before, phi)
+        rule = (
+            f"{rate:.2g} with SGD, by {math.sqrt(rate):.2g} with Adam and its beta2 to the power of {factor:.3g} (from "
+            f"the noise scale; no more than a place to start, right to about 2 times)"
+        )
     return [
         f"The global batch changes from {before} to {now} samples per optimizer step, and with it what the model "
-        f"learns. As a starting point multiply the learning rate by {math.sqrt(factor):.2g} (square root of "
-        f"{factor:.3g}; no more than a place to start), restate schedules in samples, and compare the "
-        f"losses; or hold it with --global-batch {before}."
+        f"learns. As a starting point multiply the learning rate by {rule}, restate schedules in samples, and compare "
+        f"the losses; or hold it with --global-batch {before}."
     ]
 
 
@@ -92,16 +102,19 @@ def _measurements(winner: Candidate) -> list[Measurement]:
     return [trial.result.measurement for trial in winner.trials if trial.result.measurement is not None]
 
 
-def _loader(winner: Candidate, request: StudyRequest) -> list[str]:
+def _loader(winner: Candidate, request: StudyRequest, probed: Collection[Config]) -> list[str]:
     measured = _measurements(winner)
     share = sum(m.data_wait_share for m in measured) / max(len(measured), 1)
     if share <= LOADER_BOUND or not request.facts.tunes_loader:
         return []
     most = max(int(value or 0) for value in request.domains["num_workers"])
-    step = f"allow more with --workers 0:{2 * max(most, 1)}"
-    if winner.config["num_workers"] != most:
-        step = f"search longer (up to {most} workers were allowed)"
+    own = int(winner.config["num_workers"] or 0)
+    tried = max((int(config["num_workers"] or 0) for config in probed), default=own)
+    step = f"allow more with --workers 0:{2 * max(most, 1)}, or make the samples cheaper"
+    if tried > own:
+        step = f"more workers, up to {tried}, were probed and gained nothing, so make the samples cheaper"
+    elif own != most:
+        step = f"search longer (up to {most} workers were allowed), or make the samples cheaper"
     return [
-        f"Every step waits for data during {format_share(share)} of its time, the loader is the bottleneck: {step}, "
-        f"or make the samples cheaper."
+        f"Every step waits for data during {format_share(share)} of its time, the loader is the bottleneck: {step}."
     ]

@@ -10,7 +10,7 @@ from typing import Literal
 from autotune.errors import UsageError
 from autotune.knobs import knob
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Limit, Stability, Value
+from autotune.records import Limit, ObjectiveName, Stability, Value
 from autotune.sampler_names import SamplerName
 from autotune.tuning.recommendation import Recommendation
 from autotune.tuning.reporter import Reporter, SilentReporter
@@ -27,6 +27,11 @@ def search(
     study: str | PathLike[str] | None = None,
     mode: Literal["auto", "resume", "fresh"] = "auto",
     device: str | None = None,
+    objective: ObjectiveName = "throughput",
+    within: float | None = None,
+    price: float | None = None,
+    verify_goodput: bool = False,
+    exact: bool = False,
     global_batch: int | Literal["keep", "free"] | None = None,
     memory_limit: str | None = None,
     headroom: float | None = None,
@@ -39,13 +44,16 @@ def search(
     seed: int = 0,
     reporter: Reporter | None = None,
 ) -> Recommendation:
-    """Search the fastest training configuration for `target` on this machine.
+    """Search the best training configuration for `target` on this machine: the fastest, unless `objective` says else.
 
     `target` is a file, a module, or module:attribute, as for `autotune search`; probes are processes of their own, so
-    functions cannot be handed over. `time_budget` is in seconds, or a text like `10m`; `headroom` a share of the memory
-    limit, in [0, 1); `loss_tolerance` a share of the full-precision loss decrease, in [0, 1). `space` lists the values
-    that a knob may take, by knob name: a tuple of two whole numbers is a range, a list are values. Prints nothing; hand
-    in a `reporter` to follow. Raises `UsageError`, `TargetError`,
+    functions cannot be handed over. `time_budget` is in seconds, or a text like `10m`; `within` the share of the
+    fastest rate that objective "memory" may give up, in [0, 1); `price` what an hour of this machine costs, for
+    objective "cost"; `verify_goodput` trains with several global batches after the answer, to check what objective
+    "time-to-quality" estimates; with `exact` only those knobs move that keep what is computed, up to the order of
+    rounding; `headroom` is a share of the memory limit, in [0, 1); `loss_tolerance` a share of the full-precision
+    loss decrease, in [0, 1). `space` lists the values that a knob may take, by knob name: a tuple of two whole numbers
+    is a range, a list are values. Prints nothing; hand in a `reporter` to follow. Raises `UsageError`, `TargetError`,
     `StudyError`, `EnvironmentUnfit` or `NoRecommendation`.
     """
     try:
@@ -57,6 +65,11 @@ def search(
             time_budget_seconds=seconds,
             probes=probes,
             device=device,
+            objective=objective,
+            within=within,
+            price=price,
+            verify_goodput=verify_goodput,
+            exact=exact,
             global_batch=global_batch,
             memory_limit=memory_limit,
             headroom=headroom,

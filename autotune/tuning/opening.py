@@ -7,7 +7,8 @@ from pathlib import Path
 
 from autotune.knobs import KNOBS
 from autotune.knobs.base import LEFT_ALONE
-from autotune.records import Config, StudyRequest
+from autotune.objectives import objective_of
+from autotune.records import Config, Goal, StudyRequest
 from autotune.space import SearchSpace
 from autotune.tuning.settings import Settings
 from autotune.units import format_bytes, format_seconds
@@ -30,6 +31,7 @@ def opening_lines(
         + "".join(f" · {text}" for text in inferred),
         f"Hold  {_held(request)} · baseline {shown(request.baseline)}"
         + (" (assumed)" if request.baseline_assumed else "")
+        + _sought(request)
         + f" · budget {format_seconds(settings.time_budget_seconds)}",
         f"Space {len(space.configs):,} configurations: {_domains(space)}",
     ]
@@ -46,6 +48,13 @@ def _held(request: StudyRequest) -> str:
     if request.goal.global_batch is not None:
         return f"global batch {request.goal.global_batch}"
     return "nothing: the global batch is searched too (hold it with --global-batch)"
+
+
+def _sought(request: StudyRequest) -> str:
+    """What is not as always: another objective, and that nothing may change what is computed."""
+    objective = objective_of(request.goal)
+    sought = "" if objective.name == Goal().objective else f" · for {objective.wish}"
+    return sought + (" · exact" if request.goal.exact else "")
 
 
 def _domains(space: SearchSpace) -> str:

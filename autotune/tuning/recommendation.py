@@ -9,9 +9,11 @@ from msgspec.structs import replace
 
 from autotune import codec
 from autotune import folder as disk
+from autotune.branches import GoodputCheck
 from autotune.environment import mismatches
 from autotune.errors import EnvironmentMismatch, NoRecommendation
 from autotune.folder import find
+from autotune.gradients import NoiseScale
 from autotune.knobs import completed, defaults
 from autotune.records import Config, Environment, Goal, Record, Value
 from autotune.results import LossVerdict
@@ -23,8 +25,8 @@ class Confirmation(Record, frozen=True, kw_only=True):
     """One configuration measured again, in every interleaved round, in fresh processes."""
 
     config: Config
-    samples_per_second: float  # geometric mean over the rounds
-    rounds: tuple[float, ...]  # samples/s, one per round
+    samples_per_second: float  # over all rounds of the race, by its ratio to the baseline in those that it ran
+    rounds: tuple[float, ...]  # samples/s, one per round that it ran; fewer than others where it was left behind
     trials: tuple[int, ...]  # numbers of its probes
     peak_bytes: int  # largest over the rounds
     data_wait_share: float
@@ -36,6 +38,28 @@ class RunnerUp(Record, frozen=True, kw_only=True):
     config: Config
     samples_per_second: float | None
     reason: str  # why it lost
+
+
+class Achieved(Record, frozen=True, kw_only=True):
+    """What the objective says of the winner; gains are scores over the baseline's, None where it cannot run."""
+
+    unit: str  # of `score`
+    score: float  # geometric mean over the rounds
+    baseline_score: float | None
+    gain: float | None
+    gain_low: float | None  # 95 % interval; None: a single round
+    gain_high: float | None
+    headline: str = ""  # what was measurably won, where the speed-up does not tell it
+
+
+class BatchAdvice(Record, frozen=True, kw_only=True):
+    """What the gradient noise scale says of global batches, for the time to a given training loss; advice only."""
+
+    noise: NoiseScale
+    half_batch: float | None  # global batch with half of the largest throughput, by the probes; None: they do not say
+    low: float | None  # between these the best global batch probably lies, samples; None: not known
+    high: float | None
+    check: GoodputCheck | None = None  # against trainings, where --verify-goodput asked for them
 
 
 class Recommendation(Record, frozen=True, kw_only=True):
@@ -75,6 +99,14 @@ class Recommendation(Record, frozen=True, kw_only=True):
     probes: int
     seconds: float  # of searching, this run
     interrupted: bool = False
+    certificate: str = ""  # what is known of all that was not measured, in a clause; empty: of an earlier version
+    batch_advice: BatchAdvice | None = None  # of `time-to-quality` only
+    achieved: Achieved | None = None  # None: of a version that knew throughput only
+
+
+def baseline_name(*, assumed: bool) -> str:
+    """`your baseline`, or `the default (assumed)` where the user named none."""
+    return "the default (assumed)" if assumed else "your baseline"
 
 
 def load_result(study: str | Path | None = None) -> Recommendation:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from autotune.errors import UsageError
 from autotune.folder import STUDIES
-from autotune.records import Limit, Stability, Value
+from autotune.objectives import NAMES
+from autotune.records import Limit, ObjectiveName, Stability, Value
 from autotune.sampler_names import SAMPLERS, SamplerName
 
 
@@ -22,6 +24,11 @@ class Settings:
     time_budget_seconds: float = 600.0  # of this run, confirmation included
     probes: int | None = None  # of this run, confirmation not counted
     device: str | None = None  # None: the accelerator if there is one
+    objective: ObjectiveName = "throughput"
+    within: float | None = None  # share of the fastest rate that `memory` may give up; None: 5 %
+    price: float | None = None  # of an hour of this machine, for `cost`
+    verify_goodput: bool = False  # train several global batches after the answer, for `time-to-quality`
+    exact: bool = False  # only what keeps the arithmetic may move
     global_batch: int | Literal["keep", "free"] | None = None  # None: keep if the target says what, else free
     memory_limit: str | None = None  # "8GiB" or "90%"
     headroom: float | None = None  # share of the limit
@@ -43,10 +50,15 @@ class Settings:
             raise ValueError(f"headroom must be in [0, 1), got {self.headroom}")
         if self.loss_tolerance is not None and not 0 <= self.loss_tolerance < 1:
             raise ValueError(f"the loss tolerance must be in [0, 1), got {self.loss_tolerance}")
+        if self.within is not None and not 0 <= self.within < 1:
+            raise ValueError(f"within must be in [0, 1), got {self.within}")
+        if self.price is not None and not 0 < self.price < math.inf:
+            raise ValueError(f"the price must be above 0, got {self.price}")
         if isinstance(self.global_batch, int) and self.global_batch < 1:
             raise ValueError(f"the global batch must be at least 1, got {self.global_batch}")
         for name, value, known in (
             ("mode", self.mode, ("auto", "resume", "fresh")),
+            ("objective", self.objective, NAMES),
             ("sampler", self.sampler, SAMPLERS),
             ("stability", self.stability, ("off", "quick", "full")),
         ):
@@ -54,6 +66,12 @@ class Settings:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
         if isinstance(self.global_batch, str) and self.global_batch not in ("keep", "free"):
             raise ValueError(f"the global batch must be keep, free or a whole number, got {self.global_batch!r}")
+        if self.verify_goodput and self.objective != "time-to-quality":
+            raise UsageError(
+                f"--verify-goodput says nothing to --objective {self.objective}. It trains with several global batches "
+                f"to check what time-to-quality estimates, which was probably meant. Add --objective time-to-quality, "
+                f"or leave --verify-goodput out."
+            )
 
     @property
     def folder(self) -> Path:

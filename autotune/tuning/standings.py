@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from autotune.records import Config
 from autotune.results import Measurement, Trial
@@ -40,6 +41,7 @@ class Standing:
         return tuple(trial.result.measurement for trial in self.trials if trial.result.measurement is not None)
 
 
+@lru_cache(maxsize=1)  # every chart of a page asks for them
 def standings(view: StudyView) -> tuple[Standing, ...]:
     """Every configuration that was measured at least once, in the order of their first probes."""
     best = view.recommendation

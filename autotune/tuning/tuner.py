@@ -7,31 +7,37 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from autotune import codec
 from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit, NoRecommendation, UsageError
 from autotune.guard import Guard
 from autotune.launch.base import Launcher
-from autotune.records import StudyRequest
+from autotune.objectives import objective_of
+from autotune.records import Config, StudyRequest
+from autotune.results import Trial, Verdict
 from autotune.sampler import Encoding, GuardedSampler, hardware, make
 from autotune.space import SearchSpace
 from autotune.study import Lock, Store
-from autotune.tuning import confirm, drift, stopping
+from autotune.tuning import batch_advice, between, drift, noise, stopping, verification, worths
+from autotune.tuning.certificate import bound, certificate
+from autotune.tuning.confirm import Candidate
 from autotune.tuning.disturbance import FOUND, standing
+from autotune.tuning.foretelling import Foretelling
+from autotune.tuning.leaner import leaner
 from autotune.tuning.numerics import Numerics
 from autotune.tuning.opening import opening_lines
-from autotune.tuning.prepare import fault, inspect, settle
+from autotune.tuning.prepare import check_scored, fault, inspect, settle
 from autotune.tuning.prober import FATAL_AT_BASELINE, Prober
 from autotune.tuning.recommend import recommend
 from autotune.tuning.recommendation import Recommendation
 from autotune.tuning.reporter import Reporter
 from autotune.tuning.resume import begin, check_resumable
+from autotune.tuning.runoff import RunOff
 from autotune.tuning.settings import Settings
 from autotune.tuning.view import load_view
-from autotune.units import format_seconds
 
-LEAST = 0.01  # of a bound that is told: less is within the noise of one probe
-UNBELIEVABLE = 1.0  # a bound that says no more than "at most twice as fast" is not worth a line
 MOST_RESERVED = 0.4  # share of the budget kept for the confirmation; a short one overruns rather than search nothing
 
 
@@ -42,7 +48,8 @@ def search(
     """Run one search to its recommendation, which is also left in the study as best.json.
 
     Raises `UsageError`, `TargetError`, `StudyError`, `EnvironmentUnfit` or `NoRecommendation`. On `KeyboardInterrupt`
-    the running probe is killed, everything finished is kept, the reporter is told, and the interrupt goes on.
+    the running probe is killed, everything finished is kept, the reporter is told, and the interrupt goes on;
+    once there is an answer, it only leaves out the probes that explain it.
     """
     began = clock()
     check_resumable(settings.folder, settings.mode)
@@ -53,14 +60,16 @@ def search(
         request, space = settle(settings, environment, facts)
         folder, lock, resumed = begin(folder, lock, request, settings.mode)
         reporter.opening(opening_lines(folder, request, space, settings, resumed=resumed))
-        tuner = Tuner(settings, folder, request, space, launcher, reporter, clock, began, pause)
         try:
-            return tuner.run()
+            request = noise.measure(folder, request, launcher, reporter, settings.time_budget_seconds)
+            tuner = Tuner(settings, folder, request, space, launcher, reporter, clock, began, pause)
+            try:
+                return tuner.run()
+            finally:
+                tuner.store.close()
         except KeyboardInterrupt:
             reporter.interrupted(load_view(folder), settings.resume_command)
             raise
-        finally:
-            tuner.store.close()
     except (KeyboardInterrupt, UsageError, EnvironmentUnfit) as error:
         if not disk.is_study(folder) and isinstance(error, KeyboardInterrupt):
             reporter.note("Interrupted before the first probe: nothing was measured, and nothing is kept.")
@@ -79,21 +88,26 @@ class Tuner:
         pause: Callable[[float], None],
     ) -> None:  # fmt: skip
         self._settings, self._folder, self._request, self._space = settings, folder, request, space
-        self._reporter, self._clock, self._began = reporter, clock, began
-        self._guard = Guard(space)
+        self._launcher, self._reporter, self._clock, self._began = launcher, reporter, clock, began
+        self._guard, self._objective = Guard(space), objective_of(request.goal)
         self._prober = Prober(folder, request, self._guard, launcher, reporter, pause)
         judged = self._prober.judged
         encoding = Encoding(space)
         self.store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
         self.store.reconcile(tuple(t for t, _ in standing(judged)), {t.number: v for t, v in judged})
         machine, seed = hardware(request.environment), settings.seed * 100_003 + self._prober.before
-        sampler = make(settings.sampler, seed, encoding, self._guard, machine)
+        self._foretelling = Foretelling(request, space, judged)
+        worth = self._objective.worth(request.goal)
+        sampler = make(settings.sampler, seed, encoding, self._guard, machine, self._foretelling.share, worth)
         self._sampler = GuardedSampler(sampler, encoding, self._guard)
         self._numerics = Numerics(folder, request, launcher, reporter, self._spare_seconds)
+        self._certificate = ""
+        self._runoff = RunOff(request, self._prober, self._numerics, reporter, self._left_seconds)
 
     def run(self) -> Recommendation:
         """Baseline, search, confirmation, recommendation."""
         self._baseline()
+        self._foretell()
         self._search()
         candidates = self._confirm()
         recommendation = recommend(
@@ -104,22 +118,46 @@ class Tuner:
             seconds=self._clock() - self._began,
             losses=self._numerics.verdicts,
             busy=self._prober.busy,
+            probed={trial.config for trial, _ in self._prober.judged},
+            certificate=self._certificate,
         )
+        recommendation = batch_advice.advised(recommendation, self._folder, self._request, self._prober.judged)
+        self._keep(recommendation)
+        if self._settings.verify_goodput:
+            seconds = self._left_seconds()
+            recommendation = verification.verified(
+                recommendation, self._folder, self._request, self._launcher, self._reporter, seconds
+            )
+            self._keep(recommendation)
+        if self._objective.is_speed and self._measure_steps():
+            probes, seconds = len(self._prober.judged), round(self._clock() - self._began, 1)
+            recommendation = replace(recommendation, probes=probes, seconds=seconds)
+            self._keep(recommendation)
+        self._reporter.finished(recommendation)
+        return recommendation
+
+    def _keep(self, recommendation: Recommendation) -> None:
         try:
             codec.write(self._folder / disk.BEST, recommendation)
         except OSError as error:
             raise disk.unwritable(self._folder, error) from error
-        self._reporter.finished(recommendation)
-        return recommendation
 
     def _baseline(self) -> None:
-        if any(trial.config == self._request.baseline for trial, _ in self._prober.judged):
+        known = next((pair for pair in self._prober.judged if pair[0].config == self._request.baseline), None)
+        if known is not None:
+            check_scored(*known, self._request)
             return
         trial, verdict = self._prober.in_peace(self._request.baseline, "baseline")
         if trial.result.outcome in FATAL_AT_BASELINE:
             assert trial.result.failure is not None, "only OK has none"
             raise fault(trial.result.outcome, trial.result.failure, disk.log_of(self._folder, trial.number))
+        check_scored(trial, verdict, self._request)
         self.store.add(trial, verdict)
+
+    def _foretell(self) -> None:
+        if self._settings.sampler == "structured":  # nobody else would look at it
+            seconds = self._settings.time_budget_seconds
+            self._foretelling.run(self._folder, self._launcher, self._reporter, seconds)
 
     def _search(self) -> None:
         while (why := stopping.reason(self._progress())) is None:
@@ -136,32 +174,66 @@ class Tuner:
                 raise
             self.store.tell(number, verdict, result=trial.result, final=trial.number)
         self._reporter.note(f"Search ends: {why}.")
+        self._refine()
+        self._descend()
         learned = sum(trial.purpose in FOUND for trial, _ in standing(self._prober.judged))
-        rest = self._sampler.faster_elsewhere(self.store.study) if learned >= stopping.PROBES else None
-        if rest is not None and rest < UNBELIEVABLE:  # after fewer probes it is the prior that speaks
-            self._reporter.note(
-                f"No other configuration is expected to be more than {max(rest, LEAST):.0%} faster (90 %)."
-            )
+        speaks = learned >= stopping.PROBES  # after fewer probes it is the prior that speaks
+        if speaks and (fit := self._sampler.fit(self.store.study)) is not None:
+            disk.write_fit(self._folder, fit)
+        rest = self._sampler.faster_elsewhere(self.store.study) if speaks else None
+        if told := bound(rest, self._objective.better):
+            self._reporter.note(told)
+        remaining = len(self._guard.remaining())
+        measured = len({trial.config for trial, _ in self._prober.judged})
+        self._certificate = certificate(measured, remaining, rest, self._objective.better)
 
-    def _confirm(self) -> list[confirm.Candidate]:
-        judged = drift.corrected(standing(self._prober.judged), self._request.baseline)
-        candidates = self._numerics.leaders(judged)
+    def _refine(self) -> None:
+        """Between the batches of the space probe those that promise a gain, within the budgets of the search."""
+        asked = self._settings.probes
+        for _ in range(between.MOST_PROBES):
+            progress, judged = self._progress(), standing(self._prober.judged)
+            if self._spare_seconds() < progress.typical_seconds or (asked is not None and progress.probed >= asked):
+                return
+            if len(progress.values) < stopping.PROBES:  # it would be the prior that promises
+                return
+            candidates = [c for c in between.between(judged, self._request) if self._guard.admits(c)]
+            config = between.promising(self._sampler.expected(self.store.study, candidates))
+            if config is None:
+                return
+            self._prober.in_peace(config, "search")
+
+    def _descend(self) -> None:
+        """Where memory counts, probe smaller configurations of what leads, within the budgets of the search."""
+        asked = self._settings.probes
+        host = self._request.environment.device_kind == "cpu"
+        for _ in range(self._objective.probes_after()):
+            progress = self._progress()
+            if self._spare_seconds() < progress.typical_seconds or (asked is not None and progress.probed >= asked):
+                return
+            slack, judged = self._objective.slack(self._request.goal) or 0.0, standing(self._prober.judged)
+            config = leaner(judged, self._guard.remaining(), slack=slack, host=host)
+            if config is None:
+                return
+            self.store.add(*self._prober.in_peace(config, "search"))
+
+    def _confirm(self) -> list[Candidate]:
+        candidates = self._runoff.run()
         if not candidates:
             raise NoRecommendation(self._nothing_usable())
-        baseline = self._request.baseline
-        runs = any(trial.config == baseline and verdict.feasible for trial, verdict in self._prober.judged)
-        if runs and all(candidate.config != baseline for candidate in candidates):
-            candidates.append(confirm.Candidate(config=baseline, found=None, refused=self._numerics.refusal(baseline)))
-        left = self._settings.time_budget_seconds - (self._clock() - self._began)
-        affordable = int(left / (self._prober.typical_seconds * len(candidates)))
-        rounds = max(confirm.FEWEST_ROUNDS, min(confirm.MOST_ROUNDS, affordable))
-        over = rounds * len(candidates) * self._prober.typical_seconds - left
-        late = f" This takes about {format_seconds(over)} more than the time budget." if over > 0 else ""
-        self._reporter.note(
-            f"Confirming {len(candidates)} configurations in {rounds} interleaved rounds of fresh processes.{late}"
-        )
-        confirmed = confirm.run(candidates, rounds, lambda config: self._prober.twice(config, "confirm"))
-        return [*confirmed, *self._numerics.refused(judged)]
+        return candidates
+
+    def _measure_steps(self) -> bool:
+        """With what is left of the time budget, probe what nobody did on the way to the recommendation."""
+
+        def probe(config: Config) -> tuple[Trial, Verdict]:
+            trial, verdict = self._prober.in_peace(config, "worth")
+            self.store.add(trial, verdict)
+            return trial, verdict
+
+        def has_time() -> bool:
+            return self._left_seconds() >= self._prober.typical_seconds
+
+        return worths.measure(self._folder, self._guard, self._reporter, probe, has_time)
 
     def _look_at_drift(self) -> None:
         """Probe the baseline once more, and say so if the machine has become slower or faster."""
@@ -180,20 +252,26 @@ class Tuner:
             budget_seconds=self._settings.time_budget_seconds,
             reserve_seconds=self._reserve_seconds(typical) if self._prober.best else 0.0,  # nothing to confirm yet
             typical_seconds=typical,
-            probes=self._settings.probes,
+            probes=self._search_probes(),
             probed=sum(t.purpose == "search" and t.number >= self._prober.first_number for t, _ in found),
             promises=self.store.promises,
         )
 
+    def _search_probes(self) -> int | None:
+        """Of the probes that were asked for, those of the search proper; at least two in three."""
+        asked = self._settings.probes
+        return None if asked is None else asked - min(self._objective.probes_after(), asked // 3)
+
     def _reserve_seconds(self, typical: float) -> float:
-        rounds = typical * confirm.FEWEST_ROUNDS * (confirm.LEADERS + 1)
-        comparison = self._numerics.reserve_seconds(typical)
-        return min(rounds + comparison, MOST_RESERVED * self._settings.time_budget_seconds)
+        comparison = self._numerics.reserve_seconds(typical) + typical * self._objective.probes_after()
+        return min(self._runoff.wanted_seconds() + comparison, MOST_RESERVED * self._settings.time_budget_seconds)
 
     def _spare_seconds(self) -> float:
         """Of the time budget, what the shortest confirmation does not need."""
-        rounds = self._prober.typical_seconds * confirm.FEWEST_ROUNDS * (confirm.LEADERS + 1)
-        return self._settings.time_budget_seconds - (self._clock() - self._began) - rounds
+        return self._left_seconds() - self._runoff.shortest_seconds
+
+    def _left_seconds(self) -> float:
+        return self._settings.time_budget_seconds - (self._clock() - self._began)
 
     def _nothing_usable(self) -> str:
         reasons = [verdict.reason for _, verdict in self._prober.judged if not verdict.feasible]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from autotune import folder as disk
@@ -13,10 +14,11 @@ from autotune.objective import judge_among
 from autotune.records import StabilityRequest, StudyRequest
 from autotune.results import LossVerdict, StabilityResult, Trial, Verdict
 from autotune.stability import Thresholds, settled
+from autotune.tuning.batch_advice import informed
 from autotune.tuning.recommendation import Recommendation, read_best
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)  # two moments are never compared, and one may be a key
 class StudyView:
     """One moment of a study. Reading it takes no lock that anybody would notice, and no torch or Optuna."""
 
@@ -39,7 +41,14 @@ class StudyView:
 
     def verdict(self, trial: Trial) -> Verdict:
         """Feasible or not, worth what, and why."""
-        return judge_among(trial, self.trials, self.request)
+        if id(trial) not in self._judged:  # a page asks a dozen times
+            self._judged[id(trial)] = trial, judge_among(trial, self.trials, self.request)
+        return self._judged[id(trial)][1]
+
+    @cached_property
+    def _judged(self) -> dict[int, tuple[Trial, Verdict]]:
+        """Those asked for so far, by identity; the trial beside its verdict, so that its identity stays its own."""
+        return {}
 
 
 def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyView:
@@ -52,7 +61,7 @@ def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyVie
     best = folder / disk.BEST
     return StudyView(
         folder=folder,
-        request=disk.read_request(folder),
+        request=informed(folder, disk.read_request(folder)),
         trials=disk.read_trials(folder) if trials is None else trials,
         recommendation=read_best(best) if best.is_file() else None,
         running=is_running(folder),

@@ -57,9 +57,9 @@ def missing(view: StudyView) -> tuple[Config, ...]:
     """The configurations whose probes would let every step be a single change, in the order of the way.
 
     The batch changes last: a configuration that is larger and not yet leaner is the likeliest to exhaust memory. What
-    already failed is left out.
+    was probed and is no step could not be used, and is left out.
     """
-    failed = {trial.config for trial in view.trials if trial.result.measurement is None}
+    probed = {trial.config for trial in view.trials}
     way = steps(view)
     wanted: list[Config] = []
     for before, after in itertools.pairwise(way):
@@ -68,7 +68,7 @@ def missing(view: StudyView) -> tuple[Config, ...]:
         for group in [*(g for g in groups if g != HELD_TOGETHER), *(g for g in groups if g == HELD_TOGETHER)][:-1]:
             values |= {name: after.standing.config.values.get(name, defaults()[name]) for name in group}
             wanted.append(Config(values=dict(values)))
-    return tuple(config for config in wanted if config not in failed)
+    return tuple(config for config in wanted if config not in probed)
 
 
 def _ends(view: StudyView) -> tuple[Config, Config] | None:

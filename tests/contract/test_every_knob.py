@@ -232,7 +232,13 @@ def test_the_accumulation_follows_from_a_held_global_batch():
 
 @pytest.mark.parametrize(
     ("global_batch", "ladder"),
-    [(64, (8, 16, 32, 64)), (96, (8, 12, 16, 24, 32, 48, 96)), (4, (4,)), (7, (7,))],
+    [
+        (64, (8, 16, 32, 64)),
+        (240, (8, 15, 16, 24, 30, 40, 48, 60, 80, 120, 240)),
+        (96, (8, 12, 16, 24, 32, 48, 96)),
+        (4, (4,)),
+        (7, (7,)),
+    ],
 )
 def test_micro_batches_divide_the_held_global_batch(global_batch, ladder):
     assert knob("batch_size").domain(_circumstances(global_batch=global_batch)) == ladder

@@ -12,9 +12,21 @@ import time
 from pathlib import Path
 
 from autotune import codec
+from autotune.branches import Branch, BranchesResult
+from autotune.forecast import Arm, DryRun
+from autotune.gradients import GradientSample, NoiseScaleResult
 from autotune.launch.base import REQUEST, RESULT
 from autotune.probe.lifeline import Progress, harden
-from autotune.records import Environment, InspectRequest, Request, StabilityRequest, TargetFacts
+from autotune.records import (
+    BranchesRequest,
+    DryRunRequest,
+    Environment,
+    InspectRequest,
+    NoiseScaleRequest,
+    Request,
+    StabilityRequest,
+    TargetFacts,
+)
 from autotune.results import Inspection, LossRun, Measurement, MemoryPeak, Outcome, ProbeResult, StabilityResult
 
 OK = ProbeResult(
@@ -29,6 +41,15 @@ OK = ProbeResult(
     ),
 )
 COMPARISON = StabilityResult(outcome=Outcome.OK, runs=(LossRun(role="reference", seed=0, losses=(1.0, 0.9)),))
+GRADIENTS = NoiseScaleResult(
+    outcome=Outcome.OK,
+    sample=GradientSample(losses=(1.0, 0.9), has_fallen=True, samples=(8,), squared_norms=(2.0,), alignments=(2.0,)),
+)
+BRANCHES = BranchesResult(
+    outcome=Outcome.OK,
+    branches=(Branch(global_batch=8, learning_rate_factor=1.0, optimizer="SGD", losses=(1.0,), samples=(8,)),),
+)
+DRY_RUN = DryRun(outcome=Outcome.OK, arms=(Arm(values={}, points=((8, 1),)),))
 INSPECTION = Inspection(
     environment=Environment(
         device="cpu",
@@ -160,6 +181,9 @@ if __name__ == "__main__":
     request = codec.decode((FOLDER / REQUEST).read_bytes(), Request)
     progress.phase("load")
     FAULTS[request.target or "ok"](progress)
-    answers = {InspectRequest: INSPECTION, StabilityRequest: COMPARISON}
+    answers = {
+        InspectRequest: INSPECTION, StabilityRequest: COMPARISON, NoiseScaleRequest: GRADIENTS, DryRunRequest: DRY_RUN,
+        BranchesRequest: BRANCHES,
+    }  # fmt: skip
     codec.write(FOLDER / RESULT, answers.get(type(request), OK))
     os._exit(0)

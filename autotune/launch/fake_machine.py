@@ -1,0 +1,80 @@
+"""The closed form behind the fake launcher: what a configuration takes of time and memory on a made-up machine.
+
+micro-batch seconds  = fixed[dtype] + per_sample[dtype] * batch_size  (* channels_last factor)
+loader rate          = min(workers, cores) / sample_loading_seconds   (no workers: loading adds to computing)
+optimizer step       = max(computing, loading) + optimizer, computing being all its micro-batches
+memory               = static[dtype] + per_sample_bytes[dtype] * batch_size
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autotune.records import Config, Value
+
+_GIB = 2**30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The constants of the model above; mappings are by `amp_dtype`, None being float32.
+
+    The defaults make a mixed-precision, channels-last run with several workers the best, memory the limit of the
+    batch, and the loader the bottleneck of the fastest configurations unless enough workers help.
+    """
+
+    fixed_seconds: Mapping[str | None, float] = field(
+        default_factory=lambda: {None: 0.006, "bfloat16": 0.008, "float16": 0.009}  # autocast costs launches
+    )
+    per_sample_seconds: Mapping[str | None, float] = field(
+        default_factory=lambda: {None: 0.00040, "bfloat16": 0.00018, "float16": 0.00018}
+    )
+    channels_last_factor: Mapping[str | None, float] = field(
+        default_factory=lambda: {None: 1.10, "bfloat16": 0.80, "float16": 0.80}
+    )
+    static_bytes: Mapping[str | None, float] = field(
+        default_factory=lambda: {None: 1.0 * _GIB, "bfloat16": 1.1 * _GIB, "float16": 1.1 * _GIB}
+    )
+    per_sample_bytes: Mapping[str | None, float] = field(
+        default_factory=lambda: {None: 0.040 * _GIB, "bfloat16": 0.024 * _GIB, "float16": 0.024 * _GIB}
+    )
+    memory_bytes: int = 16 * _GIB  # a configuration that needs this much or more runs out of memory
+    optimizer_seconds: float = 0.002
+    sample_loading_seconds: float = 0.0010  # by one worker
+    cores: int = 8
+    noise_scale: float = 200.0  # of the gradient, in samples
+    noise_between_probes: float = 0.004  # relative standard deviation of a whole probe
+    noise_between_steps: float = 0.02  # relative standard deviation of one step
+
+    def needed_bytes(self, config: Config) -> float:
+        """Memory that the configuration needs on the device."""
+        dtype = dtype_of(config)
+        return self.static_bytes[dtype] + self.per_sample_bytes[dtype] * config.batch_size
+
+    def loading_seconds(self, config: Config) -> float:
+        """Seconds to load the samples of one optimizer step, by all workers together."""
+        hands = max(1, min(int(config.values.get("num_workers") or 0), self.cores))
+        return config.global_batch_size() * self.sample_loading_seconds / hands
+
+    def computing_seconds(self, config: Config) -> float:
+        """Seconds to compute the gradients of one optimizer step."""
+        dtype = dtype_of(config)
+        factor = self.channels_last_factor[dtype] if config.values.get("channels_last") else 1.0
+        micro = self.fixed_seconds[dtype] + self.per_sample_seconds[dtype] * config.batch_size * factor
+        return micro * config.gradient_accumulation_steps
+
+    def waiting_seconds(self, config: Config) -> float:
+        """Seconds of one optimizer step in which nothing is computed because batches are missing."""
+        loading = self.loading_seconds(config)
+        return max(0.0, loading - self.computing_seconds(config)) if config.values.get("num_workers") else loading
+
+    def step_seconds(self, config: Config) -> float:
+        """True seconds of one optimizer step."""
+        return self.computing_seconds(config) + self.waiting_seconds(config) + self.optimizer_seconds
+
+
+def dtype_of(config: Config) -> str | None:
+    """Its `amp_dtype`, None for full precision."""
+    dtype: Value = config.values.get("amp_dtype")
+    return None if dtype is None else str(dtype)

@@ -1,0 +1,99 @@
+"""The way from the baseline to the recommendation in words: what each step changed, brought, and how that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune.knobs import KNOBS
+from autotune.report.phrases import short, shown
+from autotune.tuning.standings import Standing
+from autotune.tuning.view import StudyView
+from autotune.tuning.worth import HELD_TOGETHER, Step, missing, steps
+from autotune.units import UNKNOWN_SPREAD, format_rate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """One step in words; the first one is the baseline, and has no gain."""
+
+    step: Step
+    change: str  # `precision fp32 → bf16`
+    labels: str  # the same without values: `precision`
+    rate: str
+    gain: str  # `(+320)`, in samples/s; `(noise)` where it is less than the two rates are uncertain
+    evidence: str
+
+
+def told(view: StudyView) -> tuple[Told, ...]:
+    """Every step, the baseline first; empty where there is no way, or only its end."""
+    way = steps(view)
+    return tuple(
+        Told(
+            step=step,
+            change=_change(step, way[0]),
+            labels=" + ".join(knob.label for knob in KNOBS if knob.name in step.changed),
+            rate=rate(step.standing),
+            gain=_gain(way, index),
+            evidence=_evidence(step),
+        )
+        for index, step in enumerate(way)
+        if len(way) > 1
+    )
+
+
+def verdict(view: StudyView) -> str:
+    """How much of the way was measured one change at a time, in a sentence or two."""
+    way, lacking = steps(view)[1:], len(missing(view))
+    apart = sum(step.changes == 1 for step in way)
+    if apart == len(way):
+        return "Every step is one change, measured."
+    joint = len(way) - apart
+    more = "1 more probe would tell" if lacking == 1 else f"{lacking} more probes would tell"
+    if not lacking:
+        more = "what lies between could not be used"
+    return (
+        f"Measured one change at a time: {apart} of {len(way)} step{'s' if len(way) > 1 else ''}. {joint} made several "
+        f"changes at once: how {'its' if joint == 1 else 'their'} gain divides was not measured ({more})."
+    )
+
+
+def rate(one: Standing) -> str:
+    """Samples/s with the digits that its spread supports."""
+    return format_rate(one.samples_per_second, one.relative_half_width)
+
+
+def _change(step: Step, first: Step) -> str:
+    """`precision fp32 → bf16`; the knobs of a joint step with a plus between them."""
+    values, before = step.standing.config.values, first.standing.config.values
+    if not step.changed:
+        return f"baseline: {short(values)}"
+    parts = []
+    held = [knob for knob in KNOBS if knob.name in HELD_TOGETHER]
+    if set(step.changed) & set(HELD_TOGETHER):
+        parts.append(
+            "batch "
+            + " → ".join("×".join(shown(knob, one).removeprefix("×") for knob in held) for one in (before, values))
+        )
+    for knob in KNOBS:
+        if knob.name in step.changed and knob.name not in HELD_TOGETHER:
+            parts.append(f"{knob.label} {shown(knob, before)} → {shown(knob, values)}")
+    return " + ".join(parts)
+
+
+def _gain(way: Sequence[Step], index: int) -> str:
+    if index == 0:
+        return ""
+    one, other = way[index - 1].standing, way[index].standing
+    change = other.samples_per_second - one.samples_per_second
+    widths = [UNKNOWN_SPREAD if it.relative_half_width is None else it.relative_half_width for it in (one, other)]
+    spread = sum((w * it.samples_per_second) ** 2 for w, it in zip(widths, (one, other), strict=True)) ** 0.5
+    if abs(change) <= spread:
+        return "(noise)"
+    return f"({'+' if change > 0 else '–'}{format_rate(abs(change), spread / abs(change))})"
+
+
+def _evidence(step: Step) -> str:
+    probes = len(step.standing.trials)
+    measured = f"measured in {probes} probe{'s' if probes > 1 else ''}"
+    return measured if step.changes < 2 else f"{measured}, together only"
