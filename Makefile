@@ -4,14 +4,14 @@ check:          ## what CI runs, without its fresh environment
 	ruff format --check .
 	ruff check .
 	mypy
-	python -m pytest
+	python -m pytest -n 2 --dist loadfile
 
 format:
 	ruff format .
 	ruff check --fix .
 
 test:
-	python -m pytest
+	python -m pytest -n 2 --dist loadfile
 
 gpu-test:       ## needs a CUDA device; everything in it skips with a reason elsewhere
 	python -m pytest tests/gpu -rs
