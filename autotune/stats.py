@@ -106,6 +106,11 @@ class Rounds:
         most = int((~np.isnan(self._logs)).sum(axis=1).argmax()) if len(rates) else 0
         self._level = most if level is None else level
 
+    @property
+    def configurations(self) -> int:
+        """How many were measured."""
+        return len(self._logs)
+
     def count(self, one: int, other: int) -> int:
         """In how many rounds both were measured."""
         return len(self._ratios(one, other))

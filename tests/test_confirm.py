@@ -185,17 +185,26 @@ def test_if_all_that_went_on_fail_who_stayed_behind_is_recalled():
     assert sum(not candidate.is_behind for candidate in recalled) == 2  # halved again, for it is the sixth round
 
 
-def test_after_two_rounds_each_must_be_affordable():
+def test_after_two_rounds_of_four_each_must_be_affordable():
     log, asked = [], []
 
     def affords(probes):
         asked.append(probes)
         return len(asked) < 2
 
-    run(_candidates(ONE, TWO, THREE), 8, _rated(log, _wobbling), affords=affords)
+    run(_candidates(ONE, TWO, THREE, FOUR), 8, _rated(log, _wobbling), affords=affords)
 
     assert len(asked) == 2
-    assert len(log) == 3 * 3
+    assert len(log) == 3 * 4
+
+
+@pytest.mark.parametrize(("raced", "rounds"), [((ONE,), 2), ((ONE, TWO), 4), ((ONE, TWO, THREE), 3)])
+def test_few_rivals_run_the_rounds_that_an_interval_takes_however_late_it_is(raced, rounds):
+    log = []
+
+    run(_candidates(*raced), 8, _rated(log, _wobbling), affords=lambda probes: False)
+
+    assert len(log) == rounds * len(raced)
 
 
 def test_the_rounds_of_a_baseline_count_on_in_a_second_race():

@@ -280,6 +280,17 @@ def _eight_equal_and_one_lucky():
     return [*others, _candidate(config(batch_size=256), 106, 107, 104, 105), _candidate(BASE, 100, 102, 99, 101)]
 
 
+def test_a_leader_that_rounds_cannot_tell_apart_still_loses_if_it_seems_much_slower():
+    cautious = config(batch_size=64, num_workers=1)
+    bold = config(batch_size=64, num_workers=2)
+    loud = (_candidate(BASE, 100, 90), _candidate(cautious, 300, 340), _candidate(bold, 400, 330))
+
+    found = _recommended(*loud)
+
+    assert found.params == bold.values
+    assert found.runners_up[1].reason.endswith("slower, which is within the noise")
+
+
 def test_the_luckiest_of_many_needs_more_to_displace_the_baseline_than_the_only_rival():
     crowd = _eight_equal_and_one_lucky()
 

@@ -41,7 +41,7 @@ def test_the_least_that_is_kept_are_two_rounds_of_three_and_the_baseline(tmp_pat
 @pytest.mark.parametrize(
     ("left", "said"),
     [
-        (0.0, "Confirming 3 configurations in 2 interleaved rounds of fresh processes, "),
+        (0.0, "Confirming 3 configurations in 3 interleaved rounds of fresh processes, "),
         (1e6, "Confirming 5 configurations in up to 12 interleaved rounds of fresh processes, the slower half left "
               "behind after 3, "),
     ],

@@ -125,10 +125,11 @@ def run(
     """
     first = max((number + 1 for candidate in candidates for number in candidate.rounds), default=0)
     leading = sum(candidate.config != baseline for candidate in candidates)
+    fewest = race.fewest_rounds(len(candidates))
     for done in range(rounds):
         number = first + done
         running = [candidate for candidate in candidates if not (candidate.lost or candidate.is_behind)]
-        if done >= race.FEWEST_ROUNDS and not affords(len(running)):
+        if done >= fewest and not affords(len(running)):
             break
         for candidate in running if number % 2 == 0 else reversed(running):
             trial, verdict = probe(candidate.config)

@@ -22,12 +22,14 @@ from autotune.stats import DRIFT, Rounds
 MOST_LEADERS, FEWEST_LEADERS, FINALISTS = 8, 3, 2
 HALVED_AFTER = (3, 6)  # rounds
 FEWEST_ROUNDS = 2  # one has no interval
+FEWEST_FREEDOM = 3  # of the noise: Student's 95 % is 3.2 standard errors with three, 12.7 with one (two rounds of two)
 GOAL_ROUNDS = 8  # of the finalists: on a quiet machine they tell 2 % apart with a power of 0.92 (theory note 4)
 MOST_ROUNDS = 12  # eight leave the recommended a regret of 1.9 %, twelve 1.2 %, for a sixth more (`benchmarks/race.py`)
 SURE_ROUNDS = 3  # before it may be decided: two rounds agree by luck now and then
 SURE = 0.99  # confidence of what ends a race: it is asked anew after every round
 SLOWER = 1.01  # who is surely slower by more than 1 % need not be measured again
 TIE = 0.02  # faster by less is not worth a change
+MOST_TIE = 0.05  # beyond it an interval that includes 0 is lack of rounds, and no tie of two leaders
 PRIOR_PROBES = 4  # repeats after which the reference's own spread counts for as much as the prior (theory note 4a)
 
 
@@ -52,15 +54,23 @@ def probes(leaders: int, rounds: int, others: int) -> int:
     return sum(size(leaders, number) + others for number in range(rounds))
 
 
+def fewest_rounds(configurations: int) -> int:
+    """How many rounds so many configurations take at least, for an interval that can say something: 4, 3, 2, 2, ..."""
+    rivals = max(configurations - 1, 0)
+    return max(FEWEST_ROUNDS, 1 + math.ceil(FEWEST_FREEDOM / rivals)) if rivals else FEWEST_ROUNDS
+
+
 def plan(available: int, others: int, affordable: float) -> Plan:
     """As many leaders as can be seen through to eight rounds with `affordable` probes, three at least if there are.
 
-    Then as many rounds as there is time for, two at least: a short budget is overrun rather than nothing confirmed.
+    Then as many rounds as there is time for, `fewest_rounds` at least: a short budget is overrun rather than nothing
+    confirmed.
     """
     few, most = min(available, FEWEST_LEADERS), min(available, MOST_LEADERS)
     leaders = next((n for n in range(most, few, -1) if probes(n, GOAL_ROUNDS, others) <= affordable), few)
-    rounds = (n for n in range(MOST_ROUNDS, FEWEST_ROUNDS, -1) if probes(leaders, n, others) <= affordable)
-    return Plan(leaders=leaders, rounds=next(rounds, FEWEST_ROUNDS))
+    fewest = fewest_rounds(leaders + others)
+    rounds = (n for n in range(MOST_ROUNDS, fewest, -1) if probes(leaders, n, others) <= affordable)
+    return Plan(leaders=leaders, rounds=next(rounds, fewest))
 
 
 def margin(references: Sequence[float]) -> float:

@@ -19,7 +19,6 @@ from autotune.tuning import race
 from autotune.tuning.achievement import achievement, contenders
 from autotune.tuning.advice import advise
 from autotune.tuning.confirm import Candidate
-from autotune.tuning.race import TIE
 from autotune.tuning.recommendation import Confirmation, Recommendation, RunnerUp
 from autotune.units import format_bytes
 
@@ -33,10 +32,11 @@ def recommend(
 ) -> Recommendation:  # fmt: skip
     """Choose among candidates that were measured in the same rounds; the baseline is among them if it runs.
 
-    Among those that score as high as the best (within 2 %, or within the noise of the rounds, or within what the
-    objective allows) the objective's own order decides, then the baseline wins if it is there, for nothing measurably
-    beats it; else the smallest global batch, the least memory, the fewest workers, full precision before autocast. A
-    candidate that is refused for its arithmetic never wins, nor one that others left behind, unless they all failed.
+    Among those that score as high as the best (within 2 %, or within 5 % and the noise of the rounds, or within what
+    the objective allows) the objective's own order decides, then the baseline wins if it is there, for nothing
+    measurably beats it, however wide the noise; else the smallest global batch, the least memory, the fewest workers,
+    full precision before autocast. A candidate that is refused for its arithmetic never wins, nor one that others left
+    behind, unless they all failed.
     `losses` are the verdicts on arithmetics; `busy`: others used the machine throughout; `certificate`: what is known
     of configurations that were not measured; `probed`: all that the study has tried. Raises `NoRecommendation` if no
     candidate held.
@@ -103,8 +103,7 @@ def _choose(
     finalists = [c for c in held if not (c.refused or c.is_behind or c.config == request.baseline)]
     trusted = [i for i, c in enumerate(held) if not c.refused and not (finalists and c.is_behind)]
     best = max(trusted, key=rounds.mean_rate)
-    slack = objective.slack(request.goal)
-    equal = [i for i in trusted if _tied(rounds, best, i, slack, _confidence(held, i, request))]
+    equal = [i for i in trusted if i == best or _tied(rounds, best, i, held[i].config, request)]
     wanted = {i: objective.order(compared[i]) for i in equal}
     equal = [i for i in equal if wanted[i] == min(wanted.values())]
     for i in equal:
@@ -113,16 +112,19 @@ def _choose(
     return held[min(equal, key=lambda i: (_preference(held[i], request), -rounds.mean_rate(i)))]
 
 
-def _confidence(held: Sequence[Candidate], other: int, request: StudyRequest) -> float:
-    """Of the interval that may set another apart: the luckiest of many is not to beat the baseline by luck."""
-    return race.confidence(len(held) - 1 if held[other].config == request.baseline else 1)
-
-
-def _tied(rounds: Rounds, best: int, other: int, slack: float | None, confidence: float) -> bool:
-    estimate, low, _ = rounds.ratio(best, other, confidence)
+def _tied(rounds: Rounds, best: int, other: int, config: Config, request: StudyRequest) -> bool:
+    """Whether the one that the rounds show best does not count as better than this other one."""
+    slack = objective_of(request.goal).slack(request.goal)
+    estimate, low, _ = rounds.ratio(best, other, _confidence(rounds, config, request))
     if slack is not None:
         return estimate * (1 - slack) <= 1
-    return best == other or estimate <= 1 + TIE or low <= 1
+    is_near = config == request.baseline or estimate <= 1 + race.MOST_TIE
+    return estimate <= 1 + race.TIE or (low <= 1 and is_near)
+
+
+def _confidence(rounds: Rounds, config: Config, request: StudyRequest) -> float:
+    """Of the interval that may set this one apart: the luckiest of many is not to beat the baseline by luck."""
+    return race.confidence(rounds.configurations - 1 if config == request.baseline else 1)
 
 
 def _preference(candidate: Candidate, request: StudyRequest) -> tuple[float, ...]:
@@ -142,7 +144,7 @@ def _runner_up(
         return RunnerUp(config=candidate.config, samples_per_second=None, reason=why)
     objective = objective_of(request.goal)
     index, best = held.index(candidate), held.index(winner)
-    ratio, low, high = scored.ratio(best, index, _confidence(held, best, request))
+    ratio, low, high = scored.ratio(best, index, _confidence(scored, winner.config, request))
     if candidate.refused:
         reason = candidate.refused
     elif ratio < 1 and objective.slack(request.goal) is not None:
