@@ -15,7 +15,7 @@ from autotune.report.noise import machine, repeats
 from autotune.report.timing import LANES, phases, spans, timeline
 from autotune.report.tradeoffs import pareto
 from autotune.report.waterfall import worth
-from autotune.results import Alone, Contamination, Outcome, StabilityResult
+from autotune.results import Alone, Contamination, GpuUse, Outcome, StabilityResult
 from tests.reporting import FACTS, config, failed, ladder, measured, paired, recommendation, timed, trial, view, whole
 
 SPACE = "{http://www.w3.org/2000/svg}"
@@ -223,6 +223,18 @@ def test_the_machine_shows_drift_and_disturbance_probe_by_probe() -> None:
 
     assert "baseline's speed, first = 100% from 80% to 100%" in figure.summary
     assert figure.table.rows[1][:3] == ("1", "20%", "1.5")
+
+
+def test_the_clock_of_a_gpu_is_drawn_against_its_highest() -> None:
+    slowed = [GpuUse(readings=9, sm_clock_mhz=clocks) for clocks in ((1980, 1980), (980, 1000))]
+    trials = [
+        trial(number, config(), msgspec.structs.replace(measured(100), gpu=gpu)) for number, gpu in enumerate(slowed)
+    ]
+
+    figure = shown(machine(view(trials)))
+
+    assert "probe 0: SM clock, highest = 100% 100%" in figure.svg()
+    assert "probe 1: SM clock, highest = 100% 50%" in figure.svg()
 
 
 @pytest.mark.parametrize("chart", [machine, repeats, timeline, phases, worth, loading, pareto])

@@ -18,7 +18,7 @@ REPEATS, MACHINE = "Repeats of one configuration", "The machine meanwhile"
 MOST_MARKERS = 30  # of a series; more would cover its line
 ROW = 44  # pixels of a configuration with its name
 MOST_ROWS = 7  # configurations with the most repeats
-SERIES = ("baseline's speed, first = 100%", "GPU utilization", "waiting for a core")
+SERIES = ("baseline's speed, first = 100%", "GPU utilization", "waiting for a core", "SM clock, highest = 100%")
 
 
 def repeats(view: StudyView) -> Figure | Absence:
@@ -76,7 +76,13 @@ def machine(view: StudyView) -> Figure | Absence:
         is_measured = trial.config == view.request.baseline and trial.result.measurement is not None
         return _rate(trial) / first if is_measured and first else None
 
-    series = (baseline, _utilization, _waiting)
+    fastest = max((found for trial in view.trials if (found := _megahertz(trial)) is not None), default=0.0)
+
+    def clock(trial: Trial) -> float | None:
+        megahertz = _megahertz(trial)
+        return megahertz / fastest if megahertz is not None and fastest else None
+
+    series = (baseline, _utilization, _waiting, clock)
     told = [(arm, name, _series(view.trials, series[arm])) for arm, name in enumerate(SERIES)]
     drawn = [(arm, name, points) for arm, name, points in told if len(points) > 1]
     if not drawn:
@@ -163,6 +169,12 @@ def _is_told(trial: Trial, baseline: Callable[[Trial], float | None]) -> bool:
 
 def _utilization(trial: Trial) -> float | None:
     return None if trial.result.gpu is None else trial.result.gpu.utilization
+
+
+def _megahertz(trial: Trial) -> float | None:
+    """The SM clock of the window: the middle of its lowest and highest reading."""
+    gpu = trial.result.gpu
+    return None if gpu is None or gpu.sm_clock_mhz is None else sum(gpu.sm_clock_mhz) / 2
 
 
 def _waiting(trial: Trial) -> float | None:
