@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -37,11 +38,14 @@ from autotune.records import (
     DryRunRequest,
     NoiseScaleRequest,
     ProbeRequest,
+    Record,
     StabilityRequest,
     StudyRequest,
 )
 from autotune.results import ProbeResult, StabilityResult, Trial
 
+Asked = TypeVar("Asked", bound=Record)
+Answered = TypeVar("Answered", bound=Record)
 STUDIES = Path("studies")
 BEST, STUDY, DATABASE, LOCK = "best.json", "study.json", "study.db", "study.lock"
 PROBES, STABILITY, NOISE_SCALE, DRY_RUN, INSPECT = "probes", "stability", "noise_scale", "dry_run", "inspect"
@@ -103,38 +107,22 @@ def read_trial(place: Path) -> Trial:
 
 def read_comparisons(folder: Path) -> tuple[tuple[StabilityRequest, StabilityResult], ...]:
     """Every finished comparison of losses, in order. Raises `StudyError` if a file is damaged."""
-    return tuple(
-        (codec.read(place / REQUEST, StabilityRequest), codec.read(place / RESULT, StabilityResult))
-        for place in _numbered(folder / STABILITY)
-        if (place / RESULT).is_file()
-    )
+    return _finished(folder / STABILITY, StabilityRequest, StabilityResult)
 
 
 def read_gradients(folder: Path) -> tuple[tuple[NoiseScaleRequest, NoiseScaleResult], ...]:
     """Every finished sample of gradients, in order. Raises `StudyError` if a file is damaged."""
-    return tuple(
-        (codec.read(place / REQUEST, NoiseScaleRequest), codec.read(place / RESULT, NoiseScaleResult))
-        for place in _numbered(folder / NOISE_SCALE)
-        if (place / RESULT).is_file()
-    )
+    return _finished(folder / NOISE_SCALE, NoiseScaleRequest, NoiseScaleResult)
 
 
 def read_branches(folder: Path) -> tuple[tuple[BranchesRequest, BranchesResult], ...]:
     """Every finished set of branched trainings, in order. Raises `StudyError` if a file is damaged."""
-    return tuple(
-        (codec.read(place / REQUEST, BranchesRequest), codec.read(place / RESULT, BranchesResult))
-        for place in _numbered(folder / GOODPUT)
-        if (place / RESULT).is_file()
-    )
+    return _finished(folder / GOODPUT, BranchesRequest, BranchesResult)
 
 
 def read_dry_runs(folder: Path) -> tuple[tuple[DryRunRequest, DryRun], ...]:
     """Every finished dry run, in order. Raises `StudyError` if a file is damaged."""
-    return tuple(
-        (codec.read(place / REQUEST, DryRunRequest), codec.read(place / RESULT, DryRun))
-        for place in _numbered(folder / DRY_RUN)
-        if (place / RESULT).is_file()
-    )
+    return _finished(folder / DRY_RUN, DryRunRequest, DryRun)
 
 
 def read_orphans(folder: Path) -> tuple[Config, ...]:
@@ -251,6 +239,15 @@ def _probe_folders(folder: Path) -> list[Path]:
 
 def _numbered(root: Path) -> list[Path]:
     return sorted((p for p in root.iterdir() if p.name.isdecimal()), key=lambda p: int(p.name)) if root.is_dir() else []
+
+
+def _finished(root: Path, asked: type[Asked], answered: type[Answered]) -> tuple[tuple[Asked, Answered], ...]:
+    """Request and result of everything below `root` that left one, in order."""
+    return tuple(
+        (codec.read(place / REQUEST, asked), codec.read(place / RESULT, answered))
+        for place in _numbered(root)
+        if (place / RESULT).is_file()
+    )
 
 
 def _new(root: Path) -> tuple[int, Path]:

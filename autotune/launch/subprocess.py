@@ -100,43 +100,19 @@ class SubprocessLauncher:
 
     def compare(self, request: StabilityRequest, folder: Path) -> StabilityResult:
         """Run paired trainings; see `Launcher`."""
-        ending = self._run(request, folder)
-        found = _read(folder, StabilityResult)
-        if not isinstance(found, StabilityResult):
-            found = StabilityResult(outcome=ending.outcome, failure=_with_evidence(ending.failure, found))
-        result = _timed(found, ending)
-        store(folder, RESULT, result)
-        return result
+        return self._answered(request, folder, StabilityResult)
 
     def sample_gradients(self, request: NoiseScaleRequest, folder: Path) -> NoiseScaleResult:
         """Run one training for its gradients; see `Launcher`."""
-        ending = self._run(request, folder)
-        found = _read(folder, NoiseScaleResult)
-        if not isinstance(found, NoiseScaleResult):
-            found = NoiseScaleResult(outcome=ending.outcome, failure=_with_evidence(ending.failure, found))
-        result = _timed(found, ending)
-        store(folder, RESULT, result)
-        return result
+        return self._answered(request, folder, NoiseScaleResult)
 
     def train_branches(self, request: BranchesRequest, folder: Path) -> BranchesResult:
         """Run trainings from the same state on; see `Launcher`."""
-        ending = self._run(request, folder)
-        found = _read(folder, BranchesResult)
-        if not isinstance(found, BranchesResult):
-            found = BranchesResult(outcome=ending.outcome, failure=_with_evidence(ending.failure, found))
-        result = _timed(found, ending)
-        store(folder, RESULT, result)
-        return result
+        return self._answered(request, folder, BranchesResult)
 
     def dry_run(self, request: DryRunRequest, folder: Path) -> DryRun:
         """Run trainings without contents; see `Launcher`."""
-        ending = self._run(request, folder)
-        found = _read(folder, DryRun)
-        if not isinstance(found, DryRun):
-            found = DryRun(outcome=ending.outcome, failure=_with_evidence(ending.failure, found))
-        result = _timed(found, ending)
-        store(folder, RESULT, result)
-        return result
+        return self._answered(request, folder, DryRun)
 
     def inspect(self, request: InspectRequest, folder: Path) -> Inspection:
         """Find out about device and target; see `Launcher`."""
@@ -147,6 +123,16 @@ class SubprocessLauncher:
         inspection = Inspection(outcome=ending.outcome, failure=_with_evidence(ending.failure, found))
         store(folder, RESULT, inspection)
         return inspection
+
+    def _answered(self, request: Request, folder: Path, kind: type[Timed]) -> Timed:
+        """What the process left of that `kind`, or how it ended; kept in `folder`."""
+        ending = self._run(request, folder)
+        found = _read(folder, kind)
+        if isinstance(found, str):
+            found = kind(outcome=ending.outcome, failure=_with_evidence(ending.failure, found))
+        result = _timed(found, ending)
+        store(folder, RESULT, result)
+        return result
 
     def _run(self, request: Request, folder: Path) -> Ending:
         """From the request to an end after which no process is left.

@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from autotune import codec, failures
 from autotune.branches import BranchesResult
@@ -30,13 +31,21 @@ from autotune.records import (
     DryRunRequest,
     InspectRequest,
     NoiseScaleRequest,
+    ProbeRequest,
     Request,
     StabilityRequest,
 )
 from autotune.results import Failure, Inspection, Outcome, ProbeResult, StabilityResult
 from autotune.targets.base import SharedMemoryTooSmall
 
-Answer = TypeVar("Answer", ProbeResult, StabilityResult, NoiseScaleResult, BranchesResult, DryRun)
+Answer = ProbeResult | StabilityResult | NoiseScaleResult | BranchesResult | DryRun
+KINDS: dict[type[Request], tuple[type[Answer], str, str]] = {  # request -> answer, and the module and function for it
+    ProbeRequest: (ProbeResult, "run", "probe"),
+    StabilityRequest: (StabilityResult, "stability", "compare"),
+    NoiseScaleRequest: (NoiseScaleResult, "noise_scale", "measure"),
+    BranchesRequest: (BranchesResult, "branches", "train"),
+    DryRunRequest: (DryRun, "dry_run", "foretell"),
+}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -60,48 +69,29 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _answer(
-    request: Request, progress: Progress, started: str
-) -> ProbeResult | StabilityResult | NoiseScaleResult | BranchesResult | DryRun | Inspection:
+def _answer(request: Request, progress: Progress, started: str) -> Answer | Inspection:
     try:
         os.environ.update(environ(_config(request).values))  # the OpenMP runtime reads it once, when torch loads it
         _import_torch()
-        from autotune.probe import branches, dry_run, noise_scale, run, stability
-
         if isinstance(request, InspectRequest):
-            return run.inspect(request, progress)
-        if isinstance(request, StabilityRequest):
-            runs = stability.compare(request, progress)
-            progress.phase("done")
-            return _stamped(runs, progress, started)
-        if isinstance(request, NoiseScaleRequest):
-            gradients = noise_scale.measure(request, progress)
-            progress.phase("done")
-            return _stamped(gradients, progress, started)
-        if isinstance(request, BranchesRequest):
-            parted = branches.train(request, progress)
-            progress.phase("done")
-            return _stamped(parted, progress, started)
-        if isinstance(request, DryRunRequest):
-            foretold = dry_run.foretell(request, progress)
-            progress.phase("done")
-            return _stamped(foretold, progress, started)
-        result = run.probe(request, progress)
+            from autotune.probe.run import inspect
+
+            return inspect(request, progress)
+        result = _work(request)(request, progress)
         progress.phase("done")
         return _stamped(result, progress, started)
     except BaseException as error:  # the one place: whatever happened is the result
         outcome, failure = _judge(error, request, progress.current)
         if isinstance(request, InspectRequest):
             return Inspection(outcome=outcome, failure=failure)
-        if isinstance(request, StabilityRequest):
-            return _stamped(StabilityResult(outcome=outcome, failure=failure), progress, started)
-        if isinstance(request, NoiseScaleRequest):
-            return _stamped(NoiseScaleResult(outcome=outcome, failure=failure), progress, started)
-        if isinstance(request, BranchesRequest):
-            return _stamped(BranchesResult(outcome=outcome, failure=failure), progress, started)
-        if isinstance(request, DryRunRequest):
-            return _stamped(DryRun(outcome=outcome, failure=failure), progress, started)
-        return _stamped(ProbeResult(outcome=outcome, failure=failure), progress, started)
+        return _stamped(KINDS[type(request)][0](outcome=outcome, failure=failure), progress, started)
+
+
+def _work(request: Request) -> Callable[[Any, Progress], Any]:
+    """What does that request. Imported here: torch has to be there, and a probe need not wait for what a dry run is."""
+    _, module, function = KINDS[type(request)]
+    work: Callable[[Any, Progress], Any] = getattr(import_module(f"autotune.probe.{module}"), function)
+    return work
 
 
 def _config(request: Request) -> Config:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import TypeVar
 
 from autotune.branches import BranchesResult
 from autotune.forecast import DryRun
@@ -22,6 +23,7 @@ from autotune.records import (
 from autotune.results import Failure, Inspection, Outcome, ProbeResult, StabilityResult
 from benchmarks.surfaces.surface import Surface
 
+Silent = TypeVar("Silent", StabilityResult, NoiseScaleResult, BranchesResult)
 SILENT = Failure(phase="start", message="a recorded surface knows nothing of this", evidence="replayed")
 
 
@@ -62,21 +64,15 @@ class ReplayLauncher:
 
     def compare(self, request: StabilityRequest, folder: Path) -> StabilityResult:
         """Fails: losses were not recorded."""
-        result = StabilityResult(outcome=Outcome.CRASHED, failure=SILENT, started_at=self._surface.recorded_at)
-        self._leave(request, result, folder)
-        return result
+        return self._silent(request, StabilityResult, folder)
 
     def sample_gradients(self, request: NoiseScaleRequest, folder: Path) -> NoiseScaleResult:
         """Fails: gradients were not recorded."""
-        result = NoiseScaleResult(outcome=Outcome.CRASHED, failure=SILENT, started_at=self._surface.recorded_at)
-        self._leave(request, result, folder)
-        return result
+        return self._silent(request, NoiseScaleResult, folder)
 
     def train_branches(self, request: BranchesRequest, folder: Path) -> BranchesResult:
         """Fails: such trainings were not recorded."""
-        result = BranchesResult(outcome=Outcome.CRASHED, failure=SILENT, started_at=self._surface.recorded_at)
-        self._leave(request, result, folder)
-        return result
+        return self._silent(request, BranchesResult, folder)
 
     def dry_run(self, request: DryRunRequest, folder: Path) -> DryRun:
         """What was foretold of the whole space, whatever part of it is asked for; fails where that was not recorded."""
@@ -84,6 +80,11 @@ class ReplayLauncher:
         result = self._surface.dry_run or silent
         with self._lock:
             self._elapsed_seconds += result.elapsed_seconds
+        self._leave(request, result, folder)
+        return result
+
+    def _silent(self, request: Record, kind: type[Silent], folder: Path) -> Silent:
+        result = kind(outcome=Outcome.CRASHED, failure=SILENT, started_at=self._surface.recorded_at)
         self._leave(request, result, folder)
         return result
 
