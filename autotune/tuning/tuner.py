@@ -189,12 +189,9 @@ class Tuner:
 
     def _refine(self) -> None:
         """Between the batches of the space probe those that promise a gain, within the budgets of the search."""
-        asked = self._settings.probes
         for _ in range(between.MOST_PROBES):
             progress, judged = self._progress(), standing(self._prober.judged)
-            if self._spare_seconds() < progress.typical_seconds or (asked is not None and progress.probed >= asked):
-                return
-            if len(progress.values) < stopping.PROBES:  # it would be the prior that promises
+            if not self._affords(progress) or len(progress.values) < stopping.PROBES:  # the prior would promise
                 return
             candidates = [c for c in between.between(judged, self._request) if self._guard.admits(c)]
             config = between.promising(self._sampler.expected(self.store.study, candidates))
@@ -204,17 +201,20 @@ class Tuner:
 
     def _descend(self) -> None:
         """Where memory counts, probe smaller configurations of what leads, within the budgets of the search."""
-        asked = self._settings.probes
         host = self._request.environment.device_kind == "cpu"
         for _ in range(self._objective.probes_after()):
-            progress = self._progress()
-            if self._spare_seconds() < progress.typical_seconds or (asked is not None and progress.probed >= asked):
+            if not self._affords(self._progress()):
                 return
             slack, judged = self._objective.slack(self._request.goal) or 0.0, standing(self._prober.judged)
             config = leaner(judged, self._guard.remaining(), slack=slack, host=host)
             if config is None:
                 return
             self.store.add(*self._prober.in_peace(config, "search"))
+
+    def _affords(self, progress: stopping.Progress) -> bool:
+        """Whether the budgets of time and of probes leave one more, after the search proper."""
+        asked = self._settings.probes
+        return self._spare_seconds() >= progress.typical_seconds and (asked is None or progress.probed < asked)
 
     def _confirm(self) -> list[Candidate]:
         candidates = self._runoff.run()
