@@ -32,16 +32,8 @@ from autotune.knobs import completed, defaults
 from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.launch.files import unwritable as unwritable  # the same words wherever a study cannot be written
 from autotune.prediction import Fit, Prediction
-from autotune.records import (
-    BranchesRequest,
-    Config,
-    DryRunRequest,
-    NoiseScaleRequest,
-    ProbeRequest,
-    Record,
-    StabilityRequest,
-    StudyRequest,
-)
+from autotune.records import Config, Record, StudyRequest
+from autotune.requests import BranchesRequest, DryRunRequest, NoiseScaleRequest, ProbeRequest, StabilityRequest
 from autotune.results import ProbeResult, StabilityResult, Trial
 
 Asked = TypeVar("Asked", bound=Record)

@@ -1,7 +1,8 @@
-"""What is asked and what is known before a probe: configuration, goal, environment, target, request.
+"""What is known before a probe: configuration, goal, environment, target, and what a study was asked.
 
 Every record is frozen, units are in the names (`_seconds`, `_bytes`, `_fraction` in 0..1), and constructing one
-touches nothing outside it. `results.py` holds what comes back, `codec.py` the one JSON form of both.
+touches nothing outside it. `requests.py` holds what a process is asked, `results.py` what comes back, `codec.py` the
+one JSON form of all.
 """
 
 from __future__ import annotations
@@ -150,134 +151,6 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     def tunes_loader(self) -> bool:
         """Whether there is a loader to tune: not if batches are synthetic."""
         return self.data != "batch"
-
-
-class ProbeBudget(Record, frozen=True, kw_only=True):
-    """How long one probe may take. The deadlines are seconds without a sign of life, per phase."""
-
-    min_warmup_steps: int = 3  # optimizer steps; at least two of them must succeed besides
-    min_warmup_seconds: float = 0.5
-    max_compute_seconds: float = 0.5  # computing alone, on one batch again and again
-    max_loader_seconds: float = 1.0  # loading alone, after what the workers held ready is thrown away
-    min_steps: int = 8
-    max_steps: int = 2000
-    min_seconds: float = 1.5
-    max_seconds: float = 4.0  # interference is slow: more rounds help, longer windows do not (note C2)
-    target_precision: float = 0.03  # relative half width of the 95 % interval by batch means
-    rough_precision: float = 0.05  # the same, enough where that interval does not include the incumbent
-    start_deadline_seconds: float = 120.0
-    load_deadline_seconds: float = 300.0
-    build_deadline_seconds: float = 600.0
-    step_deadline_seconds: float = 180.0  # warm-up, measuring and validation: between two optimizer steps
-    total_deadline_seconds: float = 1800.0
-
-
-class ProbeRequest(Record, frozen=True, kw_only=True, tag="probe", tag_field="request"):
-    """Ask for one short training run of one configuration."""
-
-    protocol: int = PROTOCOL
-    target: str  # a file, a module, or module:attribute, relative to the working folder
-    config: Config
-    device: str
-    device_uuid: str | None = None  # of the card to watch meanwhile: an index means another card to another library
-    number: int = 0
-    purpose: Purpose = "search"
-    budget: ProbeBudget = ProbeBudget()
-    seed: int = 0
-    world_size: int = 1
-    memory_limit_bytes: int | None = None
-    incumbent_samples_per_second: float | None = None  # to be beaten, else cut short; None: measured for its own sake
-
-
-class StabilityRequest(Record, frozen=True, kw_only=True, tag="stability", tag_field="request"):
-    """Ask for paired training runs: does `candidate` learn what `reference` learns, step by step.
-
-    Both have the same batch and differ only in knobs that change arithmetic. For every seed three runs start from the
-    same weights and see the same batches in the same order: reference, reference with weights perturbed by 1e-6, and
-    candidate.
-    """
-
-    protocol: int = PROTOCOL
-    target: str
-    reference: Config
-    candidate: Config
-    device: str
-    seeds: tuple[int, ...] = (0,)
-    steps: int = 50  # optimizer steps of each run; 40 to 60 resolve what seeds would hide (measurement note F)
-    max_seconds: float = 60.0  # of training, all runs together; what it cuts short is told by the number of losses
-    budget: ProbeBudget = ProbeBudget()
-    memory_limit_bytes: int | None = None
-
-
-class NoiseScaleRequest(Record, frozen=True, kw_only=True, tag="noise-scale", tag_field="request"):
-    """Ask for the gradients of many micro-batches at the same weights, as soon as training has really begun.
-
-    At initialisation they say nothing of training: what they lead to was wrong by 0.03 to 7 times there, within 3.4
-    times after 30 steps (theory note 3.3). So training goes on to where the loss has fallen, and not for ever.
-    """
-
-    protocol: int = PROTOCOL
-    target: str
-    config: Config  # without accumulation: each optimizer step is one micro-batch
-    device: str
-    seed: int = 0
-    least_steps: int = 30  # optimizer steps before the loss is looked at, however long they take
-    most_steps: int = 100  # and after which it is done whether the loss has fallen or not
-    least_fall: float = 0.1  # of the first losses; 10 to 30 % is where training has begun (theory note 3.3)
-    micro_batches: int = 64  # with 16 the interval is often open at its upper end (theory note 3.2)
-    max_seconds: float = 60.0  # of training and measuring; what it cuts short is told by the number of gradients
-    budget: ProbeBudget = ProbeBudget()
-    memory_limit_bytes: int | None = None
-
-
-class BranchesRequest(Record, frozen=True, kw_only=True, tag="branches", tag_field="request"):
-    """Ask for one training from whose end on several go on, each with another global batch, over as many samples."""
-
-    protocol: int = PROTOCOL
-    target: str
-    config: Config  # of the training before they part
-    steps: int  # optimizer steps of it
-    branches: tuple[Config, ...]  # the first runs at the learning rate that the target has; in this order
-    phi: float  # the noise scale, samples: the learning rates of the others follow from it
-    device: str
-    seed: int = 0
-    max_samples: int = 200_000  # of each branch
-    max_seconds: float = 300.0  # of everything; what it cuts short is told by the number of losses
-    budget: ProbeBudget = ProbeBudget()
-    memory_limit_bytes: int | None = None
-
-
-class InspectRequest(Record, frozen=True, kw_only=True, tag="inspect", tag_field="request"):
-    """Ask what the device and the target are. Without a target, only the device is looked at."""
-
-    protocol: int = PROTOCOL
-    target: str | None = None
-    device: str | None = None  # None: the accelerator if there is one, else the CPU
-    config: Config | None = None  # the configuration of the one real step; None: the target's baseline
-    seed: int = 0
-    memory_limit_bytes: int | None = None
-    budget: ProbeBudget = ProbeBudget()
-
-
-class DryRunRequest(Record, frozen=True, kw_only=True, tag="dry-run", tag_field="request"):
-    """Ask what memory training would need, by training with tensors that have shapes and no contents."""
-
-    protocol: int = PROTOCOL
-    target: str
-    config: Config  # what `arms` and `batches` do not say
-    arms: tuple[dict[str, Value], ...]  # values of the knobs that move memory, apart from the micro-batch
-    batches: tuple[int, ...]  # micro-batches that may be run, ascending
-    device: str
-    micro_batches: int = 1  # per optimizer step: 2 where gradients live while the next micro-batch is computed
-    shapes_vary: bool = False  # as far as a probe saw; the longest samples are looked for then
-    limit_bytes: int | None = None  # beyond which no peak is of interest
-    max_seconds: float = 60.0  # arms that are not begun by then are left out
-    seed: int = 0
-    budget: ProbeBudget = ProbeBudget()
-    memory_limit_bytes: int | None = None
-
-
-Request = ProbeRequest | StabilityRequest | NoiseScaleRequest | BranchesRequest | InspectRequest | DryRunRequest
 
 
 class StudyRequest(Record, frozen=True, kw_only=True):

@@ -20,7 +20,8 @@ from msgspec.structs import replace
 
 from autotune.knobs import KNOBS
 from autotune.objective import MOST_SKIPS_PER_STEP
-from autotune.records import Config, Record, StabilityRequest, Value
+from autotune.records import Config, Record, Value
+from autotune.requests import StabilityRequest
 from autotune.results import LossRun, LossVerdict, StabilityResult
 from autotune.stats import mean_bounds
 from autotune.units import format_seconds

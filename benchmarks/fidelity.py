@@ -24,7 +24,8 @@ from autotune.environment import torch_version
 from autotune.host import cpu_name, usable_cores
 from autotune.knobs import KNOBS, defaults
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Config, ProbeRequest
+from autotune.records import Config
+from autotune.requests import ProbeRequest
 
 ROOT = Path(__file__).parent.parent
 LOADER_BOUND = 0.15  # share of a step that waits, as in the product's own advice

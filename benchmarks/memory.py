@@ -29,7 +29,8 @@ from autotune.forecast import START_MARGIN, Arm, DryRun
 from autotune.knobs import KNOBS, defaults
 from autotune.knobs.base import Plan
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Config, DryRunRequest, Value
+from autotune.records import Config, Value
+from autotune.requests import DryRunRequest
 from autotune.targets import resolve
 from autotune.targets.base import Command, Step
 

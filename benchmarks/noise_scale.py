@@ -28,7 +28,8 @@ from autotune.host import cpu_name
 from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.noise_scale import estimate
-from autotune.records import Config, NoiseScaleRequest
+from autotune.records import Config
+from autotune.requests import NoiseScaleRequest
 
 TARGETS = Path(__file__).parent / "targets"
 sys.path.insert(0, str(TARGETS))

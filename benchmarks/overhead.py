@@ -19,7 +19,8 @@ from autotune.environment import torch_version
 from autotune.host import cpu_name, usable_cores
 from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Config, ProbeBudget, ProbeRequest
+from autotune.records import Config
+from autotune.requests import ProbeBudget, ProbeRequest
 
 ROOT = Path(__file__).parent.parent
 GOAL_SECONDS = 1.6  # over what the target's own imports and builds cost

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from autotune import codec
 from autotune import folder as disk
 from autotune.host import cpu_name
-from autotune.records import ProbeRequest
 from autotune.report.page import render
+from autotune.requests import ProbeRequest
 from autotune.results import ProbeResult
 from autotune.tuning.view import load_view
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from autotune.folder import read_trials
 from autotune.probe.ending import Ending
-from autotune.records import ProbeBudget
+from autotune.requests import ProbeBudget
 from autotune.results import Alone, Measurement, Trial
 from autotune.tuning.disturbance import FOUND
 from autotune.tuning.prober import SEARCH

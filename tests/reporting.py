@@ -12,18 +12,8 @@ import msgspec
 from autotune import codec
 from autotune import folder as disk
 from autotune.knobs import defaults
-from autotune.records import (
-    Config,
-    Environment,
-    Finding,
-    Goal,
-    ProbeRequest,
-    StabilityRequest,
-    StepFacts,
-    StudyRequest,
-    TargetFacts,
-    Value,
-)
+from autotune.records import Config, Environment, Finding, Goal, StepFacts, StudyRequest, TargetFacts, Value
+from autotune.requests import ProbeRequest, StabilityRequest
 from autotune.results import (
     Alone,
     Contamination,

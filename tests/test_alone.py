@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from autotune.probe.alone import Computing, Loading
-from autotune.records import ProbeBudget
+from autotune.requests import ProbeBudget
 from autotune.results import Alone
 
 BUDGET = ProbeBudget(max_compute_seconds=0.5, max_loader_seconds=1.0, max_seconds=4.0)

@@ -3,7 +3,8 @@ import pytest
 
 from autotune import codec
 from autotune.errors import StudyError
-from autotune.records import Config, Goal, InspectRequest, ProbeRequest, Request
+from autotune.records import Config, Goal
+from autotune.requests import InspectRequest, ProbeRequest, Request
 from autotune.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult
 
 CONFIG = Config(values={"batch_size": 8, "gradient_accumulation_steps": 2, "amp_dtype": None, "channels_last": True})

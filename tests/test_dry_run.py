@@ -11,7 +11,7 @@ from torch._subclasses import FakeTensorMode
 from autotune.probe import dry_run
 from autotune.probe.ledger import Ledger
 from autotune.probe.lifeline import Progress
-from autotune.records import DryRunRequest
+from autotune.requests import DryRunRequest
 from autotune.results import Outcome
 from autotune.targets.rebatch import CannotForetell, Rebatched
 from tests.targets_support import COMPLETE, DATASET, HEAD, MODEL, write

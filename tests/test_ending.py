@@ -5,7 +5,7 @@ import random
 import pytest
 
 from autotune.probe.ending import Ending
-from autotune.records import ProbeBudget
+from autotune.requests import ProbeBudget
 
 BUDGET = ProbeBudget(min_steps=8, min_seconds=0.75, max_seconds=4.0)
 SAMPLES = 10  # of every step

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from autotune.launch.fake import FACTS, FakeLauncher, Machine
-from autotune.records import Config, ProbeRequest
+from autotune.records import Config
+from autotune.requests import ProbeRequest
 from autotune.results import Outcome, ProbeResult
 
 

@@ -11,7 +11,7 @@ from autotune import folder as disk
 from autotune.errors import StudyError, StudyNotFound
 from autotune.knobs import defaults
 from autotune.launch.base import LOG, REQUEST, RESULT
-from autotune.records import ProbeRequest
+from autotune.requests import ProbeRequest
 from autotune.tuning.view import load_view
 from tests.worlds import config, failed, measured, study_request
 

@@ -11,7 +11,7 @@ from autotune.goodput import judge, relative_samples
 from autotune.gradients import NoiseScale
 from autotune.launch.fake_branches import branched_losses
 from autotune.noise_scale import GROWTH
-from autotune.records import BranchesRequest
+from autotune.requests import BranchesRequest
 from autotune.results import Outcome
 from tests.worlds import config
 

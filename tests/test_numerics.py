@@ -7,7 +7,8 @@ from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit, NoRecommendation
 from autotune.launch.fake import FakeLauncher
 from autotune.launch.fake_losses import paired_losses
-from autotune.records import Goal, StabilityRequest
+from autotune.records import Goal
+from autotune.requests import StabilityRequest
 from autotune.results import Failure, Outcome, StabilityResult
 from autotune.stability import THRESHOLDS
 from autotune.tuning.numerics import LEAST_SECONDS, SEED_SECONDS, STEPS, Numerics, following

@@ -9,7 +9,8 @@ import pytest
 from autotune import codec
 from autotune.launch.base import LOG
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Config, InspectRequest, ProbeBudget, ProbeRequest
+from autotune.records import Config
+from autotune.requests import InspectRequest, ProbeBudget, ProbeRequest
 from autotune.results import Outcome, ProbeResult
 from tests.worlds import config
 

@@ -10,7 +10,7 @@ from autotune.noise_scale import learning_rate_factor
 from autotune.probe.__main__ import main
 from autotune.probe.branches import Carried, train
 from autotune.probe.lifeline import Progress
-from autotune.records import BranchesRequest
+from autotune.requests import BranchesRequest
 from autotune.results import Outcome
 from tests.targets_support import clean_imports, write
 from tests.worlds import config

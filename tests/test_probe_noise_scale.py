@@ -10,7 +10,7 @@ from autotune.noise_scale import estimate
 from autotune.probe.__main__ import main
 from autotune.probe.lifeline import Progress
 from autotune.probe.noise_scale import AVERAGED_LOSSES, FEWEST_MICRO_BATCHES, SKETCH, Sketches, measure
-from autotune.records import NoiseScaleRequest
+from autotune.requests import NoiseScaleRequest
 from autotune.results import Outcome
 from tests.targets_support import clean_imports, write
 from tests.worlds import config

@@ -8,7 +8,7 @@ from autotune.knobs.base import Plan
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.probe.lifeline import Progress
 from autotune.probe.stability import ROLES, compare, train
-from autotune.records import StabilityRequest
+from autotune.requests import StabilityRequest
 from autotune.results import Outcome, StabilityResult
 from autotune.stability import judge
 from tests.targets_support import clean_imports, write

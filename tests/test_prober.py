@@ -6,7 +6,8 @@ import pytest
 from autotune import folder as disk
 from autotune.guard import Guard
 from autotune.launch.fake import FakeLauncher
-from autotune.records import Goal, ProbeBudget, ProbeRequest
+from autotune.records import Goal
+from autotune.requests import ProbeBudget, ProbeRequest
 from autotune.structured.observation import observed
 from autotune.tuning.prober import SEARCH, Prober
 from tests.worlds import GIB, Listener, config, good, measured, space, study_request, trial

@@ -5,7 +5,7 @@ import math
 import msgspec
 import pytest
 
-from autotune.records import StabilityRequest
+from autotune.requests import StabilityRequest
 from autotune.results import Failure, LossRun, Outcome, StabilityResult
 from autotune.stability import LAST, Thresholds, arithmetic, full_precision, judge, names, settled
 from autotune.stats import mean_bounds

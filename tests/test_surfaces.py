@@ -12,7 +12,7 @@ from autotune.forecast import DryRun
 from autotune.launch.base import LOG, REQUEST, RESULT, Launcher
 from autotune.launch.fake import FakeLauncher
 from autotune.objective import judge
-from autotune.records import (
+from autotune.requests import (
     BranchesRequest,
     DryRunRequest,
     InspectRequest,

@@ -17,7 +17,8 @@ from autotune.launch.processes import TAG
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.launch.telemetry import Telemetry, summary
 from autotune.nvml import Glance, find, glance
-from autotune.records import Config, ProbeRequest
+from autotune.records import Config
+from autotune.requests import ProbeRequest
 from autotune.results import GpuUse, ProbeResult
 
 CHILD = (sys.executable, str(Path(__file__).parent / "faults" / "faulty_child.py"))

@@ -15,7 +15,8 @@ from autotune.launch.fake_noise import sampled_gradients
 from autotune.noise_scale import batch_range
 from autotune.objective import judge
 from autotune.objectives import objective_of
-from autotune.records import Goal, NoiseScaleRequest
+from autotune.records import Goal
+from autotune.requests import NoiseScaleRequest
 from autotune.results import Outcome
 from autotune.sampler import Encoding, make
 from autotune.tuning.advice import advise

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import pytest
 
 from autotune.probe.warmup import WarmUp, growth_on
-from autotune.records import ProbeBudget
+from autotune.requests import ProbeBudget
 
 BUDGET = ProbeBudget(min_warmup_steps=3, min_warmup_seconds=0.0, max_seconds=4.0)
 STILL: Iterable[tuple[int, ...]] = itertools.repeat(())

@@ -10,7 +10,7 @@ from autotune.probe.meters import clock_for
 from autotune.probe.track import track_on
 from autotune.probe.warmup import WarmUp, growth_on
 from autotune.probe.window import Window
-from autotune.records import ProbeBudget
+from autotune.requests import ProbeBudget
 from autotune.targets.base import Step
 
 

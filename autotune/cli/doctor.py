@@ -19,9 +19,9 @@ def doctor(
     import msgspec
 
     from autotune.launch.subprocess import SubprocessLauncher
-    from autotune.records import InspectRequest
     from autotune.report.blocks import doctor_block
     from autotune.report.checkup import checkup
+    from autotune.requests import InspectRequest
 
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
         inspection = SubprocessLauncher().inspect(InspectRequest(device=device), Path(place))

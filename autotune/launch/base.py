@@ -8,7 +8,7 @@ from typing import Protocol
 from autotune.branches import BranchesResult
 from autotune.forecast import DryRun
 from autotune.gradients import NoiseScaleResult
-from autotune.records import (
+from autotune.requests import (
     BranchesRequest,
     DryRunRequest,
     InspectRequest,

@@ -23,16 +23,14 @@ from autotune.launch.fake_noise import sampled_gradients
 from autotune.launch.fake_place import ENVIRONMENT as ENVIRONMENT
 from autotune.launch.fake_place import FACTS as FACTS
 from autotune.launch.files import open_log, store
-from autotune.records import (
+from autotune.records import Config, Environment, TargetFacts
+from autotune.requests import (
     BranchesRequest,
-    Config,
     DryRunRequest,
-    Environment,
     InspectRequest,
     NoiseScaleRequest,
     ProbeRequest,
     StabilityRequest,
-    TargetFacts,
 )
 from autotune.results import (
     Alone,

@@ -9,7 +9,7 @@ import numpy as np
 from autotune.branches import Branch
 from autotune.launch.fake_losses import START
 from autotune.noise_scale import efficiency, learning_rate_factor
-from autotune.records import BranchesRequest
+from autotune.requests import BranchesRequest
 
 USEFUL_SAMPLES = 10_000  # in which the loss falls to 1 / e
 NOISE = 0.5  # of the loss of one sample, as a share of the loss

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from autotune.records import StabilityRequest
+from autotune.requests import StabilityRequest
 from autotune.results import LossRun
 
 START = 2.3  # loss of ten classes before training

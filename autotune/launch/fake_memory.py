@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from autotune.forecast import Arm
 from autotune.launch.fake_machine import Machine
-from autotune.records import Config, DryRunRequest, Value
+from autotune.records import Config, Value
+from autotune.requests import DryRunRequest
 
 TENSORS = 0.93  # of the needed memory; the rest is what the allocator holds besides
 

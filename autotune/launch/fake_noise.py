@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from autotune.gradients import GradientSample
-from autotune.records import NoiseScaleRequest
+from autotune.requests import NoiseScaleRequest
 
 DIMENSIONS = 200  # of the pretended weights: the more, the less do norms scatter
 

@@ -36,7 +36,7 @@ from autotune.launch.processes import TAG, carries, insist, kill_all
 from autotune.launch.telemetry import Telemetry
 from autotune.launch.watch import Watch
 from autotune.nvml import find, library
-from autotune.records import (
+from autotune.requests import (
     BranchesRequest,
     DryRunRequest,
     InspectRequest,

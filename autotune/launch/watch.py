@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from autotune.host import host_memory
-from autotune.records import ProbeBudget
+from autotune.requests import ProbeBudget
 
 TICK_SECONDS = 0.25  # between looks at the process, where the pipe does not wake us
 LEAVE_SECONDS = 5.0  # for a probe to leave once its result lies there; a loader's tear-down can hang (measured)

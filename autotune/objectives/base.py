@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from autotune.records import Config, Environment, Goal, ObjectiveName, ProbeBudget, TargetFacts
+from autotune.records import Config, Environment, Goal, ObjectiveName, TargetFacts
+from autotune.requests import ProbeBudget
 from autotune.results import ProbeResult
 
 

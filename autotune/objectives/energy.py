@@ -5,7 +5,8 @@ from __future__ import annotations
 from autotune.errors import UsageError
 from autotune.nvml import find, glance, library
 from autotune.objectives.base import Decision, Objective
-from autotune.records import Environment, Goal, ObjectiveName, ProbeBudget
+from autotune.records import Environment, Goal, ObjectiveName
+from autotune.requests import ProbeBudget
 from autotune.results import ProbeResult
 
 INSTEAD = "Search with --objective throughput: what is faster mostly takes less energy too."

@@ -25,9 +25,9 @@ from autotune.knobs import environ
 from autotune.launch.base import REQUEST, RESULT
 from autotune.probe import UnstableTraining
 from autotune.probe.lifeline import Progress, harden
-from autotune.records import (
+from autotune.records import Config
+from autotune.requests import (
     BranchesRequest,
-    Config,
     DryRunRequest,
     InspectRequest,
     NoiseScaleRequest,

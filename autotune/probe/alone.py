@@ -5,7 +5,7 @@ The time of each comes from outside, so that it may include waiting for the devi
 
 from __future__ import annotations
 
-from autotune.records import ProbeBudget
+from autotune.requests import ProbeBudget
 from autotune.results import Alone
 
 COMPUTE_STEPS = 3  # at least, of computing alone

@@ -28,7 +28,8 @@ from autotune.noise_scale import learning_rate_factor
 from autotune.probe import device as devices
 from autotune.probe.lifeline import Progress
 from autotune.probe.run import seed_all
-from autotune.records import BranchesRequest, Config
+from autotune.records import Config
+from autotune.requests import BranchesRequest
 from autotune.results import Outcome
 from autotune.targets import resolve
 from autotune.targets.base import Command, Step

@@ -19,7 +19,8 @@ from autotune.probe import device as devices
 from autotune.probe.ledger import Ledger
 from autotune.probe.lifeline import Progress
 from autotune.probe.run import seed_all
-from autotune.records import DryRunRequest, Value
+from autotune.records import Value
+from autotune.requests import DryRunRequest
 from autotune.results import Outcome
 from autotune.targets import resolve
 from autotune.targets.base import DryTarget, DryTraining

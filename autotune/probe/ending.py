@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from autotune.records import ProbeBudget
+from autotune.requests import ProbeBudget
 from autotune.stats import clearly_slower, relative_half_width
 
 LOOK_GROWTH = 1.1  # looking at the spread is paid by the next step: a tenth more steps lie between two looks

@@ -23,7 +23,7 @@ from autotune.knobs.base import Plan
 from autotune.probe import device as devices
 from autotune.probe.lifeline import Progress
 from autotune.probe.run import seed_all
-from autotune.records import NoiseScaleRequest
+from autotune.requests import NoiseScaleRequest
 from autotune.results import Outcome
 from autotune.targets import resolve
 from autotune.targets.base import Command, Session, Step

@@ -18,7 +18,7 @@ from autotune.probe.meters import Clock, clock_for
 from autotune.probe.track import track_on
 from autotune.probe.warmup import WarmUp, growth_on
 from autotune.probe.window import Window
-from autotune.records import InspectRequest, ProbeRequest
+from autotune.requests import InspectRequest, ProbeRequest
 from autotune.results import Inspection, Measurement, MemoryPeak, Outcome, ProbeResult
 from autotune.targets import resolve
 

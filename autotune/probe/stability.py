@@ -23,7 +23,8 @@ from autotune.knobs import KNOBS, completed
 from autotune.knobs.base import Plan
 from autotune.probe import device as devices
 from autotune.probe.lifeline import Progress
-from autotune.records import Config, StabilityRequest
+from autotune.records import Config
+from autotune.requests import StabilityRequest
 from autotune.results import LossRun, Outcome, StabilityResult
 from autotune.targets import resolve
 from autotune.targets.base import Command, Session, Step

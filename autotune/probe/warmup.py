@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from autotune.records import ProbeBudget
+from autotune.requests import ProbeBudget
 
 STEADY_FRACTION = 0.9  # of the three steps before; medians of three within 10 % are steady (measurement note C3)
 COMPARED_STEPS = 3

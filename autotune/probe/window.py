@@ -27,7 +27,7 @@ from autotune.probe.ending import Ending
 from autotune.probe.meters import Clock
 from autotune.probe.track import MemoryTrack
 from autotune.probe.warmup import WarmUp
-from autotune.records import ProbeBudget
+from autotune.requests import ProbeBudget
 from autotune.results import Contamination
 from autotune.targets.base import Command, Step
 

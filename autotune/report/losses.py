@@ -5,11 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from autotune.records import StabilityRequest
 from autotune.report import drawing
 from autotune.report.drawing import Plane, Size
 from autotune.report.figure import Absence, Figure, Table
 from autotune.report.phrases import plain
+from autotune.requests import StabilityRequest
 from autotune.results import LossRun, LossVerdict, StabilityResult
 from autotune.stability import LAST, Thresholds, arithmetic, judge, names
 from autotune.tuning.view import StudyView

@@ -13,7 +13,8 @@ from autotune.forecast import Arm, Calibration, DryRun, calibrated
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, MemoryEffect
 from autotune.launch.base import Launcher
-from autotune.records import Config, DryRunRequest, ProbeBudget, StudyRequest, Value
+from autotune.records import Config, StudyRequest, Value
+from autotune.requests import DryRunRequest, ProbeBudget
 from autotune.results import Measurement, Outcome, Trial, Verdict
 from autotune.space import SearchSpace
 from autotune.tuning.reporter import Reporter

@@ -11,7 +11,8 @@ from pathlib import Path
 from autotune import folder as disk
 from autotune.gradients import NoiseScaleResult
 from autotune.launch.base import LOG, Launcher
-from autotune.records import Config, NoiseScaleRequest, StudyRequest
+from autotune.records import Config, StudyRequest
+from autotune.requests import NoiseScaleRequest
 from autotune.results import Outcome
 from autotune.tuning.batch_advice import described, informed, known, unknown
 from autotune.tuning.prepare import fault

@@ -18,7 +18,8 @@ from autotune import folder as disk
 from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS
 from autotune.launch.base import LOG, Launcher
-from autotune.records import Config, StabilityRequest, StudyRequest
+from autotune.records import Config, StudyRequest
+from autotune.requests import StabilityRequest
 from autotune.results import LossVerdict, Outcome, StabilityResult, Trial, Verdict
 from autotune.stability import Thresholds, arithmetic, full_precision, judge, names, settled
 from autotune.tuning.confirm import Candidate, leaders

@@ -11,15 +11,8 @@ from autotune.host import host_memory
 from autotune.knobs import KNOBS, defaults
 from autotune.launch.base import LOG, Launcher
 from autotune.objectives import objective_of
-from autotune.records import (
-    Config,
-    Environment,
-    Goal,
-    InspectRequest,
-    StudyRequest,
-    TargetFacts,
-    Value,
-)
+from autotune.records import Config, Environment, Goal, StudyRequest, TargetFacts, Value
+from autotune.requests import InspectRequest
 from autotune.results import Failure, Outcome, Trial, Verdict
 from autotune.space import SearchSpace, build
 from autotune.tuning.settings import Settings

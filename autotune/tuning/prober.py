@@ -11,7 +11,8 @@ from autotune.guard import Guard, accidents
 from autotune.launch.base import LOG, Launcher
 from autotune.objective import WORDS, judge_among
 from autotune.objectives import objective_of
-from autotune.records import Config, ProbeBudget, ProbeRequest, Purpose, StudyRequest
+from autotune.records import Config, Purpose, StudyRequest
+from autotune.requests import ProbeBudget, ProbeRequest
 from autotune.results import Outcome, Trial, Verdict
 from autotune.tuning import drift
 from autotune.tuning.disturbance import BACK_OFF_SECONDS, FOUND, MOST_VAIN_REPEATS, Repeats, disturbances

@@ -15,7 +15,8 @@ from autotune.branches import GoodputCheck
 from autotune.errors import AutotuneError
 from autotune.goodput import judge
 from autotune.launch.base import LOG, Launcher
-from autotune.records import BranchesRequest, Config, StudyRequest
+from autotune.records import Config, StudyRequest
+from autotune.requests import BranchesRequest
 from autotune.results import Outcome
 from autotune.tuning.recommendation import BatchAdvice, Recommendation
 from autotune.tuning.reporter import Reporter

@@ -11,7 +11,8 @@ from pathlib import Path
 from autotune import folder as disk
 from autotune.errors import StudyNotFound
 from autotune.objective import judge_among
-from autotune.records import StabilityRequest, StudyRequest
+from autotune.records import StudyRequest
+from autotune.requests import StabilityRequest
 from autotune.results import LossVerdict, StabilityResult, Trial, Verdict
 from autotune.stability import Thresholds, settled
 from autotune.tuning.batch_advice import informed

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from autotune import folder as disk
 from autotune.launch.base import Launcher
-from autotune.records import Config, DryRunRequest, ProbeBudget, ProbeRequest, StudyRequest
+from autotune.records import Config, StudyRequest
+from autotune.requests import DryRunRequest, ProbeBudget, ProbeRequest
 from autotune.results import ProbeResult
 from autotune.space import SearchSpace
 from autotune.tuning.foretelling import asking

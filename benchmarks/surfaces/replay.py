@@ -11,13 +11,13 @@ from autotune.forecast import DryRun
 from autotune.gradients import NoiseScaleResult
 from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import open_log, store
-from autotune.records import (
+from autotune.records import Record
+from autotune.requests import (
     BranchesRequest,
     DryRunRequest,
     InspectRequest,
     NoiseScaleRequest,
     ProbeRequest,
-    Record,
     StabilityRequest,
 )
 from autotune.results import Failure, Inspection, Outcome, ProbeResult, StabilityResult

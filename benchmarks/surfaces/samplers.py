@@ -14,7 +14,8 @@ from optuna.trial import TrialState, create_trial
 
 from autotune.guard import Guard
 from autotune.objective import judge
-from autotune.records import Config, ProbeRequest, StudyRequest
+from autotune.records import Config, StudyRequest
+from autotune.requests import ProbeRequest
 from autotune.results import ProbeResult, Trial, Verdict
 from autotune.sampler import Encoding, GuardedSampler, hardware, make
 from autotune.sampler_names import SamplerName

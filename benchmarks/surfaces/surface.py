@@ -13,7 +13,8 @@ from autotune import codec
 from autotune.forecast import DryRun
 from autotune.knobs import completed, defaults
 from autotune.objective import judge
-from autotune.records import PROTOCOL, Config, ProbeBudget, Record, StudyRequest
+from autotune.records import PROTOCOL, Config, Record, StudyRequest
+from autotune.requests import ProbeBudget
 from autotune.results import Alone, Measurement, ProbeResult
 
 MOST_ENTRIES = 8  # of a list with one entry per step: neighbours are added up, so that sums and rates stay as they are

@@ -18,9 +18,9 @@ from autotune.gradients import NoiseScaleResult
 from autotune.launch.base import LOG, REQUEST, RESULT, Launcher
 from autotune.launch.fake import FakeLauncher
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import (
+from autotune.records import Config
+from autotune.requests import (
     BranchesRequest,
-    Config,
     DryRunRequest,
     InspectRequest,
     NoiseScaleRequest,

@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Config, ProbeBudget, ProbeRequest
+from autotune.records import Config
+from autotune.requests import ProbeBudget, ProbeRequest
 from autotune.results import ProbeResult
 
 MARK = "AUTOTUNE_TEST_FOLDER"

@@ -17,15 +17,14 @@ from autotune.forecast import Arm, DryRun
 from autotune.gradients import GradientSample, NoiseScaleResult
 from autotune.launch.base import REQUEST, RESULT
 from autotune.probe.lifeline import Progress, harden
-from autotune.records import (
+from autotune.records import Environment, TargetFacts
+from autotune.requests import (
     BranchesRequest,
     DryRunRequest,
-    Environment,
     InspectRequest,
     NoiseScaleRequest,
     Request,
     StabilityRequest,
-    TargetFacts,
 )
 from autotune.results import Inspection, LossRun, Measurement, MemoryPeak, Outcome, ProbeResult, StabilityResult
 

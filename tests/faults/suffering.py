@@ -16,7 +16,8 @@ import psutil
 from autotune import folder as disk
 from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Config, ProbeBudget, ProbeRequest
+from autotune.records import Config
+from autotune.requests import ProbeBudget, ProbeRequest
 from autotune.results import Outcome, ProbeResult
 from tests.faults.targets import Fault
 

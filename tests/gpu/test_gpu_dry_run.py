@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import DryRunRequest, ProbeBudget, ProbeRequest
+from autotune.requests import DryRunRequest, ProbeBudget, ProbeRequest
 from autotune.results import Outcome
 from tests.worlds import config
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.objective import judge
 from autotune.probe.memory import MemoryMeter
-from autotune.records import ProbeBudget, ProbeRequest
+from autotune.requests import ProbeBudget, ProbeRequest
 from autotune.results import Outcome, ProbeResult
 from autotune.stats import memory_growth
 from tests.worlds import config, environment, study_request

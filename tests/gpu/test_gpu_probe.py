@@ -10,7 +10,7 @@ from autotune.probe import device as devices
 from autotune.probe.meters import EventClock
 from autotune.probe.track import track_on
 from autotune.probe.warmup import growth_on
-from autotune.records import InspectRequest, ProbeBudget, ProbeRequest
+from autotune.requests import InspectRequest, ProbeBudget, ProbeRequest
 from autotune.results import Outcome
 from tests.worlds import config
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import StabilityRequest
+from autotune.requests import StabilityRequest
 from autotune.stability import judge
 from tests.worlds import config
 

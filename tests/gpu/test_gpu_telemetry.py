@@ -9,7 +9,7 @@ import torch
 
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.nvml import find, glance, library
-from autotune.records import ProbeBudget, ProbeRequest
+from autotune.requests import ProbeBudget, ProbeRequest
 from autotune.results import Outcome
 from tests.worlds import config
 

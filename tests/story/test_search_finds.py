@@ -9,7 +9,8 @@ from autotune import codec
 from autotune import folder as disk
 from autotune.launch.fake import FakeLauncher, Machine
 from autotune.objective import judge
-from autotune.records import Config, Goal, Limit, ProbeRequest
+from autotune.records import Config, Goal, Limit
+from autotune.requests import ProbeRequest
 from autotune.results import Outcome, Trial
 from autotune.space import build
 from autotune.tuning.confirm import Candidate, leaders, run

@@ -7,7 +7,8 @@ from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit, NoRecommendation, StudyError, TargetError
 from autotune.launch.base import REQUEST
 from autotune.launch.fake import FakeLauncher, Machine
-from autotune.records import Limit, ProbeRequest
+from autotune.records import Limit
+from autotune.requests import ProbeRequest
 from autotune.results import Outcome
 from autotune.sampler import Encoding
 from autotune.study import NUMBER, Lock, Store
