@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import gc
 import math
-import random
 import time
 from collections.abc import Callable
 from typing import Any, Literal
 
-import numpy as np
 import torch
 
 from autotune.knobs import KNOBS, completed
 from autotune.knobs.base import Plan
 from autotune.probe import device as devices
 from autotune.probe.lifeline import Progress
+from autotune.probe.run import seed_all
 from autotune.records import Config
 from autotune.requests import StabilityRequest
 from autotune.results import LossRun, Outcome, StabilityResult
@@ -190,10 +189,7 @@ class Diary:
 
 def _seed(seed: int, step: int) -> None:
     """All that user code draws from. At every step, so that a run that draws more once is not off for good."""
-    state = (seed * _STRIDE + step) % _SEEDS
-    random.seed(state)
-    np.random.seed(state)
-    torch.manual_seed(state)
+    seed_all((seed * _STRIDE + step) % _SEEDS)
 
 
 def _finite(value: float) -> float | None:
