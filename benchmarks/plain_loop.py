@@ -39,10 +39,10 @@ def main(path: str, config: dict, seconds: float, steps: int, limit_bytes: int) 
     if config.get("channels_last"):
         model = model.to(memory_format=torch.channels_last)
     optimizer = target.optimizer(model.parameters())
-    workers = config.get("num_workers", 0)
+    workers, dataset = config.get("num_workers", 0), target.dataset()
     loader = torch.utils.data.DataLoader(
-        target.dataset(),
-        batch_size=config["batch_size"],
+        dataset,
+        batch_size=min(config["batch_size"], len(dataset)),  # more than there is would be no batch at all
         shuffle=True,
         drop_last=True,
         num_workers=workers,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from autotune.knobs import defaults
 from autotune.records import Value
 from autotune.units import parse_bytes
 from benchmarks.surfaces.tasks import Task
@@ -53,8 +55,10 @@ def ratios(one: Trained, other: Trained) -> list[float]:
 
 
 def _train(task: Task, config: str, seconds: float, trained: Trained) -> None:
-    limit = str(parse_bytes(task.memory_limit))
-    command = [sys.executable, str(LOOP), task.target, config, str(seconds), str(task.epoch_steps), limit]
+    values = {**defaults(), **json.loads(config)}
+    samples = int(values["batch_size"] or 1) * int(values["gradient_accumulation_steps"] or 1)
+    steps, limit = math.ceil(task.epoch_samples / samples), parse_bytes(task.memory_limit)
+    command = [sys.executable, str(LOOP), task.target, config, str(seconds), str(steps), str(limit)]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=MOST_SECONDS, check=False)
     except subprocess.TimeoutExpired:

@@ -24,7 +24,7 @@ class Task:
     global_batch: int  # samples per optimizer step, held
     memory_limit: str  # enforced in every probe, every plain loop and every peer
     usual: int  # micro-batch that somebody runs who never thought about it; the rest is accumulated
-    epoch_steps: int = 1  # that a plain loop takes at least: an epoch, where that is a matter of seconds
+    epoch_samples: int = 1  # that a plain loop trains on at least: an epoch, where that is a matter of seconds
     grid: dict[str, tuple[Value, ...]] = field(default_factory=dict)  # knob name -> values; others stay at the default
 
     @property
@@ -87,7 +87,7 @@ TASKS = (
         global_batch=64,
         memory_limit="2GiB",
         usual=32,
-        epoch_steps=49,
+        epoch_samples=49 * 64,
         grid={
             "batch_size": (32, 64), "num_workers": (0, 1, 2), "num_threads": THREADS, "omp_wait_policy": WAITING,
         },
@@ -99,7 +99,7 @@ TASKS = (
         global_batch=128,
         memory_limit="640MiB",  # of which the process takes 360 before its first batch (torch 2.13, x86-64)
         usual=16,
-        epoch_steps=7,
+        epoch_samples=7 * 128,
         grid={"batch_size": (16, 32, 64, 128), "amp_dtype": HALF, "channels_last": LAYOUTS},
     ),
 )  # fmt: skip
