@@ -25,6 +25,7 @@ WRONG = [
     (("--global-batch", "0"), "--global-batch 0"),
     (("--memory-limit", "lots"), "--memory-limit: 'lots'"),
     (("--memory-limit", "0%"), "--memory-limit: '0%'"),
+    (("--batch", "8:x"), "--batch 8:x: batch_size"),
     (("--headroom", "2"), "--headroom: '2'"),
     (("--sampler", "magic"), "--sampler magic"),
     (("--objective", "fame"), "--objective fame"),
@@ -119,3 +120,4 @@ def test_without_a_command_the_commands_are_listed(tmp_path: Path) -> None:
 
     for command in ("init", "check", "search", "show", "best", "dashboard", "doctor"):
         assert f"\n  {command}" in ended.stdout + ended.stderr
+    assert "..." not in (ended.stdout + ended.stderr).partition("Commands:")[2], "a description was cut off"

@@ -105,7 +105,7 @@ def test_on_the_cpu_a_bound_below_what_is_available_is_always_enforced():
     assert 0 < enforced < psutil.virtual_memory().total
 
 
-@pytest.mark.parametrize("given", ["17GiB", "much", "101%"])
+@pytest.mark.parametrize("given", ["17GiB", "much", "101%", "8", "100KiB"])
 def test_a_memory_limit_that_cannot_be_meant_is_an_error(given):
     with pytest.raises(UsageError, match="--memory-limit"):
         memory_bounds(_settings(memory_limit=given), ENVIRONMENT)

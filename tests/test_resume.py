@@ -8,7 +8,7 @@ from autotune import folder as disk
 from autotune.errors import StudyError, StudyNotFound
 from autotune.records import Config, Goal, Limit
 from autotune.study import Lock
-from autotune.tuning.resume import begin, compare
+from autotune.tuning.resume import begin, check_alike, compare
 from tests.worlds import GIB, config, environment, facts, study_request
 
 REQUEST = study_request()
@@ -108,6 +108,25 @@ def test_other_circumstances_are_refused_by_name_and_value(folder, changes, word
 
     assert words in str(caught.value)
     assert disk.read_request(folder) == REQUEST
+
+
+def test_of_many_differences_the_first_are_told_and_the_rest_counted(folder):
+    _begin(folder)
+    other = study_request(target="other.py", facts=facts(parameter_count=5, name="Other"), memory_limit_bytes=GIB)
+
+    with pytest.raises(StudyError, match=r"target was model.py, is other.py; [^;]*; [^;]*; and 1 more\. ") as caught:
+        _begin(folder, other)
+
+    assert "memory_limit_bytes" not in str(caught.value)
+
+
+def test_it_is_known_beforehand_whether_a_study_would_go_on(folder):
+    new = check_alike(folder, REQUEST)
+    _begin(folder)
+
+    assert (new, check_alike(folder, REQUEST)) == (False, True)
+    with pytest.raises(StudyError, match="other circumstances"):
+        check_alike(folder, study_request(target="other.py"))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from importlib.metadata import version
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from autotune.cli import settings_file
 from autotune.cli.best import best
@@ -18,6 +17,7 @@ from autotune.cli.dashboard import dashboard
 from autotune.cli.doctor import doctor
 from autotune.cli.init import init
 from autotune.cli.log import log
+from autotune.cli.output import plain_console
 from autotune.cli.report import report
 from autotune.cli.search import search
 from autotune.cli.show import show
@@ -55,12 +55,12 @@ def run() -> None:
     try:
         app()
     except AutotuneError as error:
-        console = Console(stderr=True, soft_wrap=True, highlight=False)
+        console = plain_console(stderr=True)
         trace = getattr(error, "traceback", "")
         if trace:
-            console.print(trace.rstrip(), style="dim", markup=False)
+            console.print(trace.rstrip(), style="dim", soft_wrap=True)
         console.print("error: ", style="bold red", end="")
-        console.print(str(error), markup=False)
+        console.print(str(error), soft_wrap=True)
         sys.exit(error.exit_code)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):

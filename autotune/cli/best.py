@@ -7,7 +7,8 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from autotune.cli.output import plain_console
 
 
 def best(
@@ -17,7 +18,10 @@ def best(
     ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="The whole recommendation as JSON.")] = False,
 ) -> None:
-    """Print the recommended configuration; reads best.json alone."""
+    """Print the recommended configuration.
+
+    Reads best.json alone.
+    """
     from autotune import codec
     from autotune.cli.options import known
     from autotune.report.blocks import best_block
@@ -30,4 +34,4 @@ def best(
     elif json_output:
         sys.stdout.write(codec.encode(result).decode())
     else:
-        Console(highlight=False).print(best_block(result), soft_wrap=True)
+        plain_console().print(best_block(result), soft_wrap=True)

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
+
+from autotune.cli.output import plain_console
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from autotune.launch.base import Launcher
     from autotune.records import StudyRequest
     from autotune.space import SearchSpace
@@ -29,7 +32,10 @@ def check(
     ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="As JSON; with --memory what was foretold.")] = False,
 ) -> None:
-    """Say what was found in your code, what was inferred, and what would be tuned; nothing is searched or written."""
+    """Say what was found in your code, and what would be tuned.
+
+    What was inferred is said too, and one real step is taken. Nothing is searched or written.
+    """
     from autotune import codec
     from autotune.cli.options import parsed
     from autotune.launch.subprocess import SubprocessLauncher
@@ -42,7 +48,7 @@ def check(
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
         environment, facts = inspect(target, device, 0, Path(place), SubprocessLauncher(), keeps_log=False)
     request, space = settle(Settings(target=target, device=device), environment, facts)
-    foretells, console = memory or memory_limit is not None, Console(highlight=False)
+    foretells, console = memory or memory_limit is not None, plain_console()
     if not json_output:
         console.print(check_block(target, facts, environment, space.free), soft_wrap=True)
     elif not foretells:
@@ -58,14 +64,13 @@ def foretell(
 ) -> None:  # fmt: skip
     """The table of peaks for `request`, on standard output. Raises `UsageError` for a limit that is none."""
     from autotune import codec
-    from autotune.cli.options import parsed
     from autotune.report.memory_table import memory_block
     from autotune.tuning.foretelling import asking
-    from autotune.units import parse_bytes
+    from autotune.tuning.prepare import asked_limit
 
-    total = request.environment.device_bytes
-    limit = parsed("--memory-limit", memory_limit, lambda text: parse_bytes(text, total))
-    usable = request.memory_limit_bytes - request.headroom_bytes if limit is None else limit
+    usable = request.memory_limit_bytes - request.headroom_bytes
+    if memory_limit is not None:
+        usable = asked_limit(memory_limit, request.environment.device_bytes)
     asked = asking(request, space, usable, FORETELLING_SECONDS)
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
         found = launcher.dry_run(asked, Path(place))

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from autotune.cli.output import plain_console, written
 
 
 def compare(
@@ -16,9 +17,11 @@ def compare(
     json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a page to this file.")] = None,
 ) -> None:
-    """Compare two studies (two GPUs, two versions of torch, before and after) and say what cannot be concluded."""
+    """Compare two studies, and say what cannot be concluded.
+
+    Of two GPUs, of two versions of torch, or from before and after a change.
+    """
     from autotune import codec
-    from autotune.cli.output import written
     from autotune.folder import find
     from autotune.report import compare as comparing
     from autotune.report.side_by_side import comparison_block, render_comparison
@@ -31,5 +34,5 @@ def compare(
     if json_output:
         sys.stdout.write(codec.encode(comparison).decode())
     elif output is None:
-        console = Console(highlight=False)
+        console = plain_console()
         console.print(comparison_block(comparison, every=not console.is_terminal), soft_wrap=True)

@@ -28,7 +28,10 @@ def dashboard(
         list[str] | None, typer.Option(help="With --expose: a further name that browsers may ask for. Repeatable.")
     ] = None,
 ) -> None:
-    """Serve pages that show the recommendation, the curves and every probe, and follow a search; read-only."""
+    """Serve pages of studies that follow a running search.
+
+    They show the recommendation, the curves and every probe, and change nothing.
+    """
     from autotune.folder import STUDIES, find
     from autotune.report.dashboard import serve
 

@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from autotune.cli.output import plain_console
 
 
 def doctor(
     device: Annotated[str | None, typer.Option(envvar="AUTOTUNE_DEVICE", help="cpu, cuda, cuda:1, mps, xpu.")] = None,
     json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Look at device, driver, torch, cores, memory and other tenants; exit status 3 if a search cannot run here."""
+    """Say what this machine has, and what would spoil a search.
+
+    Looks at device, driver, torch, cores, memory and other tenants. Exit status 3 if a search cannot run here.
+    """
     import msgspec
 
     from autotune.launch.subprocess import SubprocessLauncher
@@ -30,6 +34,6 @@ def doctor(
         found = {"environment": inspection.environment, "failure": inspection.failure, "checks": checks}
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
     else:
-        Console(highlight=False).print(doctor_block(checks), soft_wrap=True)
+        plain_console().print(doctor_block(checks), soft_wrap=True)
     if any(check.state == "bad" for check in checks):
         raise typer.Exit(3)

@@ -17,7 +17,10 @@ TEMPLATE = "starting_file.txt"
 def init(
     path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("model.py"),
 ) -> None:
-    """Write a commented starting file that `autotune check` accepts as it is."""
+    """Write a commented starting file.
+
+    `autotune check` accepts it as it is.
+    """
     place = path / "model.py" if path.is_dir() else path
     if place.exists():
         raise UsageError(

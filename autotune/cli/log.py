@@ -32,7 +32,10 @@ def log(
         ),
     ] = None,
 ) -> None:
-    """Hand the probes of a finished study to another tool; nothing is logged while probes are measured."""
+    """Hand the probes of a study to another tool.
+
+    After the search: nothing is logged while probes are measured.
+    """
     from autotune.cli.output import written
     from autotune.folder import find
     from autotune.tuning.view import load_view

@@ -1,10 +1,17 @@
-"""Files that a command was asked to write."""
+"""Where the text of a command goes: a terminal that shows it as it stands, or a file that was asked for."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from rich.console import Console
+
 from autotune.errors import UsageError
+
+
+def plain_console(*, stderr: bool = False) -> Console:
+    """A console without markup, emoji codes and guessed colours: `--batch 8:x` and a folder `[a]` are only text."""
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
 def written(path: Path, content: bytes) -> None:

@@ -25,7 +25,10 @@ def report(
         str | None, typer.Option("--chart", help="Only this chart, as SVG: throughput, memory, loading, ...")
     ] = None,
 ) -> None:
-    """Write a study as one self-contained HTML page, or one chart of it as SVG."""
+    """Write a study as one HTML page, or one chart of it as SVG.
+
+    The page needs no network and no other file.
+    """
     from autotune.cli.output import written
     from autotune.folder import find
     from autotune.report.page import render

@@ -10,9 +10,9 @@ from types import FrameType
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from autotune.cli import options
+from autotune.cli.output import plain_console
 from autotune.errors import UsageError
 from autotune.objectives import NAMES
 from autotune.records import Limit
@@ -152,11 +152,11 @@ def search(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also why each failed probe failed.")] = False,
     no_progress: Annotated[bool, typer.Option("--no-progress", help="No live line.")] = False,
 ) -> None:
-    """Search the fastest training configuration for this machine, or that of another --objective, and confirm it.
+    """Search the fastest training configuration, and confirm it.
 
-    Each probe is a short training run of its own process on your real data. Ctrl-C keeps the study; the same command
-    goes on with it. Options can also be set in autotune.toml, in [tool.autotune] of pyproject.toml, or as
-    AUTOTUNE_TIME_BUDGET and the like.
+    Or the best by another --objective. Each probe is a short training run of its own process on your real data.
+    Ctrl-C keeps the study; the same command goes on with it. Options can also be set in autotune.toml, in
+    [tool.autotune] of pyproject.toml, or as AUTOTUNE_TIME_BUDGET and the like.
     """
     from autotune.tuning.settings import Settings
 
@@ -213,7 +213,7 @@ def _search(settings: Any, as_json: bool, output: Path | None, *, quiet: bool, v
     from autotune.tuning.tuner import search as run
     from autotune.tuning.view import load_view
 
-    console = Console(stderr=True, highlight=False)
+    console = plain_console(stderr=True)
     budget = settings.time_budget_seconds
     with TerminalReporter(console, quiet=quiet, verbose=verbose, progress=progress, budget_seconds=budget) as reporter:
         recommendation = run(settings, SubprocessLauncher(), reporter)
@@ -226,7 +226,7 @@ def _search(settings: Any, as_json: bool, output: Path | None, *, quiet: bool, v
         sys.stdout.write(codec.encode(recommendation).decode())
     else:
         view = load_view(Path(recommendation.study))
-        Console(highlight=False).print(result_block(recommendation, view), soft_wrap=True)
+        plain_console().print(result_block(recommendation, view), soft_wrap=True)
 
 
 def _plan(settings: Any, as_json: bool) -> None:
@@ -237,6 +237,7 @@ def _plan(settings: Any, as_json: bool) -> None:
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.tuning.opening import opening_lines
     from autotune.tuning.prepare import inspect, settle
+    from autotune.tuning.resume import check_alike
 
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
         found = inspect(
@@ -247,7 +248,8 @@ def _plan(settings: Any, as_json: bool) -> None:
         plan = {"request": request, "configurations": [config.values for config in space.configs]}
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(plan), indent=1).decode() + "\n")
         return
-    for line in opening_lines(settings.folder, request, space, settings, resumed=False):
+    resumed = settings.mode != "fresh" and check_alike(settings.folder, request)
+    for line in opening_lines(settings.folder, request, space, settings, resumed=resumed):
         typer.echo(line)
     typer.echo("Nothing was probed (--dry-run).")
 

@@ -7,7 +7,8 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from autotune.cli.output import plain_console
 
 
 class Sort(StrEnum):
@@ -27,7 +28,10 @@ def show(
     ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """List the probes of a study, from what its folder holds; a search that is running is not disturbed."""
+    """List the probes of a study.
+
+    From what its folder holds: a search that is running is not disturbed.
+    """
     import msgspec
 
     from autotune.errors import UsageError
@@ -59,7 +63,7 @@ def show(
         ]
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(rows), indent=1).decode() + "\n")
         return
-    console = Console(highlight=False)
+    console = plain_console()
     if probe is not None:
         console.print(probe_block(view, asked[0]), soft_wrap=True)
         return

@@ -16,11 +16,12 @@ from autotune.requests import InspectRequest
 from autotune.results import Failure, Outcome, Trial, Verdict
 from autotune.space import SearchSpace, build
 from autotune.tuning.settings import Settings
-from autotune.units import parse_bytes
+from autotune.units import format_bytes, parse_bytes
 
 LEAST_HEADROOM_BYTES = 512 * 2**20  # of a whole device: other tenants, fragmentation, the context
 HEADROOM_FRACTION = 0.05  # a judgement, not a measurement (note D2)
 LOSS_TOLERANCE, WITHIN = Goal().loss_tolerance, Goal().within_fraction
+LEAST_LIMIT_BYTES = 2**20  # less is a number without its unit: torch alone takes hundreds of times as much
 USABLE_HOST_FRACTION = 0.95  # of what is available now: beyond it the kernel kills, and not only the probe
 
 
@@ -159,14 +160,11 @@ def _declared(settings: Settings, facts: TargetFacts) -> dict[str, Value]:
 def memory_bounds(settings: Settings, environment: Environment) -> tuple[int, int | None, int]:
     """Bytes that count as all there is, bytes that the child enforces, and bytes of the former to keep free."""
     total = environment.device_bytes
-    try:
-        asked = parse_bytes(settings.memory_limit, total) if settings.memory_limit else None
-    except ValueError as error:
-        raise UsageError(f"--memory-limit: {error}.") from error
+    asked = asked_limit(settings.memory_limit, total) if settings.memory_limit else None
     if asked is not None and asked > total:
         raise UsageError(
-            f"--memory-limit {settings.memory_limit} is more than the {total:,} bytes of {environment.device_name}. "
-            f"A limit can only make a machine smaller. Give less, or leave it out."
+            f"--memory-limit {settings.memory_limit} is more than the {format_bytes(total)} of "
+            f"{environment.device_name}. A limit can only make a machine smaller. Give less, or leave it out."
         )
     limit = asked or total
     enforced = asked
@@ -177,6 +175,20 @@ def memory_bounds(settings: Settings, environment: Environment) -> tuple[int, in
     if settings.headroom is None and asked is None:
         headroom = max(headroom, min(LEAST_HEADROOM_BYTES, limit // 4))
     return limit, enforced, headroom
+
+
+def asked_limit(text: str, total: int) -> int:
+    """Bytes in what was typed for --memory-limit on a device with `total`. Raises `UsageError`."""
+    try:
+        asked = parse_bytes(text, total)
+    except ValueError as error:
+        raise UsageError(f"--memory-limit: {error}. It was probably mistyped. Correct it, or leave it out.") from error
+    if asked < LEAST_LIMIT_BYTES:
+        raise UsageError(
+            f"--memory-limit {text} is {asked:,} bytes, and nothing trains in less than 1 MiB. The unit was probably "
+            f"forgotten. Write 8GiB, 8000MB or 90%."
+        )
+    return asked
 
 
 def fault(outcome: Outcome, failure: Failure, log: Path | None) -> TargetError | EnvironmentUnfit:

@@ -15,6 +15,7 @@ from autotune.records import StudyRequest
 from autotune.study import Lock
 
 # What may differ between two runs of one study: when, how the machine's free memory stood, how fast a step was.
+MOST_TOLD = 3  # differences: the first ones are what the user changed, the rest follows from them
 VOLATILE = ("created_at", "enforced_limit_bytes", "seed")
 
 
@@ -27,16 +28,9 @@ def begin(
     under other circumstances or lost its study.json, `StudyNotFound` if `resume` finds nothing.
     """
     check_resumable(folder, mode)
-    exists = (folder / disk.STUDY).is_file()
-    if exists and mode != "fresh":
-        differences = compare(disk.read_request(folder), request)
-        if differences:
-            raise StudyError(
-                f"{folder} was searched under other circumstances: {'; '.join(differences)}. Its probes cannot be "
-                f"compared with new ones. Use --fresh (the old study is moved aside) or another --study."
-            )
+    if mode != "fresh" and check_alike(folder, request):
         return folder, lock, True
-    if exists or (folder / disk.PROBES).is_dir():
+    if (folder / disk.STUDY).is_file() or (folder / disk.PROBES).is_dir():
         lock.release()
         _move_aside(folder)
         disk.make(folder)
@@ -48,6 +42,19 @@ def begin(
     except OSError as error:
         raise disk.unwritable(folder, error) from error
     return folder, lock, False
+
+
+def check_alike(folder: Path, request: StudyRequest) -> bool:
+    """Whether a study lies there; raises `StudyError` if it was made under other circumstances than `request`."""
+    if not (folder / disk.STUDY).is_file():
+        return False
+    differences = compare(disk.read_request(folder), request)
+    if differences:
+        raise StudyError(
+            f"{folder} was searched under other circumstances: {_told(differences)}. Its probes cannot be compared "
+            f"with new ones. Use --fresh (the old study is moved aside) or another --study."
+        )
+    return True
 
 
 def check_resumable(folder: Path, mode: Literal["auto", "resume", "fresh"]) -> None:
@@ -85,6 +92,11 @@ def _differences(path: str, old: Any, new: Any) -> list[tuple[str, Any, Any]]:
                 found += _differences(f"{path}.{key}".lstrip("."), old.get(key), new.get(key))
         return found
     return [] if old == new else [(path, old, new)]
+
+
+def _told(differences: list[str]) -> str:
+    more = len(differences) - MOST_TOLD
+    return "; ".join(differences[:MOST_TOLD]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _short(value: Any) -> str:
