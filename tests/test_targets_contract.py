@@ -32,7 +32,7 @@ def test_everything_inferred_is_said_with_the_line_that_replaces_it(tmp_path: Pa
     assert found["loss"].text == "cross_entropy, inferred from output (32, 2) and target int64 (32,)"
     assert found["loss"].inferred
     assert found["loss"].override == "loss(model, batch)"
-    assert found["optimizer"].text == "SGD(lr=0.1, momentum=0.9)"
+    assert found["optimizer"].text == "SGD(lr=0.01, momentum=0.9)"
     assert found["optimizer"].inferred
     assert found["optimizer"].override == "optimizer(params)"
     assert found["data"].text == "TensorDataset, 100 samples; a batch is (float32 (32, 4), int64 (32,))"

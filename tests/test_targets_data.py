@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from autotune.errors import TargetError
 from autotune.targets.base import Command
+from autotune.targets.batches import describe
 from tests.targets_support import COMPLETE, DATASET, HEAD, MODEL, Recorder, inspect, refused, start, watch
 
 SAMPLE = "(torch.randn(4), torch.tensor(1))"
@@ -224,6 +226,46 @@ def test_unused_columns_of_a_hugging_face_dataset_are_dropped(tmp_path: Path) ->
     assert found["loss"] == "the model's own .loss, inferred from a batch with input_ids, labels"
     assert found["optimizer"] == "AdamW(lr=0.0001)"
     assert (recorder.steps[0].samples, recorder.steps[0].tokens) == (8, 24)
+
+
+TOKENIZED = HUGGING_FACE + "dataset = [{'input_ids': [1, 2, 3], 'labels': i % 2} for i in range(40)]\n"
+
+
+def test_lists_of_token_ids_are_rows_of_a_batch_for_the_model(tmp_path: Path) -> None:
+    found = {finding.name: finding.text for finding in inspect(tmp_path, TOKENIZED).findings}
+
+    assert found["data"] == "list, 40 samples; a batch is {input_ids: int64 (32, 3), labels: int64 (32,)}"
+
+
+def test_lists_of_different_lengths_ask_for_padding(tmp_path: Path) -> None:
+    text = TOKENIZED.replace("[1, 2, 3]", "[1] * (1 + i % 2)")
+
+    assert "write collate(samples), or pad." in str(refused(tmp_path, text))
+
+
+def test_a_loss_of_the_users_own_gets_what_a_plain_loader_gives(tmp_path: Path) -> None:
+    text = TOKENIZED + (
+        "def loss(model, batch): return model(torch.stack(batch['input_ids'], 1), batch['labels'])['loss']\n"
+    )
+
+    found = {finding.name: finding.text for finding in inspect(tmp_path, text).findings}
+
+    assert "{input_ids: (int64 (32,), int64 (32,), int64 (32,)), labels: int64 (32,)}" in found["data"]
+
+
+def test_a_long_list_of_tensors_is_described_by_its_first(tmp_path: Path) -> None:
+    assert describe([torch.zeros(2)] * 9).endswith("float32 (2,), and 5 more)")
+
+
+def test_learning_rates_of_all_groups_are_told(tmp_path: Path) -> None:
+    text = COMPLETE + (
+        "def optimizer(model):\n"
+        "    return torch.optim.Adam([{'params': [model.weight], 'lr': 0.2}, {'params': [model.bias], 'lr': 0.1}])\n"
+    )
+
+    found = {finding.name: finding.text for finding in inspect(tmp_path, text).findings}
+
+    assert found["optimizer"] == "Adam(lr=0.2 and 0.1)"
 
 
 def test_a_hugging_face_dataset_that_is_not_tokenized_says_so(tmp_path: Path) -> None:

@@ -127,6 +127,14 @@ MISTAKES = {
         MODEL + "dataset = [(object(), 1)] * 9\n",
         ["samples cannot be joined into a batch", "write collate(samples)."],
     ),
+    "labels beyond the model's classes": (
+        MODEL + "dataset = TensorDataset(torch.randn(99, 4), torch.full((99,), 7))\n",
+        ["the first training step, on a batch of (float32 (32, 4), int64 (32,)): IndexError: Target 7"],
+    ),
+    "a target without the output's last dimension": (
+        HEAD + "def model(): return nn.Linear(4, 1)\ndataset = TensorDataset(torch.randn(99, 4), torch.randn(99))\n",
+        ["output (32, 1) and target (32) of float32: make dataset() return targets of the output's shape, or write"],
+    ),
     "ambiguous loss": (
         HEAD + "def model(): return nn.Conv1d(4, 6, 1)\n"
         "dataset = TensorDataset(torch.randn(9, 4, 6), torch.randint(6, (9, 6)))\n"
@@ -174,3 +182,11 @@ def test_a_file_that_trains_on_import_is_told_the_line(tmp_path: Path) -> None:
     error = refused(tmp_path, text)
 
     assert "line 9, in <module>" in error.traceback
+
+
+def test_a_message_that_says_it_all_is_not_said_twice(tmp_path: Path) -> None:
+    error = refused(tmp_path, "import sys\nsys.exit('no data')\n" + COMPLETE)
+
+    assert "line 2" in error.traceback
+    assert "ended the process" in str(error)
+    assert "ended the process" not in error.traceback

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+MOST_PARTS = 4  # of a list that are described: more are mostly alike
+
 
 def tensors(batch: Any) -> Iterator[torch.Tensor]:
     """All tensors of the batch, depth first."""
@@ -72,7 +74,9 @@ def describe(batch: Any) -> str:
     if isinstance(batch, Mapping):
         return "{" + ", ".join(f"{key}: {describe(part)}" for key, part in batch.items()) + "}"
     if isinstance(batch, list | tuple):
-        return "(" + ", ".join(describe(part) for part in batch) + ")"
+        parts = [describe(part) for part in batch[:MOST_PARTS]]
+        more = len(batch) - len(parts)
+        return "(" + ", ".join(parts) + (f", and {more} more" if more else "") + ")"
     return type(batch).__name__
 
 

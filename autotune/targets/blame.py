@@ -13,8 +13,10 @@ from autotune.targets.frames import chain, headline, user_frames
 
 
 @contextmanager
-def blaming(doing: str, root: Path) -> Iterator[None]:
+def blaming(doing: object, root: Path) -> Iterator[None]:
     """While the user's code does `doing`, report what it raises as its own fault.
+
+    `doing` is made a text only where something was raised from no line of the user's.
 
     Out of memory and device faults pass through unchanged: they are for the probe to classify, not the user's bugs.
     """
@@ -24,10 +26,10 @@ def blaming(doing: str, root: Path) -> Iterator[None]:
         frame, trace = user_frames(error, root)
         ours = next((link for link in chain(error) if isinstance(link, TargetError)), None)
         if ours is not None:  # perhaps wrapped by something on its way up
-            ours.traceback = ours.traceback or (trace if frame else "")
+            ours.traceback = ours.traceback or (trace.removesuffix(headline(error)) if frame else "")
             if ours is error:
                 raise
             raise ours from None
         if failures.classify(failures.describe(error), memory_share=None)[0] is not Outcome.USER_ERROR:
             raise
-        raise TargetError(f"{frame or doing}: {headline(error)}", traceback=trace) from error
+        raise TargetError(f"{frame or doing}: {headline(error)}", traceback=trace if frame else "") from error

@@ -81,11 +81,12 @@ def assemble(contract: Contract, data: Data, plan: Plan, offered: Mapping[str, A
 def default_optimizer(parameters: list[torch.nn.Parameter], batch: Any) -> Optimizer:
     """What most people train with: AdamW for dictionaries (language models), SGD with momentum for the rest.
 
-    The choice matters because AdamW keeps two numbers for every parameter and momentum one.
+    The choice matters because AdamW keeps two numbers for every parameter and momentum one. Learning rates are low
+    enough for most models to learn and not to diverge, which would be held against the configuration.
     """
     if isinstance(batch, Mapping):
         return torch.optim.AdamW(parameters, lr=1e-4)
-    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
 
 
 def _model(contract: Contract, offered: Mapping[str, Any]) -> torch.nn.Module:

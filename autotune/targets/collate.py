@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch.utils.data import default_collate
 
 from autotune.errors import TargetError
@@ -29,6 +31,14 @@ def collate(samples: list[Any]) -> Any:
         if isinstance(error, TypeError):
             raise TargetError(f"samples cannot be joined into a batch ({error}): {WRITE_IT}.") from error
         raise  # memory, for one
+
+
+def collate_rows(samples: list[Any]) -> Any:
+    """The same for samples that `model(**batch)` takes: a dict's list of numbers (token ids) is one row of a tensor.
+
+    So transformers reads it; `default_collate` would make a tensor of every position.
+    """
+    return collate([_with_rows(sample) for sample in samples])
 
 
 def is_hugging_face(dataset: Any) -> bool:
@@ -69,14 +79,24 @@ def _fitting_columns(dataset: Any, model: Any) -> Any:
     return dataset.remove_columns(unused) if unused else dataset
 
 
+def _with_rows(sample: Any) -> Any:
+    if not isinstance(sample, Mapping):
+        return sample
+    return {key: torch.tensor(part) if _is_row(part) else part for key, part in sample.items()}
+
+
+def _is_row(part: Any) -> bool:
+    return isinstance(part, list) and bool(part) and {*map(type, part)} <= {int, float, bool}
+
+
 def _shapes(sample: Any) -> Any:
     """The shape of the one tensor, or a tuple of all of them; lengths for plain lists of numbers."""
-    if isinstance(sample, list) and sample and isinstance(sample[0], int | float):
+    if _is_row(sample):
         return (len(sample),)
     found = [tuple(tensor.shape) for tensor in tensors(sample)]
     if found:
         return found[0] if len(found) == 1 else tuple(found)
-    parts = list(sample.values()) if isinstance(sample, dict) else sample
+    parts = list(sample.values()) if isinstance(sample, Mapping) else sample
     if isinstance(parts, list | tuple):
         return tuple(_shapes(part) for part in parts)
     return tuple(getattr(sample, "shape", ()))

@@ -15,7 +15,7 @@ from autotune.host import shared_memory_bytes
 from autotune.knobs.base import Plan
 from autotune.targets import shared_memory
 from autotune.targets.blame import blaming
-from autotune.targets.collate import collate, is_hugging_face, prepare_hugging_face
+from autotune.targets.collate import collate, collate_rows, is_hugging_face, prepare_hugging_face
 from autotune.targets.contract import Contract
 
 Source = Callable[[], Iterator[Any]]  # starts an epoch
@@ -129,7 +129,7 @@ def validation_source(contract: Contract, data: Data, plan: Plan, model: Any) ->
 
 
 def _loader(contract: Contract, dataset: Any, model: Any, options: dict[str, Any]) -> DataLoader[Any]:
-    join: Any = contract.names.get("collate", collate)
+    join: Any = contract.names.get("collate", collate if "loss" in contract else collate_rows)
     if is_hugging_face(dataset):
         keep = "loss" in contract or "collate" in contract
         dataset, fitting = prepare_hugging_face(dataset, model, keep_columns=keep)

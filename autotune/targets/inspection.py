@@ -82,6 +82,11 @@ class _FirstStep:
     batch: Any = None
     steps: list[Step] = field(default_factory=list)
 
+    def __str__(self) -> str:
+        if self.batch is None:
+            return "the first training step"
+        return f"the first training step, on a batch of {describe(self.batch)}"
+
     def first_batch(self, seconds: float) -> None:
         """Not asked here."""
 
@@ -117,7 +122,7 @@ def _take_step(training: Training, first: _FirstStep, contract: Contract) -> Ste
         for parameter in trainable
     ]
     training.source = first.remembering(training.source)
-    with blaming("the first training step", contract.root):
+    with blaming(first, contract.root):
         began = time.perf_counter()
         training.train(first)
         loss = float(first.steps[0].loss)  # waits for the device
@@ -195,5 +200,9 @@ def _worst(contract: Contract, data: Data) -> list[Finding]:
 
 def _optimizer_text(optimizer: Optimizer | None) -> str:
     assert optimizer is not None  # a step has been taken
-    settings = [f"{name}={optimizer.defaults[name]}" for name in ("lr", "momentum") if name in optimizer.defaults]
+    settings = []
+    for name in ("lr", "momentum"):
+        values = dict.fromkeys(str(group[name]) for group in optimizer.param_groups if name in group)
+        if values:
+            settings.append(f"{name}={' and '.join(values)}")
     return f"{type(optimizer).__name__}({', '.join(settings)})"

@@ -64,7 +64,8 @@ def choose(output: Any, target: Tensor) -> tuple[str, Loss]:
                 out, t.to(out.dtype)
             )
         return "mse_loss", F.mse_loss
-    raise TargetError(f"no loss fits {shapes} of {dtype_name(target)}: {WRITE_IT}.")
+    hint = "make dataset() return targets of the output's shape, or " if output.numel() == target.numel() else ""
+    raise TargetError(f"no loss fits {shapes} of {dtype_name(target)}: {hint}{WRITE_IT}.")
 
 
 def checked(loss: Any, *, training: bool) -> Tensor:
