@@ -35,6 +35,17 @@ def _warnings(winner, request=REQUEST):
     return " | ".join(advise(winner, request, 0.0)[1])
 
 
+@pytest.mark.parametrize(
+    ("probed", "said"), [({config()}, True), ({config(), config(batch_size=64)}, False), (set(), False)]
+)
+def test_an_answer_for_want_of_another_is_no_praise_of_the_baseline(probed, said):
+    request = study_request(baseline=config())
+
+    warnings = advise(_winner({}, batch_size=32), request, 0.0, probed=probed)[1]
+
+    assert any("Nothing but the baseline was tried" in warning for warning in warnings) == said
+
+
 def test_growing_memory_is_said_with_the_steps_that_are_left_and_a_way_out():
     said = _warnings(_winner(_leaking(), _leaking()))
 

@@ -23,6 +23,10 @@ def test_without_one_the_rest_is_only_sampled(rest):
     assert bound(rest) == ""
 
 
+def test_a_single_one_was_probed():
+    assert "1 of 40 configurations was probed" in certificate(1, 39, None)
+
+
 def test_a_bound_is_no_finer_than_one_probe():
     assert bound(0.0001, "leaner") == "No other configuration is expected to be more than 1% leaner (90 %)."
 

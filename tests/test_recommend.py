@@ -128,6 +128,13 @@ def test_if_none_held_there_is_no_recommendation():
     assert caught.value.exit_code == 1
 
 
+def test_if_all_diverge_the_learning_rate_is_advised_and_not_memory():
+    with pytest.raises(NoRecommendation, match=r"32×2, .*: unstable: the loss grew.*learning rate") as caught:
+        _recommended(_candidate(config(batch_size=32, gradient_accumulation_steps=2), lost="unstable: the loss grew"))
+
+    assert "--headroom" not in str(caught.value)
+
+
 def test_runners_up_say_by_how_much_and_what_they_would_cost():
     found = _recommended(
         _candidate(BASE, 100, 100), _candidate(FAST, 200, 200), _candidate(config(batch_size=8), 160, 160, peak=4 * GIB)

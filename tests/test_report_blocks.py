@@ -4,6 +4,7 @@ import io
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 from rich.text import Text
 
@@ -125,6 +126,28 @@ def test_check_marks_inferences_and_names_the_line_that_replaces_them() -> None:
     assert "override: loss(model, batch)" in text
     assert "gradients in 161 of 161 parameters" in text
     assert text.endswith("will tune: batch_size (3 values)\n")
+
+
+def test_check_does_not_tick_a_loss_that_is_not_finite() -> None:
+    assert FACTS.step is not None
+    broken = replace(FACTS, step=replace(FACTS.step, loss=None))
+
+    assert "! one step on" in printed(check_block("model.py", broken, ENVIRONMENT, {}))
+
+
+def test_what_is_found_and_what_replaces_it_stay_apart_however_long_it_is() -> None:
+    long = replace(FACTS.findings[0], text="x" * 90, inferred=True, override="loss(model, batch)")
+
+    text = printed(check_block("model.py", replace(FACTS, findings=(long,)), ENVIRONMENT, {}))
+
+    assert f"{'x' * 90}   override: loss(model, batch)\n" in text
+
+
+def test_the_next_commands_can_be_pasted_whatever_the_study_is_called() -> None:
+    text = printed(result_block(recommendation(study='my studies/[a] :x: "b"')))
+
+    assert "autotune best 'my studies/[a] :x: \"b\"'" in text
+    assert 'load_best("my studies/[a] :x: \\"b\\"")' in text
 
 
 def test_doctor_ends_with_whether_the_machine_is_fit() -> None:

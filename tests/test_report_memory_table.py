@@ -47,6 +47,15 @@ def test_an_arm_that_could_not_be_foretold_says_why():
     assert "  ! bf16: contents decide" in lines
 
 
+def test_where_no_arm_could_be_foretold_no_table_is_explained():
+    lines = _lines(Arm(values=FULL, reason="contents decide"))
+
+    assert lines == [
+        "  ! peak: contents decide",
+        "  Memory cannot be foretold here; `autotune search` measures it.",
+    ]
+
+
 def test_one_arm_needs_no_name():
     assert _lines(_arm(FULL, 6))[0].split() == ["batch", "peak"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -73,8 +75,9 @@ def result_block(recommendation: Recommendation, view: StudyView | None = None) 
     for index, line in enumerate(phrases.exports(recommendation.params)):
         _titled(block, "Set" if index == 0 else "", f"{line}   {BEFORE_PYTHON}")
     study = plain(recommendation.study)
-    _titled(block, "Next", f"autotune best {study}        autotune dashboard {study}")
-    _titled(block, "", f'python: autotune.load_best("{study}")')
+    typed = shlex.quote(study)
+    _titled(block, "Next", f"autotune best {typed}        autotune dashboard {typed}")
+    _titled(block, "", f"python: autotune.load_best({json.dumps(study, ensure_ascii=False)})")
     return block.append(f"\n{phrases.closing_sentence(recommendation)}", "bold")
 
 
@@ -122,19 +125,20 @@ def check_block(
     """What was found in a target, what was inferred (and the line that would replace it), what would be tuned."""
     block = Text().append(f"{plain(target)}\n", "bold")
     names = max((len(finding.name) for finding in facts.findings), default=0) + FEWEST_GAP
+    gap = " " * FEWEST_GAP
     overridden = [len(plain(finding.text)) for finding in facts.findings if finding.override]
-    texts = max((length for length in overridden if length <= LONGEST_PADDED), default=0) + FEWEST_GAP
+    texts = max((length for length in overridden if length <= LONGEST_PADDED), default=0)
     for finding in facts.findings:
         if finding.name == "step":
             continue  # told below with its time
         sign, style = SIGNS["advice" if finding.inferred else "good"]
         block.append(f"  {sign} ", style).append(plain(finding.name).ljust(names))
         override = f"override: {plain(finding.override)}" if finding.override else ""
-        block.append(f"{plain(finding.text).ljust(texts)} {override}".rstrip() + "\n")
+        block.append(f"{plain(finding.text).ljust(texts)}{gap}{override}".rstrip() + "\n")
     if facts.step is not None:
         step = facts.step
-        complete = step.parameters_with_gradient == step.trainable_parameters
-        sign, style = SIGNS["good" if complete else "advice"]
+        learns = step.parameters_with_gradient == step.trainable_parameters and step.loss is not None
+        sign, style = SIGNS["good" if learns else "advice"]
         block.append(f"  {sign} ", style).append(
             f"one step on {environment.device}: loss {_loss(step.loss)}, {format_seconds(step.seconds)}, gradients in "
             f"{step.parameters_with_gradient} of {step.trainable_parameters} parameters\n"

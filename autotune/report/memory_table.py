@@ -46,6 +46,8 @@ def memory_block(found: DryRun, batches: Sequence[int], usable_bytes: int) -> Te
     for arm in found.arms:
         if arm.reason:
             block.append(f"  ! {_name(arm, found.arms)}: ", "yellow").append(f"{plain(arm.reason)}\n")
+    if not known:
+        return block.append("  Memory cannot be foretold here; `autotune search` measures it.")
     return block.append(
         f"  Predicted from shapes alone, {format_bytes(found.base_bytes)} of the process included; "
         f"{format_bytes(usable_bytes)} may be used. {FITS} fits, {OVER} does not, "

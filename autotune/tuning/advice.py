@@ -27,7 +27,8 @@ def advise(
         reasons.append(f"global batch held at {request.goal.global_batch}")
     if request.goal.exact:
         reasons.append("computes what the baseline computes, up to the order of rounding (--exact)")
-    warnings = [*_global_batch(winner, request), *_loader(winner, request, probed)]
+    warnings = _untried(request, probed)
+    warnings += [*_global_batch(winner, request), *_loader(winner, request, probed)]
     warnings += [*_growth(winner, request), *_worst(winner, request)]
     if request.facts.has_batch_norm and config.batch_size != baseline.batch_size:
         warnings.append(
@@ -50,6 +51,15 @@ def advise(
             "The batches are synthetic: data loading was neither measured nor tuned. Write dataset() for that."
         )
     return tuple(reasons), tuple(warnings)
+
+
+def _untried(request: StudyRequest, probed: Collection[Config]) -> list[str]:
+    if set(probed) != {request.baseline} or all(len(values) == 1 for values in request.domains.values()):
+        return []
+    return [
+        "Nothing but the baseline was tried: the budget was spent on it. Search again with a longer --time-budget (or "
+        "more --probes); what was measured is kept."
+    ]
 
 
 def _global_batch(winner: Candidate, request: StudyRequest) -> list[str]:

@@ -25,6 +25,5 @@ def certificate(measured: int, remaining: int, rest: float | None, better: str =
         return f"all candidates measured: {measured:,} configurations, and no other of the space is left that could fit"
     if told := bound(rest, better):
         return f"bounded by the fitted law: {told[0].lower()}{told[1:-1]}"
-    return (
-        f"only sampled: {measured:,} of {measured + remaining:,} configurations were probed, nothing bounds the others"
-    )
+    probed = f"{measured + remaining:,} configurations {'was' if measured == 1 else 'were'} probed"
+    return f"only sampled: {measured:,} of {probed}, nothing bounds the others"

@@ -9,16 +9,18 @@ from datetime import UTC, datetime
 from autotune.environment import fingerprint
 from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS
+from autotune.objective import WORDS
 from autotune.objectives import objective_of
 from autotune.objectives.base import Contender
 from autotune.records import Config, StudyRequest
-from autotune.results import LossVerdict, Measurement
+from autotune.results import LossVerdict, Measurement, Outcome
 from autotune.stability import arithmetic, full_precision
 from autotune.stats import Rounds
 from autotune.tuning import race
 from autotune.tuning.achievement import achievement, contenders
 from autotune.tuning.advice import advise
 from autotune.tuning.confirm import Candidate
+from autotune.tuning.opening import shown
 from autotune.tuning.recommendation import Confirmation, Recommendation, RunnerUp
 from autotune.units import format_bytes
 
@@ -178,7 +180,7 @@ def _fallen(candidates: Sequence[Candidate], held: Sequence[Candidate]) -> tuple
     """Who would have been recommended by the search alone, and failed when it was measured again."""
     best = max((candidate.found or 0.0 for candidate in held), default=0.0)
     return tuple(
-        f"{_words(candidate.config)} was faster in the search and failed when it was measured again: {candidate.lost}"
+        f"{shown(candidate.config)} was faster in the search and failed when it was measured again: {candidate.lost}"
         for candidate in candidates
         if candidate.lost and (candidate.found or 0.0) > best
     )
@@ -232,12 +234,8 @@ def _significant(value: float) -> float:
 
 
 def _nothing_held(candidates: Sequence[Candidate]) -> str:
-    reasons = "; ".join(f"{_words(c.config)}: {c.lost or c.refused}" for c in candidates) or "nothing was measured"
-    return (
-        f"No configuration survived being measured again: {reasons}. Memory or stability is at its edge here. "
-        f"Search again with more --headroom, or a smaller --batch."
-    )
-
-
-def _words(config: Config) -> str:
-    return " ".join(knob.show(config[knob.name]) for knob in KNOBS)
+    reasons = "; ".join(f"{shown(c.config)}: {c.lost or c.refused}" for c in candidates) or "nothing was measured"
+    advice = "Memory is at its edge here. Search again with more --headroom, or a smaller --batch."
+    if WORDS[Outcome.UNSTABLE] in reasons:
+        advice = "Training is at the edge of diverging. Lower the learning rate in optimizer(params) of the target."
+    return f"No configuration survived being measured again: {reasons}. {advice}"
