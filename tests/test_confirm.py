@@ -188,13 +188,13 @@ def test_if_all_that_went_on_fail_who_stayed_behind_is_recalled():
 def test_after_two_rounds_of_four_each_must_be_affordable():
     log, asked = [], []
 
-    def affords(probes):
-        asked.append(probes)
+    def affords(running):
+        asked.append(running)
         return len(asked) < 2
 
     run(_candidates(ONE, TWO, THREE, FOUR), 8, _rated(log, _wobbling), affords=affords)
 
-    assert len(asked) == 2
+    assert [len(running) for running in asked] == [4, 2]  # halved after the third
     assert len(log) == 3 * 4
 
 
@@ -202,7 +202,7 @@ def test_after_two_rounds_of_four_each_must_be_affordable():
 def test_few_rivals_run_the_rounds_that_an_interval_takes_however_late_it_is(raced, rounds):
     log = []
 
-    run(_candidates(*raced), 8, _rated(log, _wobbling), affords=lambda probes: False)
+    run(_candidates(*raced), 8, _rated(log, _wobbling), affords=lambda running: False)
 
     assert len(log) == rounds * len(raced)
 

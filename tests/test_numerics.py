@@ -262,12 +262,22 @@ def test_time_is_kept_for_a_comparison_only_while_one_may_come(tmp_path):
     plain = _numerics(tmp_path, domains={**domains, "amp_dtype": (None,)})
     narrow = _numerics(tmp_path, domains=domains)
 
-    kept = [each.reserve_seconds(5.0) for each in (numerics, off, plain, narrow)]
+    kept = [each.reserve_seconds(TWO) > 0 for each in (numerics, off, plain, narrow)]
     narrow.leaders(TWO)
 
-    assert kept == [10.0, 0.0, 0.0, 10.0]
-    assert narrow.reserve_seconds(5.0) == 0.0
-    assert numerics.reserve_seconds(500.0) == SEED_SECONDS
+    assert kept == [True, False, False, True]
+    assert narrow.reserve_seconds(TWO) == 0.0
+
+
+def test_the_time_for_a_comparison_follows_the_pace_of_the_fastest_probe_and_then_what_one_took(tmp_path):
+    numerics = _numerics(tmp_path)
+    before = [numerics.reserve_seconds(_judged((rate, {}))) for rate in (2400.0, 1200.0, 1.0)]
+
+    numerics.leaders(TWO)
+
+    ((_, compared),) = disk.read_comparisons(tmp_path)
+    assert before == [pytest.approx(1.5 * 150 * 64 / 2400), pytest.approx(1.5 * 150 * 64 / 1200), SEED_SECONDS]
+    assert numerics.reserve_seconds(TWO) == compared.elapsed_seconds
 
 
 def test_a_baseline_that_is_all_there_is_and_is_refused_is_named(tmp_path):

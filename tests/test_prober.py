@@ -9,7 +9,7 @@ from autotune.launch.fake import FakeLauncher
 from autotune.records import Goal
 from autotune.requests import ProbeBudget, ProbeRequest
 from autotune.structured.observation import observed
-from autotune.tuning.prober import SEARCH, Prober
+from autotune.tuning.prober import BRIEF, FIRST_GUESS_SECONDS, SEARCH, Prober
 from tests.worlds import GIB, Listener, config, good, measured, space, study_request, trial
 
 SLOW, FAST = config(batch_size=64), config(batch_size=64, amp_dtype="bfloat16", num_workers=8, channels_last=True)
@@ -46,6 +46,29 @@ def test_a_search_probe_is_short_and_must_come_near_to_the_best_so_far(tmp_path)
         first.result.measurement.samples_per_second,
         best.result.measurement.samples_per_second,
     ]
+
+
+def test_a_short_probe_foretells_how_long_a_full_one_and_a_brief_one_take(tmp_path):
+    prober = _prober(tmp_path, Asked())
+    prober.twice(SLOW, "baseline")
+    short, _ = prober.twice(FAST, "search")
+
+    foretold = [prober.expected_seconds(window, FAST) for window in (ProbeBudget(), BRIEF)]
+    full, _ = prober.twice(FAST, "confirm")
+    brief, _ = prober.twice(FAST, "confirm", window=BRIEF)
+
+    assert foretold == pytest.approx([full.result.elapsed_seconds, brief.result.elapsed_seconds], rel=0.02)
+    assert full.result.elapsed_seconds > short.result.elapsed_seconds + 0.5
+
+
+def test_what_was_never_probed_is_expected_to_take_as_long_as_others(tmp_path):
+    prober = _prober(tmp_path, Asked())
+    guessed = prober.expected_seconds(ProbeBudget())
+
+    seen, _ = prober.twice(SLOW, "baseline")
+
+    assert guessed == FIRST_GUESS_SECONDS
+    assert prober.expected_seconds(ProbeBudget(), FAST) == pytest.approx(seen.result.elapsed_seconds)
 
 
 @pytest.mark.parametrize("purpose", ["baseline", "reference", "confirm"])

@@ -60,6 +60,17 @@ def test_the_answer_is_checked_by_trainings_from_the_same_state(story):
     assert any("from the same weights on, for at most 300 s" in note for note in listener.notes)
 
 
+def test_of_a_short_budget_a_fifth_is_kept_for_it(tmp_path):
+    launcher, listener = world(), Listener()
+
+    searched(tmp_path, launcher, listener, **{**WANTED, "probes": None, "time_budget_seconds": 200})
+
+    ((asked, _),) = disk.read_branches(tmp_path)
+    assert 40 <= asked.max_seconds < 80
+    assert launcher.clock() <= 200 * 1.05
+    assert "Of the time budget 40 s are kept for --verify-goodput." in listener.notes
+
+
 def test_the_check_is_kept_in_the_answer(story):
     folder, _, _, answer = story
 

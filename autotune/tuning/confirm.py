@@ -114,14 +114,15 @@ def caution(config: Config, *, free: bool) -> tuple[float, ...]:
 
 def run(
     candidates: Sequence[Candidate], rounds: int, probe: Callable[[Config], tuple[Trial, Verdict]], *,
-    baseline: Config | None = None, goal: Goal = THROUGHPUT, affords: Callable[[int], bool] = lambda probes: True,
+    baseline: Config | None = None, goal: Goal = THROUGHPUT,
+    affords: Callable[[Sequence[Config]], bool] = lambda running: True,
 ) -> Sequence[Candidate]:  # fmt: skip
     """Measure all that are still in the race once per round.
 
     Every other round runs in reverse, so that drift meets all alike (ABBA). A candidate that fails is not measured
     again. The slower half stays behind after rounds three and six, though never the `baseline`; if all that went on
-    failed, who stayed behind is recalled. It ends sooner when it is decided, or when time no longer `affords` the
-    probes of a third or later round. The rounds of a baseline that ran in an earlier race count on.
+    failed, who stayed behind is recalled. It ends sooner when it is decided, or, once the fewest rounds are over, when
+    time no longer `affords` another. The rounds of a baseline that ran in an earlier race count on.
     """
     first = max((number + 1 for candidate in candidates for number in candidate.rounds), default=0)
     leading = sum(candidate.config != baseline for candidate in candidates)
@@ -129,7 +130,7 @@ def run(
     for done in range(rounds):
         number = first + done
         running = [candidate for candidate in candidates if not (candidate.lost or candidate.is_behind)]
-        if done >= fewest and not affords(len(running)):
+        if done >= fewest and not affords([candidate.config for candidate in running]):
             break
         for candidate in running if number % 2 == 0 else reversed(running):
             trial, verdict = probe(candidate.config)

@@ -20,7 +20,7 @@ from autotune.knobs import KNOBS
 from autotune.launch.base import LOG, Launcher
 from autotune.records import Config, StudyRequest
 from autotune.requests import StabilityRequest
-from autotune.results import LossVerdict, Outcome, StabilityResult, Trial, Verdict
+from autotune.results import LossVerdict, Outcome, ProbeResult, StabilityResult, Trial, Verdict
 from autotune.stability import Thresholds, arithmetic, full_precision, judge, names, settled
 from autotune.tuning.confirm import Candidate, leaders
 from autotune.tuning.prepare import fault
@@ -33,7 +33,8 @@ SEED_SECONDS = 60.0  # at most, for so many steps of the three runs of one seed
 FULL_SEEDS = 3  # the fewest that give an interval (note F)
 TRIES = 2  # of a comparison that crashed: it may have been an accident
 MORE_TIME = 2.0  # times what a comparison had that was cut short: then it is run again
-TYPICAL_PROBES = 2.0  # a comparison starts a process and trains three times fifty steps: about two probes
+RUNS = 3  # of one seed: full precision, the same perturbed, the candidate
+RUNS_SLOWER = 1.5  # than the fastest probe: two of them are in full precision (6.2 s for 4.1 s, digits_cnn, Xeon)
 Judged = Sequence[tuple[Trial, Verdict]]
 Comparison = tuple[StabilityRequest, StabilityResult]
 
@@ -92,15 +93,26 @@ class Numerics:
         """Of each refused arithmetic the fastest configuration, with the reason; the baseline is in the run-off."""
         return [candidate for candidate in self._refused(judged) if candidate.config != self._request.baseline]
 
-    def reserve_seconds(self, typical: float) -> float:
-        """Time to keep for the comparison that a search will probably need; `typical` seconds is one probe."""
+    def reserve_seconds(self, judged: Judged) -> float:
+        """Time to keep for the comparison that a search will probably need, by what was probed so far."""
         domains = [self._request.domains.get(knob.name, (knob.default,)) for knob in KNOBS if knob.numerics]
-        judged = [tuple(verdict.values.values()) for verdict in self.verdicts]
+        compared = [tuple(verdict.values.values()) for verdict in self.verdicts]
         plain = tuple(knob.default for knob in KNOBS if knob.numerics)
-        unknown = [values for values in itertools.product(*domains) if values != plain and values not in judged]
+        unknown = [values for values in itertools.product(*domains) if values != plain and values not in compared]
         if not unknown or self._request.goal.stability == "off":
             return 0.0
-        return min(TYPICAL_PROBES * typical, SEED_SECONDS)
+        seconds = [result.elapsed_seconds for _, result in self._comparisons if result.outcome is Outcome.OK]
+        if seconds:
+            return seconds[-1]
+        paces = [self._expected_seconds(trial.result, judged) for trial, _ in judged if trial.result.measurement]
+        return min(paces, default=0.0)
+
+    def _expected_seconds(self, seen: ProbeResult, judged: Judged) -> float:
+        """Of one comparison by the pace of one probe: it starts alike, then come three runs of fifty micro-batches."""
+        assert seen.measurement is not None, "only what was measured has a pace"
+        begins = sum(seen.phase_seconds.get(name, 0.0) for name in ("start", "load", "build"))
+        samples = RUNS * STEPS * self._batch_size(judged)
+        return begins + min(RUNS_SLOWER * samples / seen.measurement.samples_per_second, SEED_SECONDS)
 
     def _refused(self, judged: Judged) -> list[Candidate]:
         found = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 from autotune import folder as disk
@@ -24,6 +25,8 @@ FIRST_GUESS_SECONDS = 10.0  # of one probe, before any has been seen
 # half as long, and nine of ten rates are off by 1.6 % at most (benchmarks/probe_length.py). All others are measured for
 # their own sake.
 SEARCH = ProbeBudget(min_seconds=0.75)
+# Of a confirmation for which the budget is too short otherwise: the noise lies between probes, not within (note C2).
+BRIEF = ProbeBudget(min_seconds=0.75, max_seconds=2.0, target_precision=0.05)
 FATAL_AT_BASELINE = (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.TIMEOUT, Outcome.CRASHED,
                      Outcome.DEVICE_FAULT, Outcome.COMPILE_FAILED)  # fmt: skip
 
@@ -33,9 +36,10 @@ class Prober:
 
     def __init__(
         self, folder: Path, request: StudyRequest, guard: Guard, launcher: Launcher, reporter: Reporter,
-        pause: Callable[[float], None],
+        pause: Callable[[float], None], has_time: Callable[[], bool] = lambda: True,
     ) -> None:  # fmt: skip
-        self._folder, self._request, self._guard = folder, request, guard
+        """`has_time` tells whether the budget affords to probe again what others disturbed."""
+        self._folder, self._request, self._guard, self._has_time = folder, request, guard, has_time
         self._launcher, self._reporter, self._pause, self._repeats = launcher, reporter, pause, Repeats()
         trials = [trial for trial in disk.read_trials(folder) if not _ended_a_search(trial)]
         self.judged = [(trial, judge_among(trial, trials, request)) for trial in trials]
@@ -70,6 +74,21 @@ class Prober:
         seconds = [t.result.elapsed_seconds for t, _ in self.judged if t.result.outcome is Outcome.OK]
         return statistics.median(seconds) if seconds else FIRST_GUESS_SECONDS
 
+    def expected_seconds(self, window: ProbeBudget, config: Config | None = None) -> float:
+        """Of one more probe of `config` that measures for as long as `window` asks; if it never ran, of any.
+
+        Everything but the window takes what it took, and the window what it took within the bounds of the new one.
+        """
+        seconds: dict[Config, list[float]] = {}
+        for trial, _ in self.judged:
+            if trial.result.measurement is not None:
+                measured = sum(trial.result.measurement.step_seconds)
+                again = min(max(measured, window.min_seconds), window.max_seconds)
+                seconds.setdefault(trial.config, []).append(trial.result.elapsed_seconds - measured + again)
+        if config in seconds:
+            return statistics.fmean(seconds[config])
+        return statistics.median(chain(*seconds.values())) if seconds else FIRST_GUESS_SECONDS
+
     def in_peace(
         self, config: Config, purpose: Purpose, place: tuple[int, Path] | None = None
     ) -> tuple[Trial, Verdict]:
@@ -77,7 +96,11 @@ class Prober:
         first = self.twice(config, purpose, place)
         if not self._repeats.wanted(first[0]):
             return first
-        self._reporter.note(f"Probe {first[0].number}: {'; '.join(disturbances(first[0].result))}. Trying once more.")
+        told = f"Probe {first[0].number}: {'; '.join(disturbances(first[0].result))}."
+        if not self._has_time():
+            self._reporter.note(f"{told} There is no time to try again.")
+            return first
+        self._reporter.note(f"{told} Trying once more.")
         self._pause(BACK_OFF_SECONDS)
         repeat = self.twice(config, purpose)
         counts = self._repeats.settle(first[0], repeat[0])
@@ -85,15 +108,20 @@ class Prober:
             self._reporter.note(f"{MOST_VAIN_REPEATS} repeats in a row were disturbed, too: no more are made.")
         return first if counts is first[0] else repeat
 
-    def twice(self, config: Config, purpose: Purpose, place: tuple[int, Path] | None = None) -> tuple[Trial, Verdict]:
-        """Probe, and once more in a fresh process if it looked like an accident."""
-        trial, verdict = self._probe(config, purpose, place or disk.new_probe(self._folder))
+    def twice(
+        self, config: Config, purpose: Purpose, place: tuple[int, Path] | None = None,
+        window: ProbeBudget | None = None,
+    ) -> tuple[Trial, Verdict]:  # fmt: skip
+        """Probe, and once more in a fresh process if it looked like an accident. `window`: not the purpose's own."""
+        trial, verdict = self._probe(config, purpose, place or disk.new_probe(self._folder), window)
         if trial.result.outcome.retried:
             self._reporter.note(f"Probe {trial.number} {WORDS[trial.result.outcome]}: trying once more.")
-            trial, verdict = self._probe(config, purpose, disk.new_probe(self._folder))
+            trial, verdict = self._probe(config, purpose, disk.new_probe(self._folder), window)
         return trial, verdict
 
-    def _probe(self, config: Config, purpose: Purpose, place: tuple[int, Path]) -> tuple[Trial, Verdict]:
+    def _probe(
+        self, config: Config, purpose: Purpose, place: tuple[int, Path], window: ProbeBudget | None
+    ) -> tuple[Trial, Verdict]:
         number, folder = place
         request = ProbeRequest(
             target=self._request.target,
@@ -102,7 +130,7 @@ class Prober:
             device_uuid=self._request.environment.device_uuid,
             number=number,
             purpose=purpose,
-            budget=SEARCH if self._by_speed(purpose) else objective_of(self._request.goal).window,
+            budget=window or (SEARCH if self._by_speed(purpose) else objective_of(self._request.goal).window),
             seed=self._request.seed,
             memory_limit_bytes=self._request.enforced_limit_bytes,
             incumbent_samples_per_second=self._incumbent(config, number) if self._by_speed(purpose) else None,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from autotune.knobs import KNOBS
+from autotune.objectives import objective_of
 from autotune.records import Config, StudyRequest
+from autotune.requests import ProbeBudget
 from autotune.tuning import confirm, drift, race
 from autotune.tuning.confirm import Candidate
 from autotune.tuning.disturbance import standing
 from autotune.tuning.numerics import Judged, Numerics
-from autotune.tuning.prober import Prober
+from autotune.tuning.prober import BRIEF, Prober
 from autotune.tuning.reporter import Reporter
 from autotune.units import format_seconds
 
@@ -26,29 +28,21 @@ class RunOff:
         left_seconds: Callable[[], float],
     ) -> None:  # fmt: skip
         self._request, self._prober, self._numerics = request, prober, numerics
-        self._reporter, self._left_seconds = reporter, left_seconds
+        self._reporter, self._left_seconds, self._is_over = reporter, left_seconds, False
 
-    @property
-    def _probe_seconds(self) -> float:
-        """Of one probe of the race: the median of those so far, before the first that of all probes."""
-        ran = [
-            t.result.elapsed_seconds for t, _ in self._prober.judged if t.purpose == "confirm" and t.result.measurement
-        ]
-        return statistics.median(ran) if ran else self._prober.typical_seconds
-
-    @property
     def shortest_seconds(self) -> float:
-        """Of the least that a confirmation may be: three leaders and the baseline, two rounds."""
-        return self._probe_seconds * race.probes(race.FEWEST_LEADERS, race.FEWEST_ROUNDS, 1)
+        """Of the least that a confirmation may be: three leaders and the baseline, two rounds, measured briefly."""
+        racing = self._racing(race.FEWEST_LEADERS)
+        return self._probe_seconds(racing, self._brief) * race.probes(race.FEWEST_LEADERS, race.FEWEST_ROUNDS, 1)
+
+    def spare_seconds(self) -> float:
+        """Of the time budget, what the shortest confirmation does not need; once there was one, all that is left."""
+        return self._left_seconds() - (0.0 if self._is_over else self.shortest_seconds())
 
     def wanted_seconds(self) -> float:
         """Of a race of eight rounds among those who would begin it now."""
-        judged = self._judged()
-        free = self._request.goal.global_batch is None
-        leaders = confirm.leaders(
-            judged, free=free, goal=self._request.goal, most=race.MOST_LEADERS, margin=self._margin()
-        )
-        return self._probe_seconds * race.probes(len(leaders), race.GOAL_ROUNDS, 1)
+        racing = self._racing(race.MOST_LEADERS)
+        return self._probe_seconds(racing, self._window) * race.probes(len(racing) - 1, race.GOAL_ROUNDS, 1)
 
     def run(self) -> list[Candidate]:
         """Every candidate that was raced, the baseline if it runs, and one of each refused arithmetic.
@@ -68,15 +62,17 @@ class RunOff:
             self._race([*leaders, *(candidate for candidate in baseline if not candidate.lost)])
             raced += leaders
             holding = [c for c in (*leaders, *baseline) if not c.lost]
-            if any(c in holding for c in leaders) or (holding and self._left_seconds() < self.shortest_seconds):
+            if any(c in holding for c in leaders) or (holding and self.spare_seconds() < 0):
                 break
+        self._is_over = True
         return [*raced, *baseline, *self._numerics.refused(self._judged())] if raced or baseline else []
 
     def _leaders(self) -> list[Candidate]:
         """As many as there is time for; comparing their losses takes some of it."""
         judged, margin = self._judged(), self._margin()
-        chosen = self._numerics.leaders(judged, self._plan(race.MOST_LEADERS).leaders, margin)
-        affordable = self._plan(len(chosen)).leaders
+        seconds = self._probe_seconds(self._racing(race.MOST_LEADERS), self._window)
+        chosen = self._numerics.leaders(judged, self._plan(race.MOST_LEADERS, seconds).leaders, margin)
+        affordable = self._plan(len(chosen), seconds).leaders
         return chosen if len(chosen) <= affordable else self._numerics.leaders(judged, affordable, margin)
 
     def _baseline(self) -> list[Candidate]:
@@ -90,22 +86,48 @@ class RunOff:
         config, goal = self._request.baseline, self._request.goal
         leading = sum(candidate.config != config for candidate in candidates)
         others = len(candidates) - leading
-        rounds = self._plan(leading, others).rounds
-        seconds = race.probes(leading, rounds, others) * self._probe_seconds
+        racing, window = [candidate.config for candidate in candidates], self._window
+        least = race.probes(leading, race.fewest_rounds(len(racing)), others)
+        if least * self._probe_seconds(racing, window) > self._left_seconds():
+            window = self._brief
+        rounds = self._plan(leading, self._probe_seconds(racing, window), others).rounds
+        seconds = race.probes(leading, rounds, others) * self._probe_seconds(racing, window)
+        briefly = ", measured briefly" if window != self._window else ""
         over = seconds - self._left_seconds()
         late = f" This takes about {format_seconds(over)} more than the time budget." if over > 0 else ""
-        self._reporter.note(f"{_planned(leading, others, rounds)}, {format_seconds(seconds)} at most.{late}")
+        self._reporter.note(f"{_planned(leading, others, rounds)}{briefly}, {format_seconds(seconds)} at most.{late}")
         confirm.run(
             candidates,
             rounds,
-            lambda one: self._prober.twice(one, "confirm"),
+            lambda one: self._prober.twice(one, "confirm", window=window),
             baseline=config,
             goal=goal,
-            affords=lambda probes: self._left_seconds() >= probes * self._probe_seconds,
+            affords=lambda running: (
+                self._left_seconds() >= sum(self._prober.expected_seconds(window, one) for one in running)
+            ),
         )
 
-    def _plan(self, available: int, others: int = 1) -> race.Plan:
-        return race.plan(available, others, self._left_seconds() / self._probe_seconds)
+    @property
+    def _window(self) -> ProbeBudget:
+        return objective_of(self._request.goal).window
+
+    @property
+    def _brief(self) -> ProbeBudget:
+        """The window for want of time: no other where something else than speed is measured."""
+        return BRIEF if objective_of(self._request.goal).is_speed else self._window
+
+    def _probe_seconds(self, racing: Sequence[Config], window: ProbeBudget) -> float:
+        """Of one probe of a race among these, in the mean: it is multiplied."""
+        return statistics.fmean(self._prober.expected_seconds(window, config) for config in racing)
+
+    def _racing(self, most: int) -> list[Config]:
+        """Who would race now: the baseline, and at most so many leaders."""
+        free, goal, baseline = self._request.goal.global_batch is None, self._request.goal, self._request.baseline
+        leaders = confirm.leaders(self._judged(), free=free, goal=goal, most=most, margin=self._margin())
+        return [*(candidate.config for candidate in leaders), baseline]
+
+    def _plan(self, available: int, probe_seconds: float, others: int = 1) -> race.Plan:
+        return race.plan(available, others, self._left_seconds() / probe_seconds)
 
     def _judged(self) -> Judged:
         return drift.corrected(standing(self._prober.judged), self._request.baseline)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ from autotune.tuning.numerics import Numerics
 from autotune.tuning.opening import opening_lines
 from autotune.tuning.prepare import check_scored, fault, inspect, settle
 from autotune.tuning.prober import FATAL_AT_BASELINE, Prober
+from autotune.tuning.race import FEWEST_LEADERS
 from autotune.tuning.recommend import recommend
 from autotune.tuning.recommendation import Recommendation
 from autotune.tuning.reporter import Reporter
@@ -36,8 +38,9 @@ from autotune.tuning.resume import begin, check_resumable
 from autotune.tuning.runoff import RunOff
 from autotune.tuning.settings import Settings
 from autotune.tuning.view import load_view
+from autotune.units import format_seconds
 
-MOST_RESERVED = 0.4  # share of the budget kept for the confirmation; a short one overruns rather than search nothing
+MOST_RESERVED = 0.4  # share of the budget kept for the confirmation; of a short one more, once three could be confirmed
 
 
 def search(
@@ -88,9 +91,12 @@ class Tuner:
     ) -> None:  # fmt: skip
         self._settings, self._folder, self._request, self._space = settings, folder, request, space
         self._launcher, self._reporter = launcher, reporter
-        self._allowance = Allowance(seconds=settings.time_budget_seconds, clock=clock, began=began)
+        self._whole = Allowance(seconds=settings.time_budget_seconds, clock=clock, began=began)
+        checks = settings.verify_goodput and request.goal.noise_scale is not None
+        kept = verification.kept_seconds(self._whole.seconds) if checks else 0.0
+        self._allowance = self._whole.keeping(kept)
         self._guard, self._objective = Guard(space), objective_of(request.goal)
-        self._prober = Prober(folder, request, self._guard, launcher, reporter, pause)
+        self._prober = Prober(folder, request, self._guard, launcher, reporter, pause, self._has_time)
         judged = self._prober.judged
         encoding = Encoding(space)
         self.store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
@@ -99,17 +105,18 @@ class Tuner:
         self._foretelling = Foretelling(request, space, judged)
         worth = self._objective.worth(request.goal)
         sampler = make(settings.sampler, seed, encoding, self._guard, machine, self._foretelling.share, worth)
-        self._numerics = Numerics(folder, request, launcher, reporter, self._spare_seconds)
+        self._numerics = Numerics(folder, request, launcher, reporter, lambda: self._runoff.spare_seconds())
         self._runoff = RunOff(request, self._prober, self._numerics, reporter, self._allowance.left_seconds)
         self._exploration = Exploration(
             folder, request, self._guard, self.store, GuardedSampler(sampler, encoding, self._guard), self._prober,
             reporter, self._allowance, settings.probes,
-            reserve_seconds=self._reserve_seconds, spare_seconds=self._spare_seconds,
+            reserve_seconds=self._reserve_seconds, spare_seconds=self._runoff.spare_seconds,
         )  # fmt: skip
 
     def run(self) -> Recommendation:
         """Baseline, search, confirmation, recommendation."""
         self._baseline()
+        self._tell_time()
         self._foretell()
         certificate = self._exploration.run()
         candidates = self._confirm()
@@ -127,7 +134,7 @@ class Tuner:
         recommendation = batch_advice.advised(recommendation, self._folder, self._request, self._prober.judged)
         self._keep(recommendation)
         if self._settings.verify_goodput:
-            seconds = self._allowance.left_seconds()
+            seconds = self._whole.left_seconds()
             recommendation = verification.verified(
                 recommendation, self._folder, self._request, self._launcher, self._reporter, seconds
             )
@@ -177,19 +184,40 @@ class Tuner:
             return trial, verdict
 
         def has_time() -> bool:
-            return self._allowance.left_seconds() >= self._prober.typical_seconds
+            return self._whole.left_seconds() >= self._prober.expected_seconds(self._objective.window)
 
         return worths.measure(self._folder, self._guard, self._reporter, probe, has_time)
 
     def _reserve_seconds(self) -> float:
         """What the confirmation will take: the race, the comparison of losses, and what the objective probes after."""
-        typical = self._prober.typical_seconds
-        comparison = self._numerics.reserve_seconds(typical) + typical * self._objective.probes_after()
-        return min(self._runoff.wanted_seconds() + comparison, MOST_RESERVED * self._settings.time_budget_seconds)
+        besides = self._besides_seconds()
+        most = MOST_RESERVED * self._allowance.seconds
+        if len({trial.config for trial, verdict in self._prober.judged if verdict.feasible}) > FEWEST_LEADERS:
+            most = max(most, self._runoff.shortest_seconds() + besides)
+        return min(self._runoff.wanted_seconds() + besides, most)
 
-    def _spare_seconds(self) -> float:
-        """Of the time budget, what the shortest confirmation does not need."""
-        return self._allowance.left_seconds() - self._runoff.shortest_seconds
+    def _besides_seconds(self) -> float:
+        """What the comparison of losses will take, and what the objective probes after the search."""
+        after = self._prober.typical_seconds * self._objective.probes_after()
+        return self._numerics.reserve_seconds(self._prober.judged) + after
+
+    def _has_time(self) -> bool:
+        """Whether the budget affords one more probe than the search needs."""
+        return self._runoff.spare_seconds() >= self._prober.typical_seconds
+
+    def _tell_time(self) -> None:
+        """Say what is kept of the budget, and by how much it will be overrun however little is probed."""
+        kept = self._whole.seconds - self._allowance.seconds
+        if kept:
+            self._reporter.note(f"Of the time budget {format_seconds(kept)} are kept for --verify-goodput.")
+        least = FEWEST_LEADERS * self._prober.typical_seconds + self._besides_seconds()
+        over = least - self._runoff.spare_seconds()
+        if over > 0 and self._prober.best:
+            minutes = math.ceil((self._whole.seconds + over) / 60)
+            self._reporter.note(
+                f"The time budget is short: {FEWEST_LEADERS} probes and the shortest confirmation take about "
+                f"{format_seconds(over)} more. Better give --time-budget {minutes}m."
+            )
 
     def _nothing_usable(self) -> str:
         reasons = [verdict.reason for _, verdict in self._prober.judged if not verdict.feasible]

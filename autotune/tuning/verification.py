@@ -23,6 +23,12 @@ from autotune.tuning.reporter import Reporter
 
 LEAST_SECONDS = 15.0  # four builds, and a few dozen steps of the largest batch
 MOST_SECONDS = 300.0
+SHARE = 0.2  # of the time budget, kept for it
+
+
+def kept_seconds(budget_seconds: float) -> float:
+    """What a search leaves of its time budget for these trainings, seconds; never less than they take at least."""
+    return min(MOST_SECONDS, max(LEAST_SECONDS, SHARE * budget_seconds))
 
 
 def verified(

@@ -158,6 +158,29 @@ def test_a_short_budget_still_confirms_in_the_rounds_that_an_interval_takes(tmp_
     assert answer.rounds == fewest_rounds(len(answer.confirmations)) == 3
 
 
+@pytest.mark.parametrize(("budget", "most"), [(60, 1.2), (75, 1.1)])
+def test_a_short_budget_is_hardly_overrun_and_three_configurations_are_looked_at(tmp_path, budget, most):
+    launcher, listener = FakeLauncher(facts=declared()), Listener()
+
+    searched(tmp_path, launcher, listener, time_budget_seconds=budget, sampler="structured")
+
+    assert launcher.clock() <= most * budget
+    assert sum(trial.purpose == "search" for trial in listener.trials) >= 3
+
+
+def test_a_budget_that_is_too_short_is_said_after_the_baseline_and_the_advice_is_kept(tmp_path):
+    short, longer, launcher = Listener(), Listener(), FakeLauncher(facts=declared())
+    searched(tmp_path / "short", FakeLauncher(facts=declared()), short, time_budget_seconds=30, sampler="structured")
+    (advice,) = [note for note in short.notes if note.startswith("The time budget is short")]
+    minutes = int(advice.rpartition(" ")[2].removesuffix("m."))
+
+    searched(tmp_path / "longer", launcher, longer, time_budget_seconds=60 * minutes, sampler="structured")
+
+    assert minutes == 2
+    assert launcher.clock() <= 60 * minutes
+    assert not any("is short" in note or "more than the time budget" in note for note in longer.notes)
+
+
 def test_best_json_is_what_was_returned_and_shown(tmp_path):
     listener = Listener()
 

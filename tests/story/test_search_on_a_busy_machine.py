@@ -93,6 +93,16 @@ def test_a_repeat_costs_none_of_the_probes_that_were_asked_for(tmp_path):
     assert answer is not None
 
 
+def test_a_disturbed_probe_stands_where_the_budget_has_no_time_for_another(tmp_path):
+    listener = Listener()
+
+    _, pauses = _search(tmp_path, Disturbed(busy=lambda request: 0.5), listener, time_budget_seconds=30, **SMALL)
+
+    assert pauses == []
+    assert sum("There is no time to try again." in note for note in listener.notes) >= 1
+    assert len(_learned(tmp_path)) == len({trial.config for trial in _learned(tmp_path)})
+
+
 def test_a_machine_that_is_always_busy_is_not_probed_twice_throughout(tmp_path):
     listener = Listener()
 
