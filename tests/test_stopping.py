@@ -42,7 +42,11 @@ def test_it_ends_when_nothing_was_gained_for_long(idle, ends):
 
 
 def test_a_search_in_which_nothing_ran_ends_too():
-    assert reason(_progress(values=(None,) * PATIENCE, probed=PATIENCE)) is not None
+    assert reason(_progress(values=(None,) * PATIENCE, probed=PATIENCE)) == f"none of {PATIENCE} probes was usable"
+
+
+def test_a_single_probe_is_told_in_the_singular():
+    assert reason(_progress(probes=1, probed=1)) == "one probe was asked for"
 
 
 def test_a_resumed_search_looks_on_although_an_earlier_run_had_lost_patience():

@@ -34,12 +34,14 @@ def reason(progress: Progress) -> str | None:
     if progress.remaining == 0:
         return "every configuration that may be probed has been"
     if progress.probes is not None and progress.probed >= progress.probes:
-        return f"{progress.probed} probes were asked for"
+        return "one probe was asked for" if progress.probed == 1 else f"{progress.probed} probes were asked for"
     needed = progress.elapsed_seconds + progress.typical_seconds + progress.reserve_seconds
     if needed > progress.budget_seconds:
         kept = format_seconds(progress.reserve_seconds)
         return f"the time budget is used up but for the {kept} that the confirmation takes"
     since = min(probes_without_gain(progress.values), progress.probed)  # whoever resumes wants to look on
+    if since >= PATIENCE and not any(progress.values):
+        return f"none of {len(progress.values)} probes was usable"
     if since >= PATIENCE:
         return f"the last {since} probes gained less than {GAIN - 1:.0%}"
     if promise_little(progress.promises, len(progress.values)):

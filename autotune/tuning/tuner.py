@@ -220,9 +220,11 @@ class Tuner:
             )
 
     def _nothing_usable(self) -> str:
-        reasons = [verdict.reason for _, verdict in self._prober.judged if not verdict.feasible]
+        reasons = [verdict.reason.rstrip(".") for _, verdict in self._prober.judged if not verdict.feasible]
         worst = max(set(reasons), key=reasons.count) if reasons else "nothing was probed"
+        full = any(verdict.constraints["memory"] > 0 for _, verdict in self._prober.judged)
+        advice = "; a smaller --batch or a larger --memory-limit may help" if full else ""
         return (
             f"None of {len(self._prober.judged)} probes was usable. Most often: {worst}. Look with "
-            f"`autotune show {self._folder} --failed`; a smaller --batch or a larger --memory-limit may help."
+            f"`autotune show {self._folder} --failed`{advice}."
         )

@@ -69,11 +69,18 @@ def test_if_nothing_is_usable_the_dominating_failure_is_named(tmp_path):
         return Outcome.UNSTABLE if request.config["amp_dtype"] is None else Outcome.TIMEOUT
 
     with pytest.raises(
-        NoRecommendation, match=r"None of \d+ probes was usable\. Most often: hung: .* --failed"
+        NoRecommendation, match=r"None of \d+ probes was usable\. Most often: hung: .* --failed`\.$"
     ) as caught:
         searched(tmp_path, _faulty(fault), probes=10, time_budget_seconds=LONG)
 
     assert caught.value.exit_code == 1
+
+
+def test_a_smaller_batch_is_advised_only_where_memory_was_the_matter(tmp_path):
+    full = _faulty(_always(Outcome.OOM_DEVICE))
+
+    with pytest.raises(NoRecommendation, match=r"16 GiB\. Look with .*--failed`; a smaller --batch or .* may help\.$"):
+        searched(tmp_path, full, probes=3, time_budget_seconds=LONG)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.TIMEOUT, Outcome.CRASHED])
