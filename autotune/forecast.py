@@ -21,9 +21,25 @@ from autotune.results import Failure, Outcome
 
 AGREEMENT = 0.005  # relative difference of two slopes that are one segment: 2 points on the last one err by <= 2.6 %
 START_MARGIN = 0.07  # one-sided, before residuals are known (theory note 1.5)
-RATIO_SPREAD = 0.1  # of the ratio about 1: reserved over allocated in a first probe; a judgement
-OFFSET_SPREAD = 0.5  # of the offset about what the dry run found, as a share of a peak: next to nothing is claimed
 PEAK_SPREAD = 0.01  # of one measured peak, relative
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prior:
+    """What is believed of offset and ratio before any probe."""
+
+    besides_bytes: float  # that training holds beyond what the dry run found and beyond the ratio
+    offset_spread: float  # standard deviation of the offset, as a share of a peak
+    ratio: float
+    ratio_spread: float
+
+
+# Reserved over allocated in a first probe; of the context next to nothing is claimed. Judgements.
+ON_DEVICE = Prior(besides_bytes=0.0, offset_spread=0.5, ratio=1.0, ratio_spread=0.1)
+# Lines through the resident sets of 70 probes in 27 arms of four targets (torch 2.13 for CPUs, Linux, 2026-11-21,
+# `studies/surfaces`): 101 MiB besides (78 to 130) and 1.7 +- 0.55 times the tensors (1.1 to 2.6, all but one). These
+# were tens of MiB; of gigabytes it was 1.0 (theory note 1.3).
+ON_HOST = Prior(besides_bytes=100 * 2.0**20, offset_spread=0.1, ratio=1.7, ratio_spread=0.6)
 
 
 class Arm(Record, frozen=True, kw_only=True):
@@ -107,12 +123,22 @@ class DryRun(Record, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Foretold:
+    """The peak of one configuration, and how far it errs together with all others of the same dry run."""
+
+    share: float  # of what may be used
+    together: tuple[float, ...] = ()  # logarithms by which one standard deviation of each shared unknown moves it
+
+
+@dataclass(frozen=True, kw_only=True)
 class Calibration:
     """Predicted bytes of tensors into bytes of a real process: offset + ratio * predicted."""
 
     offset_bytes: float
     ratio: float = 1.0
     margin: float = START_MARGIN  # share by which the real peak may exceed the estimate
+    spreads: tuple[float, float] = (0.0, 0.0)  # what the prior claimed of offset (bytes) and ratio: standard deviations
+    moved: tuple[float, float] = (0.0, 0.0)  # by how many of these measured peaks have moved either
 
     def real(self, predicted_bytes: float) -> float:
         """The peak to expect."""
@@ -126,32 +152,50 @@ class Calibration:
         """How many predicted bytes `limit_bytes` are enough for, the margin kept."""
         return (limit_bytes / (1 + self.margin) - self.offset_bytes) / self.ratio
 
+    def foretold(self, predicted_bytes: float, besides_bytes: float, usable_bytes: float) -> Foretold:
+        """What dry run and prior say by themselves, for somebody who knows the measured peaks and the overflows, too.
 
-def calibrated(base_bytes: float, peaks: Sequence[tuple[float, float]]) -> Calibration:
+        `besides_bytes`: of loader workers. The logarithm of the peak is taken for linear in offset and ratio around
+        what measured peaks have made of these, which then are moved back to where the prior had them: so the slopes
+        are right where the truth is, and yet a peak counts once.
+        """
+        real = self.real(predicted_bytes) + besides_bytes
+        together = (self.spreads[0] / real, self.spreads[1] * predicted_bytes / real)
+        back = math.fsum(slope * moved for slope, moved in zip(together, self.moved, strict=True))
+        return Foretold(share=real * math.exp(-back) / usable_bytes, together=together)
+
+
+def calibrated(base_bytes: float, peaks: Sequence[tuple[float, float]], prior: Prior = ON_DEVICE) -> Calibration:
     """From what the dry run found besides tensors, and (predicted, measured) peaks in bytes of whatever was probed.
 
-    Weighted least squares with a prior: ratio 1 +- 10 %, offset near `base_bytes` and never below 0. One probe moves
-    the offset, only probes of different size tell the ratio. The margin is the largest optimistic residual, and at
-    least 7 % over the root of the number of peaks.
+    Weighted least squares with a prior; the offset is never below 0. One probe moves the offset, and the ratio as far
+    as the prior is less certain of it; probes of different size tell them apart. The margin is the largest optimistic
+    residual, and at least 7 % over the root of the number of peaks.
     """
+    base = base_bytes + prior.besides_bytes
+    spread = prior.offset_spread * max((measured for _, measured in peaks), default=base)
     if not peaks:
-        return Calibration(offset_bytes=base_bytes)
-    spread_of_offset = OFFSET_SPREAD * max(measured for _, measured in peaks)
-    # Normal equations of [ratio - 1, offset - base], every row divided by its standard deviation.
-    rows = [(1 / RATIO_SPREAD, 0.0, 0.0), (0.0, 1 / spread_of_offset, 0.0)]
+        return Calibration(offset_bytes=base, ratio=prior.ratio, spreads=(spread, prior.ratio_spread))
+    # Normal equations of [ratio - its prior, offset - base], every row divided by its standard deviation.
+    rows = [(1 / prior.ratio_spread, 0.0, 0.0), (0.0, 1 / spread, 0.0)]
     for predicted, measured in peaks:
         weight = 1 / (PEAK_SPREAD * measured)
-        rows.append((predicted * weight, weight, (measured - predicted - base_bytes) * weight))
+        rows.append((predicted * weight, weight, (measured - prior.ratio * predicted - base) * weight))
     aa, ab, bb, ay, by = (
         math.fsum(products) for products in zip(*((a * a, a * b, b * b, a * y, b * y) for a, b, y in rows), strict=True)
     )
     determinant = aa * bb - ab * ab  # above 0: the prior alone has full rank
-    ratio = 1 + (ay * bb - by * ab) / determinant
-    offset = base_bytes + (aa * by - ab * ay) / determinant
+    ratio = prior.ratio + (ay * bb - by * ab) / determinant
+    offset = base + (aa * by - ab * ay) / determinant
     if offset < 0:  # less than nothing is held besides: the dry run counts too much, and by a share
         weighed = [(predicted, predicted / measured**2, measured) for predicted, measured in peaks]
         ratio = math.fsum(w * m for _, w, m in weighed) / math.fsum(w * p for p, w, _ in weighed)
         offset = 0.0
-    fitted = Calibration(offset_bytes=offset, ratio=ratio)
-    worst = max(measured / fitted.real(predicted) - 1 for predicted, measured in peaks)
-    return Calibration(offset_bytes=offset, ratio=ratio, margin=max(worst, START_MARGIN / math.sqrt(len(peaks))))
+    worst = max(measured / (offset + ratio * predicted) - 1 for predicted, measured in peaks)
+    return Calibration(
+        offset_bytes=offset,
+        ratio=ratio,
+        margin=max(worst, START_MARGIN / math.sqrt(len(peaks))),
+        spreads=(spread, prior.ratio_spread),
+        moved=((offset - base) / spread, (ratio - prior.ratio) / prior.ratio_spread),
+    )

@@ -11,6 +11,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial
 
+from autotune.forecast import Foretold
 from autotune.guard import Guard
 from autotune.knobs import KNOBS, knob
 from autotune.knobs.base import MemoryEffect
@@ -79,12 +80,12 @@ def hardware(environment: Environment) -> Hardware:
 
 def make(
     name: SamplerName, seed: int, encoding: Encoding | None = None, guard: Guard | None = None,
-    machine: Hardware | None = None, foretold: Callable[[Config], float | None] | None = None,
+    machine: Hardware | None = None, foretold: Callable[[Config], Foretold | None] | None = None,
     worth: Callable[[Config], float] | None = None,
 ) -> BaseSampler:  # fmt: skip
     """A sampler. `gp` computes with torch, in this process, on the CPU; only `structured` looks beyond name and seed.
 
-    `foretold`: the peak that a dry run expects of a configuration, as a share of what may be used; None: unknown.
+    `foretold`: what a dry run says of the memory of a configuration, None where it cannot say.
     `worth`: the score for one sample/s of a configuration, if it is known beforehand.
 
     Seeds with the number of trials so far mixed in: after a resume a sampler must not repeat its first draws.

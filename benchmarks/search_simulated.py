@@ -25,7 +25,7 @@ import scipy
 from optuna.trial import TrialState
 from simulator import DOMAINS, Machine, Surface
 
-from autotune.forecast import calibrated
+from autotune.forecast import Foretold, calibrated
 from autotune.guard import Guard
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Circumstances
@@ -109,7 +109,7 @@ def _optuna(name: str, space: Space, machine: Machine, seed: int) -> Generator[i
     guard, trial = Guard(space.space), None
     dry = _DryRun(space, machine) if name == FORETOLD else None
     plain = cast(SamplerName, "structured" if dry else name)
-    inner = make(plain, seed, space.encoding, guard, Hardware(cores=machine.cores), dry.share if dry else None)
+    inner = make(plain, seed, space.encoding, guard, Hardware(cores=machine.cores), dry.of if dry else None)
     study = optuna.create_study(direction="maximize", sampler=GuardedSampler(inner, space.encoding, guard))
     row = -1
     while True:
@@ -151,10 +151,10 @@ class _DryRun:
         if seen.memory_bytes is not None:
             self._peaks.append((float(self._tensors[row]), float(seen.memory_bytes)))
 
-    def share(self, config: Config) -> float:
-        """The peak to expect, as a share of what may be used."""
+    def of(self, config: Config) -> Foretold:
+        """What it says of the peak of `config`."""
         predicted = float(self._tensors[self._rows[config]])
-        return calibrated(0.0, self._peaks).real(predicted) / self._limit
+        return calibrated(0.0, self._peaks).foretold(predicted, 0.0, self._limit)
 
 
 def _grid(space: Space) -> Generator[int, Shown, None]:

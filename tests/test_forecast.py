@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from autotune.forecast import START_MARGIN, Arm, Calibration, DryRun, calibrated
+from autotune.forecast import ON_DEVICE, ON_HOST, START_MARGIN, Arm, DryRun, calibrated
 from autotune.results import Outcome
 
 # Peaks of three phases: an optimizer step of 900 bytes, a backward of 500 + 20 b, a forward of 100 + 30 b.
@@ -73,7 +73,9 @@ def test_a_configuration_finds_the_arm_whose_values_it_has():
 
 
 def test_before_any_probe_the_process_of_the_dry_run_is_the_offset():
-    assert calibrated(300.0, []) == Calibration(offset_bytes=300.0, ratio=1.0, margin=START_MARGIN)
+    expected = calibrated(300.0, [])
+
+    assert (expected.offset_bytes, expected.ratio, expected.margin) == (300.0, 1.0, START_MARGIN)
 
 
 def test_one_probe_moves_the_offset_and_hardly_the_ratio():
@@ -118,3 +120,38 @@ def test_what_is_within_a_limit_is_cautiously_below_it():
     corrected = calibrated(200.0, [(1000.0, 1400.0)])
 
     assert corrected.cautious(corrected.within(9000)) == pytest.approx(9000)
+
+
+MIB = 2**20
+DENOISER = {16: 25.0, 32: 50.0, 64: 100.0}  # tensors in MiB; the process of its dry run held 354 (studies/surfaces)
+
+
+def test_on_a_host_one_small_batch_does_not_say_that_a_larger_one_fits():
+    """Of 608 MiB that may be used; 484 were measured at 16 samples, 535 at 32, and 64 ran out of memory."""
+    known = [(DENOISER[16] * MIB, 484.0 * MIB)]
+
+    trusting, cautious = (calibrated(354.0 * MIB, known, prior) for prior in (ON_DEVICE, ON_HOST))
+
+    assert trusting.real(DENOISER[64] * MIB) < 570 * MIB
+    assert cautious.real(DENOISER[32] * MIB) == pytest.approx(535 * MIB, rel=0.02)
+    assert cautious.real(DENOISER[64] * MIB) > 608 * MIB
+
+
+@pytest.mark.parametrize("prior", [ON_DEVICE, ON_HOST], ids=["device", "host"])
+def test_what_is_foretold_says_nothing_of_what_was_measured(prior):
+    alone = calibrated(1000.0 * MIB, [], prior)
+    informed = calibrated(1000.0 * MIB, [(500.0 * MIB, 1.1 * alone.real(500.0 * MIB))], prior)
+
+    assert informed.real(500 * MIB) == pytest.approx(1.1 * alone.real(500 * MIB), rel=0.01)
+    for predicted in (100.0 * MIB, 500.0 * MIB, 5000.0 * MIB):
+        said = informed.foretold(predicted, 0.0, usable_bytes=8000.0 * MIB)
+        assert said.share == pytest.approx(alone.real(predicted) / (8000 * MIB), rel=0.01)
+
+
+def test_the_larger_a_batch_the_more_its_error_is_that_of_the_ratio():
+    host = calibrated(300.0 * MIB, [], ON_HOST)
+
+    small, large = (host.foretold(tensors * MIB, 0.0, 1000.0 * MIB).together for tensors in (10.0, 1000.0))
+
+    assert small[0] > large[0]
+    assert small[1] < large[1] < ON_HOST.ratio_spread / ON_HOST.ratio

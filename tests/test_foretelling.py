@@ -3,7 +3,7 @@
 import pytest
 
 from autotune import folder as disk
-from autotune.forecast import Arm, DryRun
+from autotune.forecast import ON_HOST, Arm, DryRun
 from autotune.launch.fake import FakeLauncher
 from autotune.records import Goal, Limit
 from autotune.results import Failure, Outcome
@@ -134,24 +134,39 @@ def _foretelling(folder, *judged, request=None):
     return made
 
 
-def test_a_measured_peak_corrects_what_is_foretold(tmp_path):
+def test_a_measured_peak_is_left_to_the_sampler_which_knows_it_too(tmp_path):
     probed = trial(measured(peak=7 * GIB), purpose="baseline", batch_size=64)
 
-    foretelling = _foretelling(tmp_path, (probed, good(100.0)))
+    said = _foretelling(tmp_path, (probed, good(100.0))).of(config(batch_size=64))
 
-    usable = 15 * GIB
-    assert foretelling.share(config(batch_size=64)) == pytest.approx(7 * GIB / usable, rel=0.02)
-    assert foretelling.share(config(batch_size=128)) == pytest.approx(10.2 * GIB / usable, rel=0.04)
+    assert said.share == pytest.approx(6.2 / 15, rel=0.02)  # 1 of the process, 2 + 0.05 * 64
+    offset, ratio = said.together
+    assert offset == pytest.approx(0.5, rel=0.05)  # half of the peak
+    assert ratio == pytest.approx(0.1 * 5.2 / 7, rel=0.05)
+
+
+def test_what_fits_beside_a_measured_peak_is_fewer_batches_on_a_host(tmp_path):
+    """The same peak at 64 samples; each further one is 0.05 GiB of tensors, and on a host about 1.7 times that."""
+    wide = space(goal=Goal(limits={"batch_size": Limit(values=tuple(range(64, 256, 8)))}), baseline=config())
+    notes = []
+    for kind, result in (("cuda", measured(peak=10 * GIB)), ("cpu", _on_host(10.0, workers=0.0))):
+        listener, probed = Listener(), trial(result, purpose="baseline", batch_size=64)
+        request = study_request(environment=environment(device=kind))
+        made = Foretelling(request, wide, [(probed, good(100.0))])
+        made.run(tmp_path / kind, _Scripted(), listener, LONG)
+        notes += listener.notes
+
+    assert notes == ["Dry run: batches up to 136 fit (predicted).", "Dry run: batches up to 104 fit (predicted)."]
 
 
 def test_a_baseline_without_a_peak_leaves_the_prediction_as_it_is(tmp_path):
     foretelling = _foretelling(tmp_path)
 
-    assert foretelling.share(config(batch_size=64)) == pytest.approx((1 + 2 + 0.05 * 64) / 15)
+    assert foretelling.of(config(batch_size=64)).share == pytest.approx((1 + 2 + 0.05 * 64) / 15)
 
 
 def test_before_it_has_run_nothing_is_known():
-    assert Foretelling(study_request(), FREE, []).share(config()) is None
+    assert Foretelling(study_request(), FREE, []).of(config()) is None
 
 
 def test_on_the_host_workers_count_besides():
@@ -160,12 +175,13 @@ def test_on_the_host_workers_count_besides():
         trial(_on_host(2.0, workers=0.0), number=0, batch_size=64),
         trial(_on_host(2.0, workers=0.5), number=1, batch_size=64, num_workers=2),
     ]
+    tensors = int((2 * GIB - ON_HOST.besides_bytes) / ON_HOST.ratio)  # what the prior makes 2 GiB of
     foretelling = Foretelling(host, FREE, [(one, good(1.0)) for one in results])
-    foretelling._found = DryRun(outcome=Outcome.OK, arms=(Arm(values={}, points=((64, 2 * GIB),)),))
+    foretelling._found = DryRun(outcome=Outcome.OK, arms=(Arm(values={}, points=((64, tensors),)),))
 
-    alone, four = (foretelling.share(config(batch_size=64, num_workers=count)) for count in (0, 4))
+    alone, four = (foretelling.of(config(batch_size=64, num_workers=count)).share for count in (0, 4))
 
-    assert four - alone == pytest.approx(4 * 0.25 / 15)
+    assert four - alone == pytest.approx(4 * 0.25 / 15, rel=0.01)
 
 
 def _on_host(gibibytes, workers):

@@ -5,6 +5,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from autotune.forecast import Foretold
 from autotune.results import Outcome
 from autotune.structured.acquisition import foresee
 from autotune.structured.evidence import gather
@@ -146,3 +147,51 @@ def test_where_the_law_holds_nothing_is_said_to_be_searched_directly():
     said = _search(lawful, 6)
 
     assert {expected.why for _, expected in said if expected is not None} == {"gain"}
+
+
+ARMS = {
+    "batch_size": SPACE["batch_size"],
+    "amp_dtype": optuna.distributions.CategoricalDistribution((None, "bfloat16")),
+}
+
+
+def _foreseen(together, seen):
+    """Shares of the limit and chances to fit per (batch, dtype), after a dry run that says 0.3 + batch / 6000.
+
+    `together` is by how much a fault of all its rows alike moves a row of 1; `seen` are observations per row.
+    """
+    grid = grid_of(ARMS, (), seed=0)
+    law = Law(grid, CPU)
+    rows = {(params["batch_size"], params["amp_dtype"]): row for row, params in enumerate(grid.params)}
+
+    def foretell(row):
+        samples = grid.params[row]["batch_size"] / 6000
+        return Foretold(share=0.3 + samples, together=(together * samples,) if together else ())
+
+    chance = np.random.default_rng(0)
+    found = [(rows[place], observation) for place, observation in seen.items()]
+    outlook = foresee(law, believe(law, gather(law, found, foretell), chance), chance)
+    fits = outlook.fits.mean(0)
+    return {place: (float(outlook.memory[row]), float(fits[row])) for place, row in rows.items()}
+
+
+def test_an_error_that_all_predictions_share_is_not_averaged_away():
+    baseline = {(8, None): Observation(samples_per_second=1.0, memory_bytes=int(0.3 * LIMIT), limit_bytes=LIMIT)}
+
+    independent, shared = (_foreseen(together, baseline)[4096, None][1] for together in (0.0, 0.3))
+
+    assert independent < 0.45  # 0.98 of the limit is foretold
+    assert independent < shared < 0.65
+
+
+def test_an_overflow_where_much_room_was_foretold_warns_of_the_other_arms():
+    seen = {
+        (8, None): Observation(samples_per_second=1.0, memory_bytes=int(0.3 * LIMIT), limit_bytes=LIMIT),
+        (2048, None): Observation(outcome=Outcome.OOM_HOST, limit_bytes=LIMIT),  # 0.64 was foretold
+    }
+
+    before, after = (_foreseen(0.6, some)[4096, "bfloat16"][1] for some in ({(8, None): seen[8, None]}, seen))
+    unmoved = _foreseen(0.0, seen)[4096, "bfloat16"][1]  # where rows err independently one says nothing of another
+
+    assert after < 0.1 < 0.5 < before
+    assert unmoved > 0.5

@@ -5,6 +5,7 @@ import pytest
 from msgspec.structs import replace
 from optuna.trial import TrialState
 
+from autotune.forecast import Foretold
 from autotune.guard import Guard
 from autotune.launch.fake import ENVIRONMENT
 from autotune.objective import judge
@@ -187,7 +188,7 @@ def test_nothing_at_or_above_an_out_of_memory_of_its_arm_is_proposed():
 
 def test_an_out_of_memory_is_believed_against_a_dry_run_that_saw_none():
     grid = grid_of(SPACE, (), seed=0)
-    study = _study(StructuredSampler(space=SPACE, seed=0, grid=grid, foretold=lambda row: 0.001))
+    study = _study(StructuredSampler(space=SPACE, seed=0, grid=grid, foretold=lambda row: Foretold(share=0.001)))
     _begun(study, batch_size=64, out_of_memory=True)
 
     proposals = _search(study, 12)
@@ -208,13 +209,15 @@ def test_measured_memory_warns_before_the_first_out_of_memory():
 
 def test_a_dry_run_keeps_it_from_what_does_not_fit():
     grid = grid_of(SPACE, (), seed=0)
-    shares = [_share(params, limit=40) for params in grid.params]
-    told, alone = (
+    told = [Foretold(share=_share(params, limit=40)) for params in grid.params]
+    informed, alone = (
         _study(StructuredSampler(space=SPACE, seed=0, grid=grid, foretold=foretold))
-        for foretold in (shares.__getitem__, None)
+        for foretold in (told.__getitem__, None)
     )
 
-    overflows = [sum(_share(params, limit=40) > 1 for params in _search(study, 6, limit=40)) for study in (told, alone)]
+    overflows = [
+        sum(_share(params, limit=40) > 1 for params in _search(study, 6, limit=40)) for study in (informed, alone)
+    ]
 
     assert overflows[0] == 0
     assert overflows[1] > 0

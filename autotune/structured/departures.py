@@ -26,8 +26,8 @@ class Departures:
     cells: Floats  # covariance of every field cell with every reading
     streams: Floats
     rooms: Floats  # with every peak
-    time_root: Floats  # Cholesky factor of the covariance of the readings
-    memory_root: Floats
+    time_whitener: Floats  # makes the readings' residuals independent: inverse Cholesky factor of their covariance
+    memory_whitener: Floats
     cell_variance: Floats  # (cells)
     stream_variance: float
     room_variance: float
@@ -35,23 +35,23 @@ class Departures:
 
     def whitened_times(self, residuals: Floats) -> Floats:
         """Independent standard normal under the law, (guesses, readings)."""
-        return _solved(self.time_root, residuals)
+        return _whitened(self.time_whitener, residuals)
 
     def whitened_memories(self, residuals: Floats) -> Floats:
         """The same for peaks."""
-        return _solved(self.memory_root, residuals)
+        return _whitened(self.memory_whitener, residuals)
 
     def cell_field(self, residuals: Floats) -> tuple[Floats, Floats]:
         """Mean (guesses, cells) and standard deviation (cells) of the logarithm by which computing departs."""
-        return _regressed(self.cells, self.time_root, residuals, self.cell_variance)
+        return _regressed(self.cells, self.time_whitener, residuals, self.cell_variance)
 
     def stream_field(self, residuals: Floats) -> tuple[Floats, Floats]:
         """The same for loading."""
-        return _regressed(self.streams, self.time_root, residuals, self.stream_variance)
+        return _regressed(self.streams, self.time_whitener, residuals, self.stream_variance)
 
     def room_field(self, residuals: Floats) -> tuple[Floats, Floats]:
         """The same for memory."""
-        return _regressed(self.rooms, self.memory_root, residuals, self.room_variance)
+        return _regressed(self.rooms, self.memory_whitener, residuals, self.room_variance)
 
 
 def departures(law: Law, evidence: Evidence, guess: Floats, scale: Floats | None = None) -> Departures:
@@ -91,8 +91,10 @@ def departures(law: Law, evidence: Evidence, guess: Floats, scale: Floats | None
         cells=cells(cell_row) * compute_part,
         streams=streams(stream_row) * load_part,
         rooms=rooms(room_row),
-        time_root=_root(covariance),
-        memory_root=_root(rooms(heavy) + np.diag(evidence.peak_spread**2)),
+        time_whitener=_whitener(covariance),
+        memory_whitener=_whitener(
+            rooms(heavy) + np.diag(evidence.peak_spread**2) + evidence.peak_together @ evidence.peak_together.T
+        ),
         cell_variance=(known.CELL**2 + known.ARM**2) * scale[law.arms[cell_row]] ** 2,
         stream_variance=known.STREAM**2,
         room_variance=known.ROOM**2 + known.MEMORY_ARM**2,
@@ -137,23 +139,24 @@ def _parts(law: Law, evidence: Evidence, guess: Floats) -> tuple[Floats, Floats]
     return compute_part, load_part
 
 
-def _root(covariance: Floats) -> Floats:
-    root: Floats = np.asarray(np.linalg.cholesky(covariance + JITTER * np.eye(len(covariance))), np.float64)
-    return root
-
-
-def _solved(root: Floats, residuals: Floats) -> Floats:
-    if not len(root):
-        return residuals
-    found: Floats = np.asarray(np.linalg.solve(root, residuals.T).T, np.float64)
+def _whitener(covariance: Floats) -> Floats:
+    root = np.linalg.cholesky(covariance + JITTER * np.eye(len(covariance)))
+    found: Floats = np.asarray(np.linalg.inv(root), np.float64)  # once, for a fit and its particles need it often
     return found
 
 
-def _regressed(covariance: Floats, root: Floats, residuals: Floats, variance: float | Floats) -> tuple[Floats, Floats]:
-    if not len(root):
+def _whitened(whitener: Floats, residuals: Floats) -> Floats:
+    found: Floats = residuals @ whitener.T
+    return found
+
+
+def _regressed(
+    covariance: Floats, whitener: Floats, residuals: Floats, variance: float | Floats
+) -> tuple[Floats, Floats]:
+    if not len(whitener):
         return np.zeros((len(residuals), len(covariance))), np.sqrt(np.broadcast_to(variance, len(covariance)))
-    weights = _solved(root, covariance).T  # (readings, entries)
-    mean = _solved(root, residuals) @ weights
+    weights = _whitened(whitener, covariance).T  # (readings, entries)
+    mean = _whitened(whitener, residuals) @ weights
     return mean, np.sqrt(np.maximum(variance - (weights**2).sum(0), JITTER))
 
 

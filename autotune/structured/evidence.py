@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotune.forecast import Foretold
 from autotune.structured.grid import Floats, Integers
 from autotune.structured.law import Law, Places
 from autotune.structured.observation import Observation
 
 COUPLED, COMPUTE, LOADER = range(3)
-Foretold = Callable[[int], float | None]  # row of the grid -> peak as a share of what may be used
+Foretell = Callable[[int], Foretold | None]  # of a row of the grid what a dry run says; None where it cannot say
 # Standard deviations of logarithms. The law itself erred by 2.5 to 7 % on measured curves (theory note 2.1), most at
 # the ends of an arm and at single batches: cache spill, powers of two, tiles and waves (2.2).
 CELL = 0.05  # the law at one batch of one arm
@@ -24,7 +25,7 @@ ROOM = 0.03  # the law of memory at one batch of one arm
 MEMORY_ARM = 0.03  # and along one arm
 # Of measuring: 3 % is what a probe is measured to (`ProbeBudget.target_precision`), half of it common to its clocks.
 PROBE, CLOCK, PEAK = 0.02, 0.025, 0.01
-# Of a dry run: within 2.5 % of the allocator's peak (theory note 1), of which drivers and libraries know nothing.
+# Of a dry run, beside what it errs about all rows alike: within 5 % of the allocator's peak (`benchmarks/memory.py`).
 FORETOLD = 0.06
 MOST_FORETOLD = 128  # rooms that a dry run is asked for; beyond that they are thinned out evenly
 
@@ -41,6 +42,7 @@ class Evidence:
     weighed: Integers  # probes with a peak
     peaks: Floats  # log of the peak in units of what may be used
     peak_spread: Floats  # standard deviation of each
+    peak_together: Floats  # (peaks, shared unknowns): by how much of its logarithm each errs alike with the others
     fitted: Integers  # probes that fitted, of unknown peak
     overflowed: Integers  # probes that did not fit, of unknown peak
 
@@ -58,11 +60,8 @@ class Evidence:
         return law.memory(guesses, self.places)[:, self.places.room]
 
 
-def gather(law: Law, found: Sequence[tuple[int, Observation]], foretold: Foretold | None = None) -> Evidence:
-    """Evidence from (row of the grid, observation) pairs.
-
-    `foretold`: the peak that a dry run predicts for a row, as a share of what may be used; None where it cannot say.
-    """
+def gather(law: Law, found: Sequence[tuple[int, Observation]], foretell: Foretell | None = None) -> Evidence:
+    """Evidence from (row of the grid, observation) pairs, and from a dry run if there was one."""
     taught = [(row, seen) for row, seen in found if _rates(seen) or seen.within_memory is not None]
     clocks = [
         (number, kind, -float(np.log(rate)))
@@ -71,9 +70,10 @@ def gather(law: Law, found: Sequence[tuple[int, Observation]], foretold: Foretol
     ]
     shares = {number: seen.memory_share for number, (_, seen) in enumerate(taught) if seen.memory_share is not None}
     fits = {number: seen.within_memory for number, (_, seen) in enumerate(taught) if number not in shares}
-    dry = _dry_runs(law, foretold)
+    dry = _dry_runs(law, foretell)
     rows = _whole([row for row, _ in taught] + [row for row, _ in dry])
-    peaks = [*shares.values(), *(share for _, share in dry)]
+    peaks = [*shares.values(), *(told.share for _, told in dry)]
+    together = np.array([told.together for _, told in dry], np.float64).reshape(len(dry), -1 if dry else 0)
     return Evidence(
         rows=rows,
         places=law.at(rows),
@@ -83,18 +83,19 @@ def gather(law: Law, found: Sequence[tuple[int, Observation]], foretold: Foretol
         weighed=_whole([*shares, *range(len(taught), len(rows))]),
         peaks=np.log(np.array(peaks, np.float64)),
         peak_spread=np.repeat([PEAK, FORETOLD], [len(shares), len(dry)]),
+        peak_together=np.vstack([np.zeros((len(shares), together.shape[1])), together]),
         fitted=_whole([number for number, fit in fits.items() if fit]),
         overflowed=_whole([number for number, fit in fits.items() if fit is False]),
     )
 
 
-def _dry_runs(law: Law, foretold: Foretold | None) -> list[tuple[int, float]]:
-    if foretold is None:
+def _dry_runs(law: Law, foretell: Foretell | None) -> list[tuple[int, Foretold]]:
+    if foretell is None:
         return []
     _, rooms = np.unique(law.rooms, return_index=True)
     asked = rooms[:: 1 + len(rooms) // MOST_FORETOLD]
-    said = ((int(row), foretold(int(row))) for row in asked)
-    return [(row, share) for row, share in said if share is not None]
+    said = ((int(row), foretell(int(row))) for row in asked)
+    return [(row, told) for row, told in said if told is not None]
 
 
 def _rates(seen: Observation) -> dict[int, float]:

@@ -20,7 +20,7 @@ from autotune.prediction import Prediction
 from autotune.records import Value
 from autotune.structured import acquisition
 from autotune.structured.acquisition import Mask, Outlook
-from autotune.structured.evidence import Foretold, gather
+from autotune.structured.evidence import Foretell, gather
 from autotune.structured.grid import Floats, Grid, Hardware, Integers
 from autotune.structured.law import Law
 from autotune.structured.observation import Observation, recalled
@@ -68,7 +68,7 @@ class StructuredSampler(BaseSampler):
     def __init__(
         self, *, hardware: Hardware | None = None, seed: int | None = None, grid: Grid | None = None,
         space: dict[str, BaseDistribution] | None = None, admits: Callable[[int], bool] | None = None,
-        foretold: Foretold | None = None, worth: Callable[[int], float] | None = None,
+        foretold: Foretell | None = None, worth: Callable[[int], float] | None = None,
     ) -> None:  # fmt: skip
         """`space`: of all trials, if known beforehand; else the first trial is drawn at random.
 
@@ -176,14 +176,15 @@ class StructuredSampler(BaseSampler):
     def _outlook(self, law: Law, known: _Known) -> tuple[Outlook, np.random.Generator, Floats]:
         """What is believed, in units of the study's value; and what a sample/s is worth in each row."""
         chance = np.random.default_rng([self._seed, known.finished])
-        outlook = acquisition.foresee(law, believe(law, gather(law, known.observations, self._told), chance), chance)
+        evidence = gather(law, known.observations, self._told)
+        outlook = acquisition.foresee(law, believe(law, evidence, chance), chance)
         worth = worths(law.grid, known.worths) if self._worth is None else self._known_worths(law, self._worth)
         if worth is None:
             return outlook, chance, np.ones(len(law.grid))
         return replace(outlook, rates=outlook.rates * worth), chance, worth
 
     @property
-    def _told(self) -> Foretold | None:
+    def _told(self) -> Foretell | None:
         """What a dry run said, of the rows that it was asked for."""
         told, grid = self._foretold, self._grid
         return None if told is None else lambda row: told(row) if grid is None or row < len(grid) else None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from autotune import folder as disk
-from autotune.forecast import Arm, Calibration, DryRun, calibrated
+from autotune.forecast import ON_DEVICE, ON_HOST, Arm, Calibration, DryRun, Foretold, calibrated
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, MemoryEffect
 from autotune.launch.base import Launcher
@@ -38,13 +38,13 @@ class Foretelling:
         self._found: DryRun | None = None
         self._calibrated: tuple[int, Calibration, float] | None = None
 
-    def share(self, config: Config) -> float | None:
-        """The peak to expect of `config` as a share of what may be used; None: nothing is known."""
+    def of(self, config: Config) -> Foretold | None:
+        """What the dry run says of the peak of `config`; None: nothing is known."""
         predicted = self._found.peak_bytes(config.values) if self._found else None
         if predicted is None:
             return None
         calibration, per_worker = self._calibration()
-        return (calibration.real(predicted) + per_worker * _workers(config)) / self._usable
+        return calibration.foretold(predicted, per_worker * _workers(config), self._usable)
 
     def run(self, folder: Path, launcher: Launcher, reporter: Reporter, budget_seconds: float) -> None:
         """Read what an earlier run of this study found; else, where memory can bind and time allows, run it and say so.
@@ -109,7 +109,8 @@ class Foretelling:
                 if _workers(trial.config):
                     workers.append((memory.bytes - own) / _workers(trial.config))
             per_worker = sum(workers) / len(workers) if workers else 0.0
-            self._calibrated = len(self._judged), calibrated(self._found.base_bytes, peaks), per_worker
+            prior = ON_HOST if self._request.environment.device_kind == "cpu" else ON_DEVICE
+            self._calibrated = len(self._judged), calibrated(self._found.base_bytes, peaks, prior), per_worker
         return self._calibrated[1:]
 
 

@@ -104,7 +104,7 @@ class Tuner:
         machine, seed = hardware(request.environment), settings.seed * 100_003 + self._prober.before
         self._foretelling = Foretelling(request, space, judged)
         worth = self._objective.worth(request.goal)
-        sampler = make(settings.sampler, seed, encoding, self._guard, machine, self._foretelling.share, worth)
+        sampler = make(settings.sampler, seed, encoding, self._guard, machine, self._foretelling.of, worth)
         self._numerics = Numerics(folder, request, launcher, reporter, lambda: self._runoff.spare_seconds())
         self._runoff = RunOff(request, self._prober, self._numerics, reporter, self._allowance.left_seconds)
         self._exploration = Exploration(

@@ -109,7 +109,7 @@ def _optuna(
 ) -> Generator[Config, Shown, None]:
     """What an Optuna sampler proposes, told as a study of the product tells it."""
     encoding, kind = Encoding(space), cast(SamplerName, name.partition(" ")[0])
-    inner = make(kind, seed, encoding, guard, hardware(request.environment), foretelling.share)
+    inner = make(kind, seed, encoding, guard, hardware(request.environment), foretelling.of)
     study = optuna.create_study(direction="maximize", sampler=GuardedSampler(inner, encoding, guard))
     usable = request.memory_limit_bytes - request.headroom_bytes
     proposal, trial = request.baseline, None
