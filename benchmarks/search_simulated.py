@@ -145,16 +145,18 @@ class _DryRun:
         self._rows, self._limit = space.rows, machine.limit_bytes
         self._tensors = machine.surface(space.columns).tensors * self._limit
         self._peaks: list[tuple[float, float]] = []
+        self._calibration = calibrated(0.0, self._peaks)
 
     def learn(self, row: int, seen: Observation) -> None:
         """Hold a measured peak against what was foretold."""
         if seen.memory_bytes is not None:
             self._peaks.append((float(self._tensors[row]), float(seen.memory_bytes)))
+            self._calibration = calibrated(0.0, self._peaks)
 
     def of(self, config: Config) -> Foretold:
         """What it says of the peak of `config`."""
         predicted = float(self._tensors[self._rows[config]])
-        return calibrated(0.0, self._peaks).foretold(predicted, 0.0, self._limit)
+        return self._calibration.foretold(predicted, 0.0, self._limit)
 
 
 def _grid(space: Space) -> Generator[int, Shown, None]:

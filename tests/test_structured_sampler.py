@@ -4,6 +4,7 @@ import optuna
 import pytest
 from msgspec.structs import replace
 from optuna.trial import TrialState
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from autotune.forecast import Foretold
 from autotune.guard import Guard
@@ -221,6 +222,15 @@ def test_a_dry_run_keeps_it_from_what_does_not_fit():
 
     assert overflows[0] == 0
     assert overflows[1] > 0
+
+
+def test_a_proposal_leaves_the_threads_of_the_process_as_they_were():
+    study = _study()
+    _begun(study)
+    with threadpool_limits(3, user_api="blas"):
+        study.ask(SPACE)
+
+        assert {found["num_threads"] for found in threadpool_info() if found["user_api"] == "blas"} == {3}
 
 
 def test_a_proposal_says_what_it_expects_and_the_measurement_lies_within():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.search_space import IntersectionSearchSpace
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
+from threadpoolctl import threadpool_limits
 
 from autotune.prediction import Prediction
 from autotune.records import Value
@@ -29,6 +31,10 @@ from autotune.structured.spaces import grid_of
 from autotune.structured.worth import worths
 
 PREDICTION = "prediction"  # trial attribute that holds a `Prediction` as JSON
+# Matrices of a hundred columns: a second thread of the BLAS spins for more time than it saves, the more so where others
+# want the cores (250 ms of processor time a proposal with two, 130 with one). The limit is the process's: whoever
+# restores it must have set it.
+_ONE_AT_A_TIME = Lock()
 MOST_FAILURES = 2  # of one configuration: what failed for no reason of its own is tried once more
 
 
@@ -177,7 +183,8 @@ class StructuredSampler(BaseSampler):
         """What is believed, in units of the study's value; and what a sample/s is worth in each row."""
         chance = np.random.default_rng([self._seed, known.finished])
         evidence = gather(law, known.observations, self._told)
-        outlook = acquisition.foresee(law, believe(law, evidence, chance), chance)
+        with _ONE_AT_A_TIME, threadpool_limits(1, user_api="blas"):
+            outlook = acquisition.foresee(law, believe(law, evidence, chance), chance)
         worth = worths(law.grid, known.worths) if self._worth is None else self._known_worths(law, self._worth)
         if worth is None:
             return outlook, chance, np.ones(len(law.grid))

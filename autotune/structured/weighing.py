@@ -15,6 +15,7 @@ PROPOSALS = 12 * PARTICLES
 INFLATION = 1.15  # of the proposals over the curvature at the top: weights correct it, tails are seen
 MOST_WEIGHT = 0.05  # of one particle, lest a few decide everything (truncated importance sampling)
 MOST_EVALUATIONS = 40  # of a fit
+CLOSE_ENOUGH = 1e-6  # relative, of a fit: its top is where particles are drawn from, and their weights correct it
 STEP = 1e-5  # of the numerical derivative
 ENOUGH = 8  # particles per unknown that must carry weight before their covariance is believed
 JITTER = 1e-12  # keeps a covariance that is singular up to rounding factorisable
@@ -47,8 +48,8 @@ def most_probable(terms: Terms, start: Floats, spreads: Floats) -> Floats:
     from scipy.optimize import least_squares
 
     found: Floats = least_squares(
-        lambda guess: terms(guess[None])[0], start, jac=lambda guess: _slopes(terms, guess), method="trf",
-        x_scale=spreads, max_nfev=MOST_EVALUATIONS,
+        lambda guess: terms(guess[None])[0], start, jac=lambda guess: _slopes(terms, guess), method="lm",
+        x_scale=spreads, ftol=CLOSE_ENOUGH, xtol=CLOSE_ENOUGH, max_nfev=MOST_EVALUATIONS,
     ).x  # fmt: skip
     return found
 
