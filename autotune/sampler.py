@@ -75,7 +75,11 @@ class Encoding:
 
 def hardware(environment: Environment) -> Hardware:
     """What the structured sampler is told of a machine."""
-    return Hardware(cores=environment.usable_cores, computes_on_cores=environment.device_kind == "cpu")
+    return Hardware(
+        cores=environment.usable_cores,
+        computes_on_cores=environment.device_kind == "cpu",
+        threads=environment.default_threads,
+    )
 
 
 def make(

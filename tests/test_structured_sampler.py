@@ -320,7 +320,10 @@ def test_behind_the_guard_it_proposes_what_the_guard_admits():
 
 
 def test_the_machine_is_told_from_its_environment():
+    host = replace(ENVIRONMENT, device="cpu", default_threads=4)
+
     assert hardware(ENVIRONMENT) == Hardware(cores=8, computes_on_cores=False)
+    assert hardware(host) == Hardware(cores=8, computes_on_cores=True, threads=4)
 
 
 def test_work_that_took_no_time_is_no_rate():

@@ -29,7 +29,8 @@ from benchmarks.surfaces.surface import condensed, read
 from benchmarks.surfaces.tasks import TASKS, Task, chosen
 from tests.worlds import config, declared, measured
 
-RECORDED = sorted((Path(__file__).parents[1] / "studies" / "surfaces").glob("*.json"))
+SURFACES = Path(__file__).parents[1] / "studies" / "surfaces"
+RECORDED = sorted(SURFACES.glob("*.json"))
 TASK = Task(
     name="fake",
     what="a machine in closed form",
@@ -265,6 +266,16 @@ def test_the_real_tuner_comes_to_the_best_of_a_surface_and_stops(surface):
     assert answer.share >= 0.95
     assert answer.searched < len(surface.cells)
     assert answer.confirmed > 0
+
+
+@pytest.mark.parametrize(("name", "most"), [("jpeg_cnn", 8), ("resnet", 4)])
+def test_the_best_of_what_was_measured_is_found_in_as_few_probes_as_somebody_who_knows_cpus_would_need(name, most):
+    """One torch thread beside a worker that decodes; all threads where nothing is loaded."""
+    measured_once = read(SURFACES / f"{name}.json")
+
+    runs = [samplers.replayed("structured", measured_once, seed) for seed in range(3)]
+
+    assert max(len(run.probed) for run in runs) <= most
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)

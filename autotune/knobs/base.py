@@ -153,6 +153,10 @@ class Knob(Protocol):
         """What `value` probably multiplies, for the sampler that models a step. A knob that does not say is learned."""
         return UNKNOWN if value != self.default else NEUTRAL
 
+    def computing_threads(self, value: Value, own: int) -> int | None:
+        """How many threads compute on a CPU with `value`, where torch by itself takes `own`; None: no say in it."""
+        return None
+
     def environ(self, value: Value) -> dict[str, str]:
         """Environment variables that the training process must have before it starts; most knobs have none."""
         return {}

@@ -25,7 +25,8 @@ class Influence:
 
     Values of an ordered knob are always taken against their next lower neighbour: what acts grows step by step.
     A micro-batch of b samples takes fixed_time + sample_time * b seconds and fixed_memory + sample_memory * b bytes;
-    loading_time is what one worker takes to load one sample.
+    loading_time is what one worker takes to load one sample. crowding is the time for which computing on a CPU stands
+    still while workers want the cores of its threads, in units of the time that loading takes; it acts there only.
     """
 
     fixed_time: Factor = Factor()
@@ -33,12 +34,14 @@ class Influence:
     fixed_memory: Factor = Factor()
     sample_memory: Factor = Factor()
     loading_time: Factor = Factor()
+    crowding: Factor = Factor()
     relative_to: Value = None  # None: the knob's default
 
 
 NEUTRAL = Influence()
-# Of a knob that says nothing: it may act on everything, and what it does is learned from its probes. The spreads are
-# judgements: wide enough to let a quarter more or less surprise nobody, narrow enough not to be tried for its own sake.
+# Of a knob that says nothing: it may act on everything but crowding, and what it does is learned from its probes. The
+# spreads are judgements: wide enough to let a quarter more or less surprise nobody, narrow enough not to be tried for
+# its own sake.
 UNKNOWN = Influence(
     fixed_time=Factor(1.0, 0.25),
     sample_time=Factor(1.0, 0.25),

@@ -12,9 +12,12 @@ from autotune.knobs.base import (
     check_count,
     parse_count,
 )
+from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.records import Environment, Value
 
 NONE = ("none", LEFT_ALONE)
+# What a count does beyond what the sampler's law says of any: libraries split work in their own ways. A judgement.
+STEP = Influence(fixed_time=Factor(1.0, 0.25), sample_time=Factor(1.0, 0.15))
 
 
 class NumThreads(Knob):
@@ -71,6 +74,14 @@ class NumThreads(Knob):
     def caution(self, value: Value) -> float:
         """None is riskier than another."""
         return 0.0
+
+    def influence(self, value: Value) -> Influence:
+        """Little of its own: what it does follows from how many threads compute."""
+        return STEP if value != self.default else NEUTRAL
+
+    def computing_threads(self, value: Value, own: int) -> int | None:
+        """The count itself."""
+        return value if isinstance(value, int) else own
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Set the count for the whole process. Loader workers are not concerned: each computes with one thread."""

@@ -77,7 +77,8 @@ def departures(law: Law, evidence: Evidence, guess: Floats, scale: Floats | None
     coupled = (evidence.kind == known.COUPLED).astype(float)
     covariance = np.outer(compute_part, compute_part) * cells(rows) + np.outer(load_part, load_part) * streams(rows)
     covariance += known.COUPLING**2 * np.outer(coupled, coupled) * alike(rows, rows)
-    covariance += known.PROBE**2 * alike(evidence.probe, evidence.probe) + known.CLOCK**2 * np.eye(len(rows))
+    clock = known.CLOCK_ON_CORES if law.hardware.computes_on_cores else known.CLOCK
+    covariance += known.PROBE**2 * alike(evidence.probe, evidence.probe) + clock**2 * np.eye(len(rows))
 
     heavy = evidence.rows[evidence.weighed]
 

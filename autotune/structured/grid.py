@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,13 @@ class Hardware:
 
     cores: int | None = None  # that this process may use
     computes_on_cores: bool = False  # a CPU target: loading and computing take cores from each other
+    threads: int | None = None  # that torch computes with there when nobody says anything; None: as many as cores
+
+    @property
+    def own_threads(self) -> int:
+        """The same, of the cores that there are."""
+        cores = self.cores or self.threads or 1
+        return max(1, min(self.threads or cores, cores))
 
 
 class Grid:
@@ -92,10 +99,17 @@ class Grid:
         knob = _registered(name)
         found = knob.influence(value) if knob else UNKNOWN if value != self.domains[name][0] else NEUTRAL
         if knob and knob.memory in (MemoryEffect.NONE, MemoryEffect.GROWS_HOST):
-            return Influence(
-                fixed_time=found.fixed_time, sample_time=found.sample_time, loading_time=found.loading_time,
-                relative_to=found.relative_to,
-            )  # fmt: skip
+            return replace(found, fixed_memory=CERTAIN, sample_memory=CERTAIN)
+        return found
+
+    def threads(self, own: int) -> Floats:
+        """How many threads compute at every point on a CPU target, where torch by itself takes `own`."""
+        found = np.full(len(self), float(own))
+        for name, domain in self.domains.items():
+            knob = _registered(name)
+            said = [knob.computing_threads(value, own) if knob else None for value in domain]
+            if None not in said:
+                found = np.maximum(np.array(said, float)[self._coded(name)], 1.0)
         return found
 
     def is_ordered(self, name: str) -> bool:

@@ -4,7 +4,8 @@ micro-batch  = (fixed^p + (sample * batch)^p)^(1/p)                p from 1 (the
 computing    = accumulation * micro-batch + optimizer
 loading      = accumulation * batch * load / min(workers^scaling, cap)
 cores        = (cores busy computing * computing + share of loading) / cores
-               computing by a share longer where workers and it want more cores than there are
+               computing longer where workers and it want more cores than there are: by a share; on a CPU, where several
+               threads wait for the one whose core a worker has, by a multiple of what loading takes on a core
 step         = the largest of the three, rounded off where they are equal; without workers computing + loading
 memory       = (static^q + (sample * batch)^q)^(1/q) + workers * worker               convex in the batch
 """
@@ -34,7 +35,9 @@ class Places:
     steps: Floats  # per row: micro-batches per optimizer step
     samples: Floats  # per row: samples per optimizer step
     alone: Floats  # per row: 1 where nobody but the training process loads
+    busy: Floats  # per row: cores that computing keeps busy
     crowded: Floats  # per row: 1 where workers and computing want more cores than there are
+    crowding: Floats  # per row: the unknowns that it feels
     cell: Integers  # per row: its cell, as an index into the following
     cell_batch: Floats
     fixed_time: Floats  # per cell: the unknowns that it feels
@@ -63,6 +66,8 @@ class Law:
         self.streams = _numbered(grid.group((*workers, *loader)))
         self.rooms = _numbered(grid.group(("batch_size", *moved, *(workers if hardware.computes_on_cores else ()))))
         self.memory_arms = _numbered(grid.group(moved))
+        self._busy = self._kept_busy()
+        self._crowded = self._contested()
         self.everywhere = self.at(np.arange(len(grid)))
 
     def at(self, rows: Integers) -> Places:
@@ -76,7 +81,9 @@ class Law:
             steps=grid.accumulation[rows],
             samples=grid.accumulation[rows] * grid.batch[rows],
             alone=(grid.workers[rows] == 0).astype(float),
-            crowded=self._crowded(grid.workers[rows]),
+            busy=self._busy[rows],
+            crowded=self._crowded[rows],
+            crowding=design("crowding", rows),
             cell=cell,
             cell_batch=np.log(grid.batch[cell_row]),
             fixed_time=design("fixed_time", cell_row),
@@ -119,15 +126,20 @@ class Law:
             trained = np.logaddexp(trained, workers)
         return trained
 
-    @property
-    def _busy(self) -> int:
-        """Cores that computing keeps busy: all of them on a CPU target, else that of the process that launches."""
-        return (self.hardware.cores or 1) if self.hardware.computes_on_cores else 1
+    def _kept_busy(self) -> Floats:
+        """Cores per row: one for every thread on a CPU target, else that of the process that launches."""
+        if not self.hardware.computes_on_cores:
+            return np.ones(len(self.grid))
+        own = self.hardware.own_threads
+        found: Floats = np.minimum(self.grid.threads(own), self.hardware.cores or own)
+        return found
 
-    def _crowded(self, workers: Floats) -> Floats:
+    def _contested(self) -> Floats:
+        """Per row 1 where somebody waits for a core; a single thread on a CPU waits for no other."""
         if self.hardware.cores is None:
-            return np.zeros(len(workers))
-        return ((workers > 0) & (workers + self._busy > self.hardware.cores)).astype(float)
+            return np.zeros(len(self.grid))
+        workers, waiting = self.grid.workers, (self._busy > 1) | (not self.hardware.computes_on_cores)
+        return ((workers > 0) & (workers + self._busy > self.hardware.cores) & waiting).astype(float)
 
     def clocks(self, guesses: Floats, places: Places, computing: Floats, loading: Floats) -> tuple[Floats, Floats]:
         """Seconds per optimizer step of computing alone and of loading alone, (guesses, rows)."""
@@ -136,10 +148,10 @@ class Law:
 
     def together(self, guesses: Floats, places: Places, compute: Floats, load: Floats) -> Floats:
         """Seconds per optimizer step of both at once, (guesses, rows)."""
-        total = compute * (1 + np.exp(guesses[:, [unknown.CROWDING]]) * places.crowded)
+        total = compute + self._standstill(guesses, places, compute, load)
         if self.hardware.cores:
             work = np.exp(guesses[:, [unknown.LOADING]] + guesses[:, [unknown.SHARE]]) * places.samples
-            on_cores = _power((self._busy * total + work) / self.hardware.cores)
+            on_cores = _power((places.busy * total + work) / self.hardware.cores)
             total = _power(total) + on_cores
         else:
             total = _power(total)
@@ -148,6 +160,16 @@ class Law:
             np.sqrt(total, out=total)
         seconds: Floats = np.where(places.alone > 0, compute + load, total)
         return seconds
+
+    def _standstill(self, guesses: Floats, places: Places, compute: Floats, load: Floats) -> Floats:
+        """Seconds for which computing waits for cores, (guesses, rows)."""
+        crowding = guesses[:, [unknown.CROWDING]]
+        if not self.hardware.computes_on_cores:
+            return np.asarray(compute * (np.exp(crowding) * places.crowded), np.float64)
+        crowding = crowding + guesses[:, [unknown.SHARE]]  # a worker that waits leaves its core
+        if places.crowding.any():
+            crowding = crowding + guesses @ places.crowding.T
+        return np.asarray(load * (np.exp(crowding) * places.crowded), np.float64)
 
 
 def _bent(start: Floats, slope: Floats, sharpness: Floats) -> Floats:

@@ -30,11 +30,17 @@ BELIEFS = {
     BEND: (math.log(0.1), 0.8),  # how suddenly samples take over from a flat start, above 1
     WORKER: (math.log(0.01), 1.5),  # memory of one worker in units of the limit, where workers live in that memory
 }
-# Two threads and two workers on two cores took eight times as long as the slower of both alone (measurement note C4).
-CROWDING_ON_CORES = (math.log(0.1), 1.5)
+# On a CPU, in units of what loading takes on a core: for so long computing stands still. Threads wait for the one whose
+# core a worker has, and spin on the others': 1.6 to 4.3 on the surface jpeg_cnn (two cores), 11 in measurement note C4.
+CROWDING_ON_CORES = (math.log(2.5), 0.9)
+# Of a sample's time, with half as many threads on a CPU: 1.5 to 1.7 in a residual network and in a transformer, 1.5 to
+# 2 in a small CNN (surfaces resnet, char_transformer, jpeg_cnn). Beyond torch's own count, which is that of physical
+# cores unless somebody says otherwise, nothing is foreseen.
+HALVED = Factor(1.6, 0.2)
 # A process that has imported torch and holds a small model takes 0.25 to 0.5 GiB, of a limit between 0.5 and 100 GiB.
 STATIC_ON_CORES = (math.log(0.1), 1.5)
 LEAST_SPREAD = 1e-3  # of what a knob is certain of: a fit divides by it
+CLOCKS = ("fixed_time", "sample_time", "fixed_memory", "sample_memory", "loading_time", "crowding")
 CAP_SPREAD = 0.5  # storage may deliver less than the cores could take, waiting may need fewer cores than workers
 
 
@@ -50,10 +56,9 @@ class Parameters:
         self._means = [beliefs[index][0] for index in range(len(beliefs))]
         self._spreads = [beliefs[index][1] for index in range(len(beliefs))]
         self._grid = grid
-        self._effects = {
-            clock: {name: self._columns(name, clock) for name in grid.acting(clock)}
-            for clock in ("fixed_time", "sample_time", "fixed_memory", "sample_memory", "loading_time")
-        }
+        self._effects = {clock: {name: self._columns(name, clock) for name in grid.acting(clock)} for clock in CLOCKS}
+        self._halvings = self._halved(hardware) if hardware.computes_on_cores else np.zeros(len(grid))
+        self.halved = self._new(HALVED) if self._halvings.any() else []  # the unknown that fewer threads bring in
         self.means, self.spreads = np.array(self._means), np.array(self._spreads)
         rows = np.arange(len(grid))
         felt = self.design("fixed_memory", rows).sum(0) + self.design("sample_memory", rows).sum(0)
@@ -64,14 +69,22 @@ class Parameters:
         return len(self.means)
 
     def design(self, clock: str, rows: Integers) -> Floats:
-        """Per row a line with a one for every unknown whose logarithm adds to that of `clock` there."""
+        """Per row a line that says how often the logarithm of every unknown adds to that of `clock` there."""
         lines = np.zeros((len(rows), len(self.means)))
         for name, columns in self._effects[clock].items():
             table = np.zeros((len(columns), len(self.means)))
             for place, felt in enumerate(columns):
                 table[place, felt] = 1.0
             lines += table[self._grid.codes[name][rows]]
+        if clock == "sample_time":
+            lines[:, self.halved] = self._halvings[rows, None]
         return lines
+
+    def _halved(self, hardware: Hardware) -> Floats:
+        """Per point how many times fewer threads compute than torch would take, as powers of two."""
+        own = hardware.own_threads
+        found: Floats = np.log2(own / np.minimum(self._grid.threads(own), own))
+        return found
 
     def _columns(self, name: str, clock: str) -> list[list[int]]:
         """For every value of a category the unknowns that it feels: its own, and those of what it is taken against."""

@@ -10,6 +10,7 @@ import torch
 
 from autotune.knobs import KNOBS, defaults, environ, knob
 from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan
+from autotune.knobs.influence import Factor
 from autotune.records import Goal, Limit
 from tests.worlds import config, environment, facts, space
 
@@ -128,9 +129,18 @@ def test_what_it_expects_of_a_value_are_factors_against_a_known_one(tested, here
 
     for value in values:
         said = tested.influence(value)
-        factors = (said.fixed_time, said.sample_time, said.fixed_memory, said.sample_memory, said.loading_time)
+        factors = [factor for factor in vars(said).values() if isinstance(factor, Factor)]
+        assert len(factors) == 6
         assert all(0.1 < factor.center < 10 and 0 <= factor.spread < 2 for factor in factors)
         assert said.relative_to is None or said.relative_to in values[: values.index(value)]
+
+
+@everywhere
+@every_knob
+def test_of_threads_it_says_a_count_or_nothing(tested, here):
+    said = {tested.computing_threads(value, 4) for value in tested.domain(_circumstances(environment=here))}
+
+    assert said == {None} or all(isinstance(count, int) and count >= 1 for count in said)
 
 
 @everywhere
