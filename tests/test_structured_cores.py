@@ -64,11 +64,12 @@ def test_threads_beyond_torchs_own_count_promise_nothing():
     assert dict(zip([values["num_threads"] for values in law.grid.values], felt, strict=True)) == {2: 1, None: 0, 8: 0}
 
 
-def test_a_single_thread_leaves_a_worker_a_core_of_its_own():
-    law = _law()
-    guess = _certain(law)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_single_thread_waits_for_no_other_however_many_workers_there_are(workers):
+    law = _law(num_workers=(1, 2))
+    guess = _certain(law, CROWDING=3.0)
 
-    one = _step_seconds(law, guess, num_workers=1, num_threads=1)
+    one = _step_seconds(law, guess, num_workers=workers, num_threads=1)
 
     assert one == pytest.approx(0.04, rel=0.02)
 
