@@ -23,11 +23,11 @@ STREAM = 0.08  # the law of the loader at one number of workers
 COUPLING = 0.02  # of both at once, beyond what each does alone
 ROOM = 0.03  # the law of memory at one batch of one arm
 MEMORY_ARM = 0.03  # and along one arm
+# Of each clock of a probe on cores that others use: a step and what computing and loading take alone disagreed by 6.5 %
+# in 58 probes without workers on two cores (surfaces), by 5 % in the study digits_cnn-xeon.
+CLOCK_ON_CORES = 0.045
 # Of measuring: 3 % is what a probe is measured to (`ProbeBudget.target_precision`), half of it common to its clocks.
 PROBE, CLOCK, PEAK = 0.02, 0.025, 0.01
-# Where training runs on cores that others use: what a step takes and what computing and loading take alone disagreed by
-# 6.5 % in 58 probes without workers on two cores (surfaces), by 5 % in the study digits_cnn-xeon.
-CLOCK_ON_CORES = 0.045
 # Of a dry run, beside what it errs about all rows alike: within 5 % of the allocator's peak (`benchmarks/memory.py`).
 FORETOLD = 0.06
 MOST_FORETOLD = 128  # rooms that a dry run is asked for; beyond that they are thinned out evenly
