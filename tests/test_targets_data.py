@@ -257,6 +257,29 @@ def test_a_long_list_of_tensors_is_described_by_its_first(tmp_path: Path) -> Non
     assert describe([torch.zeros(2)] * 9).endswith("float32 (2,), and 5 more)")
 
 
+OBJECTS = MODEL + (
+    "class Batch:\n    def __init__(self, x): self.x = x\n"
+    "def collate(samples): return Batch(torch.stack(samples))\n"
+    "def loss(model, batch): return model(batch.x).sum()\n"
+    "def dataset(): return [torch.randn(4) for _ in range(100)]\n"
+)
+TIME_FIRST = MODEL + (
+    "def dataset(): return [torch.randn(4) for _ in range(100)]\n"
+    "def collate(samples): return torch.stack(samples).expand(50, -1, -1)\n"
+    "def loss(model, batch): return model(batch).sum()\n"
+)
+OWN_OBJECTS = OBJECTS.replace("def dataset()", "def dataloader(batch_size)").replace(
+    "[torch.randn(4) for _ in range(100)]", "[Batch(torch.randn(batch_size, 4))] * 9"
+)
+
+
+@pytest.mark.parametrize("text", [OBJECTS, TIME_FIRST, OWN_OBJECTS], ids=["objects", "time first", "own loader"])
+def test_samples_are_counted_whatever_a_batch_looks_like(tmp_path: Path, text: str) -> None:
+    start(tmp_path, text, batch_size=8, gradient_accumulation_steps=2).train(recorder := watch(2))
+
+    assert [step.samples for step in recorder.steps] == [16, 16]
+
+
 def test_learning_rates_of_all_groups_are_told(tmp_path: Path) -> None:
     text = COMPLETE + (
         "def optimizer(model):\n"

@@ -38,9 +38,9 @@ def move(batch: Any, change: Callable[[torch.Tensor], torch.Tensor], device: str
     return batch.to(device) if hasattr(batch, "to") else batch
 
 
-def count_samples(batch: Any) -> int:
-    """The first dimension of the first tensor that has one; 1 if there is none."""
-    return next((tensor.shape[0] for tensor in tensors(batch) if tensor.dim()), 1)
+def count_samples(batch: Any, otherwise: int) -> int:
+    """The first dimension of the first tensor that has one; `otherwise` if there is none to be seen."""
+    return next((tensor.shape[0] for tensor in tensors(batch) if tensor.dim()), otherwise)
 
 
 def count_tokens(batch: Any) -> list[int]:

@@ -73,7 +73,7 @@ def assemble(contract: Contract, data: Data, plan: Plan, offered: Mapping[str, A
         validation=validation,
         loss=_loss(contract, offered),
         make_optimizer=_optimizer(contract, model, offered),
-        count_samples=_count(contract, offered),
+        count_samples=_count(contract, data, offered),
         loads=data.kind != "batch",
     )
 
@@ -128,8 +128,11 @@ def _optimizer(contract: Contract, model: torch.nn.Module, offered: Mapping[str,
     return lambda batch: optimizer
 
 
-def _count(contract: Contract, offered: Mapping[str, Any]) -> Callable[[Any], int]:
+def _count(contract: Contract, data: Data, offered: Mapping[str, Any]) -> Callable[[Any], int]:
+    size = int(offered["batch_size"])
     if "samples" not in contract:
-        return count_samples
+        if data.dataset is not None:  # batches are cut here, and whole: nodes of graphs or time steps may come first
+            return lambda batch: size
+        return lambda batch: count_samples(batch, otherwise=size)
     function = bind(contract.names["samples"], "samples", {*offered, "batch"}, sole="batch")
     return lambda batch: int(function(**offered, batch=batch))
