@@ -73,6 +73,13 @@ def test_a_wrong_word_is_named_with_exit_status_two(words: tuple[str, ...], name
     assert listing(tmp_path) == set()
 
 
+def test_a_target_that_is_not_there_leaves_no_study(tmp_path: Path) -> None:
+    ended = run(tmp_path, "search", "mdel.py")
+
+    assert "There is no file mdel.py" in assert_one_clear_error(ended)
+    assert listing(tmp_path) == set()
+
+
 @pytest.mark.parametrize("device", ["quantum", "cuda:77"])
 def test_a_device_that_is_not_there_is_exit_status_three_and_leaves_nothing(device: str, tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("")

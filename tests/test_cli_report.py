@@ -59,3 +59,12 @@ def test_what_cannot_be_written_is_one_clear_error(home: Path, words: tuple[str,
     assert told.stderr.startswith("error: ")
     assert remedy in told.stderr
     assert "Traceback" not in told.stderr
+
+
+def test_the_comparison_of_losses_is_no_failure_where_it_went_well(tmp_path: Path) -> None:
+    recorded = str(Path(__file__).parents[1] / "studies" / "digits_cnn-xeon")
+
+    all_of_it, failures = run(tmp_path, "show", recorded), run(tmp_path, "show", recorded, "--failed")
+
+    assert "\nbf16 tracked fp32" in all_of_it.stdout
+    assert "tracked" not in failures.stdout

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from autotune.report.blocks import Check, best_block, check_block, doctor_block, result_block, trials_table
+from autotune.report.phrases import confidence
 from autotune.tuning.recommendation import Recommendation
 from tests.reporting import ENVIRONMENT, FACTS, config, failed, ladder, measured, recommendation, request, trial, view
 
@@ -148,6 +149,15 @@ def test_the_next_commands_can_be_pasted_whatever_the_study_is_called() -> None:
 
     assert "autotune best 'my studies/[a] :x: \"b\"'" in text
     assert 'load_best("my studies/[a] :x: \\"b\\"")' in text
+
+
+def test_rounds_that_ran_alone_are_not_called_a_single_round() -> None:
+    alone = confidence(recommendation(relative_half_width=None, rounds=2))
+
+    assert (alone, confidence(recommendation(relative_half_width=None, rounds=1))) == (
+        "low: measured with nothing beside it, which has no interval",
+        "low: measured in a single round, which has no interval",
+    )
 
 
 def test_doctor_ends_with_whether_the_machine_is_fit() -> None:

@@ -158,6 +158,7 @@ def search(
     Ctrl-C keeps the study; the same command goes on with it. Options can also be set in autotune.toml, in
     [tool.autotune] of pyproject.toml, or as AUTOTUNE_TIME_BUDGET and the like.
     """
+    from autotune.targets import resolve
     from autotune.tuning.settings import Settings
 
     fixed = {name: Limit(values=(value,)) for name, value in options.pairs("--fix", fix).items()}
@@ -197,6 +198,7 @@ def search(
         seed=seed,
         command=_command(),
     )
+    resolve(target)  # a missing file is told before a folder is made for its study
     signal.signal(signal.SIGTERM, _interrupt)  # a scheduler's polite stop is a Ctrl-C
     if dry_run:
         _plan(settings, json_output)

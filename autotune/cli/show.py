@@ -72,7 +72,10 @@ def show(
     width = console.width if console.is_terminal else None
     console.print(trials_table(view, failed_only=failed, sort=sort.value, width=width), soft_wrap=True)
     for compared in view.stability:
-        console.print(plain(f"{compared.verdict}: {compared.reason}"), style="dim", soft_wrap=True)
+        if compared.verdict == "ok" and failed:
+            continue
+        said = compared.reason if compared.verdict == "ok" else f"{compared.verdict}: {compared.reason}"
+        console.print(plain(said), style="dim", soft_wrap=True)
     for trial in view.trials if failed else ():
         if not view.verdict(trial).feasible:
             console.print(f"log of {trial.number}: {log_of(view.folder, trial.number)}", style="dim", soft_wrap=True)

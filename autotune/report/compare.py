@@ -38,7 +38,7 @@ ASPECTS: tuple[tuple[str, Kind, Callable[[StudyRequest], object]], ...] = (
     ("model", "training", lambda asked: asked.facts.name),
     ("parameters", "training", lambda asked: f"{asked.facts.parameter_count:,}"),
     ("data", "training", lambda asked: asked.facts.data),
-    ("samples in the dataset", "question", lambda asked: asked.facts.dataset_samples),
+    ("samples in the dataset", "question", lambda asked: _counted(asked.facts.dataset_samples)),
     ("objective", "question", lambda asked: asked.goal.objective),
     ("only what computes the same", "question", lambda asked: "yes" if asked.goal.exact else "no"),
     ("global batch", "question", lambda asked: asked.goal.global_batch or "free"),
@@ -158,6 +158,10 @@ def _domain(asked: StudyRequest, knob: str) -> str | None:
 
 def _told(value: object) -> str | None:
     return None if value in (None, "") else phrases.plain(str(value))
+
+
+def _counted(count: int | None) -> str | None:
+    return None if count is None else f"{count:,}"
 
 
 def _gibibytes(count: int) -> str:

@@ -150,7 +150,8 @@ def confidence(recommendation: Recommendation) -> str:
     """How far the rate can be trusted, in a word and why: `high: ±0.8% over 3 interleaved rounds`."""
     width, rounds = recommendation.relative_half_width, recommendation.rounds
     if width is None:
-        return "low: measured in a single round, which has no interval"
+        alone = "in a single round" if rounds == 1 else "with nothing beside it"
+        return f"low: measured {alone}, which has no interval"
     word = "high" if width <= PRECISE else "fair" if width <= NOISY else "low"
     told = f"{word}: ±{half_width(width)} over {rounds} interleaved rounds of fresh processes"
     spread = interval(recommendation)

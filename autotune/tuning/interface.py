@@ -12,6 +12,7 @@ from autotune.knobs import knob
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.records import Limit, ObjectiveName, Stability, Value
 from autotune.sampler_names import SamplerName
+from autotune.targets import resolve
 from autotune.tuning.recommendation import Recommendation
 from autotune.tuning.reporter import Reporter, SilentReporter
 from autotune.tuning.settings import Settings
@@ -85,6 +86,7 @@ def search(
         raise UsageError(
             f"{error}. The argument was probably meant otherwise. See help(autotune.search) for what each one takes."
         ) from error
+    resolve(settings.target)  # a missing file is told before a folder is made for its study
     return run(settings, SubprocessLauncher(), reporter or SilentReporter())
 
 

@@ -38,10 +38,14 @@ def opening_lines(
 
 
 def shown(config: Config) -> str:
-    """A configuration as in the table of probes."""
+    """A configuration as in the table of probes, with the title of a column where there is but a number."""
     batch = f"{config.batch_size}×{config.gradient_accumulation_steps}"
-    others = [k.show(config[k.name]) for k in KNOBS if k.name not in ("batch_size", "gradient_accumulation_steps")]
-    return ", ".join([batch, *(text for text in others if text != LEFT_ALONE)])
+    others = []
+    for knob in KNOBS:
+        text = knob.show(config[knob.name])
+        if knob.name not in ("batch_size", "gradient_accumulation_steps") and text != LEFT_ALONE:
+            others.append(f"{knob.label} {text}" if text.isdigit() else text)
+    return ", ".join([batch, *others])
 
 
 def _held(request: StudyRequest) -> str:
