@@ -159,6 +159,14 @@ def test_a_machine_that_lacks_what_was_asked_is_unfit(tmp_path):
         _inspected(Outcome.ENVIRONMENT, tmp_path)
 
 
+def test_a_target_that_asks_for_another_device_is_shown_its_line():
+    failure = Failure(phase="build", message="no CUDA", evidence="", user_frame="model.py:3 in model")
+
+    said = str(fault(Outcome.ENVIRONMENT, failure, None))
+
+    assert said.startswith("model.py:3 in model: no CUDA. The target asks for what")
+
+
 def test_any_other_end_says_how_and_where():
     failure = Failure(phase="build", message="killed by signal 11", evidence="exit status -11")
 

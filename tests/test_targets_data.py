@@ -143,6 +143,7 @@ def test_the_users_own_loader_gets_the_loader_options(tmp_path: Path) -> None:
 COUNTING = MODEL + (
     "def dataloader(batch_size):\n    n = 0\n    while True:\n        n += 1\n"
     "        yield torch.randn(n, 4), torch.zeros(n).long()\n"
+    "def samples(batch): return len(batch[1])\n"
 )
 
 

@@ -135,6 +135,14 @@ MISTAKES = {
         HEAD + "def model(): return nn.Linear(4, 1)\ndataset = TensorDataset(torch.randn(99, 4), torch.randn(99))\n",
         ["output (32, 1) and target (32) of float32: make dataset() return targets of the output's shape, or write"],
     ),
+    "a loader with a batch size of its own": (
+        MODEL + "def dataloader(): return torch.utils.data.DataLoader(TensorDataset(torch.randn(99, 4)), 24)\n",
+        ["dataloader() was asked for batches of 32 samples and gave (float32 (24, 4)). It probably"],
+    ),
+    "a synthetic batch of one size": (
+        MODEL + "def batch(): return torch.randn(24, 4), torch.ones(24).long()\nbaseline = {'batch_size': 8}\n",
+        ["batch() was asked for batches of 8 samples and gave (float32 (24, 4), int64 (24,))."],
+    ),
     "ambiguous loss": (
         HEAD + "def model(): return nn.Conv1d(4, 6, 1)\n"
         "dataset = TensorDataset(torch.randn(9, 4, 6), torch.randint(6, (9, 6)))\n"

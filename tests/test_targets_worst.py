@@ -122,7 +122,7 @@ def test_a_worst_batch_that_is_no_function_is_refused(tmp_path: Path) -> None:
     [
         (COMPLETE, "the longest samples, where shapes vary"),
         (COMPLETE + "def worst_batch(batch_size): return dataset()[:batch_size]\n", "trained on in every probe"),
-        (MODEL + "def dataloader(): return [(torch.randn(3, 4), torch.zeros(3).long())]\n", "not known"),
+        (MODEL + "def dataloader(): return [(torch.randn(32, 4), torch.zeros(32).long())]\n", "not known"),
     ],
 )
 def test_a_check_says_how_the_worst_case_will_be_known(tmp_path: Path, text: str, said: str) -> None:

@@ -15,7 +15,7 @@ from autotune.records import Config
 from autotune.targets import contract as contracts
 from autotune.targets import data as sources
 from autotune.targets.arguments import bind
-from autotune.targets.batches import count_samples
+from autotune.targets.batches import count_samples, describe, tensors
 from autotune.targets.blame import blaming
 from autotune.targets.contract import Contract
 from autotune.targets.data import Data
@@ -128,11 +128,35 @@ def _optimizer(contract: Contract, model: torch.nn.Module, offered: Mapping[str,
     return lambda batch: optimizer
 
 
+class _OwnBatches:
+    """Counts the samples of batches that the target cuts itself, once it has shown that it cuts them as asked.
+
+    A loader with a batch size of its own would make every batch size look alike, and the global batch untrue. Not
+    covered: objects that cannot be looked into, and a fixed size that happens to be the one asked for.
+    """
+
+    def __init__(self, name: str, batch_size: int) -> None:
+        self._name, self._batch_size = name, batch_size
+        self._is_known = False
+
+    def __call__(self, batch: Any) -> int:
+        """How many `batch` holds. Raises `TargetError` if the first one has no dimension of the size asked for."""
+        sizes = {size for tensor in tensors(batch) for size in tensor.shape}
+        if not self._is_known and sizes and self._batch_size not in sizes:
+            raise TargetError(
+                f"{self._name}() was asked for batches of {self._batch_size} samples and gave {describe(batch)}. It "
+                f"probably has a batch size of its own, which could be neither tuned nor held. Make it use its "
+                f"argument batch_size, or write samples(batch) if no dimension is that of the samples."
+            )
+        self._is_known = True
+        return count_samples(batch, otherwise=self._batch_size)
+
+
 def _count(contract: Contract, data: Data, offered: Mapping[str, Any]) -> Callable[[Any], int]:
     size = int(offered["batch_size"])
     if "samples" not in contract:
         if data.dataset is not None:  # batches are cut here, and whole: nodes of graphs or time steps may come first
             return lambda batch: size
-        return lambda batch: count_samples(batch, otherwise=size)
+        return _OwnBatches(contract.data, size)
     function = bind(contract.names["samples"], "samples", {*offered, "batch"}, sole="batch")
     return lambda batch: int(function(**offered, batch=batch))

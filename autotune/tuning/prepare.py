@@ -194,7 +194,11 @@ def asked_limit(text: str, total: int) -> int:
 def fault(outcome: Outcome, failure: Failure, log: Path | None) -> TargetError | EnvironmentUnfit:
     """A failure that ends a search, as the error to raise; the user's own words first, the log last."""
     if outcome is Outcome.ENVIRONMENT:
-        return EnvironmentUnfit(failure.message)
+        asks = (
+            f"{failure.user_frame}: {failure.message}. The target asks for what this machine or its torch does not "
+            f"have. Leave the choice of the device to --device, and look with `autotune doctor`."
+        )
+        return EnvironmentUnfit(asks if failure.user_frame else failure.message)
     where = f"\nFull log: {log}" if log else ""
     if outcome is Outcome.USER_ERROR:
         return TargetError(f"{failure.message}{where}", traceback=failure.traceback)
