@@ -247,6 +247,7 @@ def test_a_file_may_be_called_like_a_module_that_is_loaded(tmp_path: Path) -> No
         ("modell.py", r"There is no file modell.py.*Did you mean model.py\?"),
         ("elsewhere/model.py", "There is no file"),
         (".", "is a folder"),
+        ("notes.ipynb", "notes.ipynb is not a Python file"),
         ("python model.py --lr 3", "neither a Python file nor a module"),
     ],
 )
@@ -254,6 +255,7 @@ def test_a_reference_that_leads_nowhere_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reference: str, message: str
 ) -> None:
     write(tmp_path, COMPLETE)
+    (tmp_path / "notes.ipynb").write_text("{}")
     monkeypatch.chdir(tmp_path)
 
     with pytest.raises(TargetError, match=message):

@@ -28,6 +28,11 @@ def parse(text: str) -> Reference | None:
     """What `text` refers to, or None if it is neither a file nor a module. Raises `TargetError` for a missing file."""
     place, _, attribute = text.partition(":") if re.search(r":[A-Za-z_]\w*$", text) else (text, "", "")
     path = Path(place)
+    if path.is_file() and path.suffix != ".py":
+        raise TargetError(
+            f"{place} is not a Python file: its name does not end in .py. It is probably a notebook or a note. Write "
+            f"model() and dataset() into a file such as model.py, and name that."
+        )
     if path.is_file():
         return Reference(file=path.resolve(), attribute=attribute)
     if path.is_dir() and not (path / "__init__.py").exists():
