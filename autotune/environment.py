@@ -30,6 +30,7 @@ __all__ = [
     "GpuProcess",
     "HostMemory",
     "LimitSource",
+    "autotune_version",
     "cpu_name",
     "cpu_native_dtypes",
     "deprecated_pynvml",
@@ -46,6 +47,14 @@ __all__ = [
 
 # A card's total differs by up to 0.1 % between drivers; the next smaller product differs by far more.
 MEMORY_TOLERANCE = 0.02
+
+
+def autotune_version() -> str:
+    """Our own installed version; `uninstalled` where we run from a source tree on the path (no distribution)."""
+    try:
+        return importlib.metadata.version("torch-autotune")
+    except importlib.metadata.PackageNotFoundError:
+        return "uninstalled"
 
 
 def torch_version() -> str | None:

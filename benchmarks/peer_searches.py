@@ -1,29 +1,36 @@
 """One peer's search for a configuration, in a process of its own under the task's memory limit; started by `peers.py`.
 
-    python -m benchmarks.peer_searches lightning-power denoiser 20
+    python -m benchmarks.peer_searches lightning-power denoiser 20 cpu
 
 prints one line of JSON: the configuration picked, tries, how many ran out of memory, and whether the pick ever ran. A
-peer that is not installed says so; one that dies says of what, and what it had tried by then.
+peer that is not installed says so; one that dies says of what, and what it had tried by then. `expert` is nobody's
+tool, but what somebody who knows writes by hand.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import itertools
 import json
+import os
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, default_collate
 
+from autotune.failures import classify, describe
 from autotune.host import usable_cores
-from autotune.probe.device import limit_memory
+from autotune.probe.device import limit_memory, native_dtypes
+from autotune.targets.batches import move
 from autotune.units import parse_bytes
+from benchmarks.catalogue import CATALOGUE, SMALL, catalogue
 from benchmarks.surfaces.tasks import Task, chosen
 
 STEPS = 3  # of one try: Lightning's default, and what its documentation says is enough
@@ -48,21 +55,31 @@ class Sizes:
         return {"config": config, "tries": len(self.begun), "out_of_memory": lost, "ran": pick in self.ended}
 
 
-def steps(target: Any, batch_size: int, count: int = STEPS) -> None:
-    """Train a new model for that many steps, as the documentation of each peer shows it."""
-    model = target.model().train()
+def steps(target: Any, batch_size: int, device: str, amp_dtype: str | None = None, layout: Any = None) -> None:
+    """Train a new model for `STEPS` steps, as the documentation of each peer shows it."""
+    model = target.model().to(device).train()
+    if layout is not None:
+        model = model.to(memory_format=layout)
     optimizer = target.optimizer(model.parameters())
     loader = DataLoader(target.dataset(), batch_size=batch_size, shuffle=True)
-    for batch in itertools.islice(_endless(loader), count):
-        target.loss(model, batch).backward()
+    for batch in itertools.islice(_endless(loader), STEPS):
+        with _autocast(device, amp_dtype):
+            loss = target.loss(model, move(batch, lambda tensor: tensor.to(device), device))
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+    if device != "cpu":
+        torch.accelerator.synchronize()  # what was only issued has not run yet
 
 
 def lightning(target: Any, task: Task, sizes: Sizes, mode: str) -> int | None:
     """`Tuner.scale_batch_size` with its defaults, on a module whose batch is the usual one."""
-    import lightning.pytorch as pl
-    from lightning.pytorch.tuner import Tuner
+    try:
+        import lightning.pytorch as pl
+        from lightning.pytorch.tuner import Tuner
+    except ImportError:  # the same under its older name
+        import pytorch_lightning as pl
+        from pytorch_lightning.tuner import Tuner
 
     class Module(pl.LightningModule):
         def __init__(self) -> None:
@@ -71,11 +88,11 @@ def lightning(target: Any, task: Task, sizes: Sizes, mode: str) -> int | None:
             self.model = target.model()
 
         def training_step(self, batch: Any, index: int) -> Any:
-            sizes.begin(len(batch[0]))
+            sizes.begin(_samples(batch))
             return target.loss(self.model, batch)
 
         def on_train_batch_end(self, outputs: Any, batch: Any, index: int) -> None:
-            sizes.ended.add(len(batch[0]))
+            sizes.ended.add(_samples(batch))
 
         def configure_optimizers(self) -> Any:
             return target.optimizer(self.parameters())
@@ -85,8 +102,8 @@ def lightning(target: Any, task: Task, sizes: Sizes, mode: str) -> int | None:
 
     with tempfile.TemporaryDirectory() as place:
         trainer = pl.Trainer(
-            accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-            enable_model_summary=False, default_root_dir=place,
+            accelerator="cpu" if task.device == "cpu" else "gpu", devices=1, max_epochs=1, logger=False,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, default_root_dir=place,
         )  # fmt: skip
         return Tuner(trainer).scale_batch_size(Module(), mode=mode)
 
@@ -98,11 +115,46 @@ def accelerate(target: Any, task: Task, sizes: Sizes) -> int:
     @find_executable_batch_size
     def train(batch_size: int) -> int:
         sizes.begin(batch_size)
-        steps(target, batch_size)
+        steps(target, batch_size, task.device)
         sizes.ended.add(batch_size)
         return batch_size
 
     return int(train())
+
+
+def expert(target: Any, task: Task, sizes: Sizes) -> dict[str, Any]:
+    """bfloat16, channels_last for convolutions, TF32, a worker per core, and the micro-batch doubled while it fits."""
+    amp_dtype = "bfloat16" if "bfloat16" in native_dtypes(task.device) else None
+    convolves = any(isinstance(module, torch.nn.Conv2d) for module in target.model().modules())
+    layout = torch.channels_last if convolves else None
+    torch.set_float32_matmul_precision("high")
+    size, fits = task.usual, True
+    while fits and size <= task.global_batch:
+        sizes.begin(size)
+        fits = _fits(lambda size=size: steps(target, size, task.device, amp_dtype, layout))
+        if fits:
+            sizes.ended.add(size)
+            size *= 2
+    found = sizes.told(max(sizes.ended, default=None))
+    if found["config"]:
+        extra = {"amp_dtype": amp_dtype, "channels_last": convolves, "num_workers": usable_cores(), "tf32": True}
+        found["config"] |= extra
+    return found
+
+
+def _fits(train: Any) -> bool:
+    """Whether it ends. Raises what is no lack of memory."""
+    try:
+        train()
+    except (RuntimeError, MemoryError) as error:
+        if not classify(describe(error))[0].out_of_memory:
+            raise
+        fits = False
+    else:
+        fits = True
+    gc.collect()
+    torch.cuda.empty_cache()  # does nothing without CUDA
+    return fits
 
 
 def ludwig(target: Any, task: Task, sizes: Sizes) -> int:
@@ -193,15 +245,28 @@ def _endless(loader: DataLoader) -> Iterator[Any]:
         yield from loader
 
 
+def _samples(batch: Any) -> int:
+    return len(next(iter(batch.values())) if isinstance(batch, dict) else batch[0])
+
+
+def _autocast(device: str, amp_dtype: str | None) -> contextlib.AbstractContextManager[Any]:
+    kind = device.partition(":")[0]
+    return torch.autocast(kind, dtype=getattr(torch, amp_dtype)) if amp_dtype else contextlib.nullcontext()
+
+
 def picked(peer: str, task: Task, seconds: float) -> dict[str, Any]:
     """What that peer comes to; `died` where it does not. Raises `ImportError` where it is not installed."""
-    target, sizes = importlib.import_module(task.target.removesuffix(".py").replace("/", ".")), Sizes()
+    place = Path(task.target)
+    sys.path.insert(0, str(place.parent))  # what the file imports lies beside it
+    target, sizes = importlib.import_module(place.stem), Sizes()
     name, _, mode = peer.partition("-")
     try:
         if name == "optuna":
             return optuna_by_hand(target, task, mode, seconds)
         if name == "lightning":
             return sizes.told(lightning(target, task, sizes, mode))
+        if name == "expert":
+            return expert(target, task, sizes)
         return sizes.told({"accelerate": accelerate, "ludwig": ludwig}[name](target, task, sizes))
     except ImportError:
         raise
@@ -210,9 +275,10 @@ def picked(peer: str, task: Task, seconds: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    peer, name, seconds = sys.argv[1:]
-    (task,) = chosen(name)
-    limit_memory("cpu", parse_bytes(task.memory_limit))
+    peer, name, seconds, device = sys.argv[1:]
+    of_gpu = name in [task.name for task in CATALOGUE]
+    (task,) = catalogue(name, device=device, small=SMALL in os.environ) if of_gpu else chosen(name)
+    limit_memory(device, None if task.memory_limit is None else parse_bytes(task.memory_limit))
     try:
         found = picked(peer, task, float(seconds))
     except ImportError as error:

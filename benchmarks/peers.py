@@ -85,7 +85,7 @@ def ours(task: Task, studies: Path, seconds: float) -> Pick:
 
 def theirs(task: Task, peer: str, seconds: float) -> Pick:
     """What a peer's child comes back with."""
-    command = (sys.executable, "-m", "benchmarks.peer_searches", peer, task.name, str(seconds))
+    command = (sys.executable, "-m", "benchmarks.peer_searches", peer, task.name, str(seconds), task.device)
     began = time.monotonic()
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=MOST_SECONDS + seconds, check=False)

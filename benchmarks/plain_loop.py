@@ -1,19 +1,22 @@
 """A training loop as anybody would write it, timed with one clock at both ends; knows nothing of autotune.
 
-    python benchmarks/plain_loop.py examples/digits_cnn.py '{"batch_size": 64}' 20 1000
+    python benchmarks/plain_loop.py examples/digits_cnn.py '{"batch_size": 64}' 20 1000 [LIMIT_BYTES [DEVICE]]
 
 prints samples/s over at least that many seconds and optimizer steps, after a tenth of the seconds as warm-up. The JSON
-is a recommended configuration; what it leaves out is PyTorch's default. A fifth argument is a memory limit in bytes,
-enforced by the kernel for this process and each loader worker.
+is a recommended configuration; what it leaves out is PyTorch's default, and `"tf32": true` is understood besides. The
+memory limit (0: none) is enforced for this process and each loader worker by the kernel, on a GPU by torch's allocator.
+On a GPU batches are pinned and copied without waiting, and the device is waited for at both ends of the window only.
 """
 
 import contextlib
 import importlib.util
+import itertools
 import json
 import os
 import resource
 import sys
 import time
+from pathlib import Path
 
 CONFIG = json.loads(sys.argv[2])
 if CONFIG.get("omp_wait_policy"):
@@ -21,61 +24,108 @@ if CONFIG.get("omp_wait_policy"):
 
 import torch  # noqa: E402
 
+LEAST_WARM_UP_STEPS = 5  # on a GPU, where the first ones load kernels and fill the allocator's cache
 
-def main(path: str, config: dict, seconds: float, steps: int, limit_bytes: int) -> float:
+
+def main(path: str, config: dict, seconds: float, steps: int, limit_bytes: int, device: str) -> float:
     torch.manual_seed(0)
     if limit_bytes:
-        torch.ones(1 << 20).mul_(2).sum()  # OpenMP aborts if its threads find no memory for their stacks
-        resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+        limit_memory(limit_bytes, device)
     if config.get("num_threads"):
         torch.set_num_threads(config["num_threads"])
+    if config.get("tf32"):
+        torch.set_float32_matmul_precision("high")
+    target = imported(path)
+    if hasattr(target, "setup"):
+        target.setup()
+    model = target.model().to(device).train()
+    if config.get("activation_checkpointing"):
+        model.gradient_checkpointing_enable({"use_reentrant": False})  # as Hugging Face models offer it
+    if config.get("channels_last"):
+        model = model.to(memory_format=torch.channels_last)
+    optimizer = target.optimizer(model.parameters())
+    loader = loader_of(target, config, device)
+    kind = device.partition(":")[0]
+    dtype = getattr(torch, config["amp_dtype"]) if config.get("amp_dtype") else None
+    scaler = torch.amp.GradScaler(kind, enabled=dtype is torch.float16)
+    count = config.get("gradient_accumulation_steps", 1)
+    least = 1 if kind == "cpu" else LEAST_WARM_UP_STEPS
+    began, measured_from, samples, done = time.perf_counter(), None, 0, 0
+    batches = (batch for _ in itertools.count() for batch in loader)
+    for micro_batch, batch in enumerate(batches, start=1):
+        samples += size_of(batch)
+        batch = on_device(batch, device, bool(config.get("channels_last")))
+        with torch.autocast(kind, dtype=dtype) if dtype else contextlib.nullcontext():
+            loss = target.loss(model, batch) / count
+        scaler.scale(loss).backward()
+        if micro_batch % count:
+            continue
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        done += 1
+        now = time.perf_counter()
+        if measured_from is None and now - began > seconds / 10 and done >= least:
+            measured_from, samples, done = waited(device), 0, 0
+        elif measured_from is not None and now - measured_from > seconds and done >= steps:
+            return samples / (waited(device) - measured_from)
+    raise AssertionError("the batches have no end")
+
+
+def limit_memory(limit_bytes: int, device: str) -> None:
+    if device.startswith("cuda"):
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
+        return
+    torch.ones(1 << 20).mul_(2).sum()  # OpenMP aborts if its threads find no memory for their stacks
+    resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def imported(path: str):
+    sys.path.insert(0, str(Path(path).resolve().parent))  # what the file imports lies beside it
     spec = importlib.util.spec_from_file_location("target", path)
     target = importlib.util.module_from_spec(spec)
     sys.modules["target"] = target
     spec.loader.exec_module(target)
-    if hasattr(target, "setup"):
-        target.setup()
-    model = target.model().train()
-    if config.get("channels_last"):
-        model = model.to(memory_format=torch.channels_last)
-    optimizer = target.optimizer(model.parameters())
+    return target
+
+
+def loader_of(target, config: dict, device: str):
     workers, dataset = config.get("num_workers", 0), target.dataset()
-    loader = torch.utils.data.DataLoader(
+    return torch.utils.data.DataLoader(
         dataset,
         batch_size=min(config["batch_size"], len(dataset)),  # more than there is would be no batch at all
         shuffle=True,
         drop_last=True,
         num_workers=workers,
         persistent_workers=workers > 0,
+        pin_memory=device.startswith("cuda"),
         collate_fn=getattr(target, "collate", None),
     )
-    dtype = getattr(torch, config["amp_dtype"]) if config.get("amp_dtype") else None
-    scaler = torch.amp.GradScaler("cpu", enabled=dtype is torch.float16)
-    count = config.get("gradient_accumulation_steps", 1)
-    began, measured_from, samples, micro_batches, measured_steps = time.perf_counter(), None, 0, 0, 0
-    while True:
-        for inputs, labels in loader:
-            if config.get("channels_last") and inputs.dim() == 4:
-                inputs = inputs.contiguous(memory_format=torch.channels_last)
-            with torch.autocast("cpu", dtype=dtype) if dtype else contextlib.nullcontext():
-                loss = target.loss(model, (inputs, labels)) / count
-            scaler.scale(loss).backward()
-            micro_batches += 1
-            samples += len(labels)
-            if micro_batches % count:
-                continue
-            scaler.step(optimizer)
-            scaler.update()
-            optimizer.zero_grad()
-            measured_steps += 1
-            now = time.perf_counter()
-            if measured_from is None and now - began > seconds / 10:
-                measured_from, samples, measured_steps = now, 0, 0
-            elif measured_from is not None and now - measured_from > seconds and measured_steps >= steps:
-                return samples / (now - measured_from)
+
+
+def size_of(batch) -> int:
+    return len(next(iter(batch.values())) if isinstance(batch, dict) else batch[-1])
+
+
+def on_device(batch, device: str, channels_last: bool):
+    def moved(tensor):
+        tensor = tensor.to(device, non_blocking=True)
+        return tensor.contiguous(memory_format=torch.channels_last) if channels_last and tensor.dim() == 4 else tensor
+
+    if isinstance(batch, dict):
+        return {name: moved(tensor) for name, tensor in batch.items()}
+    return [moved(tensor) for tensor in batch]
+
+
+def waited(device: str) -> float:
+    """The clock, once the device has done all that it was given."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 if __name__ == "__main__":
-    steps, limit_bytes = (int(word) for word in (*sys.argv[4:], *("1", "0")[len(sys.argv) - 4 :]))
-    print(main(sys.argv[1], CONFIG, float(sys.argv[3]), steps, limit_bytes), flush=True)
+    steps, limit_bytes, device = (*sys.argv[4:], *("1", "0", "cpu")[len(sys.argv) - 4 :])
+    print(main(sys.argv[1], CONFIG, float(sys.argv[3]), int(steps), int(limit_bytes), device), flush=True)
     os._exit(0)  # without waiting for workers that are in the middle of a sample

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import sys
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -21,6 +20,7 @@ from autotune.cli.output import plain_console
 from autotune.cli.report import report
 from autotune.cli.search import search
 from autotune.cli.show import show
+from autotune.environment import autotune_version
 from autotune.errors import AutotuneError, EnvironmentUnfit
 
 app = typer.Typer(
@@ -45,7 +45,7 @@ def settings(
 ) -> None:
     """Take defaults for the commands from `[tool.autotune]` in pyproject.toml, or from autotune.toml."""
     if show_version:
-        typer.echo(version("torch-autotune"))
+        typer.echo(autotune_version())
         raise typer.Exit
     context.default_map = settings_file.defaults()
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 
+from autotune.environment import autotune_version
 from autotune.knobs import KNOBS
 from autotune.knobs.base import LEFT_ALONE
 from autotune.objectives import objective_of
@@ -24,7 +24,7 @@ def opening_lines(
     inferred = [f"{finding.name} inferred" for finding in facts.findings if finding.inferred]
     limit = f", limited to {format_bytes(request.memory_limit_bytes)}" if request.goal.memory_limit_bytes else ""
     return [
-        f"autotune {version('torch-autotune')} · {request.target} · study {folder} ({'resumed' if resumed else 'new'})",
+        f"autotune {autotune_version()} · {request.target} · study {folder} ({'resumed' if resumed else 'new'})",
         f"{device:<6}{environment.device_name} · {format_bytes(environment.device_bytes)}{limit}"
         f" · {environment.usable_cores} cores · torch {environment.torch}",
         f"Task  {facts.name}, {_count(facts.parameter_count)} parameters · {facts.data}{samples}"

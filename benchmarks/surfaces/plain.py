@@ -57,8 +57,9 @@ def ratios(one: Trained, other: Trained) -> list[float]:
 def _train(task: Task, config: str, seconds: float, trained: Trained) -> None:
     values = {**defaults(), **json.loads(config)}
     samples = int(values["batch_size"] or 1) * int(values["gradient_accumulation_steps"] or 1)
-    steps, limit = math.ceil(task.epoch_samples / samples), parse_bytes(task.memory_limit)
-    command = [sys.executable, str(LOOP), task.target, config, str(seconds), str(steps), str(limit)]
+    steps = math.ceil(task.epoch_samples / samples)
+    limit = 0 if task.memory_limit is None else parse_bytes(task.memory_limit)
+    command = [sys.executable, str(LOOP), task.target, config, str(seconds), str(steps), str(limit), task.device]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=MOST_SECONDS, check=False)
     except subprocess.TimeoutExpired:

@@ -22,9 +22,10 @@ class Task:
     what: str  # in a few words, for tables
     target: str  # from the repository's root
     global_batch: int  # samples per optimizer step, held
-    memory_limit: str  # enforced in every probe, every plain loop and every peer
+    memory_limit: str | None  # enforced in every probe, every plain loop and every peer; None: all there is
     usual: int  # micro-batch that somebody runs who never thought about it; the rest is accumulated
     epoch_samples: int = 1  # that a plain loop trains on at least: an epoch, where that is a matter of seconds
+    device: str = "cpu"
     grid: dict[str, tuple[Value, ...]] = field(default_factory=dict)  # knob name -> values; others stay at the default
 
     @property
@@ -39,7 +40,7 @@ class Task:
             study=study,
             mode="fresh",
             time_budget_seconds=1e6,  # of the replayed clock: stopping is left to what the search believes
-            device="cpu",
+            device=self.device,
             global_batch=self.global_batch,
             memory_limit=self.memory_limit,
             baseline=self.baseline,

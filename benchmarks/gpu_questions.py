@@ -1,0 +1,197 @@
+"""What was written for GPUs without one, asked of a real one: ten questions, each with what its answer decides.
+
+    python -m benchmarks.gpu_questions [--only events,kill] [--minutes 6] [--json answers.json] [--device cuda]
+
+From the root of the repository. Each question runs in a process of its own under a time limit, so that none can end or
+hold up the others, and what it cannot answer is answered with "not run" and why. Under six minutes in all. On a CPU
+(`--device cpu`) those that make sense there are rehearsed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from autotune import codec
+from autotune.launch.subprocess import SubprocessLauncher
+from autotune.records import InspectRequest
+from benchmarks.questions import Answer, Answers, NotRun, Question
+from benchmarks.surfaces.words import there
+
+ASKED = "--asked"  # marks the process of one question
+
+
+def questions() -> tuple[Question, ...]:
+    """All of them, in the order of asking. Imports torch, and touches no device."""
+    from benchmarks.questions import arithmetic, card, clocks, frontier, provoked, starting
+
+    return (
+        Question(
+            name="context",
+            what="what import, CUDA context and libraries cost a child",
+            decides="start_deadline_seconds of ProbeBudget (records.py), FIRST_GUESS_SECONDS (tuning/prober.py)",
+            ask=starting.context,
+            seconds=90.0,
+        ),
+        Question(
+            name="events",
+            what="a window by events against the wall, and against waiting after each step",
+            decides="EventClock, not SynchronizingClock, for CUDA (probe/meters.py)",
+            ask=clocks.events,
+        ),
+        Question(
+            name="exhaustion",
+            what="every way to run out of memory",
+            decides="the rules of OOM_DEVICE and OOM_HOST, and NEAR_LIMIT (failure_rules.py, failures.py)",
+            ask=provoked.exhaustion,
+            seconds=150.0,
+        ),
+        Question(
+            name="codes",
+            what="error_code of AcceleratorError",
+            decides="CODES (failure_rules.py) before any message",
+            ask=provoked.codes,
+        ),
+        Question(
+            name="headroom",
+            what="which figure of memory foretells the batch that dies",
+            decides="MemoryPeak.bytes (results.py), HEADROOM_FRACTION and LEAST_HEADROOM_BYTES (tuning/prepare.py)",
+            ask=frontier.headroom,
+            seconds=90.0,
+        ),
+        Question(
+            name="dropout",
+            what="dropout masks of float32 against half precision",
+            decides="one paired seed is enough with dropout (probe/stability.py, stability.py)",
+            ask=arithmetic.dropout,
+        ),
+        Question(
+            name="waits",
+            what="where our loop waits for the device",
+            decides='"nothing here waits" (targets/loop.py)',
+            ask=arithmetic.waits,
+        ),
+        Question(
+            name="launches",
+            what="whether the host holds the device up, seen from the end of a window",
+            decides="a sign for launch-bound runs, not there yet (probe/window.py, tuning/advice.py)",
+            ask=clocks.launches,
+        ),
+        Question(
+            name="nvml",
+            what="NVML's fields, their time and their agreement",
+            decides="Gpu and Glance (nvml.py), PERIOD_SECONDS (launch/telemetry.py)",
+            ask=card.readings,
+        ),
+        Question(
+            name="kill",
+            what="memory after SIGKILL in the middle of a kernel",
+            decides="no pause between two probes (launch/subprocess.py)",
+            ask=starting.kill,
+        ),
+    )
+
+
+def asked(question: Question, device: str) -> dict[str, object]:
+    """In the question's own process: its answer, or why there is none."""
+    try:
+        return {"lines": question.ask(device)}
+    except NotRun as reason:
+        return {"not_run": str(reason)}
+    except Exception as error:  # whatever it dies of belongs to the answer
+        return {"not_run": f"{type(error).__name__}: {error}"[:300]}
+
+
+def answered(question: Question, device: str, limit: float) -> Answer:
+    """In the parent: one question, at most so many seconds long."""
+    command = [sys.executable, "-m", "benchmarks.gpu_questions", ASKED, question.name, "--device", device]
+    began = time.monotonic()
+    child = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )  # fmt: skip
+    try:
+        out, log = child.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        out, log = "", f"no answer in {limit:.0f} s"
+    finally:
+        _end(child)
+    try:
+        found = json.loads(out.splitlines()[-1])
+    except (IndexError, ValueError):
+        last = (log.strip().splitlines() or ["no words"])[-1]
+        found = {"not_run": f"its process left no answer, status {child.returncode}: {last[:200]}"}
+    return Answer(
+        name=question.name, what=question.what, decides=question.decides, seconds=time.monotonic() - began,
+        lines=tuple(found.get("lines", ())), not_run=found.get("not_run", ""),
+    )  # fmt: skip
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """The process and those that it started; nothing where all have left."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    finally:
+        child.wait()
+
+
+def shown(answer: Answer, number: int) -> str:
+    """As it is printed."""
+    lines = [f"   {line}" for line in answer.lines] or [f"   not run: {answer.not_run}"]
+    return "\n".join(
+        [f"{number}. {answer.name}: {answer.what} ({answer.seconds:.0f} s)", *lines, f"   decides: {answer.decides}"]
+    )
+
+
+def machine(device: str) -> tuple[str, str]:
+    """What it is, and the device by its full name; without one, why."""
+    with tempfile.TemporaryDirectory() as folder:
+        inspection = SubprocessLauncher().inspect(InspectRequest(device=device), Path(folder))
+    if inspection.environment is None:
+        return inspection.failure.message if inspection.failure else inspection.outcome.value, ""
+    return there(inspection.environment), inspection.environment.device
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="names, with commas")
+    parser.add_argument("--minutes", type=float, default=6.0, help="for all questions together")
+    parser.add_argument("--json", type=Path, help="keep the answers in this file")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument(ASKED, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.asked:
+        question = next(one for one in questions() if one.name == options.asked)
+        print(json.dumps(asked(question, options.device)), flush=True)
+        os._exit(0)  # a poisoned context may not let go in peace
+    ends_at = time.monotonic() + 60 * options.minutes
+    told, device = machine(options.device)
+    print(told, flush=True)
+    wanted = options.only.split(",") if options.only else [question.name for question in questions()]
+    answers: list[Answer] = []
+    for question in questions():
+        if question.name in wanted:
+            limit = min(question.seconds, ends_at - time.monotonic())
+            nothing = "" if limit > 0 else "no time left"
+            unasked = told if not device else nothing
+            answer = (
+                Answer(name=question.name, what=question.what, decides=question.decides, not_run=unasked)
+                if unasked
+                else answered(question, device, limit)
+            )
+            answers.append(answer)
+            print(f"\n{shown(answer, len(answers))}", flush=True)
+            if options.json:
+                codec.write(options.json, Answers(machine=told, answers=tuple(answers)))
+
+
+if __name__ == "__main__":
+    main()
