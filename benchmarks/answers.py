@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from autotune.records import PROTOCOL, Environment, Record
+from autotune.records import PROTOCOL, Environment, Record, Value
 from benchmarks.peers import OURS, Pick, held
 from benchmarks.surfaces.plain import Trained, ratios
 from benchmarks.surfaces.surface import Surface
@@ -28,7 +28,7 @@ class Answer(Record, frozen=True, kw_only=True):
     versions: dict[str, str]
     time_budget: str = ""  # of the search; empty: the product's default
     flops_per_sample: float | None = None
-    convolves: bool = False
+    convolves: bool = False  # most of these
     picks: dict[str, Pick]
     trained: dict[str, Trained]  # by the same names; several rounds each
     notes: tuple[str, ...] = ()  # stages that failed, and of what
@@ -43,7 +43,7 @@ def best_of(surface: Surface) -> Pick:
     )  # fmt: skip
 
 
-def configs(answer: Answer, task: Task) -> dict[str, dict]:
+def configs(answer: Answer, task: Task) -> dict[str, dict[str, Value]]:
     """What is trained for every pick that there is, at the held global batch."""
     return {name: held(pick.values, task) for name, pick in answer.picks.items() if pick.values is not None}
 
@@ -66,12 +66,12 @@ def lines(answer: Answer, task: Task) -> Iterator[str]:
         )  # fmt: skip
 
 
-def shown(values: dict) -> str:
+def shown(values: Mapping[str, Value]) -> str:
     """A configuration with what no knob of ours sets."""
     return described(values) + (", tf32" if values.get("tf32") else "")
 
 
-def share(answer: Answer, rate: float, values: dict) -> str:
+def share(answer: Answer, rate: float, values: Mapping[str, Value]) -> str:
     """The model-FLOP utilisation with its arithmetic, or why there is none."""
     device = answer.environment.device_name
     if answer.flops_per_sample is None:

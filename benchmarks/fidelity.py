@@ -1,16 +1,19 @@
 """Does a probe's throughput tell that of a long run? Probes and plain training loops of the same configuration.
 
-    python benchmarks/fidelity.py [--seconds 60] [--steps 1000] [--rounds 1]
+    python -m benchmarks.fidelity [--seconds 60] [--steps 1000] [--rounds 1]
+    python -m benchmarks.fidelity --device cuda --catalogue resnet50,unet --seconds 5
 
-For every cell a probe, a plain loop that knows nothing of autotune, and a probe again, each in a process of its own. A
-plain loop takes at least so many seconds and so many optimizer steps. The mean of the two probes is compared, so that a
-machine that drifts evenly favours neither. Last, of every two cells of a target that differ by more than 5 %, does the
-probe put the same one first?
+With `--catalogue` the cells are those of GPU trainings: what is usual, and half precision with a large micro-batch and
+workers; a target that lacks a package is named and not run. For every cell a probe, a plain loop that knows nothing of
+autotune, and a probe again, each in a process of its own. A plain loop takes at least so many seconds and so many
+optimizer steps. The mean of the two probes is compared, so that a machine that drifts evenly favours neither. Last, of
+every two cells of a target that differ by more than 5 %, does the probe put the same one first?
 """
 
 import argparse
 import itertools
 import json
+import os
 import platform
 import statistics
 import subprocess
@@ -20,17 +23,21 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune.environment import torch_version
+from autotune.environment import torch_version, visible_gpus
 from autotune.host import cpu_name, usable_cores
-from autotune.knobs import KNOBS, defaults
+from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Config
+from autotune.records import Config, Value
 from autotune.requests import ProbeRequest
+from autotune.results import Measurement
+from benchmarks.catalogue import SMALL, catalogue, missing
+from benchmarks.surfaces.words import described
 
 ROOT = Path(__file__).parent.parent
 LOADER_BOUND = 0.15  # share of a step that waits, as in the product's own advice
 APART = 0.05  # cells closer than this need not be ranked
-CELLS = {
+Cells = dict[str, list[dict[str, Value]]]  # target -> what is not the default
+CELLS: Cells = {
     "benchmarks/targets/resnet.py": [
         {"batch_size": 16},
         {"batch_size": 16, "channels_last": True},
@@ -57,26 +64,43 @@ CELLS = {
 }
 
 
-def probed(target: str, config: Config):
+def of_catalogue(names: str, device: str, small: bool) -> Cells:
+    """Two cells of each target that can run here; says of the others why they cannot."""
+    cells: Cells = {}
+    for task in catalogue(names, device=device, small=small):
+        if why := missing(task.target):
+            print(f"{task.name}: not run, {why}")
+            continue
+        workers = min(8, usable_cores())
+        half: dict[str, Value] = {"amp_dtype": "bfloat16", "num_workers": workers}
+        cells[task.target] = [{"batch_size": task.usual}, {"batch_size": task.global_batch // 4, **half}]
+    return cells
+
+
+def probed(target: str, config: Config, device: str) -> Measurement:
     with tempfile.TemporaryDirectory() as folder:
-        result = SubprocessLauncher().probe(ProbeRequest(target=target, config=config, device="cpu"), Path(folder))
+        result = SubprocessLauncher().probe(ProbeRequest(target=target, config=config, device=device), Path(folder))
     assert result.measurement is not None, result.failure
     return result.measurement
 
 
-def trained(target: str, config: Config, seconds: float, steps: int) -> float:
-    loop = str(ROOT / "benchmarks/plain_loop.py")
-    command = [sys.executable, loop, target, json.dumps(config.values), str(seconds), str(steps)]
+def trained(target: str, config: Config, options: argparse.Namespace) -> float:
+    loop, device = str(ROOT / "benchmarks/plain_loop.py"), options.device
+    command = [
+        sys.executable, loop, target, json.dumps(config.values), str(options.seconds), str(options.steps), "0", device,
+    ]  # fmt: skip
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def cell(target: str, config: Config, options: argparse.Namespace):
+def cell(
+    target: str, config: Config, options: argparse.Namespace
+) -> tuple[float, list[float], float, int]:  # fmt: skip
     """Plain samples/s, the ratio of every round, and whether the probes were loader-bound or contaminated."""
     rates, ratios, waits, contaminated = [], [], [], 0
     for _ in range(options.rounds):
-        before = probed(target, config)
-        plain = trained(target, config, options.seconds, options.steps)
-        after = probed(target, config)
+        before = probed(target, config, options.device)
+        plain = trained(target, config, options)
+        after = probed(target, config, options.device)
         rates.append(plain)
         ratios.append((before.samples_per_second + after.samples_per_second) / 2 / plain)
         waits += [before.data_wait_share, after.data_wait_share]
@@ -84,27 +108,31 @@ def cell(target: str, config: Config, options: argparse.Namespace):
     return statistics.median(rates), ratios, statistics.mean(waits), contaminated
 
 
-def described(config: Config) -> str:
-    """The settings that are not the defaults."""
-    changed = [knob for knob in KNOBS if config[knob.name] != knob.default or knob.name == "batch_size"]
-    return ", ".join(f"{knob.label} {knob.show(config[knob.name])}" for knob in changed)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--catalogue", help="targets of benchmarks/catalogue instead, or all")
+    parser.add_argument("--smoke", action="store_true", help="the catalogue's targets made tiny")
     options = parser.parse_args()
+    if options.smoke:
+        os.environ[SMALL] = "1"
+    cells_of = of_catalogue(options.catalogue, options.device, options.smoke) if options.catalogue else CELLS
+    if not cells_of:
+        sys.exit("no target of them can run here")
+    card = [gpu.name for gpu in visible_gpus()[:1] if options.device != "cpu"]
     print(
-        f"{cpu_name()}, {usable_cores()} cores, {platform.platform(terse=True)}, Python {platform.python_version()}, "
-        f"torch {torch_version()}; plain loops of at least {options.seconds:.0f} s and {options.steps} steps, "
+        f"{', '.join((*card, cpu_name()))}, {usable_cores()} cores, {platform.platform(terse=True)}, "
+        f"Python {platform.python_version()}, torch {torch_version()}; plain loops of at least {options.seconds:.0f} s "
+        f"and {options.steps} steps, "
         f"{options.rounds} rounds\n"
     )
     print("| target | configuration | plain samples/s | probe / plain | waits for data | probes contaminated |")
     print("| --- | --- | --- | --- | --- | --- |")
     errors, overestimates, right, pairs = [], [], 0, 0
-    for target, cells in CELLS.items():
+    for target, cells in cells_of.items():
         plain_rates, probe_rates = [], []
         for changes in cells:
             config = Config(values={**defaults(), **changes})
@@ -116,7 +144,7 @@ def main() -> None:
             overestimates += [ratio - 1] if wait > LOADER_BOUND else []
             shown = ", ".join(f"{each:.3f}" for each in ratios)
             print(
-                f"| {Path(target).stem} | {described(config)} | {plain:,.0f} | {shown} | {wait:.0%} "
+                f"| {Path(target).stem} | {described(config.values)} | {plain:,.0f} | {shown} | {wait:.0%} "
                 f"| {contaminated} of {2 * options.rounds} |",
                 flush=True,
             )

@@ -15,7 +15,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.data import default_collate
 from torch.utils.flop_counter import FlopCounterMode
@@ -26,15 +25,18 @@ SAMPLES = 2  # BatchNorm does not train on one; the count grows by the sample
 
 
 def counted(target: Any, device: str) -> dict[str, Any]:
-    """FLOP of one sample, and whether the model convolves images."""
+    """FLOP of one sample, and whether most of them are in convolutions."""
     model, dataset = target.model().to(device).train(), target.dataset()
     join = getattr(target, "collate", default_collate)
     batch = move(join([dataset[index] for index in range(SAMPLES)]), lambda tensor: tensor.to(device), device)
     counter = FlopCounterMode(display=False)
     with counter, sdpa_kernel(SDPBackend.MATH):
         target.loss(model, batch).backward()
-    convolves = any(isinstance(module, torch.nn.Conv2d) for module in model.modules())
-    return {"flops_per_sample": counter.get_total_flops() / SAMPLES, "convolves": convolves}
+    total = counter.get_total_flops()
+    convolved = sum(
+        flops for operation, flops in counter.get_flop_counts()["Global"].items() if "conv" in str(operation)
+    )
+    return {"flops_per_sample": total / SAMPLES, "convolves": convolved > total / 2}
 
 
 def main() -> None:

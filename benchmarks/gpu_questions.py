@@ -113,15 +113,15 @@ def answered(question: Question, device: str, limit: float) -> Answer:
     """In the parent: one question, at most so many seconds long."""
     command = [sys.executable, "-m", "benchmarks.gpu_questions", ASKED, question.name, "--device", device]
     began = time.monotonic()
-    child = subprocess.Popen(
+    with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )  # fmt: skip
-    try:
-        out, log = child.communicate(timeout=limit)
-    except subprocess.TimeoutExpired:
-        out, log = "", f"no answer in {limit:.0f} s"
-    finally:
-        _end(child)
+    ) as child:
+        try:
+            out, log = child.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            out, log = "", f"no answer in {limit:.0f} s"
+        finally:
+            _end(child)
     try:
         found = json.loads(out.splitlines()[-1])
     except (IndexError, ValueError):

@@ -47,8 +47,8 @@ def peaks_of(device_name: str) -> Peaks | None:
 def peak_flops(device_name: str, values: Mapping[str, Value], *, convolves: bool) -> tuple[float, str] | None:
     """FLOP/s that the device has for this configuration, and the arithmetic meant; None: not known.
 
-    Full precision counts as TF32 where the configuration asks for it, and for models with convolutions, which cuDNN
-    computes in TF32 unless told otherwise (`torch.backends.cudnn.allow_tf32`, true by default in torch 2.13).
+    Full precision counts as TF32 where the configuration asks for it, and for models that mostly convolve, which cuDNN
+    does in TF32 unless told otherwise (`torch.backends.cudnn.allow_tf32`, true by default in torch 2.13).
     """
     peaks = peaks_of(device_name)
     if peaks is None:
