@@ -23,11 +23,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from autotune import codec
-from autotune import folder as disk
-from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Environment, InspectRequest
+from autotune.records import Environment
 from benchmarks.answers import COLUMNS, USUAL, Answer, lines, sources, verdicts
 from benchmarks.catalogue import CATALOGUE, SMALL, catalogue, missing
+from benchmarks.gpu_questions import look
 from benchmarks.peers import Pick
 from benchmarks.stages import DEFAULT_BUDGET, STAGES, Slice
 from benchmarks.surfaces.tasks import Task
@@ -37,15 +36,18 @@ PACKAGES = ("torchvision", "timm", "transformers", "lightning", "pytorch-lightni
 
 
 def advance(task: Task, answer: Answer, now: Slice) -> Answer:
-    """As many stages as there is time for; one that fails leaves a note and is tried again by the next call."""
+    """Stages in turn as long as there is time; one that fails is noted, and tried again by the next call."""
     for stage in STAGES:
         if now.options.stages and stage.name not in now.options.stages.split(","):
             continue
         if stage.is_done(answer, task, now):
             continue
-        if stage.seconds(answer, task, now) > now.left:
-            print(f"{task.name}: {stage.name} is left for the next call", file=sys.stderr, flush=True)
-            continue
+        needed, left = stage.seconds(answer, task, now), max(0.0, now.left)
+        if needed > left:
+            print(
+                f"{task.name}: {stage.name} may take {needed:.0f} s, {left:.0f} are left", file=sys.stderr, flush=True
+            )
+            break
         print(f"{task.name}: {stage.name}", file=sys.stderr, flush=True)
         try:
             answer = stage.run(replace(answer, notes=_without(answer.notes, stage.name)), task, now)
@@ -65,10 +67,15 @@ def stored(task: Task, options: argparse.Namespace) -> Path:
     return Path(options.place, f"{task.name}.json")
 
 
+def known(task: Task, options: argparse.Namespace) -> Answer | None:
+    """What earlier calls left."""
+    return codec.read(stored(task, options), Answer) if stored(task, options).is_file() else None
+
+
 def begun(task: Task, environment: Environment, options: argparse.Namespace) -> Answer:
-    """What an earlier call left, or an empty answer."""
-    if stored(task, options).is_file():
-        return codec.read(stored(task, options), Answer)
+    """The same, or an empty answer."""
+    if answer := known(task, options):
+        return answer
     command = shlex.join(["python", "-m", "benchmarks.gpu_catalogue", *sys.argv[1:]])
     return Answer(
         task=task.name, command=command, environment=environment, versions=versions(),
@@ -87,19 +94,13 @@ def versions() -> dict[str, str]:
     return found
 
 
-def look(device: str, place: Path) -> Environment | str:
-    """The device, or why there is none."""
-    inspection = SubprocessLauncher().inspect(InspectRequest(device=device), disk.make(place / "inspect"))
-    if inspection.environment is None:
-        return inspection.failure.message if inspection.failure else inspection.outcome.value
-    return inspection.environment
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--targets", default="all", help=f"{', '.join(task.name for task in CATALOGUE)}")
     parser.add_argument("--time-budget", help=f"of each search [default: the product's, {DEFAULT_BUDGET}]")
-    parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing that would not end within")
+    parser.add_argument(
+        "--minutes", type=float, default=1e6, help="begin nothing that would not end within; 0: table only"
+    )
     parser.add_argument("--stages", default="", help=f"only these: {', '.join(stage.name for stage in STAGES)}")
     parser.add_argument("--grid", action="store_true", help="also every cell of a coarse grid")
     parser.add_argument("--trained", type=float, default=3.0, help="seconds of each plain loop")
@@ -112,23 +113,33 @@ def main() -> None:
         os.environ[SMALL], options.device = "1", "cpu"
     now = Slice(options=options, ends_at=time.monotonic() + 60 * options.minutes)
     Path(options.place).mkdir(parents=True, exist_ok=True)
-    environment = look(options.device, Path(options.place))
-    if isinstance(environment, str):
-        sys.exit(f"not run: {environment}")
     tasks = catalogue(options.targets, device=options.device, small=options.smoke)
-    lacking = {task.name: why for task in tasks if (why := missing(task.target))}
-    answers = [
-        (task, advance(task, begun(task, environment, options), now)) for task in tasks if task.name not in lacking
-    ]
-    print(f"{there(environment)}; {', '.join(f'{name} {number}' for name, number in versions().items())}\n")
-    print(heading(*COLUMNS))
+    lacking = {task.name: f"not run, {why}" for task in tasks if (why := missing(task.target))}
+    environment = look(options.device) if options.minutes else "no time to measure"
+    if isinstance(environment, str):
+        lacking |= {task.name: f"not run, {environment}" for task in tasks}
+    else:
+        for task in tasks:
+            if task.name not in lacking:
+                advance(task, begun(task, environment, options), now)
+    tell([(task, answer) for task in tasks if (answer := known(task, options))], lacking)
+
+
+def tell(answers: list[tuple[Task, Answer]], lacking: dict[str, str]) -> None:
+    """The table of what is there, whenever and wherever it was measured, and a line for what is not."""
+    if answers:
+        environment = answers[0][1].environment
+        made_of = ", ".join(f"{name} {number}" for name, number in answers[0][1].versions.items())
+        print(f"{there(environment)}; {made_of}\n\n{heading(*COLUMNS)}")
+        for task, answer in answers:
+            print("\n".join(lines(answer, task)))
+        print(f"\n{sources(environment.device_name)}")
     for task, answer in answers:
-        print("\n".join(lines(answer, task)))
-    print(f"\n{sources(environment.device_name)}")
-    for sentence in (*filter(None, (verdicts(answer) for _, answer in answers)),
-                     *(f"{answer.task}: {note}" for _, answer in answers for note in answer.notes),
-                     *(f"{name}: not run, {why}" for name, why in lacking.items())):  # fmt: skip
-        print(sentence)
+        for sentence in (verdicts(answer), *(f"{task.name}: {note}" for note in answer.notes)):
+            print(sentence, end="\n" if sentence else "")
+        lacking.pop(task.name, None)
+    for name, why in lacking.items():
+        print(f"{name}: {why}")
 
 
 if __name__ == "__main__":

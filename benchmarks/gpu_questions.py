@@ -21,7 +21,7 @@ from pathlib import Path
 
 from autotune import codec
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import InspectRequest
+from autotune.records import Environment, InspectRequest
 from benchmarks.questions import Answer, Answers, NotRun, Question
 from benchmarks.surfaces.words import there
 
@@ -151,13 +151,13 @@ def shown(answer: Answer, number: int) -> str:
     )
 
 
-def machine(device: str) -> tuple[str, str]:
-    """What it is, and the device by its full name; without one, why."""
+def look(device: str) -> Environment | str:
+    """The device as a probe sees it, or why there is none."""
     with tempfile.TemporaryDirectory() as folder:
         inspection = SubprocessLauncher().inspect(InspectRequest(device=device), Path(folder))
     if inspection.environment is None:
-        return inspection.failure.message if inspection.failure else inspection.outcome.value, ""
-    return there(inspection.environment), inspection.environment.device
+        return inspection.failure.message if inspection.failure else inspection.outcome.value
+    return inspection.environment
 
 
 def main() -> None:
@@ -173,24 +173,19 @@ def main() -> None:
         print(json.dumps(asked(question, options.device)), flush=True)
         os._exit(0)  # a poisoned context may not let go in peace
     ends_at = time.monotonic() + 60 * options.minutes
-    told, device = machine(options.device)
+    found = look(options.device)
+    told = found if isinstance(found, str) else there(found)
     print(told, flush=True)
     wanted = options.only.split(",") if options.only else [question.name for question in questions()]
     answers: list[Answer] = []
-    for question in questions():
-        if question.name in wanted:
-            limit = min(question.seconds, ends_at - time.monotonic())
-            nothing = "" if limit > 0 else "no time left"
-            unasked = told if not device else nothing
-            answer = (
-                Answer(name=question.name, what=question.what, decides=question.decides, not_run=unasked)
-                if unasked
-                else answered(question, device, limit)
-            )
-            answers.append(answer)
-            print(f"\n{shown(answer, len(answers))}", flush=True)
-            if options.json:
-                codec.write(options.json, Answers(machine=told, answers=tuple(answers)))
+    for question in (one for one in questions() if one.name in wanted):
+        limit = min(question.seconds, ends_at - time.monotonic())
+        why = found if isinstance(found, str) else "no time left" if limit <= 0 else ""
+        unasked = Answer(name=question.name, what=question.what, decides=question.decides, not_run=why)
+        answers.append(unasked if isinstance(found, str) or why else answered(question, found.device, limit))
+        print(f"\n{shown(answers[-1], len(answers))}", flush=True)
+        if options.json:
+            codec.write(options.json, Answers(machine=told, answers=tuple(answers)))
 
 
 if __name__ == "__main__":

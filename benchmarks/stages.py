@@ -73,12 +73,12 @@ def search(answer: Answer, task: Task, now: Slice) -> Answer:
     """The product's own command, or the rest of what an earlier call began."""
     command = search_command(task, now.options)
     print(shlex.join(command[1:]), file=sys.stderr, flush=True)
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    child, limit = subprocess.Popen(command, stdout=subprocess.DEVNULL), budget_seconds(now.options) + OVERRUN_SECONDS
     try:
-        status = child.wait(budget_seconds(now.options) + OVERRUN_SECONDS)
-    except subprocess.TimeoutExpired:
+        status = child.wait(limit)
+    except subprocess.TimeoutExpired as late:
         interrupt(child)
-        raise
+        raise RuntimeError(f"no end in {limit:.0f} s, interrupted; the next call goes on with its study") from late
     if status:
         pick = Pick(values=None, note=f"no recommendation: exit status {status}")
     else:

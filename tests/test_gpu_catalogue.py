@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from autotune import codec
 from benchmarks.answers import BEST, EXPERT, USUAL, Answer, configs, lines, verdicts
 from benchmarks.catalogue import CATALOGUE, catalogue, missing
-from benchmarks.gpu_catalogue import advance, stored
+from benchmarks.gpu_catalogue import advance, stored, tell
 from benchmarks.peers import OURS, Pick
 from benchmarks.stages import PEERS, STAGES, Slice, search_command, training_seconds
 from benchmarks.surfaces.plain import Trained, in_turn
@@ -139,6 +139,16 @@ def test_ours_is_compared_round_by_round():
         "unet: the recommendation runs at 400% of usual defaults, 101% (98%, 105%) of expert's."
     )
     assert verdicts(answer(trained={})) == ""
+
+
+def test_the_table_names_what_was_not_run_unless_it_was_run_before(capsys):
+    tell([(UNET, answer())], {"unet": "not run, no GPU today", "vit_s": "not run, timm or torchvision not installed"})
+
+    told = capsys.readouterr().out
+    assert "NVIDIA H200" in told.splitlines()[0]
+    assert "Peaks of NVIDIA H200, dense: 989.4 TFLOP/s in half precision" in told
+    assert told.endswith("vit_s: not run, timm or torchvision not installed\n")
+    assert "no GPU today" not in told
 
 
 def test_the_search_is_the_products_own_command_at_its_own_budget(now):

@@ -19,6 +19,7 @@ SIZES = (1_000, 1 << 20, 10_000_019)
 SHAPE = (256, 512)
 DTYPES = (torch.bfloat16, torch.float16)
 WARM_UP, WATCHED = 3, 4
+WAITED = "called a synchronizing"  # torch 2.13: the words of the mode's warning
 TARGET = "benchmarks/targets/resnet.py"
 
 
@@ -86,7 +87,7 @@ def waits(device: str) -> list[str]:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             session.train(_Watched())
-        places = Counter(f"{Path(one.filename).name}:{one.lineno}" for one in caught if "synchron" in str(one.message))
+        places = Counter(f"{Path(one.filename).name}:{one.lineno}" for one in caught if WAITED in str(one.message))
         shown = ", ".join(f"{count / WATCHED:g} × {place}" for place, count in places.most_common(5))
         lines.append(
             f"{dtype or 'float32'}: {sum(places.values()) / WATCHED:g} waits a step{': ' * bool(shown)}{shown}"
