@@ -6,7 +6,7 @@ import platform
 import re
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
 import pytest
@@ -15,6 +15,7 @@ from autotune.environment import (
     Gpu,
     _gpu_mismatch,
     _shown,
+    autotune_version,
     cpu_name,
     fingerprint,
     mismatches,
@@ -170,6 +171,19 @@ def test_cards_of_one_class_share_a_fingerprint(change: dict[str, str | int]) ->
 )
 def test_another_class_has_another_fingerprint(change: dict[str, str | int]) -> None:
     assert fingerprint(msgspec.structs.replace(on_gpu(), **change)) != fingerprint(on_gpu())
+
+
+def test_our_version_is_the_installed_one_and_a_source_tree_on_the_path_says_that_it_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def not_there(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    assert autotune_version() == version("torch-autotune")
+
+    monkeypatch.setattr("importlib.metadata.version", not_there)
+
+    assert autotune_version() == "uninstalled"
 
 
 def test_the_torch_version_is_found_without_importing_torch() -> None:
