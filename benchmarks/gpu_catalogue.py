@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
@@ -111,6 +112,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.smoke:
         os.environ[SMALL], options.device = "1", "cpu"
+    # A shell starts background jobs with Ctrl-C ignored, and searches that are to be interrupted would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     now = Slice(options=options, ends_at=time.monotonic() + 60 * options.minutes)
     Path(options.place).mkdir(parents=True, exist_ok=True)
     tasks = catalogue(options.targets, device=options.device, small=options.smoke)
