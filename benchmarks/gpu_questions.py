@@ -17,7 +17,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from autotune import codec
 from autotune.launch.subprocess import SubprocessLauncher
@@ -99,37 +101,41 @@ def questions() -> tuple[Question, ...]:
     )
 
 
-def asked(question: Question, device: str) -> dict[str, object]:
-    """In the question's own process: its answer, or why there is none."""
+def asked(question: Question, device: str) -> Iterator[dict[str, Any]]:
+    """In the question's own process: all that is known of its answer, again with every line that comes."""
+    lines: list[str] = []
     try:
-        return {"lines": question.ask(device)}
+        for line in question.ask(device):
+            lines.append(line)
+            yield {"lines": lines}
     except NotRun as reason:
-        return {"not_run": str(reason)}
+        yield {"lines": lines, "not_run": str(reason)}
     except Exception as error:  # whatever it dies of belongs to the answer
-        return {"not_run": f"{type(error).__name__}: {error}"[:300]}
+        yield {"lines": lines, "not_run": f"{type(error).__name__}: {error}"[:300]}
 
 
 def answered(question: Question, device: str, limit: float) -> Answer:
     """In the parent: one question, at most so many seconds long."""
     command = [sys.executable, "-m", "benchmarks.gpu_questions", ASKED, question.name, "--device", device]
-    began = time.monotonic()
+    began, late = time.monotonic(), ""
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as child:
         try:
             out, log = child.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            out, log = "", f"no answer in {limit:.0f} s"
+            late = f"no answer in {limit:.0f} s"
+            _end(child)
+            out, log = child.communicate()
         finally:
             _end(child)
-    try:
-        found = json.loads(out.splitlines()[-1])
-    except (IndexError, ValueError):
-        last = (log.strip().splitlines() or ["no words"])[-1]
-        found = {"not_run": f"its process left no answer, status {child.returncode}: {last[:200]}"}
+    words = [line for line in out.splitlines() if line.startswith("{")]
+    last = (log.strip().splitlines() or ["no words"])[-1]
+    died = f"its process ended with status {child.returncode}: {last[:200]}" if child.returncode else ""
+    found = json.loads(words[-1]) if words else {}
     return Answer(
         name=question.name, what=question.what, decides=question.decides, seconds=time.monotonic() - began,
-        lines=tuple(found.get("lines", ())), not_run=found.get("not_run", ""),
+        lines=tuple(found.get("lines", ())), not_run=late or found.get("not_run", "") or died,
     )  # fmt: skip
 
 
@@ -145,7 +151,7 @@ def _end(child: subprocess.Popen[str]) -> None:
 
 def shown(answer: Answer, number: int) -> str:
     """As it is printed."""
-    lines = [f"   {line}" for line in answer.lines] or [f"   not run: {answer.not_run}"]
+    lines = [f"   {line}" for line in (*answer.lines, *([f"not run: {answer.not_run}"] if answer.not_run else []))]
     return "\n".join(
         [f"{number}. {answer.name}: {answer.what} ({answer.seconds:.0f} s)", *lines, f"   decides: {answer.decides}"]
     )
@@ -170,7 +176,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.asked:
         question = next(one for one in questions() if one.name == options.asked)
-        print(json.dumps(asked(question, options.device)), flush=True)
+        for known in asked(question, options.device):
+            print(json.dumps(known), flush=True)
         os._exit(0)  # a poisoned context may not let go in peace
     ends_at = time.monotonic() + 60 * options.minutes
     found = look(options.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from autotune.records import Record
@@ -14,12 +14,15 @@ class NotRun(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """One of them. `ask` is called in a process of its own with the device, and answers in lines with numbers."""
+    """One of them. `ask` is called in a process of its own with the device, and answers in lines with numbers.
+
+    A line that is there is kept, whatever becomes of the next.
+    """
 
     name: str
     what: str
     decides: str  # the constant or rule that the answer settles, and its file
-    ask: Callable[[str], list[str]]
+    ask: Callable[[str], Iterable[str]]
     seconds: float = 60.0  # that it may take
 
 
@@ -30,7 +33,7 @@ class Answer(Record, frozen=True, kw_only=True):
     what: str
     decides: str
     lines: tuple[str, ...] = ()
-    not_run: str = ""  # why; empty: it was
+    not_run: str = ""  # why, or why not to its end; empty: it was
     seconds: float = 0.0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -31,16 +31,14 @@ class Seen:
     peak: MemoryPeak
 
 
-def headroom(device: str) -> list[str]:
+def headroom(device: str) -> Iterator[str]:
     """By bisection up to the batch that dies: what the last that ran had used, and where each figure had put death."""
     needs_cuda(device)
     total = torch.cuda.get_device_properties(device).total_memory
-    lines = []
     for limit in LIMITS:
         limit_memory(device, limit or total)
         ran, died = bisected(lambda batch: _trained(device, batch))
-        lines.append(told(ran, died, limit or total))
-    return lines
+        yield told(ran, died, limit or total)
 
 
 def told(ran: list[Seen], died: int, limit: int) -> str:

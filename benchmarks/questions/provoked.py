@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from benchmarks.questions import needs_cuda
 
 MIB, GIB = 2**20, 2**30
 SECONDS = 60.0  # of one fault
-SMALLEST = 2 * MIB  # piece that the card is filled with at last: the allocator asks for no smaller one
+SMALLEST = MIB // 2  # piece that the card is filled with at last: for these the allocator asks 2 MiB, for larger 20
 SPARE = 160 * MIB  # for tensors that the fault itself is not about
 HUGE = 1 << 46  # bytes, 64 TiB: refused before anything is touched
 
@@ -132,16 +132,16 @@ class _Full:
         self._kept.clear()
 
 
-def exhaustion(device: str) -> list[str]:
+def exhaustion(device: str) -> Iterator[str]:
     """Type, code and words of every way to run out of memory, and what the product makes of it."""
     needs_cuda(device)
-    return [provoked(name, device) for name in MEMORY]
+    yield from (provoked(name, device) for name in MEMORY)
 
 
-def codes(device: str) -> list[str]:
+def codes(device: str) -> Iterator[str]:
     """Whether errors of the device carry their number, and are read by it."""
     needs_cuda(device)
-    return [provoked(name, device) for name in CODES]
+    yield from (provoked(name, device) for name in CODES)
 
 
 def provoked(name: str, device: str) -> str:
