@@ -8,7 +8,9 @@ from torch.utils.data import Dataset
 NEEDS = "transformers"
 SMALL = bool(os.environ.get("CATALOGUE_SMALL"))
 LENGTH, SAMPLES, CLASSES = (16, 256, 2) if SMALL else (128, 16384, 2)
-SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
+SIZES = {
+    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128, "vocab_size": 512,
+}  # fmt: skip
 
 
 class Sentences(Dataset):
