@@ -23,7 +23,8 @@ from typing import Any
 
 from autotune import codec
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Environment, InspectRequest
+from autotune.records import Environment
+from autotune.requests import InspectRequest
 from benchmarks.questions import Answer, Answers, NotRun, Question
 from benchmarks.surfaces.words import there
 
@@ -38,7 +39,7 @@ def questions() -> tuple[Question, ...]:
         Question(
             name="context",
             what="what import, CUDA context and libraries cost a child",
-            decides="start_deadline_seconds of ProbeBudget (records.py), FIRST_GUESS_SECONDS (tuning/prober.py)",
+            decides="start_deadline_seconds of ProbeBudget (requests.py), FIRST_GUESS_SECONDS (tuning/prober.py)",
             ask=starting.context,
             seconds=90.0,
         ),

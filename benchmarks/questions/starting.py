@@ -15,7 +15,8 @@ import torch
 
 from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Config, ProbeRequest
+from autotune.records import Config
+from autotune.requests import ProbeRequest
 from benchmarks.questions import NotRun, needs_cuda
 
 ROUNDS = 3
