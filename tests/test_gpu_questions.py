@@ -80,6 +80,7 @@ def test_bisection_ends_within_a_percent_of_the_batch_that_dies(dies_at):
 
     assert ran[-1].batch < dies_at <= died
     assert died - ran[-1].batch <= max(1, 0.01 * died)
+    assert len(ran) <= 22  # doublings, and a share of eight halvings
 
 
 def test_where_the_first_batch_dies_there_is_nothing_to_say():
