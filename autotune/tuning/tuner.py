@@ -192,7 +192,7 @@ class Tuner:
         """What the confirmation will take: the race, the comparison of losses, and what the objective probes after."""
         besides = self._besides_seconds()
         most = MOST_RESERVED * self._allowance.seconds
-        if len({trial.config for trial, verdict in self._prober.judged if verdict.feasible}) > FEWEST_LEADERS:
+        if self._missing_leaders() == 0:
             most = max(most, self._runoff.shortest_seconds() + besides)
         return min(self._runoff.wanted_seconds() + besides, most)
 
@@ -200,6 +200,11 @@ class Tuner:
         """What the comparison of losses will take, and what the objective probes after the search."""
         after = self._prober.typical_seconds * self._objective.probes_after()
         return self._numerics.reserve_seconds(self._prober.judged) + after
+
+    def _missing_leaders(self) -> int:
+        """How many configurations are still to be found before as many as race at least stand beside the baseline."""
+        known = {trial.config for trial, verdict in self._prober.judged if verdict.feasible}
+        return max(0, FEWEST_LEADERS - len(known - {self._request.baseline}))
 
     def _has_time(self) -> bool:
         """Whether the budget affords one more probe than the search needs."""
@@ -210,13 +215,15 @@ class Tuner:
         kept = self._whole.seconds - self._allowance.seconds
         if kept:
             self._reporter.note(f"Of the time budget {format_seconds(kept)} are kept for --verify-goodput.")
-        least = FEWEST_LEADERS * self._prober.typical_seconds + self._besides_seconds()
+        probes = min(self._missing_leaders(), self._settings.probes or FEWEST_LEADERS, len(self._guard.remaining()))
+        least = probes * self._prober.typical_seconds + self._besides_seconds()
         over = least - self._runoff.spare_seconds()
         if over > 0 and self._prober.best:
             minutes = math.ceil((self._whole.seconds + over) / 60)
+            more = f", after {probes} more probe{'s' if probes > 1 else ''}," if probes else ""
             self._reporter.note(
-                f"The time budget is short: {FEWEST_LEADERS} probes and the shortest confirmation take about "
-                f"{format_seconds(over)} more. Better give --time-budget {minutes}m."
+                f"The time budget is short: even the shortest confirmation{more} ends about {format_seconds(over)} too "
+                f"late. Better give --time-budget {minutes}m."
             )
 
     def _nothing_usable(self) -> str:

@@ -176,9 +176,21 @@ def test_a_budget_that_is_too_short_is_said_after_the_baseline_and_the_advice_is
 
     searched(tmp_path / "longer", launcher, longer, time_budget_seconds=60 * minutes, sampler="structured")
 
+    assert "short: even the shortest confirmation, after 3 more probes, ends about " in advice
     assert minutes == 2
     assert launcher.clock() <= 60 * minutes
     assert not any("is short" in note or "more than the time budget" in note for note in longer.notes)
+
+
+def test_whoever_resumes_is_asked_for_the_time_of_what_is_missing_only(tmp_path):
+    listener = Listener()
+    searched(tmp_path, FakeLauncher(facts=declared()), probes=4, time_budget_seconds=1e6)
+
+    searched(tmp_path, FakeLauncher(facts=declared()), listener, time_budget_seconds=20)
+
+    (advice,) = [note for note in listener.notes if note.startswith("The time budget is short")]
+    assert advice.startswith("The time budget is short: even the shortest confirmation ends about ")
+    assert advice.endswith(" Better give --time-budget 1m.")
 
 
 def test_best_json_is_what_was_returned_and_shown(tmp_path):
