@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from autotune.knobs import KNOBS
 from autotune.knobs.base import MemoryEffect
@@ -29,6 +29,8 @@ class Guard:
         self._done: set[Config] = set()
         self._accidents: Counter[Config] = Counter()
         self._exhausted: list[tuple[Config, bool]] = []  # configuration, and whether it was the host's memory
+        self._fitted: list[tuple[Config, bool]] = []  # the same
+        self._left_out: Callable[[Config], bool] = lambda config: False
 
     def learn(self, trial: Trial, over_limit: bool = False) -> None:
         """Take note of a finished probe; `over_limit`: it ran, but needed more memory than is allowed."""
@@ -39,9 +41,9 @@ class Guard:
         self._done.add(trial.config)
         if outcome.out_of_memory:
             self._exhausted.append((trial.config, outcome not in ON_DEVICE))
-        elif over_limit and trial.result.measurement is not None:
+        elif trial.result.measurement is not None:
             on_host = trial.result.measurement.memory.reserved_bytes is None
-            self._exhausted.append((trial.config, on_host))
+            (self._exhausted if over_limit else self._fitted).append((trial.config, on_host))
 
     def note_accident(self, config: Config) -> None:
         """The probe of `config` crashed, or was found unfinished after the searching process had died."""
@@ -51,7 +53,20 @@ class Guard:
 
     def admits(self, config: Config) -> bool:
         """Whether a probe of `config` could teach anything."""
-        return config not in self._done and not any(_no_smaller(config, oom, host) for oom, host in self._exhausted)
+        return not (config in self._done or self._is_too_large(config) or self._left_out(config))
+
+    def fits(self, config: Config) -> bool | None:
+        """Whether `config` fits into memory, as far as probes of smaller and larger ones have shown; None: unknown."""
+        if self._is_too_large(config):
+            return False
+        return True if any(_no_smaller(fitted, config, host) for fitted, host in self._fitted) else None
+
+    def leave_out(self, hopeless: Callable[[Config], bool]) -> None:
+        """From now on admit nothing that is `hopeless`, which is asked anew each time."""
+        self._left_out = hopeless
+
+    def _is_too_large(self, config: Config) -> bool:
+        return any(_no_smaller(config, exhausted, host) for exhausted, host in self._exhausted)
 
     def remaining(self) -> tuple[Config, ...]:
         """Every configuration of the space that is still admitted, in the order of the space."""

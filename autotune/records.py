@@ -144,6 +144,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     space: dict[str, Limit] = {}
     global_batch_size: int | None = None
     has_validation: bool = False
+    checkpointable_blocks: int = 0  # parts of the model that could be computed again in the backward pass
     findings: tuple[Finding, ...] = ()
     step: StepFacts | None = None
 

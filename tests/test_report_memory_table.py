@@ -64,3 +64,20 @@ def test_a_dry_run_that_died_says_how():
     died = DryRun(outcome=Outcome.CRASHED, failure=Failure(phase="measure", message="killed by SIGSEGV", evidence=""))
 
     assert memory_block(died, (8,), MIB).plain == "  memory cannot be foretold: killed by SIGSEGV"
+
+
+def test_what_trades_time_for_memory_is_told_in_a_line_and_is_no_column():
+    arms = [_arm({"amp_dtype": dtype, "activation_checkpointing": on}, 6 - 4 * on - (dtype is not None))
+            for dtype in (None, "bfloat16") for on in (False, True)]  # fmt: skip
+
+    lines = _lines(*arms)
+
+    assert lines[0].split() == ["batch", "fp32", "bf16"]
+    assert lines[-3] == "  with activation checkpointing ✓ fp32 up to 128, bf16 up to 256"
+
+
+def test_a_trade_alone_gives_no_column_a_name():
+    lines = _lines(*(_arm({"activation_checkpointing": on}, 6 - 4 * on) for on in (False, True)))
+
+    assert lines[0].split() == ["batch", "peak"]
+    assert lines[-3] == "  with activation checkpointing ✓ up to 128"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from autotune.knobs.activation_checkpointing import ActivationCheckpointing
 from autotune.knobs.amp_dtype import AmpDtype
 from autotune.knobs.base import Knob
 from autotune.knobs.batch_size import BatchSize
@@ -20,6 +21,7 @@ KNOBS: tuple[Knob, ...] = (
     AmpDtype(),
     NumWorkers(),
     ChannelsLast(),
+    ActivationCheckpointing(),
     NumThreads(),
     OmpWaitPolicy(),
 )
@@ -41,6 +43,16 @@ def defaults() -> dict[str, Value]:
 def completed(config: Config) -> Config:
     """`config` with a value for every knob: what an earlier version wrote names fewer, and meant their defaults."""
     return Config(values=defaults() | config.values)
+
+
+def traded(values: Mapping[str, Value]) -> dict[str, Value]:
+    """For every knob whose value here trades time for memory the value without; empty: none does."""
+    said = {one.name: (one.default, one.influence(values[one.name])) for one in KNOBS if one.name in values}
+    return {
+        name: default if influence.relative_to is None else influence.relative_to
+        for name, (default, influence) in said.items()
+        if influence.trades_time_for_memory
+    }
 
 
 def environ(values: Mapping[str, Value]) -> dict[str, str]:

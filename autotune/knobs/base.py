@@ -16,7 +16,9 @@ from typing import Any, Protocol
 from autotune.knobs.influence import NEUTRAL, UNKNOWN, Influence
 from autotune.records import Environment, Limit, TargetFacts, Value
 
-LEFT_ALONE = "auto"  # what a knob shows for a value that sets nothing; left out where space is short
+LEFT_ALONE = "auto"  # what a knob shows for a value that sets nothing
+NOT_DONE = "no"  # and for one that does nothing
+TACIT = (LEFT_ALONE, NOT_DONE)  # left out where space is short
 
 
 class MemoryEffect(StrEnum):

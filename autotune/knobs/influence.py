@@ -37,6 +37,11 @@ class Influence:
     crowding: Factor = Factor()
     relative_to: Value = None  # None: the knob's default
 
+    @property
+    def trades_time_for_memory(self) -> bool:
+        """Whether every sample takes longer and needs less: never faster than without, where that fits."""
+        return self.sample_time.center > 1 and self.fixed_time.center >= 1 and self.sample_memory.center < 1
+
 
 NEUTRAL = Influence()
 # Of a knob that says nothing: it may act on everything but crowding, and what it does is learned from its probes. The

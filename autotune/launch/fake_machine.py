@@ -1,9 +1,9 @@
 """The closed form behind the fake launcher: what a configuration takes of time and memory on a made-up machine.
 
-micro-batch seconds  = fixed[dtype] + per_sample[dtype] * batch_size  (* channels_last factor)
+micro-batch seconds  = fixed[dtype] + per_sample[dtype] * batch_size  (* channels_last factor; all * recomputing)
 loader rate          = min(workers, cores) / sample_loading_seconds   (no workers: loading adds to computing)
 optimizer step       = max(computing, loading) + optimizer, computing being all its micro-batches
-memory               = static[dtype] + per_sample_bytes[dtype] * batch_size
+memory               = static[dtype] + per_sample_bytes[dtype] * batch_size  (* kept share if recomputing)
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class Machine:
     per_sample_bytes: Mapping[str | None, float] = field(
         default_factory=lambda: {None: 0.040 * _GIB, "bfloat16": 0.024 * _GIB, "float16": 0.024 * _GIB}
     )
+    recomputing_factor: float = 4 / 3  # of computing with activation checkpointing
+    kept_share: float = 0.4  # of the memory of a sample, with activation checkpointing
     memory_bytes: int = 16 * _GIB  # a configuration that needs this much or more runs out of memory
     optimizer_seconds: float = 0.002
     sample_loading_seconds: float = 0.0010  # by one worker
@@ -50,7 +52,8 @@ class Machine:
     def needed_bytes(self, config: Config) -> float:
         """Memory that the configuration needs on the device."""
         dtype = dtype_of(config)
-        return self.static_bytes[dtype] + self.per_sample_bytes[dtype] * config.batch_size
+        kept = self.kept_share if config.values.get("activation_checkpointing") else 1.0
+        return self.static_bytes[dtype] + self.per_sample_bytes[dtype] * config.batch_size * kept
 
     def loading_seconds(self, config: Config) -> float:
         """Seconds to load the samples of one optimizer step, by all workers together."""
@@ -62,7 +65,8 @@ class Machine:
         dtype = dtype_of(config)
         factor = self.channels_last_factor[dtype] if config.values.get("channels_last") else 1.0
         micro = self.fixed_seconds[dtype] + self.per_sample_seconds[dtype] * config.batch_size * factor
-        return micro * config.gradient_accumulation_steps
+        longer = self.recomputing_factor if config.values.get("activation_checkpointing") else 1.0
+        return micro * longer * config.gradient_accumulation_steps
 
     def waiting_seconds(self, config: Config) -> float:
         """Seconds of one optimizer step in which nothing is computed because batches are missing."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autotune.knobs import KNOBS
-from autotune.knobs.base import LEFT_ALONE, Knob
+from autotune.knobs.base import TACIT, Knob
 from autotune.records import Config
 from autotune.report.phrases import GLOBAL_BATCH, shown
 from autotune.results import Measurement
@@ -94,7 +94,7 @@ def _knob_column(knob: Knob) -> Column:
         title=knob.label,
         width=max(5, len(knob.label)),
         cell=lambda config, _: shown(knob, config.values),
-        gives_way=knob.show(knob.default) == LEFT_ALONE,
+        gives_way=knob.show(knob.default) in TACIT,
     )
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rich.text import Text
 
 from autotune.forecast import Arm, Calibration, DryRun
-from autotune.knobs import KNOBS
+from autotune.knobs import KNOBS, knob, traded
 from autotune.report.phrases import plain
 from autotune.results import Outcome
+from autotune.tuning.foretelling import arm_name
 from autotune.units import format_bytes
 
 FITS, CLOSE, OVER, UNKNOWN = "✓", "?", "✗", "–"
@@ -23,8 +24,9 @@ def memory_block(found: DryRun, batches: Sequence[int], usable_bytes: int) -> Te
         why = found.failure.message if found.failure else found.outcome.value
         return Text(f"  memory cannot be foretold: {plain(why)}", "yellow")
     calibration = Calibration(offset_bytes=found.base_bytes)
-    known = [arm for arm in found.arms if arm.points]
-    names = [_name(arm, found.arms) for arm in known]
+    known = [arm for arm in found.arms if arm.points and not traded(arm.values)]
+    trades = {trade for arm in found.arms for trade in traded(arm.values)}
+    names = [_name(arm, found.arms, but=trades) or "peak" for arm in known]
     cells = []
     for batch in batches:
         cells.append([_cell(arm.peak_bytes(batch), calibration, usable_bytes) for arm in known])
@@ -43,9 +45,11 @@ def memory_block(found: DryRun, batches: Sequence[int], usable_bytes: int) -> Te
             for (text, sign), width in zip(row, widths, strict=True):
                 block.append(text.rjust(width - 2)).append(f" {sign}", STYLES[sign])
             block.append("\n")
+    for line in _traded(found, calibration, batches, usable_bytes):
+        block.append(f"  {line}\n")
     for arm in found.arms:
         if arm.reason:
-            block.append(f"  ! {_name(arm, found.arms)}: ", "yellow").append(f"{plain(arm.reason)}\n")
+            block.append(f"  ! {_name(arm, found.arms) or 'peak'}: ", "yellow").append(f"{plain(arm.reason)}\n")
     if not known:
         return block.append("  Memory cannot be foretold here; `autotune search` measures it.")
     return block.append(
@@ -66,9 +70,26 @@ def _cell(tensors: float | None, calibration: Calibration, usable_bytes: int) ->
     return format_bytes(calibration.real(tensors)), sign
 
 
-def _name(arm: Arm, arms: Sequence[Arm]) -> str:
-    """`bf16 nhwc`: the knobs that differ between arms."""
+def _traded(found: DryRun, calibration: Calibration, batches: Sequence[int], usable_bytes: int) -> list[str]:
+    """For each trade of time for memory up to which batch it fits: a table of everything would be too wide."""
+    fitting, enough = dict[str, list[str]](), calibration.within(usable_bytes)
+    for arm in found.arms:
+        trades = traded(arm.values)
+        if arm.points and trades:
+            most = max(
+                (b for b in batches if calibration.cautious(arm.peak_bytes(b) or 0.0) <= usable_bytes), default=0
+            )
+            name = " and ".join(knob(trade).phrase(arm.values[trade]) for trade in trades)
+            said = f"{_name(arm, found.arms, but=trades)} up to {most}".lstrip() if most else ""
+            fitting.setdefault(name, []).extend([said] if said else [])
+    return [f"with {name} {FITS} {', '.join(some)}" if some else f"with {name}: none" for name, some in fitting.items()]
+
+
+def _name(arm: Arm, arms: Sequence[Arm], but: Collection[str] = ()) -> str:
+    """`bf16 nhwc`: the knobs that differ between arms, `but` some; empty if there are none."""
     differ = [
-        knob for knob in KNOBS if knob.name in arm.values and len({repr(one.values[knob.name]) for one in arms}) > 1
+        one
+        for one in KNOBS
+        if one.name in arm.values and one.name not in but and len({repr(other.values[one.name]) for other in arms}) > 1
     ]
-    return " ".join(knob.show(arm.values[knob.name]) for knob in differ) or "peak"
+    return arm_name(arm, differ)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from autotune.knobs import KNOBS, environ
-from autotune.knobs.base import LEFT_ALONE, Knob
+from autotune.knobs.base import TACIT, Knob
 from autotune.objective import WORDS
 from autotune.objectives import objective_of
 from autotune.records import Environment, TargetFacts, Value
@@ -67,7 +67,7 @@ def short(values: Mapping[str, Value]) -> str:
     """The configuration as in the table of probes: `1024×1 bf16 12 nhwc`."""
     batch = "".join(shown(knob, values) for knob in KNOBS if knob.name in GLOBAL_BATCH)
     others = (shown(knob, values) for knob in KNOBS if knob.name not in GLOBAL_BATCH)
-    return " ".join([batch, *(text for text in others if text != LEFT_ALONE)])
+    return " ".join([batch, *(text for text in others if text not in TACIT)])
 
 
 def exports(values: Mapping[str, Value]) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from autotune.targets.base import Command, Step
 from autotune.targets.batches import describe
 from autotune.targets.blame import blaming
 from autotune.targets.build import assemble, common_arguments, run_setup
+from autotune.targets.checkpointing import checkpointable_blocks
 from autotune.targets.contract import Contract
 from autotune.targets.data import Data
 from autotune.targets.loop import Training
@@ -48,7 +49,8 @@ def inspect(reference: Reference, device: str, config: Config | None, phase: Cal
     _check_global_batch(settings, data)
     if config is None and "batch_size" not in (settings.baseline or {}) and data.samples is not None:
         values["batch_size"] = min(int(values["batch_size"] or 1), data.samples)
-    plan = _planned(values, device)
+    plan, blocks = _planned(values, device), list[int]()
+    plan.model_transforms.insert(0, lambda model: _counting(model, blocks))  # before any knob changes it
     training = assemble(contract, data, plan, common_arguments(Config(values=values), device))
     phase("warm-up")
     first = _FirstStep()
@@ -65,9 +67,15 @@ def inspect(reference: Reference, device: str, config: Config | None, phase: Cal
         space=settings.space,
         global_batch_size=settings.global_batch_size,
         has_validation=training.validation is not None,
+        checkpointable_blocks=blocks[0],
         findings=_findings(contract, data, training, first, facts),
         step=facts,
     )
+
+
+def _counting(model: nn.Module, blocks: list[int]) -> nn.Module:
+    blocks.append(checkpointable_blocks(model))
+    return model
 
 
 def _name(model: nn.Module, reference: Reference) -> str:

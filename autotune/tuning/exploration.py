@@ -28,22 +28,25 @@ class Exploration:
     """The search proper of one run on an open study.
 
     `probes` are those that the user asked for, None: as many as pay. `reserve_seconds` tells what the confirmation
-    will take, `spare_seconds` what the shortest one leaves of the time budget.
+    will take, `spare_seconds` what the shortest one leaves of the time budget, `ruled` what was decided since without
+    a probe, a line each.
     """
 
     def __init__(
         self, folder: Path, request: StudyRequest, guard: Guard, store: Store, sampler: GuardedSampler, prober: Prober,
         reporter: Reporter, allowance: Allowance, probes: int | None, *,
-        reserve_seconds: Callable[[], float], spare_seconds: Callable[[], float],
+        reserve_seconds: Callable[[], float], spare_seconds: Callable[[], float], ruled: Callable[[], list[str]],
     ) -> None:  # fmt: skip
         self._folder, self._request, self._guard, self._store = folder, request, guard, store
         self._sampler, self._prober, self._reporter = sampler, prober, reporter
         self._allowance, self._asked, self._objective = allowance, probes, objective_of(request.goal)
-        self._reserve_seconds, self._spare_seconds = reserve_seconds, spare_seconds
+        self._reserve_seconds, self._spare_seconds, self._ruled = reserve_seconds, spare_seconds, ruled
 
     def run(self) -> str:
         """Probe until a rule ends it; which certificate then holds of what was not probed."""
         while (why := stopping.reason(self._progress())) is None:
+            for line in self._ruled():
+                self._reporter.note(line)
             if drift.is_due(self._prober.judged, self._prober.typical_seconds):
                 self._look_at_drift()
             else:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from autotune import folder as disk
 from autotune.forecast import ON_DEVICE, ON_HOST, Arm, Calibration, DryRun, Foretold, calibrated
-from autotune.knobs import KNOBS
-from autotune.knobs.base import Knob, MemoryEffect
+from autotune.knobs import KNOBS, traded
+from autotune.knobs.base import TACIT, Knob, MemoryEffect
 from autotune.launch.base import Launcher
 from autotune.records import Config, StudyRequest, Value
 from autotune.requests import DryRunRequest, ProbeBudget
@@ -45,6 +45,14 @@ class Foretelling:
             return None
         calibration, per_worker = self._calibration()
         return calibration.foretold(predicted, per_worker * _workers(config), self._usable)
+
+    def expects_to_fit(self, config: Config) -> bool:
+        """Whether `config` is predicted to fit, the margin kept; without a dry run: whether everything must."""
+        predicted = self._found.peak_bytes(config.values) if self._found else None
+        if predicted is None:
+            return self._found is None and not self._can_bind()
+        calibration, per_worker = self._calibration()
+        return calibration.cautious(predicted) + per_worker * _workers(config) <= self._usable
 
     def run(self, folder: Path, launcher: Launcher, reporter: Reporter, budget_seconds: float) -> None:
         """Read what an earlier run of this study found; else, where memory can bind and time allows, run it and say so.
@@ -87,6 +95,8 @@ class Foretelling:
         largest = max(config.batch_size for config in self._space.configs)
         bounds = []
         for trial, measured in self._measured():
+            if traded(trial.config.values):
+                continue  # others need more
             memory, times = measured.memory, max(1.0, largest / trial.config.batch_size)
             fixed = INTERPRETER_BYTES if memory.reserved_bytes is None else 0
             bounds.append(fixed + (memory.bytes - fixed) * times)
@@ -134,13 +144,17 @@ def asking(
 
 
 def arms(space: SearchSpace, baseline: Config) -> tuple[dict[str, Value], ...]:
-    """What a dry run has to tell apart, the baseline's own arm first: values of the knobs that move device memory."""
+    """What a dry run has to tell apart: values of the knobs that move device memory.
+
+    The baseline's own arm first; those that trade time for memory last, which matter only where the others do not fit.
+    """
     names = [knob.name for knob in KNOBS if _moves_memory(knob)]
     found = {
         tuple(config[name] for name in names): {name: config[name] for name in names}
         for config in (baseline, *space.configs)
     }
     own, *others = found.values()
+    others.sort(key=lambda values: bool(traded(values)))
     in_space = any(own.items() <= config.values.items() for config in space.configs)
     return (own, *others) if in_space else tuple(others)
 
@@ -161,11 +175,19 @@ def told(found: DryRun, space: SearchSpace, fits: Callable[[float], bool]) -> st
     knobs = _deciding(fitting)
     words: dict[int, list[str]] = {}
     for arm, most in sorted(fitting, key=lambda pair: -pair[1]):
-        shown = " ".join(knob.show(arm.values[knob.name]) for knob in knobs)
+        shown = arm_name(arm, knobs)
         if shown not in words.setdefault(most, []):
             words[most].append(shown)
     parts = [_up_to(most, batches) + (f" with {' or '.join(some)}" if knobs else "") for most, some in words.items()]
     return f"Dry run: {', '.join(parts)} (predicted)."
+
+
+def arm_name(arm: Arm, knobs: Sequence[Knob]) -> str:
+    """`bf16 nhwc`, `fp32 ckpt`: what it is called where those knobs tell it from others; empty without knobs."""
+    shown = [knob.show(arm.values[knob.name]) for knob in knobs]
+    return " ".join(text for text in shown if text not in TACIT) or " ".join(
+        f"{text} {knob.label}" for text, knob in zip(shown, knobs, strict=True)
+    )
 
 
 def _up_to(most: int, batches: Sequence[int]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from autotune.environment import autotune_version
 from autotune.knobs import KNOBS
-from autotune.knobs.base import LEFT_ALONE
+from autotune.knobs.base import TACIT
 from autotune.objectives import objective_of
 from autotune.records import Config, Goal, StudyRequest
 from autotune.space import SearchSpace
@@ -43,7 +43,7 @@ def shown(config: Config) -> str:
     others = []
     for knob in KNOBS:
         text = knob.show(config[knob.name])
-        if knob.name not in ("batch_size", "gradient_accumulation_steps") and text != LEFT_ALONE:
+        if knob.name not in ("batch_size", "gradient_accumulation_steps") and text not in TACIT:
             others.append(f"{knob.label} {text}" if text.isdigit() else text)
     return ", ".join([batch, *others])
 

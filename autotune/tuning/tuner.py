@@ -33,6 +33,7 @@ from autotune.tuning.prober import FATAL_AT_BASELINE, Prober
 from autotune.tuning.race import FEWEST_LEADERS
 from autotune.tuning.recommend import recommend
 from autotune.tuning.recommendation import Recommendation
+from autotune.tuning.recomputing import Recomputing
 from autotune.tuning.reporter import Reporter
 from autotune.tuning.resume import begin, check_resumable
 from autotune.tuning.runoff import RunOff
@@ -103,6 +104,7 @@ class Tuner:
         self.store.reconcile(tuple(t for t, _ in standing(judged)), {t.number: v for t, v in judged})
         machine, seed = hardware(request.environment), settings.seed * 100_003 + self._prober.before
         self._foretelling = Foretelling(request, space, judged)
+        self._recomputing = Recomputing(request, space, judged, self._guard, self._foretelling.expects_to_fit)
         worth = self._objective.worth(request.goal)
         sampler = make(settings.sampler, seed, encoding, self._guard, machine, self._foretelling.of, worth)
         self._numerics = Numerics(folder, request, launcher, reporter, lambda: self._runoff.spare_seconds())
@@ -111,6 +113,7 @@ class Tuner:
             folder, request, self._guard, self.store, GuardedSampler(sampler, encoding, self._guard), self._prober,
             reporter, self._allowance, settings.probes,
             reserve_seconds=self._reserve_seconds, spare_seconds=self._runoff.spare_seconds,
+            ruled=self._recomputing.news,
         )  # fmt: skip
 
     def run(self) -> Recommendation:
@@ -165,9 +168,10 @@ class Tuner:
         self.store.add(trial, verdict)
 
     def _foretell(self) -> None:
-        if self._settings.sampler == "structured":  # nobody else would look at it
+        if self._settings.sampler == "structured" or self._recomputing.decides:  # nobody else would look at it
             seconds = self._settings.time_budget_seconds
             self._foretelling.run(self._folder, self._launcher, self._reporter, seconds)
+        self._guard.leave_out(self._recomputing.cannot_win)
 
     def _confirm(self) -> list[Candidate]:
         candidates = self._runoff.run()
@@ -177,6 +181,7 @@ class Tuner:
 
     def _measure_steps(self) -> bool:
         """With what is left of the time budget, probe what nobody did on the way to the recommendation."""
+        self._guard.leave_out(lambda config: False)  # a step there may lead over what could not win
 
         def probe(config: Config) -> tuple[Trial, Verdict]:
             trial, verdict = self._prober.in_peace(config, "worth")

@@ -1,0 +1,78 @@
+"""`activation_checkpointing`: keep less of the forward pass, and compute it again in the backward pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autotune.knobs.base import NOT_DONE, Circumstances, Knob, MemoryEffect, Plan, allowed
+from autotune.knobs.influence import NEUTRAL, Factor, Influence
+from autotune.records import Value
+
+WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+FEWEST_BLOCKS = 2  # a single one is computed again as a whole, and then needs what it needed before
+# Forward is a third of forward and backward, and comes twice. Memory of a sample: -53 % in full precision and -37 %
+# with autocast for a small GPT (theory note 6); less of it is left the deeper the model is.
+RECOMPUTED = Influence(
+    fixed_time=Factor(4 / 3, 0.08),
+    sample_time=Factor(4 / 3, 0.08),
+    fixed_memory=Factor(1.0, 0.03),
+    sample_memory=Factor(0.5, 0.4),
+)
+
+
+class ActivationCheckpointing(Knob):
+    """Offered where the model has blocks to recompute. False leaves the model as its author wrote it.
+
+    The same arithmetic: random numbers are replayed, and BatchNorm counts a batch once.
+    """
+
+    name = "activation_checkpointing"
+    alias = "checkpointing"
+    label = "recompute"
+    ordered = False
+    default: Value = False
+    memory = MemoryEffect.CHANGES
+
+    def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
+        """Both, or only False without blocks."""
+        worthwhile = circumstances.facts.checkpointable_blocks >= FEWEST_BLOCKS
+        return allowed((False, True) if worthwhile else (False,), circumstances.limit)
+
+    def check(self, value: Value) -> None:
+        """True or False."""
+        if not isinstance(value, bool):
+            raise ValueError(f"{self.name} must be true or false, got {value!r}")
+
+    def parse(self, text: str) -> Value:
+        """`true` or `false`."""
+        if text.lower() not in WORDS:
+            raise ValueError(f"{self.name} must be true or false, got {text!r}")
+        return WORDS[text.lower()]
+
+    def show(self, value: Value) -> str:
+        """`ckpt` or `no`."""
+        return "ckpt" if value else NOT_DONE
+
+    def phrase(self, value: Value) -> str:
+        """`activation checkpointing`, or nothing."""
+        return "activation checkpointing" if value else ""
+
+    def caution(self, value: Value) -> float:
+        """What is not needed is left out: it changes the classes of the model's blocks."""
+        return float(bool(value))
+
+    def influence(self, value: Value) -> Influence:
+        """A third more computing for half of the memory of every sample."""
+        return RECOMPUTED if value else NEUTRAL
+
+    def apply(self, value: Value, plan: Plan) -> None:
+        """Have the blocks of the model recompute."""
+        if not value:
+            return
+
+        def recompute(model: Any) -> Any:
+            from autotune.targets.checkpointing import checkpoint_blocks  # torch
+
+            return checkpoint_blocks(model)
+
+        plan.model_transforms.append(recompute)

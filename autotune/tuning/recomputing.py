@@ -1,0 +1,183 @@
+"""Time spent to save memory (activation checkpointing): which configurations cannot win, decided without a probe.
+
+Where a batch fits without the trade, the trade can only be slower: the same samples, and more to compute for each.
+Where it does not, a larger batch can win back no more than what is fixed: with fixed + sample * b seconds of computing,
+and a trade that makes them longer by a share x, only if b_mem < (fixed / sample) / x, with b_mem the largest batch that
+fits without (theory note 6). Nothing here names a knob: its influence tells what it trades.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from msgspec.structs import replace
+
+from autotune.guard import Guard
+from autotune.knobs import KNOBS, knob, traded
+from autotune.objectives import objective_of
+from autotune.records import Config, StudyRequest, Value
+from autotune.results import Measurement, Trial, Verdict
+from autotune.space import SearchSpace
+
+APART = 2.0  # the largest over the smallest batch, from which on measured times tell a slope from their noise
+
+Judged = Sequence[tuple[Trial, Verdict]]
+
+
+class Why(Enum):
+    """Why a trade cannot win."""
+
+    FITS = "the same batch fits without"
+    SATURATED = "larger batches gain too little"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saturation:
+    """Computing in one arm as its probes measured it, and how far memory lets the batch grow without a trade."""
+
+    half_batch: float  # samples at which half of full speed is reached: fixed / sample seconds
+    fitting_batch: int  # the largest that fits
+
+    def forbids(self, longer: float) -> bool:
+        """Whether no batch, however large, makes up for computing that takes longer by that share."""
+        return self.fitting_batch * longer >= self.half_batch
+
+
+class Recomputing:
+    """What is ruled out in one study at present; another probe may rule out more, or bring something back."""
+
+    def __init__(
+        self,
+        request: StudyRequest,
+        space: SearchSpace,
+        judged: Judged,
+        guard: Guard,
+        foretold: Callable[[Config], bool],
+    ) -> None:
+        """`foretold`: whether a configuration is predicted to fit, a margin kept. `judged` grows meanwhile."""
+        self._request, self._space, self._judged = request, space, judged
+        self._guard, self._foretold = guard, foretold
+        decides = objective_of(request.goal).is_speed
+        self._trades = tuple(c for c in space.configs if self._plain(c) is not None) if decides else ()
+        self._known: dict[Config, Why | None] = {}
+        self._arms: dict[tuple[Value, ...], Saturation | None] = {}
+        self._looked = -1
+        self._told: set[Why] = set()
+
+    @property
+    def decides(self) -> bool:
+        """Whether there is a trade in the space, and an objective that asks for speed only."""
+        return bool(self._trades)
+
+    def cannot_win(self, config: Config) -> bool:
+        """Whether a probe of `config` could only show that it is slower than what fits without its trade."""
+        return self.why(config) is not None
+
+    def why(self, config: Config) -> Why | None:
+        """The reason, from the probes so far; None: it may win, or trades nothing."""
+        if self._looked != len(self._judged):
+            self._looked, self._known, self._arms = len(self._judged), {}, {}
+        if config not in self._known:
+            self._known[config] = self._decided(config) if self.decides else None
+        return self._known[config]
+
+    def news(self) -> list[str]:
+        """One line for each reason that rules something out for the first time in this run."""
+        lines = []
+        for why in Why:
+            out = [config for config in self._trades if self.why(config) is why]
+            if out and why not in self._told:
+                self._told.add(why)
+                lines.append(self._line(why, out))
+        return lines
+
+    def _line(self, why: Why, out: Sequence[Config]) -> str:
+        name, count = _phrase(out[0]), f"{len(out):,} of {len(self._space.configs):,} configurations left out"
+        if why is Why.FITS:
+            return f"{name} can only be slower where a batch is predicted to fit without it: {count}."
+        found = self._saturation(out[0])
+        assert found is not None, "it was the reason"
+        return (
+            f"{name} cannot win by larger batches: computing is at half of its full speed at batch "
+            f"{found.half_batch:.0f}, and {found.fitting_batch} fit without it: {count}."
+        )
+
+    def _decided(self, config: Config) -> Why | None:
+        plain = self._plain(config)
+        if plain is None:
+            return None
+        if self._fits(plain):
+            return Why.FITS
+        found = self._saturation(config)
+        return Why.SATURATED if found is not None and found.forbids(_longer(config)) else None
+
+    def _plain(self, config: Config) -> Config | None:
+        """The same without trades; None if it has none, or may not do without."""
+        without = traded(config.values)
+        if not without or any(value not in self._space.domains[name] for name, value in without.items()):
+            return None
+        return replace(config, values=config.values | without)
+
+    def _fits(self, plain: Config) -> bool:
+        known = self._guard.fits(plain)
+        return self._foretold(plain) if known is None else known
+
+    def _saturation(self, config: Config) -> Saturation | None:
+        arm = _arm(config)
+        if arm not in self._arms:
+            self._arms[arm] = self._measured(arm)
+        return self._arms[arm]
+
+    def _measured(self, arm: tuple[Value, ...]) -> Saturation | None:
+        """None as long as too little was probed without the trade."""
+        plain = [c for c in self._space.configs if not traded(c.values) and _arm(c) == arm]
+        fitting = max((c.batch_size for c in plain if self._fits(c)), default=0)
+        times = [
+            (trial.config.batch_size, _micro_batch_seconds(trial.config, trial.result.measurement))
+            for trial, _ in self._judged
+            if trial.result.measurement is not None and not traded(trial.config.values) and _arm(trial.config) == arm
+        ]
+        half = _half_batch(times, self._request.goal.global_batch)
+        return None if half is None or not fitting else Saturation(half_batch=half, fitting_batch=fitting)
+
+
+def _half_batch(times: Sequence[tuple[int, float]], held: int | None) -> float | None:
+    """From (micro-batch, its seconds): where the part that grows is as long as the fixed one; None: nobody can tell.
+
+    Where the global batch is `held`, every sample pays its share of the optimizer step, which looks like a part that
+    grows. It counts as at most as long as the fixed part, four times what is believed beforehand
+    (`structured/parameters.py`): too large a result rules out too little.
+    """
+    batches, seconds = np.array([b for b, _ in times], float), np.array([s for _, s in times])
+    if not len(times) or batches.max() < APART * batches.min():
+        return None
+    fixed, sample = np.polynomial.polynomial.polyfit(batches, seconds, 1, w=1 / seconds)
+    sample -= max(fixed, 0.0) / held if held else 0.0
+    return math.inf if sample <= 0 else max(0.0, float(fixed / sample))
+
+
+def _micro_batch_seconds(config: Config, measured: Measurement) -> float:
+    rate = (measured.compute_only or measured).samples_per_second
+    return config.batch_size / rate
+
+
+def _longer(config: Config) -> float:
+    """By which share computing takes longer for its trades, at least: a standard deviation below what is expected."""
+    factors = [knob(name).influence(config[name]).sample_time for name in traded(config.values)]
+    return math.prod(factor.center * math.exp(-factor.spread) for factor in factors) - 1
+
+
+def _arm(config: Config) -> tuple[Value, ...]:
+    """All but trades and what the law knows: micro-batches, and who loads them."""
+    without = traded(config.values)
+    own = ("batch_size", "gradient_accumulation_steps")
+    return tuple(without.get(k.name, config[k.name]) for k in KNOBS if k.name not in own and not k.counts_workers)
+
+
+def _phrase(config: Config) -> str:
+    said = " and ".join(knob(name).phrase(config[name]) for name in traded(config.values))
+    return said[:1].upper() + said[1:]

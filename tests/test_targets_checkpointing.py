@@ -1,0 +1,200 @@
+"""Blocks that are computed again in the backward pass: the same training, with less kept."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from autotune.targets.checkpointing import Checkpointed, blocks, checkpoint_blocks, checkpointable_blocks
+
+
+class Block(nn.Module):
+    """Keeps much, counts batches in two ways, and draws random numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv2d(4, 4, 3, padding=1)
+        self.norms = nn.ModuleList([nn.BatchNorm2d(4), nn.BatchNorm2d(4, momentum=None)])
+        self.dropout = nn.Dropout(0.3)
+
+    def forward(self, x, *, scale):
+        return x + scale * self.dropout(self.norms[1](torch.relu(self.norms[0](self.convolution(x)))))
+
+
+class Net(nn.Module):
+    """Three blocks and a head."""
+
+    def __init__(self, block=Block):
+        super().__init__()
+        self.blocks, self.head = nn.ModuleList(block() for _ in range(3)), nn.Linear(4, 2)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x, scale=torch.tensor(2.0))
+        return self.head(x.mean((2, 3)))
+
+
+def _pair():
+    torch.manual_seed(0)
+    plain = Net()
+    return plain, checkpoint_blocks(copy.deepcopy(plain))
+
+
+def _trained(model, *, half=False):
+    """Losses of two accumulated micro-batches, then gradients and the whole state."""
+    torch.manual_seed(1)
+    losses = []
+    for _ in range(2):
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            loss = model(torch.randn(8, 4, 6, 6)).float().square().mean()
+        loss.backward()
+        losses.append(loss.detach())
+    return [*losses, *(p.grad for p in model.parameters()), *model.state_dict().values()]
+
+
+def _kept_bytes(model):
+    sizes = []
+
+    def keep(tensor):
+        sizes.append(tensor.numel() * tensor.element_size())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(torch.randn(8, 4, 6, 6))
+    return sum(sizes)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_losses_gradients_and_statistics_are_the_same_to_the_bit(half):
+    plain, checkpointed = _pair()
+
+    expected, found = _trained(plain, half=half), _trained(checkpointed, half=half)
+
+    assert all(map(torch.equal, expected, found))
+    assert plain.blocks[0].norms[1].num_batches_tracked == 2
+
+
+def test_much_less_is_kept_for_the_backward_pass():
+    plain, checkpointed = _pair()
+
+    assert _kept_bytes(checkpointed) < 0.5 * _kept_bytes(plain)
+
+
+def test_nothing_is_recomputed_where_nothing_is_trained():
+    _, checkpointed = _pair()
+    evaluated = copy.deepcopy(checkpointed).eval()
+
+    assert _kept_bytes(evaluated) > 2 * _kept_bytes(checkpointed)
+    with torch.no_grad():
+        assert not checkpointed(torch.randn(8, 4, 6, 6)).requires_grad
+
+
+def test_the_state_dict_keeps_its_names():
+    plain, checkpointed = _pair()
+
+    assert list(checkpointed.state_dict()) == list(plain.state_dict())
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_trains_its_own_weights(copied):
+    plain, checkpointed = _pair()
+
+    twin = copied(checkpointed)
+
+    assert all(map(torch.equal, _trained(plain), _trained(twin)))
+    assert all(parameter.grad is None for parameter in checkpointed.parameters())
+    assert isinstance(twin.blocks[0], Checkpointed) and isinstance(twin.blocks[0], Block)
+
+
+def test_twice_is_once():
+    _, checkpointed = _pair()
+    before = type(checkpointed.blocks[0])
+
+    checkpoint_blocks(checkpointed)
+
+    assert type(checkpointed.blocks[0]) is before
+    assert len(blocks(checkpointed)) == 3
+
+
+def test_a_block_that_writes_into_its_input_is_an_error_and_no_wrong_gradient():
+    class Writing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inside = nn.Linear(6, 6)
+
+        def forward(self, x, *, scale):
+            return self.inside(x.mul_(scale)).sin()
+
+    model = checkpoint_blocks(Net(Writing))
+
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        model(torch.randn(8, 4, 6, 6).add(1)).sum().backward()
+
+
+def _stage(*parts):
+    return nn.Sequential(*parts)
+
+
+def _layers(count=2):
+    return nn.Sequential(nn.Linear(4, 4), *[nn.ReLU()] * count)
+
+
+class Mixture(nn.Module):
+    """A block with experts inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.experts = nn.ModuleList(_layers() for _ in range(2))
+
+    def forward(self, x):
+        return sum(expert(x) for expert in self.experts)
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (_layers(), []),
+        (nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, batch_first=True), 3), ["TransformerEncoderLayer"] * 3),
+        (_stage(_stage(Block(), Block()), _stage(Block(), Block()), nn.Linear(4, 2)), ["Block"] * 4),
+        (_stage(_layers(), _layers(), nn.Flatten()), ["Sequential"] * 2),
+        (_stage(Net(), nn.Linear(2, 2)), ["Block"] * 3),  # not the backbone as a whole
+        (nn.ModuleList([Mixture(), Mixture()]), ["Mixture"] * 2),  # not their experts
+        (nn.ModuleList([nn.ModuleList([Block(), _layers()])]), ["Block", "Sequential"]),
+    ],
+    ids=["layers only", "transformer", "stages", "nested", "backbone and head", "experts", "a list of lists"],
+)
+def test_blocks_are_what_containers_repeat(model, expected):
+    assert [type(block).__name__ for block in blocks(model)] == expected
+    assert checkpointable_blocks(model) == len(expected)
+
+
+class Switched(Net):
+    """A model that checkpoints by itself, as those of Hugging Face do."""
+
+    supports_gradient_checkpointing = True
+    is_gradient_checkpointing = False
+
+    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs):
+        assert gradient_checkpointing_kwargs == {"use_reentrant": False}
+        self.is_gradient_checkpointing = True
+
+
+def test_a_model_with_a_switch_of_its_own_is_switched_and_left_alone():
+    model = nn.Sequential(Switched(), nn.Sequential(_layers(), _layers()))
+
+    checkpoint_blocks(model)
+
+    assert model[0].is_gradient_checkpointing
+    assert not any(isinstance(block, Checkpointed) for block in model[0].blocks)
+    assert all(isinstance(block, Checkpointed) for block in model[1])
+
+
+def test_nothing_is_offered_where_the_model_checkpoints_already():
+    model = Switched()
+    assert checkpointable_blocks(model) == 3
+
+    model.is_gradient_checkpointing = True
+
+    assert checkpointable_blocks(model) == 0
