@@ -198,8 +198,39 @@ def _on_host(gibibytes, workers):
 def test_every_arm_is_asked_for_the_baseline_s_first():
     found = arms(FREE, config(batch_size=64, amp_dtype="float16", channels_last=True))
 
-    assert found[0] == {"amp_dtype": "float16", "channels_last": True}
+    assert found[0] == {"amp_dtype": "float16", "channels_last": True, "activation_checkpointing": False}
     assert len(found) == len({tuple(arm.values()) for arm in found}) == 6
+
+
+def test_arms_that_trade_time_for_memory_come_last_for_they_matter_only_where_others_do_not_fit():
+    deep = space(goal=Goal(), baseline=config(batch_size=64), of=facts(checkpointable_blocks=12))
+
+    found = arms(deep, config(batch_size=64))
+
+    assert [arm["activation_checkpointing"] for arm in found] == [False] * 6 + [True] * 6
+
+
+def test_a_dtype_and_a_trade_are_named_and_what_is_not_done_is_not():
+    peaks = {(None, False): 80, (None, True): 40, ("bfloat16", False): 60, ("bfloat16", True): 20}
+    arms_found = tuple(
+        Arm(values={"amp_dtype": dtype, "activation_checkpointing": on}, points=((8, peak), (4096, 50 * peak)))
+        for (dtype, on), peak in peaks.items()
+    )
+
+    sentence = told(DryRun(outcome=Outcome.OK, arms=arms_found), FREE, lambda needed: needed < 1000)
+
+    assert "with bf16 ckpt" in sentence and "with fp32 (predicted)" in sentence
+
+
+def test_a_trade_alone_is_named_by_its_column_where_it_is_not_done():
+    arms_found = tuple(
+        Arm(values={"activation_checkpointing": on}, points=((8, 80 - 60 * on), (4096, 4000 - 3000 * on)))
+        for on in (False, True)
+    )
+
+    sentence = told(DryRun(outcome=Outcome.OK, arms=arms_found), FREE, lambda needed: needed < 1200)
+
+    assert sentence.startswith("Dry run: all batches fit with ckpt, batches up to 1024 fit with no recompute")
 
 
 def test_gradients_that_accumulate_are_asked_for_where_a_configuration_has_them():

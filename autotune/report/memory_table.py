@@ -76,9 +76,7 @@ def _traded(found: DryRun, calibration: Calibration, batches: Sequence[int], usa
     for arm in found.arms:
         trades = traded(arm.values)
         if arm.points and trades:
-            most = max(
-                (b for b in batches if calibration.cautious(arm.peak_bytes(b) or 0.0) <= usable_bytes), default=0
-            )
+            most = max((batch for batch in batches if (arm.peak_bytes(batch) or 0.0) <= enough), default=0)
             name = " and ".join(knob(trade).phrase(arm.values[trade]) for trade in trades)
             said = f"{_name(arm, found.arms, but=trades)} up to {most}".lstrip() if most else ""
             fitting.setdefault(name, []).extend([said] if said else [])

@@ -1,0 +1,72 @@
+"""Searches where activations may be recomputed: only where memory binds, and only where it pays."""
+
+import pytest
+
+from autotune.launch.fake import FakeLauncher, Machine
+from autotune.records import Config
+from tests.worlds import GIB, Listener, environment, facts, searched
+
+NARROW = {"tune": ("batch_size", "activation_checkpointing"), "global_batch": "free", "time_budget_seconds": 900.0}
+LAUNCHES = dict.fromkeys((None, "bfloat16", "float16"), 0.2)  # seconds: half of full speed at batch 500
+
+
+def _launcher(gibibytes, **machine):
+    return FakeLauncher(
+        machine=Machine(memory_bytes=gibibytes * GIB, **machine),
+        facts=facts(baseline={"batch_size": 8, "num_workers": 8}, checkpointable_blocks=12),
+        environment=environment(device_bytes=gibibytes * GIB),
+    )
+
+
+def _searched(folder, launcher, **settings):
+    listener = Listener()
+    found = searched(folder, launcher, listener, **{**NARROW, **settings})
+    return found, [t for t in listener.trials if t.config["activation_checkpointing"]], listener.notes
+
+
+@pytest.mark.parametrize("sampler", ["structured", "tpe"])
+def test_where_all_batches_fit_no_probe_is_spent_on_it(tmp_path, sampler):
+    _, recomputed, notes = _searched(tmp_path, _launcher(1000), sampler=sampler, probes=20)
+
+    assert recomputed == []
+    assert (
+        "Activation checkpointing can only be slower where a batch is predicted to fit without it: 10 of 20"
+        in "".join(notes)
+    )
+
+
+def test_where_memory_holds_back_what_is_launched_it_is_found_and_confirmed(tmp_path):
+    launcher = _launcher(3, fixed_seconds=LAUNCHES)
+
+    found, recomputed, _ = _searched(tmp_path, launcher, sampler="structured")
+
+    assert found.params["activation_checkpointing"] is True
+    assert sum(trial.purpose == "confirm" for trial in recomputed) >= 2
+    assert found.params == launcher.best(_configs(found)).values
+
+
+def test_where_computing_is_saturated_larger_batches_are_not_bought_with_it(tmp_path):
+    found, _, notes = _searched(tmp_path, _launcher(8), sampler="tpe", probes=12)
+
+    assert found.params["activation_checkpointing"] is False
+    assert any("cannot win by larger batches" in note for note in notes)
+    assert found.certificate.startswith("all candidates measured")
+
+
+def test_a_resumed_search_decides_the_same_again(tmp_path):
+    launcher = _launcher(1000)
+    _searched(tmp_path, launcher, sampler="tpe", probes=3)
+
+    _, recomputed, notes = _searched(tmp_path, launcher, sampler="tpe", probes=20)
+
+    assert recomputed == []
+    assert any(note.startswith("Activation checkpointing can only be slower") for note in notes)
+    assert any("every configuration that may be probed has been" in note for note in notes)
+
+
+def _configs(found):
+    return [
+        Config(values={**found.params, "batch_size": 2**exponent, "activation_checkpointing": on})
+        for exponent in range(3, 13)
+        for on in (False, True)
+    ]

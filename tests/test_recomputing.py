@@ -1,0 +1,121 @@
+"""Which trades of time for memory cannot win, and are decided without a probe of them."""
+
+import pytest
+
+from autotune.guard import Guard
+from autotune.records import Goal, Limit
+from autotune.tuning.recomputing import Recomputing, Why
+from tests.worlds import config, facts, failed, good, measured, space, study_request, trial
+
+DEEP = facts(checkpointable_blocks=12)
+FREE = Goal()
+
+
+def _world(*trials, goal=FREE, fits_up_to=0, searched=None):
+    """The rule, after `trials`; batches up to `fits_up_to` are foretold to fit without a trade."""
+    here = searched or space(goal=goal, baseline=config(batch_size=64), of=DEEP)
+    guard = Guard(here)
+    for one in trials:
+        guard.learn(one)
+    judged = [(one, good(1.0)) for one in trials]
+    rule = Recomputing(study_request(goal=goal), here, judged, guard, lambda c: c.batch_size <= fits_up_to)
+    guard.leave_out(rule.cannot_win)
+    return rule, guard, judged
+
+
+def _ran(number, batch, seconds, **values):
+    return trial(measured(batch / seconds), number=number, batch_size=batch, **values)
+
+
+def _recomputed(batch, **values):
+    return config(batch_size=batch, activation_checkpointing=True, **values)
+
+
+def test_where_a_batch_is_foretold_to_fit_a_trade_can_only_be_slower():
+    rule, guard, _ = _world(fits_up_to=64)
+
+    assert rule.why(_recomputed(64)) is Why.FITS
+    assert not guard.admits(_recomputed(64))
+    assert guard.admits(_recomputed(128)) and guard.admits(config(batch_size=64))
+
+
+def test_a_batch_that_was_seen_to_fit_needs_no_prediction():
+    rule, _, _ = _world(_ran(0, 128, 1.0))
+
+    assert rule.why(_recomputed(64)) is Why.FITS
+    assert rule.why(_recomputed(256)) is None
+    assert rule.why(_recomputed(64, amp_dtype="bfloat16")) is None  # another arm
+
+
+def test_what_was_left_out_comes_back_where_the_prediction_was_wrong():
+    _, guard, judged = _world(fits_up_to=256)
+    assert not guard.admits(_recomputed(256))
+
+    exhausted = trial(failed(), number=1, batch_size=128)
+    guard.learn(exhausted)
+    judged.append((exhausted, good(1.0)))
+
+    assert guard.admits(_recomputed(256)) and guard.admits(_recomputed(128))
+    assert not guard.admits(_recomputed(64))
+
+
+@pytest.mark.parametrize(
+    ("fixed", "why"),
+    [
+        (0.1, Why.SATURATED),  # half of full speed at batch 10: 64 is nearly all of it
+        (1.0, None),  # at batch 100: a larger batch may gain more than recomputing costs
+        (0.0, Why.SATURATED),
+    ],
+)
+def test_larger_batches_are_worth_a_trade_only_while_what_is_fixed_weighs(fixed, why):
+    rule, _, _ = _world(_ran(0, 16, fixed + 0.16), _ran(1, 64, fixed + 0.64), fits_up_to=64)
+
+    assert rule.why(_recomputed(512)) is why
+
+
+def test_a_held_global_batch_may_owe_its_slope_to_the_optimizer():
+    """Per micro-batch the optimizer of a step of 1024 samples looks like 0.00016 s a sample, and is no computing."""
+    held = Goal(global_batch=1024)
+    trials = [_ran(n, b, 0.1 + 0.0002 * b, gradient_accumulation_steps=1024 // b) for n, b in enumerate((16, 64))]
+
+    rule, _, _ = _world(*trials, goal=held, fits_up_to=128)
+
+    assert rule.why(_recomputed(512, gradient_accumulation_steps=2)) is None
+
+
+def test_two_batches_that_are_close_tell_no_slope():
+    rule, _, _ = _world(_ran(0, 48, 0.58), _ran(1, 64, 0.74), fits_up_to=64)
+
+    assert rule.why(_recomputed(512)) is None
+
+
+def test_each_reason_is_told_once_with_what_it_rests_on():
+    rule, _, _ = _world(_ran(0, 16, 0.26), _ran(1, 64, 0.74), fits_up_to=64)
+
+    (fits, saturated), again = rule.news(), rule.news()
+
+    assert fits.startswith("Activation checkpointing can only be slower where a batch is predicted to fit without it: ")
+    assert "at half of its full speed at batch 10, and 64 fit without it" in saturated
+    assert again == []
+
+
+def test_who_wants_the_least_memory_decides_by_probes():
+    rule, guard, _ = _world(goal=Goal(objective="memory"), fits_up_to=4096)
+
+    assert not rule.decides
+    assert guard.admits(_recomputed(64))
+
+
+def test_who_fixes_it_is_obeyed():
+    fixed = Goal(limits={"activation_checkpointing": Limit(values=(True,))})
+    rule, guard, _ = _world(goal=fixed, fits_up_to=4096)
+
+    assert not rule.decides
+    assert guard.admits(_recomputed(64))
+
+
+def test_without_a_trade_in_the_space_nothing_is_decided():
+    rule, _, _ = _world(searched=space(goal=FREE, baseline=config(batch_size=64)), fits_up_to=4096)
+
+    assert not rule.decides
+    assert rule.news() == []
