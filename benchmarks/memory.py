@@ -37,8 +37,9 @@ from autotune.targets.base import Command, Step
 MODELS = Path(__file__).parent / "targets" / "memory"
 BATCHES = {  # three of a climb each; sizes that a laptop takes
     "mlp": (256, 1024, 4096), "cnn": (8, 32, 96), "resnet": (8, 24, 64), "lstm": (8, 32, 128),
-    "gpt": (4, 12, 32), "gpt_checkpointed": (4, 12, 32), "gpt2": (2, 6, 16),
+    "gpt": (4, 12, 32), "gpt_checkpointed": (4, 12, 32), "resnet_checkpointed": (8, 24, 64), "gpt2": (2, 6, 16),
 }  # fmt: skip
+CHECKPOINTED = "_checkpointed"  # the same model with the knob on
 DTYPES = (None, "bfloat16")
 GOAL = 0.05  # of the frontier
 
@@ -71,9 +72,9 @@ class _Steps:
         return Command.STOP
 
 
-def measure(target: str, dtype: str | None, batch: int, steps: int) -> int:
+def measure(target: str, arm: dict[str, Value], batch: int, steps: int) -> int:
     """Peak bytes that the CPU allocator gave for `steps` optimizer steps, the model's own included."""
-    values = {**defaults(), "batch_size": batch, "amp_dtype": dtype}
+    values = {**defaults(), **arm, "batch_size": batch}
     plan = Plan(device="cpu")
     for knob in KNOBS:
         knob.apply(values[knob.name], plan)
@@ -88,9 +89,11 @@ def measure(target: str, dtype: str | None, batch: int, steps: int) -> int:
     return peak
 
 
-def foretell(target: str, batches: Sequence[int]) -> tuple[DryRun, float]:
+def foretell(target: str, batches: Sequence[int], *, checkpointed: bool) -> tuple[DryRun, float]:
     """One dry run in all dtypes, and its seconds, process and all."""
-    arms: tuple[dict[str, Value], ...] = tuple({"amp_dtype": dtype} for dtype in DTYPES)
+    arms: tuple[dict[str, Value], ...] = tuple(
+        {"amp_dtype": dtype, "activation_checkpointing": checkpointed} for dtype in DTYPES
+    )
     config = Config(values=defaults())
     request = DryRunRequest(target=target, config=config, arms=arms, batches=tuple(batches), device="cpu")
     began = time.monotonic()
@@ -104,8 +107,7 @@ def compare(target: str, arm: Arm, batches: Sequence[int], steps: int) -> Row | 
         return arm.reason
     began, measured = time.monotonic(), []
     for batch in batches:
-        dtype = str(arm.values["amp_dtype"])
-        line = [sys.executable, __file__, "--measure", target, dtype, str(batch), str(steps)]
+        line = [sys.executable, __file__, "--measure", target, json.dumps(arm.values), str(batch), str(steps)]
         ended = subprocess.run(line, capture_output=True, text=True)
         if ended.returncode:
             return ended.stderr.strip().splitlines()[-1]
@@ -132,8 +134,8 @@ def table(models: Sequence[str], count: int, steps: int) -> None:
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     rows = []
     for model in models:
-        target, batches = str(MODELS / f"{model}.py"), BATCHES[model][-count:]
-        found, seconds = foretell(target, BATCHES[model])
+        target, batches = str(MODELS / f"{model.removesuffix(CHECKPOINTED)}.py"), BATCHES[model][-count:]
+        found, seconds = foretell(target, BATCHES[model], checkpointed=model.endswith(CHECKPOINTED))
         if not found.arms:
             why = found.failure.message.splitlines()[0] if found.failure else found.outcome.value
             print(f"| {model} | | {_joined(batches)} | not run: {why} | | | | |", flush=True)
@@ -166,11 +168,11 @@ def main() -> None:
     parser.add_argument("--models", default=",".join(BATCHES))
     parser.add_argument("--batches", type=int, default=2, help="of each model, the largest ones")
     parser.add_argument("--steps", type=int, default=2)
-    parser.add_argument("--measure", nargs=4, metavar=("TARGET", "DTYPE", "BATCH", "STEPS"), help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs=4, metavar=("TARGET", "ARM", "BATCH", "STEPS"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
-        target, dtype, batch, steps = arguments.measure
-        print(json.dumps(measure(target, None if dtype == "None" else dtype, int(batch), int(steps))))
+        target, arm, batch, steps = arguments.measure
+        print(json.dumps(measure(target, json.loads(arm), int(batch), int(steps))))
         return
     table(arguments.models.split(","), arguments.batches, arguments.steps)
 

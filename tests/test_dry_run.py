@@ -13,6 +13,7 @@ from autotune.probe.ledger import Ledger
 from autotune.probe.lifeline import Progress
 from autotune.requests import DryRunRequest
 from autotune.results import Outcome
+from autotune.targets.checkpointing import checkpoint_blocks
 from autotune.targets.rebatch import CannotForetell, Rebatched
 from tests.targets_support import COMPLETE, DATASET, HEAD, MODEL, write
 from tests.worlds import config
@@ -83,6 +84,21 @@ class _Recurrent(nn.Module):
         return self.head(self.inner(images.flatten(2).transpose(1, 2).repeat(1, 1, 4))[0][:, -1])
 
 
+class _Residual(nn.Module):
+    """A block whose statistics are copied while it is computed again."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.norm = nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3)
+
+    def forward(self, images):
+        return images + torch.relu(self.norm(self.inner(images)))
+
+
+def _recomputed():
+    return checkpoint_blocks(nn.Sequential(*(_Residual() for _ in range(4)), nn.Flatten(), nn.Linear(192, 2)))
+
+
 def _peak(model, mode):
     """Of two AdamW steps on a batch of 16."""
     ledger = Ledger("cpu")
@@ -99,7 +115,7 @@ def _peak(model, mode):
     return ledger.peak_bytes
 
 
-@pytest.mark.parametrize(("make", "error"), [(_Convolutions, 0), (_Recurrent, 0.01)])
+@pytest.mark.parametrize(("make", "error"), [(_Convolutions, 0), (_Recurrent, 0.01), (_recomputed, 0)])
 def test_fake_tensors_count_what_real_ones_do(make, error):
     mode = FakeTensorMode()
     with mode:
@@ -157,6 +173,24 @@ def test_a_convolution_s_scratch_is_counted_where_its_kernel_reorders(tmp_path):
 
     one = 64 * 16 * 14 * 14 * 4  # bytes between the two convolutions
     assert plain - last > one / 2
+
+
+def test_what_blocks_compute_again_does_not_stay(tmp_path):
+    text = HEAD + (
+        "def dataset(): return TensorDataset(torch.randn(100, 64), torch.randint(2, (100,)))\n"
+        "def block(): return nn.Sequential(*[nn.Linear(64, 64), nn.Tanh()] * 4)\n"
+        "def model(): return nn.Sequential(*(block() for _ in range(8)), nn.Linear(64, 2))\n"
+    )
+    arms = ({"activation_checkpointing": False}, {"activation_checkpointing": True})
+
+    kept, recomputed = (
+        arm.peak_bytes(4096) - arm.peak_bytes(1024)
+        for arm in _foretold(tmp_path, text, *arms, batches=(1024, 4096)).arms
+    )
+
+    outputs = 3072 * 64 * 4  # bytes of one layer
+    assert kept > 32 * outputs  # of four layers in each of eight blocks
+    assert recomputed < 16 * outputs  # what goes into each block, and one block
 
 
 def test_the_state_of_the_optimizer_is_counted(tmp_path):

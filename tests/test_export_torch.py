@@ -22,6 +22,7 @@ from autotune.errors import EnvironmentMismatch, EnvironmentUnfit, StudyNotFound
 from autotune.export.torch import Tuned, apply
 from autotune.knobs import KNOBS
 from autotune.records import Environment, Goal, Value
+from autotune.targets.checkpointing import Checkpointed
 from autotune.tuning.recommendation import Recommendation
 
 SAMPLES = 32
@@ -115,6 +116,16 @@ def test_model_and_images_take_the_tuned_layout() -> None:
     assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
     assert images.is_contiguous(memory_format=torch.channels_last)
     assert classes.shape == (4,)
+
+
+def test_blocks_of_the_prepared_model_compute_again_and_its_weights_keep_their_names() -> None:
+    deep = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(3)))
+    names = list(deep.state_dict())
+
+    model = cpu(activation_checkpointing=True).prepare(deep)
+
+    assert all(isinstance(block, Checkpointed) for block in model)
+    assert list(model.state_dict()) == names
 
 
 def test_every_tensor_of_a_nested_batch_is_moved_and_other_things_stay() -> None:

@@ -91,6 +91,21 @@ def test_the_peak_covers_a_batch_that_the_window_never_saw() -> None:
     assert "worst" in stormy.phase_seconds
 
 
+def test_what_is_computed_again_is_not_held_meanwhile() -> None:
+    deep = (
+        "def block(): return nn.Sequential(nn.Linear(16, 16), *[nn.Tanh()] * 6)\n"
+        "def model(): return nn.Sequential(*(block() for _ in range(4)), nn.Linear(16, 2))\n"
+        "def batch(batch_size): return torch.randn(batch_size, 16), torch.randint(2, (batch_size,))\n"
+    )
+
+    plain, recomputed = (_probe(deep, batch_size=2**16, activation_checkpointing=on) for on in (False, True))
+
+    assert plain.measurement is not None, plain.failure
+    assert recomputed.measurement is not None, recomputed.failure
+    saved = plain.measurement.memory.process_bytes - recomputed.measurement.memory.process_bytes
+    assert saved > 12 * (4 * MIB)  # of 28 layers that put out so much
+
+
 def test_every_micro_batch_of_the_worst_step_is_counted() -> None:
     own = "def worst_batch(batch_size): return torch.randn(batch_size, 16), torch.zeros(batch_size).long()\n"
 
