@@ -97,6 +97,8 @@ class Recomputing:
 
     def _line(self, why: Why, out: Sequence[Config]) -> str:
         name, count = _phrase(out[0]), f"{len(out):,} of {len(self._space.configs):,} configurations left out"
+        if why is Why.FITS and len(out) == len(self._trades):
+            return f"{name} could only be slower, because every batch fits without it: {count}."
         if why is Why.FITS:
             return f"{name} can only be slower where a batch is predicted to fit without it: {count}."
         found = self._saturation(out[0])
