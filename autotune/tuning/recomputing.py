@@ -61,8 +61,13 @@ class Recomputing:
         """`foretold`: whether a configuration is predicted to fit, a margin kept. `judged` grows meanwhile."""
         self._request, self._space, self._judged = request, space, judged
         self._guard, self._foretold = guard, foretold
+        self._without: dict[Config, Config | None] = {}
         decides = objective_of(request.goal).is_speed
         self._trades = tuple(c for c in space.configs if self._plain(c) is not None) if decides else ()
+        self._plain_arms: dict[tuple[Value, ...], list[Config]] = {}
+        for config in space.configs if self._trades else ():
+            if not traded(config.values):
+                self._plain_arms.setdefault(_arm(config), []).append(config)
         self._known: dict[Config, Why | None] = {}
         self._arms: dict[tuple[Value, ...], Saturation | None] = {}
         self._looked = -1
@@ -119,10 +124,11 @@ class Recomputing:
 
     def _plain(self, config: Config) -> Config | None:
         """The same without trades; None if it has none, or may not do without."""
-        without = traded(config.values)
-        if not without or any(value not in self._space.domains[name] for name, value in without.items()):
-            return None
-        return replace(config, values=config.values | without)
+        if config not in self._without:
+            without = traded(config.values)
+            possible = without and all(value in self._space.domains[name] for name, value in without.items())
+            self._without[config] = replace(config, values=config.values | without) if possible else None
+        return self._without[config]
 
     def _fits(self, plain: Config) -> bool:
         known = self._guard.fits(plain)
@@ -136,8 +142,7 @@ class Recomputing:
 
     def _measured(self, arm: tuple[Value, ...]) -> Saturation | None:
         """None as long as too little was probed without the trade."""
-        plain = [c for c in self._space.configs if not traded(c.values) and _arm(c) == arm]
-        fitting = max((c.batch_size for c in plain if self._fits(c)), default=0)
+        fitting = max((c.batch_size for c in self._plain_arms.get(arm, ()) if self._fits(c)), default=0)
         times = [
             (trial.config.batch_size, _micro_batch_seconds(trial.config, trial.result.measurement))
             for trial, _ in self._judged
