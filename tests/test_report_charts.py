@@ -146,6 +146,16 @@ def test_names_of_close_curves_do_not_overlap() -> None:
     assert heights[-1] < WIDE.height
 
 
+def test_what_is_not_done_is_no_part_of_a_name() -> None:
+    arms = itertools.product((None, "bfloat16"), (False, True))
+    trials = tuple(
+        trial(number, config(64, amp_dtype=amp, activation_checkpointing=again), measured(100 + number))
+        for number, (amp, again) in enumerate(arms)
+    )
+
+    assert {curve.label for curve in curves(view(trials))} == {"fp32", "fp32 ckpt", "bf16", "bf16 ckpt"}
+
+
 def test_curves_differ_in_shape_as_well_as_in_colour() -> None:
     root = drawn(throughput(view(ladder())))
 

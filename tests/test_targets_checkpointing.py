@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 from autotune.targets.checkpointing import Checkpointed, blocks, checkpoint_blocks, checkpointable_blocks
+from tests.targets_support import DATASET, HEAD, inspect
+from tests.worlds import config
 
 
 class Block(nn.Module):
@@ -198,3 +200,19 @@ def test_nothing_is_offered_where_the_model_checkpoints_already():
     model.is_gradient_checkpointing = True
 
     assert checkpointable_blocks(model) == 0
+
+
+@pytest.mark.parametrize("baseline", [False, True])
+def test_inspection_counts_the_blocks_as_the_user_built_them(tmp_path, baseline):
+    text = HEAD + DATASET + (
+        "class Switch(nn.Sequential):\n"
+        "    supports_gradient_checkpointing, is_gradient_checkpointing = True, False\n"
+        "    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs):\n"
+        "        self.is_gradient_checkpointing = True\n"
+        "def block(): return nn.Sequential(nn.Linear(4, 4), nn.ReLU())\n"
+        "def model(): return Switch(block(), block(), nn.Linear(4, 2))\n"
+    )  # fmt: skip
+
+    found = inspect(tmp_path, text, config(activation_checkpointing=baseline))
+
+    assert found.checkpointable_blocks == 2

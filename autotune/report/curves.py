@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autotune import folder as disk
 from autotune.knobs import KNOBS, completed
-from autotune.knobs.base import Knob, MemoryEffect
+from autotune.knobs.base import TACIT, Knob, MemoryEffect
 from autotune.prediction import Expectation
 from autotune.records import Config, Value
 from autotune.report.phrases import shown
@@ -37,7 +37,7 @@ def curves(view: StudyView) -> tuple[Curve, ...]:
     for standing in standings(view):
         arms[_arm(standing.config)][0].append(standing)
     named = [index for index in range(len(_naming())) if len({arm[index] for arm in arms}) > 1] or [0]
-    drawn = [_curve(" ".join(_shown(arm, index) for index in named), arm, *probes) for arm, probes in arms.items()]
+    drawn = [_curve(_label(arm, named), arm, *probes) for arm, probes in arms.items()]
     drawn = [curve for curve in drawn if curve.fastest or curve.exhausted_batch is not None]
     return tuple(sorted(drawn, key=_top, reverse=True)[:MOST_ARMS])
 
@@ -61,9 +61,11 @@ def _arm(config: Config) -> tuple[Value, ...]:
     return tuple(config.values.get(knob.name, knob.default) for knob in _naming())
 
 
-def _shown(arm: tuple[Value, ...], index: int) -> str:
-    knob = _naming()[index]
-    return shown(knob, {knob.name: arm[index]})
+def _label(arm: tuple[Value, ...], named: Sequence[int]) -> str:
+    """What is not done needs no word, unless there is no other."""
+    knobs = [_naming()[index] for index in named]
+    texts = [shown(knob, {knob.name: arm[index]}) for knob, index in zip(knobs, named, strict=True)]
+    return " ".join(text for text in texts if text not in TACIT) or f"{texts[0]} {knobs[0].label}"
 
 
 def _top(curve: Curve) -> float:

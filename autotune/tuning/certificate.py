@@ -19,10 +19,14 @@ def bound(rest: float | None, better: str = "faster") -> str:
 def certificate(measured: int, remaining: int, rest: float | None, better: str = "faster") -> str:
     """Which of three statements holds, the strongest first (theory note 4c).
 
-    `measured` configurations were probed, and `remaining` might still be: without those known to fail.
+    `measured` configurations were probed, and `remaining` might still be: without those known to fail, or to be no
+    better.
     """
     if not remaining:
-        return f"all candidates measured: {measured:,} configurations, and no other of the space is left that could fit"
+        return (
+            f"all candidates measured: {measured:,} configurations, and no other of the space is left that could fit "
+            f"and be {better}"
+        )
     if told := bound(rest, better):
         return f"bounded by the fitted law: {told[0].lower()}{told[1:-1]}"
     probed = f"{measured + remaining:,} configurations {'was' if measured == 1 else 'were'} probed"

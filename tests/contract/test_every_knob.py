@@ -15,7 +15,7 @@ from autotune.records import Goal, Limit
 from tests.worlds import config, environment, facts, space
 
 every_knob = pytest.mark.parametrize("tested", KNOBS, ids=lambda k: k.name)
-SMALL = facts(dataset_samples=300)
+SMALL = facts(dataset_samples=300, checkpointable_blocks=12)
 CPU = environment(device="cpu", device_name="Fake CPU", usable_cores=6, default_threads=6)
 everywhere = pytest.mark.parametrize("here", [environment(), CPU], ids=["gpu", "cpu"])
 
@@ -287,6 +287,24 @@ def test_only_native_dtypes_are_offered_but_others_can_be_asked_for():
 
 def test_channels_last_needs_convolutions():
     assert knob("channels_last").domain(_circumstances(facts=facts(has_convolution=False))) == (False,)
+
+
+@pytest.mark.parametrize(("blocks", "domain"), [(0, (False,)), (1, (False,)), (2, (False, True))])
+def test_checkpointing_needs_several_blocks(blocks, domain):
+    here = _circumstances(facts=facts(checkpointable_blocks=blocks))
+
+    assert knob("activation_checkpointing").domain(here) == domain
+
+
+def test_only_checkpointing_trades_time_for_memory():
+    trading = [
+        (tested.name, value)
+        for tested in KNOBS
+        for value in tested.domain(_circumstances())
+        if tested.influence(value).trades_time_for_memory
+    ]
+
+    assert trading == [("activation_checkpointing", True)]
 
 
 def test_autocast_that_would_be_disabled_silently_is_an_error():
