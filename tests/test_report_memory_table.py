@@ -81,3 +81,10 @@ def test_a_trade_alone_gives_no_column_a_name():
 
     assert lines[0].split() == ["batch", "peak"]
     assert lines[-3] == "  with activation checkpointing ✓ up to 128"
+
+
+def test_where_nothing_but_a_trade_is_asked_for_it_is_the_table():
+    lines = _lines(_arm({"activation_checkpointing": True}, 2))
+
+    assert lines[0].split() == ["batch", "peak"]
+    assert not any("activation" in line for line in lines)

@@ -24,8 +24,10 @@ def memory_block(found: DryRun, batches: Sequence[int], usable_bytes: int) -> Te
         why = found.failure.message if found.failure else found.outcome.value
         return Text(f"  memory cannot be foretold: {plain(why)}", "yellow")
     calibration = Calibration(offset_bytes=found.base_bytes)
-    known = [arm for arm in found.arms if arm.points and not traded(arm.values)]
-    trades = {trade for arm in found.arms for trade in traded(arm.values)}
+    columns = [arm for arm in found.arms if not traded(arm.values)] or list(found.arms)
+    trading = [arm for arm in found.arms if arm not in columns]
+    trades = {trade for arm in trading for trade in traded(arm.values)}
+    known = [arm for arm in columns if arm.points]
     names = [_name(arm, found.arms, but=trades) or "peak" for arm in known]
     cells = []
     for batch in batches:
@@ -45,7 +47,7 @@ def memory_block(found: DryRun, batches: Sequence[int], usable_bytes: int) -> Te
             for (text, sign), width in zip(row, widths, strict=True):
                 block.append(text.rjust(width - 2)).append(f" {sign}", STYLES[sign])
             block.append("\n")
-    for line in _traded(found, calibration, batches, usable_bytes):
+    for line in _traded(trading, batches, calibration.within(usable_bytes)):
         block.append(f"  {line}\n")
     for arm in found.arms:
         if arm.reason:
@@ -70,15 +72,15 @@ def _cell(tensors: float | None, calibration: Calibration, usable_bytes: int) ->
     return format_bytes(calibration.real(tensors)), sign
 
 
-def _traded(found: DryRun, calibration: Calibration, batches: Sequence[int], usable_bytes: int) -> list[str]:
+def _traded(arms: Sequence[Arm], batches: Sequence[int], enough_bytes: float) -> list[str]:
     """For each trade of time for memory up to which batch it fits: a table of everything would be too wide."""
-    fitting, enough = dict[str, list[str]](), calibration.within(usable_bytes)
-    for arm in found.arms:
-        trades = traded(arm.values)
-        if arm.points and trades:
-            most = max((batch for batch in batches if (arm.peak_bytes(batch) or 0.0) <= enough), default=0)
+    fitting: dict[str, list[str]] = {}
+    for arm in arms:
+        if arm.points:
+            trades = traded(arm.values)
             name = " and ".join(knob(trade).phrase(arm.values[trade]) for trade in trades)
-            said = f"{_name(arm, found.arms, but=trades)} up to {most}".lstrip() if most else ""
+            most = max((batch for batch in batches if (arm.peak_bytes(batch) or 0.0) <= enough_bytes), default=0)
+            said = f"{_name(arm, arms, but=trades)} up to {most}".lstrip() if most else ""
             fitting.setdefault(name, []).extend([said] if said else [])
     return [f"with {name} {FITS} {', '.join(some)}" if some else f"with {name}: none" for name, some in fitting.items()]
 
