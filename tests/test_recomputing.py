@@ -73,14 +73,18 @@ def test_larger_batches_are_worth_a_trade_only_while_what_is_fixed_weighs(fixed,
     assert rule.why(_recomputed(512)) is why
 
 
-def test_a_held_global_batch_may_owe_its_slope_to_the_optimizer():
-    """Per micro-batch the optimizer of a step of 1024 samples looks like 0.00016 s a sample, and is no computing."""
-    held = Goal(global_batch=1024)
-    trials = [_ran(n, b, 0.1 + 0.0002 * b, gradient_accumulation_steps=1024 // b) for n, b in enumerate((16, 64))]
+@pytest.mark.parametrize(("held", "why"), [(None, Why.SATURATED), (1024, None)])
+def test_what_grows_with_a_held_global_batch_may_be_the_optimizer_s_share(held, why):
+    """Half of full speed at batch 110, or at 123 if a step's optimizer takes as long as what is fixed: 118 decides."""
+    steps = {batch: 1 if held is None else held // batch for batch in (16, 64, 1024)}
+    trials = [
+        trial(measured(batch / (0.11 + 0.001 * batch)), batch_size=batch, gradient_accumulation_steps=steps[batch])
+        for batch in (16, 64)
+    ]
 
-    rule, _, _ = _world(*trials, goal=held, fits_up_to=128)
+    rule, _, _ = _world(*trials, goal=Goal(global_batch=held), fits_up_to=512)
 
-    assert rule.why(_recomputed(512, gradient_accumulation_steps=2)) is None
+    assert rule.why(_recomputed(1024, gradient_accumulation_steps=steps[1024])) is why
 
 
 def test_two_batches_that_are_close_tell_no_slope():
