@@ -8,7 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
-from autotune.knobs import KNOBS
+from autotune.knobs import KNOBS, touched
 from autotune.knobs.num_workers import NumWorkers
 from autotune.objective import judge
 from autotune.report.columns import RESULT_ROOM, columns, fitting, header, line_width
@@ -198,3 +198,16 @@ def test_a_new_knob_gets_a_column_by_being_in_the_registry() -> None:
     assert cells["prefetch"] == "4"
     assert "prefetch" in [column.title for column in fitting(new, 97)]
     assert "prefetch" not in [column.title for column in fitting(new, 96)]
+
+
+def test_a_knob_that_this_search_does_not_move_has_no_column() -> None:
+    stream = io.StringIO()
+    reporter = TerminalReporter(Console(file=stream))
+
+    reporter.opening(["title"], touched([config(512), config(512, num_workers=4)]))
+    reporter.probing(0, config(512), "baseline")
+    reporter.probed(one := trial(0, config(512), measured(500.0)), verdict(one), best_so_far=False)
+
+    titles, row = [line.split() for line in stream.getvalue().splitlines()[-2:]]
+    assert titles[:4] == ["#", "batch×accum", "workers", "samples/s"]
+    assert len(row) == len(titles) + 1  # the peak has a unit

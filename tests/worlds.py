@@ -80,7 +80,7 @@ class Listener(SilentReporter):
     def __init__(self):
         self.lines, self.notes, self.trials, self.best, self.answer, self.stopped = [], [], [], [], None, None
 
-    def opening(self, lines):
+    def opening(self, lines, knobs):
         self.lines = list(lines)
 
     def probed(self, trial, verdict, best_so_far):

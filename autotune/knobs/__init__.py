@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from autotune.knobs.activation_checkpointing import ActivationCheckpointing
 from autotune.knobs.amp_dtype import AmpDtype
@@ -43,6 +43,12 @@ def defaults() -> dict[str, Value]:
 def completed(config: Config) -> Config:
     """`config` with a value for every knob: what an earlier version wrote names fewer, and meant their defaults."""
     return Config(values=defaults() | config.values)
+
+
+def touched(configs: Iterable[Config]) -> tuple[Knob, ...]:
+    """The knobs that at least one of `configs` does not leave at its default."""
+    found = [completed(config).values for config in configs]
+    return tuple(one for one in KNOBS if any(values[one.name] != one.default for values in found))
 
 
 def traded(values: Mapping[str, Value]) -> dict[str, Value]:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from rich.text import Text
 
+from autotune.knobs import touched
 from autotune.records import Environment, TargetFacts, Value
 from autotune.report import phrases, steps
 from autotune.report.columns import columns, fitting, header
@@ -115,8 +116,9 @@ def trials_table(
     rows = [(trial, verdict) for trial, verdict in judged if not (failed_only and verdict.feasible)]
     if not rows:
         return Text("no probe failed" if judged else "no probes yet")
-    lines = [Text(header(fitting(columns(), width)), "dim")]
-    return Text("\n").join([*lines, *(probe_line(trial, verdict, width=width) for trial, verdict in rows)])
+    knobs = touched(trial.config for trial in view.trials)
+    lines = [Text(header(fitting(columns(knobs), width)), "dim")]
+    return Text("\n").join([*lines, *(probe_line(trial, verdict, knobs=knobs, width=width) for trial, verdict in rows)])
 
 
 def check_block(

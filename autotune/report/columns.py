@@ -33,8 +33,8 @@ class Column:
 
 
 def columns(knobs: Sequence[Knob] = KNOBS) -> tuple[Column, ...]:
-    """All columns from the configuration to the measurement; a knob gets one by being in the registry."""
-    batch = [knob for knob in knobs if knob.name in GLOBAL_BATCH]
+    """All columns from the configuration to the measurement; the batch has one, whichever `knobs` there are."""
+    batch = [knob for knob in KNOBS if knob.name in GLOBAL_BATCH]
     others = [knob for knob in knobs if knob.name not in GLOBAL_BATCH]
     return (
         Column(

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune import folder as disk
-from autotune.knobs import KNOBS
+from autotune.knobs import touched
 from autotune.report import phrases
 from autotune.report.columns import Column, columns
 from autotune.report.expected import beside, expectation, prediction_of
 from autotune.report.noise import disturbance
-from autotune.report.phrases import GLOBAL_BATCH
 from autotune.results import Measurement, Trial
 from autotune.tuning.view import StudyView
 from autotune.units import format_rate, format_seconds
@@ -45,13 +44,7 @@ class Row:
 
 def table(view: StudyView) -> tuple[list[str], list[Row]]:
     """The titles of the cells, and every probe in its order; knobs that no probe ever touched have no column."""
-    touched = [
-        knob
-        for knob in KNOBS
-        if knob.name in GLOBAL_BATCH
-        or any(trial.config.values.get(knob.name, knob.default) != knob.default for trial in view.trials)
-    ]
-    shown = columns(touched)
+    shown = columns(touched(trial.config for trial in view.trials))
     return [*(column.title for column in shown), "took"], [_row(view, trial, shown) for trial in view.trials]
 
 

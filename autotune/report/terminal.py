@@ -12,6 +12,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from autotune.knobs import KNOBS
+from autotune.knobs.base import Knob
 from autotune.records import Config
 from autotune.report.columns import GAP, cells, columns, fitting, header, line_width
 from autotune.report.phrases import format_speedup, outcome_word, plain, reason, settings
@@ -33,9 +35,12 @@ def outcome_style(trial: Trial, verdict: Verdict, best_so_far: bool = False) -> 
     return "yellow" if trial.result.outcome.out_of_memory else "red"
 
 
-def probe_line(trial: Trial, verdict: Verdict, *, best_so_far: bool = False, width: int | None = None) -> Text:
-    """One probe as a line of the table; `width` in characters crops the reason, and nothing else."""
-    chosen = fitting(columns(), width)
+def probe_line(
+    trial: Trial, verdict: Verdict, *, knobs: Sequence[Knob] = KNOBS, best_so_far: bool = False,
+    width: int | None = None,
+) -> Text:  # fmt: skip
+    """One probe as a line of the table with columns for `knobs`; `width` in characters crops nothing but the reason."""
+    chosen = fitting(columns(knobs), width)
     word = outcome_word(trial, verdict, best_so_far)
     text = reason(verdict) or word
     room = None if width is None else width - line_width(chosen)
@@ -74,6 +79,7 @@ class TerminalReporter:
         self._probe_began = self._began
         self._spinner = Spinner("dots")
         self._has_header = False
+        self._knobs: Sequence[Knob] = KNOBS
         self._probes = 0
         self._best: tuple[Config, Measurement] | None = None
         self._baseline: Measurement | None = None
@@ -92,9 +98,9 @@ class TerminalReporter:
             self._live.stop()
             self._live = None
 
-    def opening(self, lines: Sequence[str]) -> None:
-        """Print the lines, the first one bold."""
-        self._began = self._clock()
+    def opening(self, lines: Sequence[str], knobs: Sequence[Knob] = KNOBS) -> None:
+        """Print the lines, the first one bold; `knobs` get columns."""
+        self._began, self._knobs = self._clock(), knobs
         for index, line in enumerate(lines):
             self._print(Text(plain(line), "bold" if index == 0 else ""))
         self._print(Text())
@@ -104,7 +110,7 @@ class TerminalReporter:
         self._running, self._probe_began = (number, config, purpose), self._clock()
         if not self._has_header:
             self._has_header = True
-            self._print(Text(header(fitting(columns(), self._width)), "dim"))
+            self._print(Text(header(fitting(columns(self._knobs), self._width)), "dim"))
         if self._is_live and self._live is None:
             self._live = Live(
                 console=self._console,
@@ -124,7 +130,7 @@ class TerminalReporter:
             self._baseline = measured
         if measured is not None and best_so_far:
             self._best = (trial.config, measured)
-        self._print(probe_line(trial, verdict, best_so_far=best_so_far, width=self._width))
+        self._print(probe_line(trial, verdict, knobs=self._knobs, best_so_far=best_so_far, width=self._width))
         failure = trial.result.failure
         if self._verbose and failure is not None:
             where = f" at {plain(failure.user_frame)}" if failure.user_frame else ""
@@ -170,7 +176,7 @@ class TerminalReporter:
         parts: list[RenderableType] = []
         if self._running is not None:
             number, config, purpose = self._running
-            chosen = fitting(columns(), self._width)
+            chosen = fitting(columns(self._knobs), self._width)
             row = Table.grid()
             seconds = format_seconds(self._clock() - self._probe_began)
             row.add_row(cells(chosen, number, config, None), self._spinner, f" {purpose} {seconds}")

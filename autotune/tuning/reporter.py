@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from autotune.knobs.base import Knob
 from autotune.records import Config
 from autotune.results import Trial, Verdict
 from autotune.tuning.recommendation import Recommendation
@@ -17,8 +18,8 @@ class Reporter(Protocol):
     opening ─► (probing ─► probed | note)* ─► finished | interrupted
     """
 
-    def opening(self, lines: Sequence[str]) -> None:
-        """The search begins; `lines` name study, device, task and what is held. Told once."""
+    def opening(self, lines: Sequence[str], knobs: Sequence[Knob]) -> None:
+        """The search begins; `lines` name study, device, task and what is held, `knobs` may differ. Told once."""
         ...
 
     def probing(self, number: int, config: Config, purpose: str) -> None:
@@ -45,7 +46,7 @@ class Reporter(Protocol):
 class SilentReporter:
     """Says nothing: the default of the library, whose caller owns the terminal."""
 
-    def opening(self, lines: Sequence[str]) -> None:
+    def opening(self, lines: Sequence[str], knobs: Sequence[Knob]) -> None:
         """Ignored."""
 
     def probing(self, number: int, config: Config, purpose: str) -> None:

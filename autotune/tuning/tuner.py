@@ -13,6 +13,7 @@ from autotune import codec
 from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit, NoRecommendation, UsageError
 from autotune.guard import Guard
+from autotune.knobs import touched
 from autotune.launch.base import Launcher
 from autotune.objectives import objective_of
 from autotune.records import Config, StudyRequest
@@ -62,7 +63,8 @@ def search(
         environment, facts = inspect(settings.target, settings.device, settings.seed, folder / disk.INSPECT, launcher)
         request, space = settle(settings, environment, facts)
         folder, lock, resumed = begin(folder, lock, request, settings.mode)
-        reporter.opening(opening_lines(folder, request, space, settings, resumed=resumed))
+        lines = opening_lines(folder, request, space, settings, resumed=resumed)
+        reporter.opening(lines, touched((request.baseline, *space.configs)))
         try:
             request = noise.measure(folder, request, launcher, reporter, settings.time_budget_seconds)
             tuner = Tuner(settings, folder, request, space, launcher, reporter, clock, began, pause)
