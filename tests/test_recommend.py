@@ -357,3 +357,13 @@ def test_the_certificate_is_kept():
     found = recommend([base], study_request(), study="s", probes=1, seconds=1.0, certificate="only sampled: 9 of 1,200")
 
     assert found.certificate == "only sampled: 9 of 1,200"
+
+
+def test_losses_that_nobody_was_to_judge_are_told_where_they_broke():
+    unjudged = study_request(goal=Goal(stability="off"))
+
+    broken = _recommended(_candidate(BASE, 100, 100, losses=(2.0, None, None, None)), request=unjudged)
+    healthy = _recommended(_candidate(BASE, 100, 100), request=unjudged)
+
+    assert "Nobody judged its losses, as asked, and 3 of 4 losses are not finite." in broken.warnings
+    assert not any("judged" in warning for warning in healthy.warnings)

@@ -224,3 +224,10 @@ def test_exact_allows_a_limit_that_today_is_within():
     limits = {"amp_dtype": Limit(values=(None, "bfloat16"))}
 
     assert {c["amp_dtype"] for c in space(Goal(global_batch=64, exact=True, limits=limits)).configs} == {None}
+
+
+@pytest.mark.parametrize(("samples", "largest"), [(1, 1), (2, 2), (3, 2), (5, 4), (7, 4), (11, 8)])
+def test_a_dataset_of_a_few_samples_leaves_a_batch(samples, largest):
+    made = space(Goal(), config(batch_size=samples), of=facts(dataset_samples=samples))
+
+    assert {size for size in _batches(made) if size & (size - 1) == 0} == {largest}

@@ -33,7 +33,8 @@ class BatchSize(Knob):
         else:
             ladder = {1 << exponent for exponent in range(20)}
         most = circumstances.most_samples
-        low = limit.low or (1 if limit.values else min(SMALLEST, max(ladder, default=1), most or SMALLEST))
+        within = [size for size in ladder if most is None or size <= most]
+        low = limit.low or (1 if limit.values else min(SMALLEST, max(within, default=1)))
         high = limit.high or (max(ladder, default=1) if limit.values or circumstances.global_batch else LARGEST)
         bounds = Limit(low=low, high=high if most is None else min(high, most))
         values = allowed(tuple(sorted(ladder)), bounds)

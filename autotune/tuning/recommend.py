@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from autotune.environment import fingerprint
 from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS
-from autotune.objective import WORDS
+from autotune.objective import WORDS, instability
 from autotune.objectives import objective_of
 from autotune.objectives.base import Contender
 from autotune.records import Config, StudyRequest
@@ -191,7 +191,8 @@ def _stability(
 ) -> tuple[str, tuple[str, ...]]:
     """What is known of the winner's losses in one sentence, and warnings where that is not enough."""
     if request.goal.stability == "off":
-        return "not checked (--stability off)", ()
+        seen = next(filter(None, map(instability, measured)), "")
+        return "not checked (--stability off)", (f"Nobody judged its losses, as asked, and {seen}.",) if seen else ()
     steps = sum(len(m.losses) for m in measured)
     skipped = sum(m.skipped_steps + m.calibration_skips for m in measured)
     told = f", {skipped} steps skipped by the gradient scaler" if skipped else ""
