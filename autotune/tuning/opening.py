@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from autotune.environment import autotune_version
-from autotune.knobs import KNOBS
-from autotune.knobs.base import TACIT
+from autotune.knobs import KNOBS, touched
+from autotune.knobs.base import TACIT, Knob
 from autotune.objectives import objective_of
 from autotune.records import Config, Goal, StudyRequest
 from autotune.space import SearchSpace
@@ -29,7 +30,7 @@ def opening_lines(
         f" · {environment.usable_cores} cores · torch {environment.torch}",
         f"Task  {facts.name}, {_count(facts.parameter_count)} parameters · {facts.data}{samples}"
         + "".join(f" · {text}" for text in inferred),
-        f"Hold  {_held(request)} · baseline {shown(request.baseline)}"
+        f"Hold  {_held(request)} · baseline {shown(request.baseline, moving(request))}"
         + (" (assumed)" if request.baseline_assumed else "")
         + _sought(request)
         + f" · budget {format_seconds(settings.time_budget_seconds)}",
@@ -37,11 +38,17 @@ def opening_lines(
     ]
 
 
-def shown(config: Config) -> str:
+def moving(request: StudyRequest) -> tuple[Knob, ...]:
+    """The knobs that this search may move, or that the baseline has moved: others are not worth a word or a column."""
+    moved = touched([request.baseline])
+    return tuple(knob for knob in KNOBS if len(request.domains.get(knob.name, ())) > 1 or knob in moved)
+
+
+def shown(config: Config, knobs: Sequence[Knob] = KNOBS) -> str:
     """A configuration as in the table of probes, with the title of a column where there is but a number."""
     batch = f"{config.batch_size}×{config.gradient_accumulation_steps}"
     others = []
-    for knob in KNOBS:
+    for knob in knobs:
         text = knob.show(config[knob.name])
         if knob.name not in ("batch_size", "gradient_accumulation_steps") and text not in TACIT:
             others.append(f"{knob.label} {text}" if text.isdigit() else text)

@@ -13,7 +13,6 @@ from autotune import codec
 from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit, NoRecommendation, UsageError
 from autotune.guard import Guard
-from autotune.knobs import touched
 from autotune.launch.base import Launcher
 from autotune.objectives import objective_of
 from autotune.records import Config, StudyRequest
@@ -28,7 +27,7 @@ from autotune.tuning.disturbance import standing
 from autotune.tuning.exploration import Exploration
 from autotune.tuning.foretelling import Foretelling
 from autotune.tuning.numerics import Numerics
-from autotune.tuning.opening import opening_lines
+from autotune.tuning.opening import moving, opening_lines
 from autotune.tuning.prepare import check_scored, fault, inspect, settle
 from autotune.tuning.prober import FATAL_AT_BASELINE, Prober
 from autotune.tuning.race import FEWEST_LEADERS
@@ -64,7 +63,7 @@ def search(
         request, space = settle(settings, environment, facts)
         folder, lock, resumed = begin(folder, lock, request, settings.mode)
         lines = opening_lines(folder, request, space, settings, resumed=resumed)
-        reporter.opening(lines, touched((request.baseline, *space.configs)))
+        reporter.opening(lines, moving(request))
         try:
             request = noise.measure(folder, request, launcher, reporter, settings.time_budget_seconds)
             tuner = Tuner(settings, folder, request, space, launcher, reporter, clock, began, pause)
