@@ -222,10 +222,11 @@ class Tuner:
         if kept:
             self._reporter.note(f"Of the time budget {format_seconds(kept)} are kept for --verify-goodput.")
         probes = min(self._missing_leaders(), self._settings.probes or FEWEST_LEADERS, len(self._guard.remaining()))
-        least = probes * self._prober.typical_seconds + self._besides_seconds()
-        over = least - self._runoff.spare_seconds()
+        after = self._objective.probes_after()
+        over = (probes + after) * self._prober.typical_seconds - self._runoff.spare_seconds()
         if over > 0 and self._prober.best:
-            minutes = math.ceil((self._whole.seconds + over) / 60)
+            compared = self._numerics.reserve_seconds(self._prober.judged)  # at most: by the pace of the baseline
+            minutes = math.ceil((self._whole.seconds + over + compared) / 60)
             more = f", after {probes} more probe{'s' if probes > 1 else ''}," if probes else ""
             self._reporter.note(
                 f"The time budget is short: even the shortest confirmation{more} ends about {format_seconds(over)} too "

@@ -182,6 +182,16 @@ def test_a_budget_that_is_too_short_is_said_after_the_baseline_and_the_advice_is
     assert not any("is short" in note or "more than the time budget" in note for note in longer.notes)
 
 
+def test_a_budget_is_not_called_shorter_than_it_is_by_the_pace_of_a_slow_baseline(tmp_path):
+    listener, launcher = Listener(), FakeLauncher(facts=declared())
+
+    searched(tmp_path, launcher, listener, time_budget_seconds=60, sampler="structured")
+
+    (advice,) = [note for note in listener.notes if note.startswith("The time budget is short")]
+    late = float(advice.partition("ends about ")[2].partition(" s too late")[0])
+    assert 0 < late <= launcher.clock() - 60
+
+
 def test_whoever_resumes_is_asked_for_the_time_of_what_is_missing_only(tmp_path):
     listener = Listener()
     searched(tmp_path, FakeLauncher(facts=declared()), probes=4, time_budget_seconds=1e6)
