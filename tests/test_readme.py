@@ -41,7 +41,7 @@ def test_every_option_in_readme_exists():
     known = _help("search") + _help("best") + _help("show") + _help() + _help("check") + _help("dashboard")
     known += _help("compare") + _help("log") + _help("report")
     mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", re.sub(r"pip install[^\n]*|git [^\n]*", "", README)))
-    elsewhere = {"--seconds", "--dist"}  # of a benchmark, of pytest
+    elsewhere = {"--seconds", "--tasks", "--dist"}  # of benchmarks, of pytest
 
     assert {option for option in mentioned - elsewhere if option not in known} == set()
 
