@@ -267,6 +267,23 @@ def test_where_shapes_vary_the_longest_samples_are_taken(tmp_path, seen):
     assert found.arms[0].peak_bytes(8) == pytest.approx(5 * 8 * 50 * 64 * 4, rel=0.05)  # five tensors like the output
 
 
+@pytest.mark.parametrize(
+    "own",
+    [
+        "def batch(batch_size): return torch.randn(batch_size, 4), torch.randint(2, (batch_size,))\n",
+        "def dataloader(batch_size):\n"
+        "    while True: yield torch.randn(batch_size, 4), torch.randint(2, (batch_size,))\n",
+    ],
+)
+def test_a_target_that_cuts_its_own_batches_is_foretold_at_sizes_that_it_was_not_asked_for(tmp_path, own):
+    text = HEAD + "def model(): return nn.Linear(4, 2)\n" + own
+
+    (arm,) = _foretold(tmp_path, text, batches=(16, 32, 64)).arms
+
+    assert not arm.reason
+    assert arm.peak_bytes(64) > arm.peak_bytes(16)
+
+
 def test_the_batch_that_the_target_names_the_worst_is_the_one(tmp_path):
     worst = (
         COMPLETE + "def worst_batch(batch_size): return torch.ones(batch_size, 900, 4), torch.ones(batch_size, 900)\n"

@@ -145,8 +145,8 @@ class _OwnBatches:
         if not self._is_known and sizes and self._batch_size not in sizes:
             raise TargetError(
                 f"{self._name}() was asked for batches of {self._batch_size} samples and gave {describe(batch)}. It "
-                f"probably has a batch size of its own, which could be neither tuned nor held. Make it use its "
-                f"argument batch_size, or write samples(batch) if no dimension is that of the samples."
+                f"probably has a batch size of its own, which could be neither tuned nor held, or no more samples. "
+                f"Make it use its argument batch_size, or write samples(batch) if no dimension is that of the samples."
             )
         self._is_known = True
         return count_samples(batch, otherwise=self._batch_size)
