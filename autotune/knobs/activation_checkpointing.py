@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotune.knobs.base import NOT_DONE, Circumstances, Knob, MemoryEffect, Plan, allowed
+from autotune.knobs.base import NOT_DONE, Circumstances, Knob, MemoryEffect, Plan, allowed, check_switch, parse_switch
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.records import Value
 
-WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 FEWEST_BLOCKS = 2  # a single one is computed again as a whole, and then needs what it needed before
 # Forward is a third of forward and backward, and comes twice. Memory of a sample: -53 % in full precision and -37 %
 # with autocast for a small GPT (theory note 6); less of it is left the deeper the model is.
@@ -40,14 +39,11 @@ class ActivationCheckpointing(Knob):
 
     def check(self, value: Value) -> None:
         """True or False."""
-        if not isinstance(value, bool):
-            raise ValueError(f"{self.name} must be true or false, got {value!r}")
+        check_switch(value, self.name)
 
     def parse(self, text: str) -> Value:
         """`true` or `false`."""
-        if text.lower() not in WORDS:
-            raise ValueError(f"{self.name} must be true or false, got {text!r}")
-        return WORDS[text.lower()]
+        return parse_switch(text, self.name)
 
     def show(self, value: Value) -> str:
         """`ckpt` or `no`."""

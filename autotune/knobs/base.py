@@ -19,6 +19,7 @@ from autotune.records import Environment, Limit, TargetFacts, Value
 LEFT_ALONE = "auto"  # what a knob shows for a value that sets nothing
 NOT_DONE = "no"  # and for one that does nothing
 TACIT = (LEFT_ALONE, NOT_DONE)  # left out where space is short
+WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}  # that switch a knob
 
 
 class MemoryEffect(StrEnum):
@@ -86,6 +87,19 @@ def check_count(value: Value, name: str, least: int) -> None:
     """Raise `ValueError` unless `value` is a whole number of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def parse_switch(text: str, name: str) -> bool:
+    """What `true` or `false` says, or another of `WORDS`. Raises `ValueError`."""
+    if text.lower() not in WORDS:
+        raise ValueError(f"{name} must be true or false, got {text!r}")
+    return WORDS[text.lower()]
+
+
+def check_switch(value: Value, name: str) -> None:
+    """Raise `ValueError` unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, got {value!r}")
 
 
 class Knob(Protocol):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed
+from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed, check_switch, parse_switch
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.records import Value
 
-WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 # 1.17 to 1.55 times as fast on a CPU, 1.08 to 1.35 with autocast on GPUs, and slower without (theory note 2.2 and 6);
 # on the surface resnet 1.1 to 1.4, on denoiser, whose layers have eight channels, 0.4 to 0.9.
 LAYOUT = Influence(sample_time=Factor(0.9, 0.3), fixed_memory=Factor(1.0, 0.02), sample_memory=Factor(1.0, 0.08))
@@ -32,14 +31,11 @@ class ChannelsLast(Knob):
 
     def check(self, value: Value) -> None:
         """True or False."""
-        if not isinstance(value, bool):
-            raise ValueError(f"{self.name} must be true or false, got {value!r}")
+        check_switch(value, self.name)
 
     def parse(self, text: str) -> Value:
         """`true` or `false`."""
-        if text.lower() not in WORDS:
-            raise ValueError(f"{self.name} must be true or false, got {text!r}")
-        return WORDS[text.lower()]
+        return parse_switch(text, self.name)
 
     def show(self, value: Value) -> str:
         """`nhwc` or `nchw`."""
