@@ -193,6 +193,29 @@ def test_a_model_with_a_switch_of_its_own_is_switched_and_left_alone():
     assert all(isinstance(block, Checkpointed) for block in model[1])
 
 
+class Renamed(Switched):
+    """The same since transformers 5.23, whose old names warn and go in version 6."""
+
+    is_activation_checkpointing = False
+
+    def activation_checkpointing_enable(self, activation_checkpointing_kwargs):
+        assert activation_checkpointing_kwargs == {"use_reentrant": False}
+        self.is_activation_checkpointing = True
+
+    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs):
+        raise AssertionError("the old name was used")
+
+
+def test_a_switch_is_called_by_its_newer_name():
+    model = Renamed()
+    assert checkpointable_blocks(model) == 3
+
+    checkpoint_blocks(model)
+
+    assert model.is_activation_checkpointing
+    assert checkpointable_blocks(model) == 0
+
+
 def test_nothing_is_offered_where_the_model_checkpoints_already():
     model = Switched()
     assert checkpointable_blocks(model) == 3

@@ -72,15 +72,16 @@ def blocks(module: nn.Module) -> list[nn.Module]:
 def checkpointable_blocks(model: nn.Module) -> int:
     """How many blocks `checkpoint_blocks` would treat; 0 too where the model does so already, by its own switch."""
     own = _with_switch(model)
-    return 0 if any(getattr(module, "is_gradient_checkpointing", False) for module in own) else len(blocks(model))
+    return 0 if any(_is_switched_on(module) for module in own) else len(blocks(model))
 
 
 def checkpoint_blocks(model: nn.Module) -> nn.Module:
     """The same model, whose blocks recompute from now on while it trains."""
     switched = _with_switch(model)
     for module in switched:
-        switch: Any = module.gradient_checkpointing_enable
-        switch(gradient_checkpointing_kwargs={"use_reentrant": False})
+        name = _word(module)
+        switch: Any = getattr(module, f"{name}_checkpointing_enable")
+        switch(**{f"{name}_checkpointing_kwargs": {"use_reentrant": False}})
     theirs = {id(part) for module in switched for part in module.modules()}
     for block in blocks(model):
         if id(block) not in theirs and not isinstance(block, Checkpointed):
@@ -95,6 +96,15 @@ def _with_switch(module: nn.Module) -> list[nn.Module]:
     ):
         return [module]
     return [found for child in module.children() for found in _with_switch(child)]
+
+
+def _word(module: nn.Module) -> str:
+    """How its own switch calls it: `gradient` until transformers 5.22, `activation` since; the old one warns now."""
+    return "activation" if hasattr(module, "activation_checkpointing_enable") else "gradient"
+
+
+def _is_switched_on(module: nn.Module) -> bool:
+    return bool(getattr(module, f"is_{_word(module)}_checkpointing", False))
 
 
 def _can_be_checkpointed(module: nn.Module) -> bool:
