@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from autotune.export.torch import Tuned, apply
+    from autotune.targets.checkpointing import checkpoint_blocks
     from autotune.tuning.interface import search
     from autotune.tuning.recommendation import Recommendation, load_best, load_result
 
@@ -35,6 +36,7 @@ _HOMES = {
     "Recommendation": "autotune.tuning.recommendation",
     "apply": "autotune.export.torch",
     "Tuned": "autotune.export.torch",
+    "checkpoint_blocks": "autotune.targets.checkpointing",
     "AutotuneError": "autotune.errors",
     "EnvironmentMismatch": "autotune.errors",
     "EnvironmentUnfit": "autotune.errors",
@@ -57,6 +59,7 @@ __all__ = [
     "Tuned",
     "UsageError",
     "apply",
+    "checkpoint_blocks",
     "load_best",
     "load_result",
     "search",

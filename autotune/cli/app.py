@@ -14,6 +14,7 @@ from autotune.cli.check import check
 from autotune.cli.compare import compare
 from autotune.cli.dashboard import dashboard
 from autotune.cli.doctor import doctor
+from autotune.cli.export import export
 from autotune.cli.init import init
 from autotune.cli.log import log
 from autotune.cli.output import plain_console
@@ -34,7 +35,7 @@ app = typer.Typer(
     epilog="Exit status: 0 a recommendation · 1 nothing usable · 2 usage or target error · 3 machine unfit · "
     "130 interrupted (the study is kept).",
 )
-for command in (init, check, search, show, best, report, compare, log, dashboard, doctor):
+for command in (init, check, search, show, best, export, report, compare, log, dashboard, doctor):
     app.command()(command)
 
 

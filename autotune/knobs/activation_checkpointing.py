@@ -6,6 +6,7 @@ from typing import Any
 
 from autotune.knobs.base import NOT_DONE, Circumstances, Knob, MemoryEffect, Plan, allowed, check_switch, parse_switch
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
+from autotune.knobs.wording import NOTHING, Framework, Wording
 from autotune.records import Value
 
 FEWEST_BLOCKS = 2  # a single one is computed again as a whole, and then needs what it needed before
@@ -60,6 +61,12 @@ class ActivationCheckpointing(Knob):
     def influence(self, value: Value) -> Influence:
         """A third more computing for half of the memory of every sample."""
         return RECOMPUTED if value else NEUTRAL
+
+    def wording(self, value: Value, framework: Framework, device: str) -> Wording:
+        """The function that the probes used: what frameworks call so covers other parts, or their own models only."""
+        if not value:
+            return NOTHING
+        return Wording(setup=("import autotune",), model=("model = autotune.checkpoint_blocks(model)",))
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Have the blocks of the model recompute."""

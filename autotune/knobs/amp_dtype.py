@@ -8,6 +8,7 @@ from typing import Any
 
 from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
+from autotune.knobs.wording import NOTHING, Framework, Wording
 from autotune.records import Value
 
 CHOICES: tuple[Value, ...] = (None, "bfloat16", "float16")
@@ -28,6 +29,8 @@ OTHER_HALF = Influence(
     sample_memory=Factor(1.0, 0.03),
 )
 SHORT = {None: "fp32", "bfloat16": "bf16", "float16": "fp16"}
+LIGHTNING = {None: "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}
+ACCELERATE = {None: "no", "bfloat16": "bf16", "float16": "fp16"}
 
 
 class AmpDtype(Knob):
@@ -72,6 +75,22 @@ class AmpDtype(Knob):
     def influence(self, value: Value) -> Influence:
         """Half precision against full, and float16 against bfloat16."""
         return {"bfloat16": HALF, "float16": OTHER_HALF}.get(str(value), NEUTRAL)
+
+    def wording(self, value: Value, framework: Framework, device: str) -> Wording:
+        """Autocast under each one's name; DeepSpeed's `bf16` and `fp16` are not it, but weights of that dtype."""
+        dtype = value if isinstance(value, str) else None
+        match framework:
+            case Framework.LIGHTNING:
+                return Wording(arguments={"precision": LIGHTNING[dtype]})
+            case Framework.ACCELERATE:
+                return Wording(arguments={"mixed_precision": ACCELERATE[dtype]})
+            case Framework.HUGGING_FACE if dtype:
+                return Wording(arguments={SHORT[dtype]: True})
+            case Framework.DEEPSPEED if dtype:
+                return Wording(arguments={"torch_autocast": {"enabled": True, "dtype": dtype}})
+            case Framework.TORCH if dtype:
+                return Wording(context=f'torch.autocast("{device}", dtype=torch.{dtype})', scaler=dtype == "float16")
+        return NOTHING
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Autocast around forward and loss."""

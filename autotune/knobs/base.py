@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from autotune.knobs.influence import NEUTRAL, UNKNOWN, Influence
+from autotune.knobs.wording import NOTHING, Framework, Wording
 from autotune.records import Environment, Limit, TargetFacts, Value
 
 LEFT_ALONE = "auto"  # what a knob shows for a value that sets nothing
@@ -176,6 +177,10 @@ class Knob(Protocol):
     def environ(self, value: Value) -> dict[str, str]:
         """Environment variables that the training process must have before it starts; most knobs have none."""
         return {}
+
+    def wording(self, value: Value, framework: Framework, device: str) -> Wording:
+        """What a user of `framework` writes for `value` on `device` ("cuda"), beyond what the plan holds."""
+        return NOTHING
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Edit the plan. The only place where a knob may import torch."""

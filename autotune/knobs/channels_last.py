@@ -6,6 +6,7 @@ from typing import Any
 
 from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed, check_switch, parse_switch
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
+from autotune.knobs.wording import NOTHING, Framework, Wording
 from autotune.records import Value
 
 # 1.17 to 1.55 times as fast on a CPU, 1.08 to 1.35 with autocast on GPUs, and slower without (theory note 2.2 and 6);
@@ -52,6 +53,15 @@ class ChannelsLast(Knob):
     def influence(self, value: Value) -> Influence:
         """Faster convolutions, or slower ones."""
         return LAYOUT if value else NEUTRAL
+
+    def wording(self, value: Value, framework: Framework, device: str) -> Wording:
+        """A statement each for model and images: no framework has an argument for it."""
+        if not value:
+            return NOTHING
+        return Wording(
+            model=("model = model.to(memory_format=torch.channels_last)",),
+            batch=("images = images.contiguous(memory_format=torch.channels_last)",),
+        )
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Convert the model once, and each image batch after its copy to the device."""

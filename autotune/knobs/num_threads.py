@@ -13,6 +13,7 @@ from autotune.knobs.base import (
     parse_count,
 )
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
+from autotune.knobs.wording import NOTHING, Framework, Wording
 from autotune.records import Environment, Value
 
 NONE = ("none", LEFT_ALONE)
@@ -82,6 +83,10 @@ class NumThreads(Knob):
     def computing_threads(self, value: Value, own: int) -> int | None:
         """The count itself."""
         return value if isinstance(value, int) else own
+
+    def wording(self, value: Value, framework: Framework, device: str) -> Wording:
+        """The call itself."""
+        return NOTHING if value is None else Wording(setup=(f"torch.set_num_threads({value})",))
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Set the count for the whole process. Loader workers are not concerned: each computes with one thread."""

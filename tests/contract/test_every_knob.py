@@ -1,5 +1,6 @@
 """What every knob must do; a new one is tested by being registered."""
 
+import ast
 import math
 import pickle
 import sys
@@ -11,6 +12,7 @@ import torch
 from autotune.knobs import KNOBS, defaults, environ, knob
 from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan
 from autotune.knobs.influence import Factor
+from autotune.knobs.wording import Framework
 from autotune.records import Goal, Limit
 from tests.worlds import config, environment, facts, space
 
@@ -172,6 +174,25 @@ def test_every_value_trains(tested, here, threads):
 
         assert torch.isfinite(loss)
         assert plan.accumulation_steps >= 1
+
+
+@pytest.mark.parametrize("framework", Framework)
+@everywhere
+@every_knob
+def test_whatever_it_changes_every_framework_is_told(tested, here, framework):
+    for value in tested.domain(_circumstances(environment=here)):
+        plan = Plan(device=here.device_kind)
+        tested.apply(value, plan)
+        said = tested.wording(value, framework, here.device_kind)
+
+        for statement in (*said.setup, *said.model, *said.batch):
+            ast.parse(statement)
+        assert bool(said.batch) == bool(plan.batch_transforms)
+        assert bool(said.model) == bool(plan.model_transforms)
+        if plan.forward_contexts:
+            assert said.context or said.arguments
+        if value == tested.default:
+            assert (said.setup, said.model, said.batch, said.context, said.scaler) == ((), (), (), "", False)
 
 
 @every_knob

@@ -1,0 +1,46 @@
+"""`autotune export`: the recommendation in the words of a framework."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.knobs.wording import Framework
+
+HOMES = {
+    Framework.TORCH: "autotune.export.loop",
+    Framework.HUGGING_FACE: "autotune.export.huggingface",
+    Framework.LIGHTNING: "autotune.export.lightning",
+    Framework.ACCELERATE: "autotune.export.accelerate",
+    Framework.DEEPSPEED: "autotune.export.deepspeed",
+}
+
+
+def export(
+    study: Annotated[str | None, typer.Argument(help="Folder or name of a study. [default: the newest]")] = None,
+    to: Annotated[
+        Framework, typer.Option(help="torch, hf (TrainingArguments), lightning, accelerate or deepspeed (JSON).")
+    ] = Framework.TORCH,
+    output: Annotated[str | None, typer.Option("--output", "-o", help="A file. [default: standard output]")] = None,
+) -> None:
+    """Print the recommendation as code for your framework.
+
+    Where a framework has no argument for a setting, the line of code stands beside it.
+    """
+    from autotune.cli.output import written
+    from autotune.export.recipe import recipe
+    from autotune.tuning.recommendation import load_result
+
+    found, home = recipe(load_result(study), to), import_module(HOMES[to])
+    text = home.text(found)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        written(Path(output), text.encode())
+        typer.echo(f"wrote {output}", err=True)
+    for line in home.beside(found) if to is Framework.DEEPSPEED else ():
+        typer.echo(f"# {line}", err=True)

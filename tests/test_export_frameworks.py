@@ -1,0 +1,274 @@
+"""The recommendation as code: what is printed is carried out, by the framework itself where it is installed."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from msgspec.structs import replace
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from autotune.export import accelerate, deepspeed, huggingface, lightning, loop
+from autotune.export.recipe import Recipe, recipe
+from autotune.export.torch import Tuned
+from autotune.knobs import defaults
+from autotune.knobs.wording import Framework
+from autotune.records import Value
+from tests.commandline import environment, run
+from tests.reporting import ENVIRONMENT, recommendation, written
+
+CPU = replace(ENVIRONMENT, device="cpu")
+PROGRAMS = {
+    Framework.TORCH: loop,
+    Framework.HUGGING_FACE: huggingface,
+    Framework.LIGHTNING: lightning,
+    Framework.ACCELERATE: accelerate,
+}
+SAMPLES, MICRO, STEPS = 40, 8, 2
+HALF: dict[str, Value] = {
+    "batch_size": MICRO, "gradient_accumulation_steps": STEPS, "amp_dtype": "bfloat16", "channels_last": True
+}  # fmt: skip
+EVERYTHING: dict[str, Value] = {
+    **HALF, "amp_dtype": "float16", "num_workers": 2, "activation_checkpointing": True, "num_threads": 3,
+    "omp_wait_policy": "passive",
+}  # fmt: skip
+
+
+THEIRS = pytest.mark.filterwarnings("default")  # what they warn of is not ours to mend
+
+
+def told(framework: Framework, values: dict[str, Value], device: str = "cpu") -> Recipe:
+    best = recommendation()
+    here = replace(best.environment, device=device)
+    return recipe(replace(best, params=defaults() | values, environment=here), framework)
+
+
+def needs(library: str) -> pytest.MarkDecorator:
+    reason = f'needs {library}: pip install "torch-autotune[frameworks]"'
+    return pytest.mark.skipif(find_spec(library) is None, reason=reason)
+
+
+def images() -> TensorDataset:
+    generator = torch.Generator().manual_seed(1)
+    return TensorDataset(
+        torch.randn(SAMPLES, 3, 8, 8, generator=generator), torch.randint(5, (SAMPLES,), generator=generator)
+    )
+
+
+class Watched(nn.Module):
+    """A small network that remembers what came in, and in which dtype it computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.convolution, self.head = nn.Conv2d(3, 4, 3), nn.Linear(4 * 36, 5)
+        self.seen: list[tuple[int, torch.dtype, bool]] = []
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Class scores of a batch of images."""
+        found: torch.Tensor = self.convolution(pixels)
+        is_channels_last = self.convolution.weight.is_contiguous(memory_format=torch.channels_last)
+        self.seen.append((len(pixels), found.dtype, is_channels_last))
+        scores: torch.Tensor = self.head(found.flatten(1))
+        return scores
+
+
+class Counted(torch.optim.SGD):
+    """SGD that counts its steps."""
+
+    steps = 0
+
+    def step(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        """Counted."""
+        self.steps += 1
+        return super().step(*args, **kwargs)
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    """Torch's thread count is given back."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("values", [{}, HALF, EVERYTHING], ids=["defaults", "half", "everything"])
+@pytest.mark.parametrize("framework", PROGRAMS)
+def test_what_is_printed_is_python(framework: Framework, values: dict[str, Value], device: str) -> None:
+    text = PROGRAMS[framework].text(told(framework, values, device))
+
+    names = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+
+    assert names <= {
+        "torch", "autotune", "model", "dataset", "loader", "loss_fn", "optimizer", "loss", "images", "labels", "step",
+        "enumerate", "DataLoader", "Trainer", "trainer", "Accelerator", "accelerator", "TrainingArguments", "args",
+        "scaler",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("values", [HALF, HALF | {"gradient_accumulation_steps": 1, "amp_dtype": None}])
+def test_the_printed_loop_trains_bit_for_bit_as_apply_does(values: dict[str, Value]) -> None:
+    tuned = Tuned(values, device="cpu")
+    ours = tuned.prepare(Watched())
+    descent = torch.optim.SGD(ours.parameters(), lr=0.1)
+    torch.manual_seed(3)
+    for number, batch in enumerate(DataLoader(images(), shuffle=True, **tuned.dataloader_kwargs()), start=1):
+        pixels, labels = tuned.to_device(batch)
+        with tuned.autocast():
+            loss = nn.functional.cross_entropy(ours(pixels), labels)
+        (loss / tuned["gradient_accumulation_steps"]).backward()
+        if number % tuned["gradient_accumulation_steps"] == 0:
+            descent.step()
+            descent.zero_grad()
+    model = Watched()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    names = {"model": model, "dataset": images(), "loss_fn": nn.functional.cross_entropy, "optimizer": optimizer}
+
+    torch.manual_seed(3)
+    exec(loop.text(told(Framework.TORCH, values)), names)
+
+    assert model.seen == ours.seen
+    for mine, theirs in zip(ours.parameters(), model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+@THEIRS
+@needs("transformers")
+def test_trainer_takes_the_arguments_and_trains_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import Trainer
+
+    class Labelled(Watched):
+        def forward(self, pixels: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:  # type: ignore[override]
+            return {"loss": nn.functional.cross_entropy(super().forward(pixels), labels)}
+
+    monkeypatch.chdir(tmp_path)
+    model = Labelled()
+    optimizer = Counted(model.parameters(), lr=0.1)
+    names: dict[str, Any] = {"model": model}
+    rows = [{"pixels": pixels, "labels": label} for pixels, label in images()]
+
+    exec(huggingface.text(told(Framework.HUGGING_FACE, HALF | {"num_workers": 2})), names)
+    names["args"].num_train_epochs, names["args"].save_strategy = 1, "no"
+    trainer = Trainer(
+        names["model"], names["args"], train_dataset=rows,
+        optimizers=(optimizer, torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)),
+    )  # fmt: skip
+    trainer.train()
+
+    assert model.seen == [(MICRO, torch.bfloat16, True)] * (SAMPLES // MICRO)
+    assert trainer.state.global_step == -(-SAMPLES // MICRO // STEPS)  # the Trainer steps once more at the epoch's end
+    made = trainer.get_train_dataloader()
+    assert (made.num_workers, made.persistent_workers, made.prefetch_factor) == (2, True, 2)
+
+
+@THEIRS
+@needs("lightning")
+def test_lightning_takes_the_arguments_and_trains_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lightning import LightningModule
+
+    class Module(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = Watched()
+
+        def training_step(self, batch: Any, index: int) -> torch.Tensor:
+            return nn.functional.cross_entropy(self.network(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"model": Module(), "dataset": images()}
+
+    exec(lightning.text(told(Framework.LIGHTNING, HALF)), names)
+    trainer = names["trainer"]
+    trainer.fit_loop.max_epochs = 1
+    trainer.fit(names["model"], names["loader"])
+
+    assert names["model"].network.seen == [(MICRO, torch.bfloat16, True)] * (SAMPLES // MICRO)
+    assert trainer.global_step == -(-SAMPLES // MICRO // STEPS)  # Lightning too steps once more at the epoch's end
+
+
+@THEIRS
+@needs("accelerate")
+def test_accelerate_takes_the_arguments_and_trains_with_them() -> None:
+    model = Watched()
+    optimizer = Counted(model.parameters(), lr=0.1)
+    names = {"model": model, "dataset": images(), "loss_fn": nn.functional.cross_entropy, "optimizer": optimizer}
+
+    exec(accelerate.text(told(Framework.ACCELERATE, HALF)), names)
+
+    assert model.seen == [(MICRO, torch.bfloat16, True)] * (SAMPLES // MICRO)
+    assert optimizer.steps == -(-SAMPLES // MICRO // STEPS)  # and so does Accelerate
+
+
+@needs("deepspeed")
+def test_deepspeed_reads_its_configuration() -> None:
+    from deepspeed.runtime.config import DeepSpeedConfig
+
+    read = DeepSpeedConfig(json.loads(deepspeed.text(told(Framework.DEEPSPEED, HALF, "cuda"))))
+
+    assert (read.train_micro_batch_size_per_gpu, read.gradient_accumulation_steps) == (MICRO, STEPS)
+    assert read.train_batch_size == MICRO * STEPS
+    assert (read.torch_autocast_enabled, read.torch_autocast_dtype) == (True, torch.bfloat16)
+
+
+def test_what_json_cannot_say_stands_beside_it() -> None:
+    beside = "\n".join(deepspeed.beside(told(Framework.DEEPSPEED, EVERYTHING, "cuda")))
+
+    for part in (
+        "OMP_WAIT_POLICY=passive",
+        "set_num_threads(3)",
+        "checkpoint_blocks",
+        "channels_last",
+        "num_workers=2",
+    ):
+        assert part in beside
+
+
+@pytest.mark.parametrize(
+    ("framework", "part"),
+    [
+        (Framework.TORCH, 'scaler = torch.amp.GradScaler("cuda")'),
+        (Framework.HUGGING_FACE, "fp16=True"),
+        (Framework.LIGHTNING, 'precision="16-mixed"'),
+        (Framework.ACCELERATE, 'mixed_precision="fp16"'),
+    ],
+)
+def test_float16_comes_with_a_scaler_everywhere(framework: Framework, part: str) -> None:
+    assert part in PROGRAMS[framework].text(told(framework, EVERYTHING, "cuda"))
+
+
+@pytest.mark.parametrize("framework", list(Framework))
+def test_the_command_prints_it_without_importing_torch(tmp_path: Path, framework: Framework) -> None:
+    written(tmp_path / "studies" / "resnet", (), recommendation())
+    program = "import sys; from autotune.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)"
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, "export", "--to", framework],
+        cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+    *text, imported = done.stdout.splitlines()
+    assert imported == "False"
+    assert str(recommendation().params["batch_size"]) in "\n".join(text)
+    assert ("Global batch" in done.stderr) == (framework is Framework.DEEPSPEED)
+
+
+def test_a_file_takes_it_too(tmp_path: Path) -> None:
+    written(tmp_path / "studies" / "resnet", (), recommendation())
+
+    done = run(tmp_path, "export", "--to", "deepspeed", "-o", "out/ds.json")
+
+    assert done.returncode == 0 and "wrote out/ds.json" in done.stderr
+    assert json.loads((tmp_path / "out" / "ds.json").read_text())["train_micro_batch_size_per_gpu"]
