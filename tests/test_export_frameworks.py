@@ -53,8 +53,7 @@ def told(framework: Framework, values: dict[str, Value], device: str = "cpu") ->
 
 
 def needs(library: str) -> pytest.MarkDecorator:
-    reason = f'needs {library}: pip install "torch-autotune[frameworks]"'
-    return pytest.mark.skipif(find_spec(library) is None, reason=reason)
+    return pytest.mark.skipif(find_spec(library) is None, reason=f"needs {library}, which is tuned for and not needed")
 
 
 def images() -> TensorDataset:
