@@ -222,6 +222,15 @@ def test_deepspeed_reads_its_configuration() -> None:
     assert (read.torch_autocast_enabled, read.torch_autocast_dtype) == (True, torch.bfloat16)
 
 
+def test_a_baseline_that_was_kept_is_said_to_be_one() -> None:
+    kept = recommendation()
+
+    found = recipe(replace(kept, baseline=kept.params, speedup=1.0), Framework.TORCH)
+
+    assert "your baseline itself" in found.remarks[0] and "1.00" not in found.remarks[0]
+    assert f"{kept.speedup:.2f}× your baseline;" in recipe(kept, Framework.TORCH).remarks[0]
+
+
 def test_what_json_cannot_say_stands_beside_it() -> None:
     beside = "\n".join(deepspeed.beside(told(Framework.DEEPSPEED, EVERYTHING, "cuda")))
 

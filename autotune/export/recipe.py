@@ -86,7 +86,10 @@ def for_each_batch(found: Recipe) -> str:
 
 def _remarks(best: Recommendation) -> tuple[str, ...]:
     where = f"{best.environment.device_name}, torch {best.environment.torch}, {best.measured_at[:10]}"
-    gain = "" if best.speedup is None else f", {best.speedup:.2f}× {baseline_name(assumed=best.baseline_assumed)}"
+    baseline = baseline_name(assumed=best.baseline_assumed)
+    gain = "" if best.speedup is None else f", {best.speedup:.2f}× {baseline}"
+    if best.params == best.baseline:
+        gain = f", {baseline} itself: nothing was measurably faster"
     return (
         f"{best.model}: {format_rate(best.samples_per_second)} samples/s{gain}; measured on {where}",
         f"Global batch {best.global_batch_size} on one device; on N devices accumulate N times less to keep it.",
