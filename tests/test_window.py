@@ -19,6 +19,7 @@ class Time:
     def __init__(self):
         self.time = 0.0
         self.marks = []
+        self.told = 0
 
     def perf_counter(self):
         return self.time
@@ -31,6 +32,11 @@ class Time:
 
     def intervals(self):
         return [b - a for a, b in zip(self.marks, self.marks[1:], strict=False)]
+
+    def passed(self):
+        intervals = self.intervals()
+        new, self.told = intervals[self.told :], len(intervals)
+        return new
 
 
 @pytest.fixture

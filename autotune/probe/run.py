@@ -44,8 +44,8 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     clock = clock_for(device)
     window = _window(request, plan, clock, progress.beat, phase, loads=session.loads)
     session.train(window)
-    step_seconds = tuple(clock.intervals())
-    phase("worst")
+    phase("worst")  # before waiting for the step that was issued last and does not count: it costs energy, too
+    step_seconds = tuple(clock.intervals())[: len(window.steps)]
     worst = session.train_worst()
     phase("validate")
     validated = session.validate(VALIDATION_BATCHES)

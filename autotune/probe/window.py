@@ -69,6 +69,7 @@ class Window:
         self.computing, self.loading = Computing(budget), Loading(budget, workers, ready)
         self.first_batch_seconds = 0.0
         self.steps: list[Step] = []
+        self._judged = 0  # of the steps
         self.calibration_skips = self.skipped_steps = self.restarts = 0
         self.contamination: Contamination | None = None
 
@@ -141,6 +142,7 @@ class Window:
         self._learned(step)
         self._settling += step.micro_batches
         if self._settling >= self._block:
+            self._clock.now()  # the device has settled, too: what the launcher reads of it begins with the phase
             self._phase("measure")
             self._next_stage(self._measure, Command.CONTINUE)
             self._clock.mark()
@@ -148,15 +150,23 @@ class Window:
 
     def _measure(self, step: Step) -> Command:
         self._clock.mark()
-        now = time.perf_counter()
-        seconds, self._last = now - self._last, now
         self.steps.append(self._learned(step))
         self.track.step()
-        if not self.ending.step(seconds, step.samples, step.micro_batches):
+        if not self._is_enough():
             return Command.CONTINUE
+        del self.steps[self._judged :]  # issued before the device had told of the last that was needed
         if self._look:
             self.contamination = contamination.between(self._look, contamination.look())
         return Command.STOP
+
+    def _is_enough(self) -> bool:
+        """Whether the steps that the device has come through by now are all that are needed."""
+        for seconds in self._clock.passed():
+            step = self.steps[self._judged]
+            self._judged += 1
+            if self.ending.step(seconds, step.samples, step.micro_batches):
+                return True
+        return False
 
     def _next_stage(self, stage: Callable[[Step], Command], command: Command) -> Command:
         self._stage = stage

@@ -1,0 +1,130 @@
+"""The clocks of a probe: the host's own, and that of events, on a made-up device that works while the host goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.probe import window as windows
+from autotune.probe.meters import EventClock, HostClock
+from autotune.probe.track import MemoryTrack
+from autotune.probe.warmup import WarmUp
+from autotune.probe.window import Window
+from autotune.requests import ProbeBudget
+from autotune.targets.base import Command, Step
+
+BUDGET = ProbeBudget(min_warmup_steps=3, min_warmup_seconds=0.0, min_steps=8, min_seconds=0.75, max_seconds=4.0)
+ISSUED, COMPUTED = 0.01, 0.1  # seconds of one step, on the host and on the device
+AHEAD = 2  # steps that fit into the queue of the device; for another one the host has to wait
+
+
+class Device:
+    """Stands for `torch.cuda`, and for the host's clock: both go on by what is issued and waited for."""
+
+    def __init__(self) -> None:
+        self.time = 0.0  # of the host
+        self.ends: list[float] = [0.0]  # of all that was issued, on the device
+
+    def perf_counter(self) -> float:
+        return self.time
+
+    def issue(self) -> None:
+        """One training step."""
+        self.time = max(self.time + ISSUED, self.ends[-AHEAD] if len(self.ends) > AHEAD else 0.0)
+        self.ends.append(max(self.time, self.ends[-1]) + COMPUTED)
+
+    def synchronize(self, device: str) -> None:
+        self.time = max(self.time, self.ends[-1])
+
+    def Event(self, *, enable_timing: bool) -> Moment:  # noqa: N802 - torch's name
+        return Moment(self)
+
+
+class Moment:
+    """Stands for `torch.cuda.Event`."""
+
+    def __init__(self, device: Device) -> None:
+        self._device, self.reached = device, 0.0
+
+    def record(self) -> None:
+        self.reached = max(self._device.time, self._device.ends[-1])
+
+    def synchronize(self) -> None:
+        self._device.time = max(self._device.time, self.reached)
+
+    def elapsed_time(self, later: Moment) -> float:
+        return 1e3 * (later.reached - self.reached)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    made = Device()
+    monkeypatch.setattr(windows, "time", made)
+    return made
+
+
+def _window(device: Device, incumbent: float | None = None) -> tuple[Window, EventClock]:
+    clock = EventClock("cuda:0", device)
+    warm_up, track = WarmUp(BUDGET, tuple), MemoryTrack(lambda: None)
+    return Window(clock, BUDGET, incumbent=incumbent, warm_up=warm_up, track=track), clock
+
+
+def _train(window: Window, device: Device) -> None:
+    step = Step(loss=_Loss(), samples=8, tokens=None, micro_batches=1, loader_wait_seconds=0.0, skipped=False)
+    command = Command.CONTINUE
+    while command is Command.CONTINUE:
+        device.issue()
+        command = window.step(step)
+
+
+class _Loss:
+    """Stays on the device."""
+
+    class device:  # noqa: N801 - torch's name
+        type = "cuda"
+
+
+def test_the_host_s_clock_tells_every_interval_once() -> None:
+    clock = HostClock()
+    clock.mark()
+    clock.mark()
+    first = clock.passed()
+    clock.mark()
+
+    second = clock.passed()
+
+    assert [*first, *second] == clock.intervals()
+    assert (len(first), len(second), clock.passed()) == (1, 1, [])
+
+
+def test_events_tell_what_the_device_has_done_and_leave_it_a_step_to_do(device: Device) -> None:
+    clock, told = EventClock("cuda:0", device), []
+    clock.mark()
+    for _ in range(6):
+        device.issue()
+        clock.mark()
+        told += clock.passed()
+        assert device.time < device.ends[-1]
+
+    assert told == pytest.approx([ISSUED + COMPUTED, *[COMPUTED] * 4])
+    assert clock.intervals()[: len(told)] == pytest.approx(told)
+    assert len(clock.intervals()) == 6
+
+
+def test_a_window_lasts_as_long_as_the_device_needs_and_not_as_the_queue_of_the_host(device: Device) -> None:
+    window, clock = _window(device)
+
+    _train(window, device)
+
+    seconds = clock.intervals()[: len(window.steps)]
+    assert len(window.steps) == BUDGET.min_steps
+    assert sum(seconds) == pytest.approx(BUDGET.min_steps * COMPUTED, rel=0.02)
+    assert not window.ending.noisy
+
+
+def test_what_is_clearly_slower_on_the_device_is_cut_short_though_the_host_issues_it_fast(device: Device) -> None:
+    window, _ = _window(device, incumbent=8 / COMPUTED / 0.8)
+
+    _train(window, device)
+
+    assert window.ending.cut_short
+    assert len(window.steps) == 4
