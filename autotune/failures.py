@@ -87,8 +87,8 @@ def classify(chain: Sequence[Link], *, memory_share: float | None = None) -> tup
     Memory anywhere in the chain outranks what wraps it. Apart from that a code outranks a type, a type a system error's
     number, and that a message; of two messages the rule that stands first decides. A link whose code, type or number
     is known is never judged by its message. What nobody knows is the user's error; so is a `TargetError`, unless what
-    it wraps is known better. `memory_share` (0..1) is the share of the device's memory that was in use: it tells what
-    a vague cuBLAS or cuDNN status means.
+    it wraps is known better. `memory_share` (0..1) is the share of the device's memory that was in use or asked for: it
+    tells what a vague cuBLAS or cuDNN status means.
     """
     links = [inner for link in chain for inner in _unwrap(link)]
     verdicts = [verdict for link in links if (verdict := _verdict(link, memory_share))]
@@ -213,7 +213,7 @@ def _by_message(link: Link, memory_share: float | None) -> _Verdict | None:
         if found:
             evidence = f"{link.type_name.removeprefix('builtins.')}: {_shorten(found[0])}"
             if rule.near_memory and memory_share is not None and memory_share > NEAR_LIMIT:
-                evidence = f"{evidence}, with {memory_share:.0%} of the device's memory in use"
+                evidence = f"{evidence}, with {memory_share:.0%} of the device's memory in use or asked for"
                 return _Verdict(Outcome.OOM_DEVICE, evidence, (3, index))
             return _Verdict(rule.outcome, f"{evidence}, {rule.note}" if rule.note else evidence, (3, index))
     return None

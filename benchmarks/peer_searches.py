@@ -28,6 +28,7 @@ from torch.utils.data import DataLoader, default_collate
 from autotune.failures import classify, describe
 from autotune.host import usable_cores
 from autotune.probe.device import limit_memory, native_dtypes
+from autotune.probe.memory import memory_share
 from autotune.targets.batches import move
 from autotune.units import parse_bytes
 from benchmarks.catalogue import CATALOGUE, SMALL, catalogue
@@ -131,7 +132,7 @@ def expert(target: Any, task: Task, sizes: Sizes) -> dict[str, Any]:
     size, fits = task.usual, True
     while fits and size <= task.global_batch:
         sizes.begin(size)
-        fits = _fits(lambda size=size: steps(target, size, task.device, amp_dtype, layout))
+        fits = _fits(lambda size=size: steps(target, size, task.device, amp_dtype, layout), task.device)
         if fits:
             sizes.ended.add(size)
             size *= 2
@@ -142,12 +143,12 @@ def expert(target: Any, task: Task, sizes: Sizes) -> dict[str, Any]:
     return found
 
 
-def _fits(train: Any) -> bool:
+def _fits(train: Any, device: str) -> bool:
     """Whether it ends. Raises what is no lack of memory."""
     try:
         train()
     except (RuntimeError, MemoryError) as error:
-        if not classify(describe(error))[0].out_of_memory:
+        if not classify(describe(error), memory_share=memory_share(device))[0].out_of_memory:
             raise
         fits = False
     else:

@@ -63,6 +63,7 @@ SINGLE: list[tuple[str, str, int | None, Outcome, str]] = [
     (RUNTIME, "CUDA error: CUDA-capable device(s) is/are busy or unavailable", None, Outcome.ENVIRONMENT, CUDA),
     (RUNTIME, "CUDA error: no kernel image is available for execution on the device", None, Outcome.ENVIRONMENT, BINARY),
     (RUNTIME, "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method", None, Outcome.ENVIRONMENT, RUN),
+    (RUNTIME, "Caught RuntimeError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n  File \"data.py\", line 3, in __getitem__\n    return self.images[index]\nRuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method", None, Outcome.INVALID_CONFIG, RUN),
     ("builtins.AssertionError", "Torch not compiled with CUDA enabled", None, Outcome.ENVIRONMENT, RUN),
     ("builtins.ImportError", "libcudnn.so.9: cannot open shared object file: No such file or directory", None, Outcome.ENVIRONMENT, ISSUE),
     ("builtins.ModuleNotFoundError", "No module named 'torch'", None, Outcome.ENVIRONMENT, "Python 3.11, run"),

@@ -19,8 +19,17 @@ FLOAT16_CAPABILITY = (7, 0)  # tensor cores; before Volta float16 autocast is no
 def choose(name: str | None) -> str:
     """The device to use: `name` if it exists, without a name the accelerator, without an accelerator the CPU.
 
+    Of several cards it is the current one from then on: torch's events, its thread that pins batches and a bare
+    `.cuda()` of the user's go there, and would otherwise open a context on the first card and time its idle stream.
     Raises `EnvironmentUnfit` if the named device is not there.
     """
+    device = _found(name)
+    if ":" in device:
+        torch.accelerator.set_device_index(device)
+    return device
+
+
+def _found(name: str | None) -> str:
     present = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if name is None:
         return "cpu" if present is None else _indexed(present.type)

@@ -64,11 +64,19 @@ class MemoryMeter:
 
 
 def memory_share(device: str) -> float | None:
-    """Share of the device's memory that the allocator holds now; decides whether a vague fault was one of memory."""
+    """Share of its memory that the device has given away, or its allocator of what it may have; 1 once it refused any.
+
+    Decides whether a vague fault was one of memory: cuDNN tries one engine after the other where the allocator refuses
+    their workspace, says at last that there was none, and by then most of the memory may be free again.
+    """
     if not device.startswith("cuda"):
         return None
     try:
-        return float(torch.cuda.memory_reserved(device) / torch.cuda.get_device_properties(device).total_memory)
+        if torch.cuda.memory_stats(device).get("num_ooms", 0):
+            return 1.0
+        free, total = torch.cuda.mem_get_info(device)
+        allowed = total * torch.cuda.get_per_process_memory_fraction(device)
+        return float(max(1 - free / total, torch.cuda.memory_reserved(device) / allowed))
     except (RuntimeError, AssertionError):
         return None  # the context itself is broken, or there is no such device
 

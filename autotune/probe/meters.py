@@ -119,4 +119,3 @@ def clock_for(device: str) -> Clock:
     if kind in ("cuda", "xpu"):
         return EventClock(device)
     return HostClock() if kind == "cpu" else SynchronizingClock(device)
-

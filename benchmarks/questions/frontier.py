@@ -12,7 +12,7 @@ from torch import nn
 
 from autotune.failures import classify, describe
 from autotune.probe.device import limit_memory
-from autotune.probe.memory import WINDOW, MemoryMeter
+from autotune.probe.memory import WINDOW, MemoryMeter, memory_share
 from autotune.results import MemoryPeak, Outcome
 from benchmarks.questions import NotRun, needs_cuda
 
@@ -105,7 +105,7 @@ def _trained(device: str, batch: int) -> MemoryPeak | None:
         torch.cuda.synchronize(device)
         meter.phase("over")
     except RuntimeError as error:
-        if classify(describe(error))[0] is not Outcome.OOM_DEVICE:
+        if classify(describe(error), memory_share=memory_share(device))[0] is not Outcome.OOM_DEVICE:
             raise
         return None
     return meter.read()
