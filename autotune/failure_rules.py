@@ -110,7 +110,7 @@ _DEVICE: tuple[MessageRule, ...] = (
         r"Cannot re-initialize CUDA.*\(in DataLoader worker",
         "2.13 run",
         "loader workers cannot share the GPU of the process that forked them",
-    ),  # fmt: skip
+    ),
     _rule(Outcome.DEVICE_FAULT, r"illegal memory access|device-side assert|unspecified launch failure", "docs"),
     _rule(Outcome.DEVICE_FAULT, r"misaligned address|illegal instruction|hardware stack error", "docs"),
     _rule(Outcome.DEVICE_FAULT, r"launch timed out|uncorrectable ECC|GPU is lost|fallen off the bus", "docs, NVML"),

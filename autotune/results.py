@@ -169,8 +169,15 @@ class Measurement(Record, frozen=True, kw_only=True):
 
     @property
     def data_wait_share(self) -> float:
-        """Share of the window spent waiting for the loader, 0..1."""
-        return min(1.0, sum(self.loader_wait_seconds) / sum(self.step_seconds))
+        """Share of the window in which nothing was computed because batches were missing, 0..1.
+
+        An accelerator goes on computing what it was given while the host waits for the loader. It cannot starve for
+        more than steps take beyond computing alone.
+        """
+        waited = min(1.0, sum(self.loader_wait_seconds) / sum(self.step_seconds))
+        if self.memory.reserved_bytes is None or self.compute_only is None:
+            return waited
+        return max(0.0, min(waited, 1 - self.samples_per_second / self.compute_only.samples_per_second))
 
 
 class Failure(Record, frozen=True, kw_only=True):

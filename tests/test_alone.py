@@ -6,10 +6,12 @@ import itertools
 from collections.abc import Iterable
 
 import pytest
+from msgspec.structs import replace
 
 from autotune.probe.alone import Computing, Loading
 from autotune.requests import ProbeBudget
 from autotune.results import Alone
+from tests.worlds import GIB, measured
 
 BUDGET = ProbeBudget(max_compute_seconds=0.5, max_loader_seconds=1.0, max_seconds=4.0)
 
@@ -70,3 +72,25 @@ def test_batches_of_different_sizes_are_told_by_their_mean() -> None:
 
     assert loading.result == Alone(seconds=(0.2, 0.2, 0.2), samples=70)
     assert loading.result.samples_per_second == pytest.approx(350)
+
+
+@pytest.mark.parametrize(
+    ("reserved", "alone", "share"),
+    [
+        (GIB, 100.0, 0.0),  # as fast as on one batch: what the host waited for, the device had not missed yet
+        (GIB, 125.0, 0.2),
+        (GIB, 1000.0, 0.6),  # no more than was waited for
+        (GIB, 95.0, 0.0),  # noise
+        (None, 125.0, 0.6),  # on a CPU waiting is waiting
+    ],
+)
+def test_an_accelerator_starves_for_no_more_than_steps_take_beyond_computing(
+    reserved: int | None, alone: float, share: float
+) -> None:
+    measurement = measured(rate=100.0, wait=0.6).measurement
+    assert measurement is not None
+    memory = replace(measurement.memory, reserved_bytes=reserved)
+
+    timed = replace(measurement, memory=memory, compute_only=Alone(seconds=(8 / alone,) * 4, samples=8))
+
+    assert timed.data_wait_share == pytest.approx(share)
