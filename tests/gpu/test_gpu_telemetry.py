@@ -51,6 +51,8 @@ def _probe(folder, monkeypatch, uuid):
 
 
 def test_a_card_that_computes_is_seen_to(tmp_path, monkeypatch, uuid):
+    before = set(glance(library(), find(library(), uuid)).processes or ())  # in a container perhaps we, unrecognised
+
     result = _probe(tmp_path, monkeypatch, uuid)
 
     use = result.gpu
@@ -61,7 +63,7 @@ def test_a_card_that_computes_is_seen_to(tmp_path, monkeypatch, uuid):
     assert use.energy_joules == pytest.approx(use.power_watts * seconds, rel=0.3)
     assert result.samples_per_joule > 0
     assert 0 < use.sm_clock_mhz[0] <= use.sm_clock_mhz[1]
-    assert use.foreign_processes == ()
+    assert set(use.foreign_processes) <= before
 
 
 def test_who_was_on_the_card_before_the_probe_is_told(tmp_path, monkeypatch, uuid):
