@@ -1,7 +1,9 @@
 """Training without contents: batches of any size from two real ones, a count to the byte, reasons where it fails."""
 
+import itertools
 from collections import namedtuple
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -314,3 +316,13 @@ def test_arms_that_there_is_no_time_for_are_left_out(tmp_path):
     found = _foretold(tmp_path, COMPLETE, FP32, BF16, max_seconds=0.0)
 
     assert [(arm.points, arm.reason) for arm in found.arms] == [((), dry_run.OUT_OF_TIME)] * 2
+
+
+def test_an_arm_whose_time_ends_on_the_way_says_so_and_keeps_what_it_has(tmp_path, monkeypatch):
+    readings = SimpleNamespace(monotonic=itertools.count().__next__)  # begin, arm, first batch, second batch
+    monkeypatch.setattr(dry_run, "time", readings)
+
+    found = _foretold(tmp_path, COMPLETE, FP32, batches=(8, 32), limit_bytes=2**30, max_seconds=2.5)
+
+    assert [batch for batch, _ in found.arms[0].points] == [8]
+    assert found.arms[0].reason == dry_run.OUT_OF_TIME

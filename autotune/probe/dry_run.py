@@ -77,7 +77,7 @@ class _Climb:
             self._ledger.hold(tensor)
         for batch in self._ladder():
             self._step(training, batch)
-            if self._known().settled or (self._limit is not None and self._points[batch] > self._limit):
+            if self._known().settled or (self._limit is not None and self._points.get(batch, 0) > self._limit):
                 break
         if self._of_baseline():
             self._step(training, self._request.config.batch_size)

@@ -177,12 +177,12 @@ def told_by(run: Callable[[str], None], device: str) -> dict[str, Any]:
         return {"type": "nothing", "code": None, "message": "it ran", "read": "ok"}
     share = memory_share(device)
     outcome, evidence = classify(chain, memory_share=share)
-    reserved = "unknown" if share is None else f"{share:.0%}"
+    used = "unknown" if share is None else f"{share:.0%}"
     return {
         "type": chain[0].type_name,
         "code": chain[0].error_code,
         "message": " ".join(chain[0].message.split())[:160],
-        "read": f"{outcome.value} ({evidence}), {reserved} of the device reserved",
+        "read": f"{outcome.value} ({evidence}), {used} of the device in use or asked for",
     }
 
 
