@@ -24,6 +24,7 @@ WORKER_KILLED = "killed by signal: Killed"  # said of a loader worker by torch.u
 _MESSAGE_CHARACTERS = 2000  # kept of either end of a message: a worker's error has its type first and its text last
 _WRAPPED = re.compile(r"Caught (\w+) in (DataLoader worker process \d+|pin memory thread)")
 _RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$", re.MULTILINE)
+_THROWN = re.compile(r"^\s*what\(\):\s*(.+)$", re.MULTILINE)  # of C++; pages of its stack may follow
 _DEATH_NOTE = re.compile(
     r"Fatal Python error: .*|terminate called .*|^\w[\w.]*(?:Error|Exception|Exit)\b.*", re.MULTILINE
 )
@@ -122,8 +123,9 @@ def judge_exit(
     if returncode == EXIT_CANNOT_WRITE:
         return Outcome.ENVIRONMENT, f"{how}: the probe could not write it"
     if number == signal.SIGABRT or returncode > 0:
-        verdict = _by_message(Link(type_name="log", message=log_tail[-_MESSAGE_CHARACTERS:]), None)
-        if verdict:
+        words = (*_THROWN.findall(log_tail)[-1:], log_tail[-_MESSAGE_CHARACTERS:])
+        verdicts = (_by_message(Link(type_name="log", message=text), None) for text in words)
+        if verdict := next(filter(None, verdicts), None):
             return verdict.outcome, f"{how}; {verdict.evidence}"
     return Outcome.CRASHED, how
 
@@ -142,8 +144,11 @@ def judge_worker_kill(
 
 
 def death_note(log: str) -> str:
-    """The line of a log that best says why its process ended: the last error, else the last line; may be empty."""
-    notes = _DEATH_NOTE.findall(log) or [line for line in log.splitlines() if line.strip()]
+    """The line of a log that best says why its process ended: the last error, else the last line; may be empty.
+
+    What C++ threw says more than the abort that it ended in.
+    """
+    notes = _THROWN.findall(log) or _DEATH_NOTE.findall(log) or [line for line in log.splitlines() if line.strip()]
     return _shorten(notes[-1].strip(), 300) if notes else ""
 
 

@@ -10,6 +10,12 @@ from autotune.results import Outcome
 RUN, BINARY, CUDA = "torch 2.13.0+cpu, run", "torch 2.13.0 CUDA wheel, string", "CUDA 13 docs, cudaError_t"
 LIBRARY, ACCELERATE = "torch 2.13.0+cpu wheel, string", "accelerate 1.15.0 utils/memory.py"
 ISSUE = "issue threads of PyTorch 2.x, read for the research note on measurement, table B2"
+CUDA_RUN = "torch 2.11.0+cu130, raised by its own allocator and error handling"
+ASYNCHRONOUS = "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+REFERENCE = (
+    "in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.\n" + ASYNCHRONOUS
+)
+ADVICE = "If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory Management  (https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
 RUNTIME, VALUE = "builtins.RuntimeError", "builtins.ValueError"
 ACCELERATOR, MEMORY = "torch.AcceleratorError", "torch.OutOfMemoryError"
 
@@ -22,6 +28,12 @@ SINGLE: list[tuple[str, str, int | None, Outcome, str]] = [
     ("torch.cuda.OutOfMemoryError", "whatever it says in another language", None, Outcome.OOM_DEVICE, BINARY),
     (RUNTIME, "XPU out of memory. Tried to allocate 2.00 GiB.", None, Outcome.OOM_DEVICE, ACCELERATE),
     (ACCELERATOR, "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported", 2, Outcome.OOM_DEVICE, CUDA),
+    (MEMORY, "CUDA out of memory. Tried to allocate 10.00 GiB. GPU 0 has a total capacity of 139.81 GiB of which 139.32 GiB is free. 1.40 GiB allowed; Of the allocated memory 0 bytes is allocated by PyTorch, and 0 bytes is reserved by PyTorch but unallocated. " + ADVICE, None, Outcome.OOM_DEVICE, CUDA_RUN),
+    (MEMORY, "Allocation on device 0 would exceed allowed memory. (out of memory)\nCurrently allocated     : 44.89 MiB\nRequested               : 32.00 MiB\nDevice limit            : 139.81 GiB\nFree (according to CUDA): 139.28 GiB\nPyTorch limit (set by user-supplied memory fraction)\n                        : 57.22 MiB", None, Outcome.OOM_DEVICE, CUDA_RUN),
+    (ACCELERATOR, "CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' " + REFERENCE, 2, Outcome.OOM_DEVICE, CUDA_RUN),
+    (ACCELERATOR, "CUDA error: an illegal memory access was encountered\nSearch for `cudaErrorIllegalAddress' " + REFERENCE, 700, Outcome.DEVICE_FAULT, CUDA_RUN),
+    (ACCELERATOR, "CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' " + REFERENCE, 710, Outcome.DEVICE_FAULT, CUDA_RUN),
+    (ACCELERATOR, "Caught AcceleratorError in pin memory thread for device 0.\nOriginal Traceback (most recent call last):\n  File \"pin_memory.py\", line 34, in do_one_step\n    data = pin_memory(data, device)\n           ^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"pin_memory.py\", line 57, in pin_memory\n    return data.pin_memory()\n           ^^^^^^^^^^^^^^^^^\ntorch.AcceleratorError: CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' " + REFERENCE + "\n", None, Outcome.OOM_HOST, CUDA_RUN),
     (ACCELERATOR, "HIP error: out of memory", None, Outcome.OOM_DEVICE, ISSUE),
     (RUNTIME, "CUDA driver error: out of memory", None, Outcome.OOM_DEVICE, BINARY),
     (RUNTIME, "expandable_segments: memory mapping failed with OOM on device", None, Outcome.OOM_DEVICE, BINARY),
@@ -149,6 +161,7 @@ EXITS: list[tuple[int, str | None, int | None, float | None, str, Outcome, str]]
     (-(signal.SIGRTMIN + 1), None, 0, 0.5, "", Outcome.CRASHED, "signal"),
     (-signal.SIGABRT, None, 0, 0.5, "what():  std::bad_alloc", Outcome.OOM_HOST, "SIGABRT; log: std::bad_alloc"),
     (-signal.SIGABRT, None, 0, 0.5, "terminate called after throwing an instance of 'c10::AcceleratorError'\n  what():  CUDA error: an illegal memory access was encountered", Outcome.DEVICE_FAULT, "illegal memory access"),
+    (-signal.SIGABRT, None, 0, 0.5, "terminate called after throwing an instance of 'c10::AcceleratorError'\n  what():  CUDA error: an illegal memory access was encountered\nSearch for `cudaErrorIllegalAddress' " + REFERENCE + "\nException raised from record at /pytorch/c10/cuda/CUDAEvent.h:152 (most recent call first):\n" + 20 * "frame #1: <unknown function> + 0xc114 (0x7f402d573114 in site-packages/torch/lib/libc10_cuda.so)\n" + "\nFatal Python error: Aborted\n", Outcome.DEVICE_FAULT, "SIGABRT; log: illegal memory access"),
     (1, None, 0, 0.5, "ModuleNotFoundError: No module named 'torch'", Outcome.ENVIRONMENT, "No module named 'torch'"),
     (-signal.SIGSEGV, None, 0, 0.5, "CUDA out of memory, trying again", Outcome.CRASHED, "SIGSEGV"),
 ]  # fmt: skip

@@ -251,6 +251,11 @@ def test_an_exit_without_result_has_its_outcome(
             "loading\nFatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n",
             "Fatal Python error: Aborted",
         ),
+        (
+            "terminate called after throwing an instance of 'c10::AcceleratorError'\n"
+            "  what():  CUDA error: unspecified launch failure\nframe #0: c10::Error\n\nFatal Python error: Aborted\n",
+            "CUDA error: unspecified launch failure",
+        ),
         ("epoch 1\nepoch 2\n\n", "epoch 2"),
         ("", ""),
     ],

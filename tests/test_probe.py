@@ -250,6 +250,34 @@ def test_an_error_in_user_code_shows_the_users_line_first(tmp_path, monkeypatch)
     assert result.failure.message.startswith("model.py:")
 
 
+DEAD_DEVICE = """
+import os
+
+class PageLocked:
+    def __del__(self):
+        os.abort()  # as torch does where such memory is freed on a device that is gone
+
+def illegal_access():
+    error = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+    error.error_code = 700
+    return error
+
+def loss(model, batch):
+    held = PageLocked()
+    raise illegal_access()
+"""
+
+
+def test_a_fault_of_the_device_is_told_though_memory_can_no_longer_be_freed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(TARGET + DEAD_DEVICE)
+
+    result = _probe(tmp_path, batch_size=8)
+
+    assert result.outcome is Outcome.DEVICE_FAULT
+    assert result.failure.evidence.startswith("cudaError 700")
+
+
 def test_a_configuration_that_breaks_batch_norm_is_invalid_not_a_bug(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("model.py").write_text(TARGET.replace("nn.ReLU()", "nn.BatchNorm1d(256)"))

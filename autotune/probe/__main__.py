@@ -47,6 +47,10 @@ KINDS: dict[type[Request], tuple[type[Answer], str, str]] = {  # request -> answ
     DryRunRequest: (DryRun, "dry_run", "foretell"),
 }
 
+# Frames of a failed run hold tensors, and freeing page-locked ones of a dead device throws in a destructor of C++: the
+# process would abort before its result is written (torch 2.11, c10/cuda/CUDAEvent.h, `record`).
+_kept: list[BaseException] = []
+
 
 def main(arguments: Sequence[str]) -> int:
     """Do one request and return the exit status."""
@@ -82,6 +86,8 @@ def _answer(request: Request, progress: Progress, started: str) -> Answer | Insp
         return _stamped(result, progress, started)
     except BaseException as error:  # the one place: whatever happened is the result
         outcome, failure = _judge(error, request, progress.current)
+        if outcome is Outcome.DEVICE_FAULT:
+            _kept.append(error)
         if isinstance(request, InspectRequest):
             return Inspection(outcome=outcome, failure=failure)
         return _stamped(KINDS[type(request)][0](outcome=outcome, failure=failure), progress, started)
