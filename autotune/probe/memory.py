@@ -31,6 +31,7 @@ class MemoryMeter:
         if _CLEAR_REFS.exists():
             _CLEAR_REFS.write_text(_RESET_PEAK)
         if _has_allocator(device):
+            _backend(device).init()  # a target may not have touched the device yet, and torch 2.11 then knows no peaks
             _backend(device).reset_peak_memory_stats(device)
 
     def phase(self, name: str) -> None:

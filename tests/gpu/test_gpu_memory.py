@@ -125,6 +125,14 @@ def test_what_was_let_go_before_the_end_still_counts_and_so_does_what_is_not_the
     assert peak.bytes > peak.reserved_bytes  # the context at least is not the allocator's
 
 
+def test_a_process_that_has_not_touched_the_card_yet_has_peaks_too() -> None:
+    words = f"from autotune.probe.memory import MemoryMeter; print(MemoryMeter({DEVICE!r}).read().allocated_bytes)"
+
+    fresh = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=False)
+
+    assert fresh.stdout == "0\n", fresh.stderr
+
+
 def _fragment() -> torch.Tensor:
     """Leaves freed blocks that only a flush of the cache makes into what is asked for next."""
     small = [torch.empty(48 * MIB, dtype=torch.uint8, device=DEVICE) for _ in range(18)]
