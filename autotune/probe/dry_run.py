@@ -124,10 +124,25 @@ def _why(error: Exception) -> str:
 
 
 def _base_bytes(device: str) -> int:
-    """What this process holds before there is a model: interpreter and libraries, or the context on the device."""
+    """What this process holds before there is a model.
+
+    Interpreter and libraries; on the device the context, the workspaces of cuBLAS, and what the target put there.
+    """
     if device == "cpu":
         return int(psutil.Process().memory_info().rss)
     if not device.startswith("cuda"):
         return 0  # not run: no such device at hand
+    _multiply(device)
     free, total = torch.cuda.mem_get_info(device)
-    return int(total - free) - torch.cuda.memory_reserved(device)
+    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(total - free) - cached
+
+
+def _multiply(device: str) -> None:
+    """One product forward and one backward, so that the workspaces of cuBLAS are there.
+
+    torch takes them from the caching allocator at the first product of each thread and never gives them back: no
+    tensors of training, and the peak of a probe has them (32 MiB each on Hopper, aten/src/ATen/cuda/CublasHandlePool).
+    """
+    ones = torch.ones(16, 16, device=device, requires_grad=True)
+    torch.nn.functional.linear(ones, ones, ones[0]).sum().backward()
