@@ -139,8 +139,9 @@ def find(nvml: Any, uuid: str | None) -> Any | None:
     """The handle of the card with that UUID, as torch or NVML write it; None if there is none."""
     if nvml is None or not uuid:
         return None
-    full = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
-    return ask(lambda: nvml.nvmlDeviceGetHandleByUUID(full))
+    names = (uuid,) if uuid.startswith(("GPU-", "MIG-")) else (f"GPU-{uuid}", f"MIG-{uuid}")
+    found = (ask(functools.partial(nvml.nvmlDeviceGetHandleByUUID, name)) for name in names)
+    return next((card for card in found if card is not None), None)
 
 
 def glance(nvml: Any, handle: Any) -> Glance:

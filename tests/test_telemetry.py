@@ -94,6 +94,15 @@ def test_a_card_is_found_as_torch_or_nvml_write_its_uuid(uuid: str | None, card:
     assert find(Card(), uuid) == card
 
 
+@pytest.mark.parametrize("uuid", ["51ce", "MIG-51ce"])
+def test_a_slice_of_a_card_is_found_as_torch_or_nvml_write_its_uuid(uuid: str) -> None:
+    class Sliced(Card):
+        def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:  # noqa: N802
+            return 8 if uuid == "MIG-51ce" else super().nvmlDeviceGetHandleByUUID(uuid)
+
+    assert find(Sliced(), uuid) == 8
+
+
 def test_a_probe_is_watched_while_it_measures_and_only_then(tmp_path: Path) -> None:
     card = Card()
 
