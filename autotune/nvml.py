@@ -28,9 +28,6 @@ _REASONS = {
 }
 
 
-_kept_open = contextlib.ExitStack()
-
-
 class GpuProcess(Record, frozen=True, kw_only=True):
     """A process that computes on a GPU; inside a container, `pid` is the host's number for it."""
 
@@ -130,7 +127,7 @@ def read(nvml: Any, index: int) -> Gpu | None:
 def library() -> Any | None:
     """The library, initialised once for the life of this process; None where it cannot be used."""
     try:
-        return _kept_open.enter_context(_opened())  # never left: its shutdown would take the handles away
+        return _initialised()  # and never shut down, which would take the handles away
     except _Unusable:
         return None
 
@@ -176,13 +173,7 @@ class _Unusable(Exception):
 @contextlib.contextmanager
 def _opened() -> Iterator[Any]:
     """The library between its init and its shutdown (it counts them, so that nesting is safe)."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # the deprecated distribution; `deprecated_pynvml` tells
-            import pynvml
-        pynvml.nvmlInit()
-    except Exception as error:
-        raise _Unusable(f"NVML, the NVIDIA driver's library, cannot be used: {error}.") from error
+    pynvml = _initialised()
     try:
         yield pynvml
     except pynvml.NVMLError as error:
@@ -190,6 +181,17 @@ def _opened() -> Iterator[Any]:
     finally:
         with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
+
+
+def _initialised() -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # the deprecated distribution; `deprecated_pynvml` tells
+            import pynvml
+        pynvml.nvmlInit()
+    except Exception as error:
+        raise _Unusable(f"NVML, the NVIDIA driver's library, cannot be used: {error}.") from error
+    return pynvml
 
 
 def _memory(nvml: Any, handle: Any) -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,6 +48,18 @@ class Talkative(Driver):
         if name not in answers:
             raise AttributeError(name)
         return lambda *_: answers[name]
+
+
+def test_a_process_that_kept_the_library_open_ends_without_a_word(tmp_path: Path) -> None:
+    (tmp_path / "pynvml.py").write_text(
+        "import os\nclass NVMLError(Exception): pass\ndef nvmlInit(): pass\ndef nvmlShutdown(): os.write(2, b'shut')\n"
+    )
+    script = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from autotune.nvml import library; print(library())"
+
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert "pynvml.py" in ended.stdout
+    assert ended.stderr == ""
 
 
 def test_a_card_that_tells_only_its_name_has_none_elsewhere() -> None:
