@@ -1,7 +1,21 @@
 """The first lines of a search can be read before the table of probes is there."""
 
-from autotune.tuning.opening import moving, shown
-from tests.worlds import config, study_request
+from pathlib import Path
+
+import pytest
+
+from autotune.tuning.opening import moving, opening_lines, shown
+from autotune.tuning.settings import Settings
+from tests.worlds import config, environment, space, study_request
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0", "cuda:12"])
+def test_a_space_parts_the_device_from_its_name(device):
+    request = study_request(environment=environment(device=device, device_name="NVIDIA H200"))
+
+    lines = opening_lines(Path("study"), request, space(), Settings(target="model.py"), resumed=False)
+
+    assert f"{device.upper()} " in lines[1].partition("NVIDIA H200")[0]
 
 
 def test_a_mere_number_is_told_with_what_it_counts():

@@ -26,7 +26,7 @@ def opening_lines(
     limit = f", limited to {format_bytes(request.memory_limit_bytes)}" if request.goal.memory_limit_bytes else ""
     return [
         f"autotune {autotune_version()} · {request.target} · study {folder} ({'resumed' if resumed else 'new'})",
-        f"{device:<6}{environment.device_name} · {format_bytes(environment.device_bytes)}{limit}"
+        f"{device:<5} {environment.device_name} · {format_bytes(environment.device_bytes)}{limit}"
         f" · {environment.usable_cores} cores · torch {environment.torch}",
         f"Task  {facts.name}, {_count(facts.parameter_count)} parameters · {facts.data}{samples}"
         + "".join(f" · {text}" for text in inferred),
