@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from autotune import codec
-from autotune.launch.base import LOG
+from autotune.launch.base import LOG, REQUEST
 from autotune.launch.subprocess import SubprocessLauncher
+from autotune.probe.__main__ import main
 from autotune.records import Config
 from autotune.requests import InspectRequest, ProbeBudget, ProbeRequest
 from autotune.results import Outcome, ProbeResult
@@ -302,6 +303,14 @@ def test_a_device_that_is_not_there_is_the_environments_fault(target, tmp_path):
 
     assert result.outcome is Outcome.ENVIRONMENT
     assert "--device" in result.failure.message
+
+
+def test_the_log_of_a_failed_probe_keeps_the_frames_that_are_not_the_users(target, tmp_path, capfd):
+    codec.write(tmp_path / REQUEST, InspectRequest(target="model.py", device="cuda:9"))
+
+    assert main([str(tmp_path)]) == 0
+
+    assert "autotune/probe/device.py" in capfd.readouterr().err
 
 
 def test_an_inspection_names_device_and_target(target, tmp_path):

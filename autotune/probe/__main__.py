@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -85,6 +86,8 @@ def _answer(request: Request, progress: Progress, started: str) -> Answer | Insp
         progress.phase("done")
         return _stamped(result, progress, started)
     except BaseException as error:  # the one place: whatever happened is the result
+        with suppress(Exception):  # the target may have closed the log
+            traceback.print_exc()  # whole, torch's frames and ours too: the failure shows the user's own
         outcome, failure = _judge(error, request, progress.current)
         if outcome is Outcome.DEVICE_FAULT:
             _kept.append(error)
