@@ -64,6 +64,10 @@ CELLS: Cells = {
 }
 
 
+class Died(Exception):
+    """A probe or a plain loop, and of what."""
+
+
 def of_catalogue(names: str, device: str, small: bool) -> Cells:
     """Two cells of each target that can run here; says of the others why they cannot."""
     cells: Cells = {}
@@ -80,7 +84,8 @@ def of_catalogue(names: str, device: str, small: bool) -> Cells:
 def probed(target: str, config: Config, device: str) -> Measurement:
     with tempfile.TemporaryDirectory() as folder:
         result = SubprocessLauncher().probe(ProbeRequest(target=target, config=config, device=device), Path(folder))
-    assert result.measurement is not None, result.failure
+    if result.measurement is None:
+        raise Died(f"probe: {result.outcome.value}, {result.failure.message if result.failure else 'no reason given'}")
     return result.measurement
 
 
@@ -89,7 +94,10 @@ def trained(target: str, config: Config, options: argparse.Namespace) -> float:
     command = [
         sys.executable, loop, target, json.dumps(config.values), str(options.seconds), str(options.steps), "0", device,
     ]  # fmt: skip
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise Died(f"plain loop: {(ended.stderr.strip().splitlines() or [f'exit status {ended.returncode}'])[-1]}")
+    return float(ended.stdout)
 
 
 def cell(
@@ -108,6 +116,17 @@ def cell(
     return statistics.median(rates), ratios, statistics.mean(waits), contaminated
 
 
+def banner(options: argparse.Namespace) -> str:
+    """Machine, versions and how long the plain loops are."""
+    card = [gpu.name for gpu in visible_gpus()[:1] if options.device != "cpu"]
+    return (
+        f"{', '.join((*card, cpu_name()))}, {usable_cores()} cores, {platform.platform(terse=True)}, "
+        f"Python {platform.python_version()}, torch {torch_version()}; plain loops of at least {options.seconds:.0f} s "
+        f"and {options.steps} steps, "
+        f"{options.rounds} rounds\n"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0)
@@ -122,13 +141,7 @@ def main() -> None:
     cells_of = of_catalogue(options.catalogue, options.device, options.smoke) if options.catalogue else CELLS
     if not cells_of:
         sys.exit("no target of them can run here")
-    card = [gpu.name for gpu in visible_gpus()[:1] if options.device != "cpu"]
-    print(
-        f"{', '.join((*card, cpu_name()))}, {usable_cores()} cores, {platform.platform(terse=True)}, "
-        f"Python {platform.python_version()}, torch {torch_version()}; plain loops of at least {options.seconds:.0f} s "
-        f"and {options.steps} steps, "
-        f"{options.rounds} rounds\n"
-    )
+    print(banner(options))
     print("| target | configuration | plain samples/s | probe / plain | waits for data | probes contaminated |")
     print("| --- | --- | --- | --- | --- | --- |")
     errors, overestimates, right, pairs = [], [], 0, 0
@@ -136,7 +149,11 @@ def main() -> None:
         plain_rates, probe_rates = [], []
         for changes in cells:
             config = Config(values={**defaults(), **changes})
-            plain, ratios, wait, contaminated = cell(target, config, options)
+            try:
+                plain, ratios, wait, contaminated = cell(target, config, options)
+            except Died as death:  # the other cells are worth their time
+                print(f"| {Path(target).stem} | {described(config.values)} | – | {death} | – | – |", flush=True)
+                continue
             ratio = statistics.median(ratios)
             plain_rates.append(plain)
             probe_rates.append(plain * ratio)
@@ -148,11 +165,13 @@ def main() -> None:
                 f"| {contaminated} of {2 * options.rounds} |",
                 flush=True,
             )
-        for one, other in itertools.combinations(range(len(cells)), 2):
+        for one, other in itertools.combinations(range(len(plain_rates)), 2):
             gap = plain_rates[one] / plain_rates[other] - 1
             if abs(gap) > APART:
                 pairs += 1
                 right += (gap > 0) == (probe_rates[one] > probe_rates[other])
+    if not errors:
+        sys.exit("every cell died")
     print(
         f"\nerror: median {statistics.median(errors):.1%}, p90 {np.quantile(errors, 0.9):.1%}, worst {max(errors):.1%};"
         f" largest overestimate of a loader-bound cell {max(overestimates, default=0):+.1%}; ranked as by the plain "
