@@ -18,6 +18,7 @@ import shlex
 import signal
 import sys
 import time
+import traceback
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -53,6 +54,7 @@ def advance(task: Task, answer: Answer, now: Slice) -> Answer:
         try:
             answer = stage.run(replace(answer, notes=_without(answer.notes, stage.name)), task, now)
         except Exception as error:  # whatever a stage dies of, the others are worth their time
+            traceback.print_exc()  # a GPU may not be there twice
             note = f"{stage.name}: {type(error).__name__}: {error}"[:300]
             answer = replace(answer, notes=(*_without(answer.notes, stage.name), note))
             print(f"{task.name}: {note}", file=sys.stderr, flush=True)

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from autotune.requests import InspectRequest
 from benchmarks.questions import Answer, Answers, NotRun, Question
 from benchmarks.surfaces.words import there
 
+LOG_CHARACTERS = 4000  # of the end of what a failed question's process wrote
 ASKED = "--asked"  # marks the process of one question
 
 
@@ -112,6 +114,7 @@ def asked(question: Question, device: str) -> Iterator[dict[str, Any]]:
     except NotRun as reason:
         yield {"lines": lines, "not_run": str(reason)}
     except Exception as error:  # whatever it dies of belongs to the answer
+        traceback.print_exc()
         yield {"lines": lines, "not_run": f"{type(error).__name__}: {error}"[:300]}
 
 
@@ -134,6 +137,8 @@ def answered(question: Question, device: str, limit: float) -> Answer:
     last = (log.strip().splitlines() or ["no words"])[-1]
     died = f"its process ended with status {child.returncode}: {last[:200]}" if child.returncode else ""
     found = json.loads(words[-1]) if words else {}
+    if log and (died or "not_run" in found):
+        print(log[-LOG_CHARACTERS:], file=sys.stderr, flush=True)  # where it happened: a GPU may not be there twice
     return Answer(
         name=question.name, what=question.what, decides=question.decides, seconds=time.monotonic() - began,
         lines=tuple(found.get("lines", ())), not_run=late or found.get("not_run", "") or died,

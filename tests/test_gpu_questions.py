@@ -28,7 +28,7 @@ def test_without_cuda_a_question_says_that_it_was_not_run(name):
     assert list(asked(question, "cpu")) == [{"lines": [], "not_run": "needs a CUDA device, and this is cpu"}]
 
 
-def test_lines_that_are_there_outlive_the_death_of_the_next():
+def test_lines_that_are_there_outlive_the_death_of_the_next_and_where_it_died_is_told(capsys):
     def die(device):
         yield f"on {device}"
         raise RuntimeError("of something")
@@ -36,6 +36,7 @@ def test_lines_that_are_there_outlive_the_death_of_the_next():
     *_, last = asked(Question(name="n", what="w", decides="d", ask=die), "cpu")
 
     assert last == {"lines": ["on cpu"], "not_run": "RuntimeError: of something"}
+    assert "in die" in capsys.readouterr().err
 
 
 def test_a_question_that_takes_too_long_is_given_up():
