@@ -29,7 +29,7 @@ def doctor(
 
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
         inspection = SubprocessLauncher().inspect(InspectRequest(device=device), Path(place))
-    checks = checkup(inspection)
+    checks = checkup(inspection, chosen=device is not None)
     if json_output:
         found = {"environment": inspection.environment, "failure": inspection.failure, "checks": checks}
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")

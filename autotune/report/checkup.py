@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.environment import visible_gpus
 from autotune.host import host_memory, shared_memory_bytes
 from autotune.nvml import deprecated_pynvml, gpus, nvml_problem
 from autotune.records import Environment
@@ -13,26 +14,40 @@ LITTLE_SHARED_MEMORY = 256 * 2**20  # Docker's default is 64 MiB; a few batches 
 BUSY_LOAD = 0.5  # runnable processes per usable core before anything of ours runs
 
 
-def checkup(inspection: Inspection) -> list[Check]:
-    """All findings; the inspection was made without a target."""
+def checkup(inspection: Inspection, *, chosen: bool = False) -> list[Check]:
+    """All findings; the inspection was made without a target, and of a device that the user has `chosen` or not."""
     found = inspection.environment
     if found is None:
         message = inspection.failure.message if inspection.failure else "the probe process left no word"
         return [Check(name="device", text=message, state="bad"), *_gpus()]
-    return [_device(found), _torch(found), _precision(found), _cores(found), _memory(found), *_shared(), *_gpus()]
+    return [
+        _device(found),
+        _torch(found, chosen),
+        _precision(found),
+        _cores(found),
+        _memory(found),
+        *_shared(),
+        *_gpus(),
+    ]
 
 
 def _device(found: Environment) -> Check:
     return Check(name="device", text=f"{found.device}: {found.device_name}, {format_bytes(found.device_bytes)}")
 
 
-def _torch(found: Environment) -> Check:
+def _torch(found: Environment, chosen: bool) -> Check:
     build = f"CUDA {found.cuda}" if found.cuda else "no CUDA"
     text = f"{found.torch} ({build}), Python {found.python}"
-    if found.device == "cpu" and gpus() and not found.cuda:
-        advice = "There is an NVIDIA GPU, but this torch was built without CUDA: install a CUDA build."
-        return Check(name="torch", text=text, state="advice", advice=advice)
-    return Check(name="torch", text=text)
+    cards = visible_gpus() if found.device == "cpu" and not chosen else ()
+    if not cards:
+        return Check(name="torch", text=text)
+    advice = "There is an NVIDIA GPU, but this torch was built without CUDA: install a CUDA build."
+    if found.cuda:
+        advice = (
+            f"There is an NVIDIA GPU, but torch cannot use it: driver {cards[0].driver} is probably too old for CUDA "
+            f"{found.cuda}. Update it, or install an older build; python -c 'import torch; torch.cuda.init()' says why."
+        )
+    return Check(name="torch", text=text, state="advice", advice=advice)
 
 
 def _precision(found: Environment) -> Check:

@@ -1,0 +1,48 @@
+"""What `autotune doctor` makes of a card that the driver shows and torch does not."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from autotune.report.checkup import checkup
+from autotune.results import Inspection, Outcome
+from tests.worlds import environment
+
+
+@pytest.fixture
+def one_card(monkeypatch):
+    """A driver with one card that says hardly more than its name."""
+    driver = SimpleNamespace(
+        NVMLError=OSError,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: 1,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetName=lambda handle: "Card",
+        nvmlSystemGetDriverVersion=lambda: "470.1",
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", driver)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def advice(*, chosen=False, **changes):
+    """About torch."""
+    inspection = Inspection(outcome=Outcome.OK, environment=environment(**changes))
+    return next(check.advice for check in checkup(inspection, chosen=chosen) if check.name == "torch")
+
+
+@pytest.mark.parametrize(("cuda", "expected"), [(None, "install a CUDA build"), ("13.0", "driver 470.1 is probably")])
+def test_a_card_that_torch_does_not_use_is_told_with_the_probable_reason(one_card, cuda, expected):
+    assert expected in advice(device="cpu", cuda=cuda)
+
+
+@pytest.mark.parametrize("circumstances", [{"device": "cpu", "chosen": True}, {"device": "cuda:0", "cuda": "13.0"}])
+def test_nothing_is_said_of_a_card_where_the_device_is_the_wanted_one(one_card, circumstances):
+    assert advice(**circumstances) == ""
+
+
+def test_a_hidden_card_is_nobodys_mistake(one_card, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+    assert advice(device="cpu", cuda="13.0") == ""
