@@ -88,7 +88,9 @@ def verdicts(answer: Answer) -> str:
         return ""
     rivals = {name: each for name, each in answer.trained.items() if name != OURS and each.rate is not None}
     parts = [f"{share_of(ratios(mine, each))} of {name}" for name, each in rivals.items()]
-    return f"{answer.task}: the recommendation runs at {', '.join(parts)}." if parts else ""
+    promised = answer.picks[OURS].promised
+    kept = f"; its probes had promised {promised / mine.rate:.1%} of what it runs at" if promised else ""
+    return f"{answer.task}: the recommendation runs at {', '.join(parts)}{kept}." if parts else ""
 
 
 def sources(device_name: str) -> str:

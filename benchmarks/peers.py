@@ -58,6 +58,7 @@ class Pick:
     out_of_memory: int = 0
     seconds: float = 0.0
     had_run: bool = False  # the very configuration, while it was searched for
+    promised: float | None = None  # samples/s that the tool says it runs at; None: it says nothing
     note: str = ""
 
 
@@ -80,6 +81,7 @@ def ours(task: Task, studies: Path, seconds: float) -> Pick:
         out_of_memory=lost,
         seconds=result.seconds if kept else time.monotonic() - began,
         had_run=True,
+        promised=result.samples_per_second,
     )
 
 

@@ -35,6 +35,7 @@ OVERRUN_SECONDS = 60.0  # for the confirmation of a search that its budget does 
 START_SECONDS = 15.0  # of a process that imports torch and builds a model
 FLOPS_SECONDS, CELL_SECONDS = 180.0, 10.0
 LEAVE_SECONDS = 30.0  # for a search that was interrupted
+KEEP_SECONDS = 10.0  # that it takes as a rule, on a machine that has nothing else to do
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +74,7 @@ def search(answer: Answer, task: Task, now: Slice) -> Answer:
     """The product's own command, or the rest of what an earlier call began."""
     command = search_command(task, now.options)
     print(shlex.join(command[1:]), file=sys.stderr, flush=True)
-    child, limit = subprocess.Popen(command, stdout=subprocess.DEVNULL), budget_seconds(now.options) + OVERRUN_SECONDS
+    child, limit = subprocess.Popen(command, stdout=subprocess.DEVNULL), search_limit(now)
     try:
         status = child.wait(limit)
     except subprocess.TimeoutExpired as late:
@@ -84,6 +85,11 @@ def search(answer: Answer, task: Task, now: Slice) -> Answer:
     else:
         pick = ours(task, Path(now.options.place), 0.0)
     return replace(answer, picks={**answer.picks, OURS: pick})
+
+
+def search_limit(now: Slice) -> float:
+    """Seconds after which a search is interrupted: in time for its study to be kept when the slice ends."""
+    return min(budget_seconds(now.options) + OVERRUN_SECONDS, max(now.left - KEEP_SECONDS, 0.0))
 
 
 def search_command(task: Task, options: argparse.Namespace) -> list[str]:

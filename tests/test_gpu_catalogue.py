@@ -1,6 +1,7 @@
 """The catalogue of GPU trainings: what can run, what is told, and that nothing is done twice."""
 
 import argparse
+import dataclasses
 import math
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ from benchmarks.answers import BEST, EXPERT, USUAL, Answer, configs, lines, verd
 from benchmarks.catalogue import CATALOGUE, catalogue, missing
 from benchmarks.gpu_catalogue import advance, stored, tell
 from benchmarks.peers import OURS, Pick
-from benchmarks.stages import PEERS, STAGES, Slice, search_command, training_seconds
+from benchmarks.stages import OVERRUN_SECONDS, PEERS, STAGES, Slice, search_command, search_limit, training_seconds
 from benchmarks.surfaces.plain import Trained, in_turn
 from tests.worlds import environment
 
@@ -141,6 +142,12 @@ def test_ours_is_compared_round_by_round():
     assert verdicts(answer(trained={})) == ""
 
 
+def test_what_the_probes_promised_is_held_against_the_plain_loop():
+    promised = {**PICKS, OURS: dataclasses.replace(PICKS[OURS], promised=418.2)}
+
+    assert verdicts(answer(picks=promised)).endswith("; its probes had promised 102.0% of what it runs at.")
+
+
 def test_the_table_names_what_was_not_run_unless_it_was_run_before(capsys):
     tell([(UNET, answer())], {"unet": "not run, no GPU today", "vit_s": "not run, timm or torchvision not installed"})
 
@@ -158,6 +165,16 @@ def test_the_search_is_the_products_own_command_at_its_own_budget(now):
 
     assert command[2:5] == ["autotune", "search", "benchmarks/catalogue/unet.py"]
     assert "--time-budget" not in command
+
+
+def test_a_search_may_overrun_its_budget_but_not_the_slice(now):
+    unhurried = argparse.Namespace(**{**vars(now.options), "time_budget": "100s"})
+
+    with_time = search_limit(Slice(options=unhurried, ends_at=now.ends_at))
+    without = search_limit(Slice(options=unhurried, ends_at=time.monotonic() + 120))
+
+    assert with_time == 100 + OVERRUN_SECONDS
+    assert without < 120
 
 
 def test_a_small_target_trains_in_the_plain_loop(monkeypatch):

@@ -1,0 +1,89 @@
+"""The slices of a day with a GPU: that each ends in time, says what failed, and packs what there is."""
+
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+STUBBORN = "#!/bin/sh\necho begun\nsleep 60\necho ended\n"
+
+
+def day(tmp_path, *words, python=sys.executable):
+    """One call as from the root of the repository; what it says, and its exit status."""
+    environ = {"PLACE": "gpu", "ARCHIVE": "gpu.tar.gz", "PYTHON": str(python), "DEVICE": "cpu"}
+    (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")
+    ended = subprocess.run(
+        ("sh", "benchmarks/gpu_day.sh", *words),
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return ended.stdout, ended.returncode
+
+
+def packed(tmp_path):
+    with tarfile.open(tmp_path / "gpu.tar.gz") as archive:
+        members = {name: archive.extractfile(name) for name in archive.getnames()}
+        return {Path(name).name: member.read().decode() for name, member in members.items() if member}
+
+
+def test_what_does_not_end_in_time_is_ended_and_what_it_said_is_packed(tmp_path):
+    stubborn = tmp_path / "python"
+    stubborn.write_text(STUBBORN)
+    stubborn.chmod(0o755)
+
+    told, status = day(tmp_path, "fidelity", "0.02", python=stubborn)
+
+    assert status == 1
+    assert told.endswith("failed: fidelity\n")
+    (log,) = packed(tmp_path).values()
+    assert "begun" in log
+    assert "ended" not in log
+
+
+def test_what_earlier_calls_left_is_packed_with_it(tmp_path):
+    (tmp_path / "gpu").mkdir()
+    (tmp_path / "gpu/unet.json").write_text("{}")
+
+    told, status = day(tmp_path, "fidelity", "1", python="true")
+
+    assert status == 0
+    assert told.endswith("packed into gpu.tar.gz\n")
+    assert packed(tmp_path)["unet.json"] == "{}"
+
+
+def test_without_time_nothing_is_begun(tmp_path):
+    told, status = day(tmp_path, "questions", "0", python="false")
+
+    assert status == 1
+    assert "failed: questions (no time left)" in told
+
+
+def test_a_slice_that_is_none_is_refused_with_those_there_are(tmp_path):
+    told, status = day(tmp_path, "nonsense", "1")
+
+    assert status == 2
+    assert "there are tests, questions, targets and fidelity" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("questions", "2", "--only", "none"), "torch"),
+        (("targets", "2", "--smoke", "--targets", "tabular_mlp", "--stages", "flops"), "| usual defaults |"),
+        (("fidelity", "2", "--catalogue", "nonsense"), "no target is called nonsense"),
+    ],
+    ids=lambda words: words[0] if isinstance(words, tuple) else "",
+)
+def test_each_slice_says_what_its_benchmark_understands(tmp_path, words, said):
+    told, _ = day(tmp_path, *words)
+
+    assert said in told
+    assert "usage:" not in told
