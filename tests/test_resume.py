@@ -142,6 +142,17 @@ def test_what_varies_by_itself_does_not_matter(changes):
     assert compare(REQUEST, study_request(**changes)) == []
 
 
+def test_another_card_of_the_same_kind_goes_on_and_one_of_another_kind_does_not():
+    here = environment(device_uuid="GPU-1", platform="Linux 6.1")
+    there = replace(here, device_uuid="GPU-2", platform="Linux 6.2", host_bytes=here.host_bytes - 2**20)
+
+    same = compare(study_request(environment=here), study_request(environment=there))
+    other = compare(study_request(environment=here), study_request(environment=replace(there, device_name="other")))
+
+    assert same == []
+    assert f"environment.device_name was {here.device_name}, is other" in other
+
+
 def test_a_request_that_went_through_json_is_the_same():
     through = codec.decode(codec.encode(REQUEST), type(REQUEST))
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from autotune import codec
 from autotune import folder as disk
+from autotune.environment import fingerprint
 from autotune.errors import StudyError, StudyNotFound
 from autotune.records import StudyRequest
 from autotune.study import Lock
@@ -17,6 +18,8 @@ from autotune.study import Lock
 # What may differ between two runs of one study: when, how the machine's free memory stood, how fast a step was.
 MOST_TOLD = 3  # differences: the first ones are what the user changed, the rest follows from them
 VOLATILE = ("created_at", "enforced_limit_bytes", "seed")
+# What varies among machines of one fingerprint besides, or on one of them from boot to boot.
+VARIED = ("device_uuid", "device_bytes", "host_bytes", "platform", "python")
 
 
 def begin(
@@ -78,6 +81,9 @@ def compare(old: StudyRequest, new: StudyRequest) -> list[str]:
     if old.environment.default_threads is None:  # an earlier version did not note them
         noted = replace(old.environment, default_threads=new.environment.default_threads)
         old = replace(old, environment=noted)
+    if fingerprint(old.environment) == fingerprint(new.environment):
+        varied = {name: getattr(new.environment, name) for name in VARIED}
+        old = replace(old, environment=replace(old.environment, **varied))
     return [
         f"{name} was {_short(before)}, is {_short(after)}"
         for name, before, after in _differences("", msgspec.to_builtins(old), msgspec.to_builtins(new))
