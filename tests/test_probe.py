@@ -1,5 +1,6 @@
 """Real probes in real processes: what comes out of `python -m autotune.probe FOLDER`."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -225,17 +226,19 @@ def test_a_probe_of_an_earlier_version_names_fewer_knobs_and_means_their_default
 
 def test_memory_that_runs_out_under_a_limit_is_an_outcome(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("model.py").write_text(
-        TARGET.replace(
-            "nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 4)", "nn.Linear(64, 200_000), nn.Linear(200_000, 4)"
-        )
+    wide = TARGET.replace(
+        "nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 4)", "nn.Linear(64, 100_000), nn.Linear(100_000, 4)"
     )
+    Path("model.py").write_text(
+        wide.replace("randn(256, 64), torch.randint(4, (256,)", "randn(1024, 64), torch.randint(4, (1024,)")
+    )
+    limit = 1200 * MIB  # a torch built for CUDA takes 700 of it
 
-    small = _probe(tmp_path, "small", batch_size=8, limit=700 * MIB)
-    large = _probe(tmp_path, "large", batch_size=256, limit=700 * MIB)
+    small = _probe(tmp_path, "small", batch_size=8, limit=limit)
+    large = _probe(tmp_path, "large", batch_size=1024, limit=limit)
 
     assert small.outcome is Outcome.OK, small.failure
-    assert small.measurement.memory.bytes <= 700 * MIB
+    assert small.measurement.memory.bytes <= limit
     assert large.outcome is Outcome.OOM_HOST
     assert "allocate" in large.failure.message
 
@@ -353,7 +356,8 @@ def test_a_torch_that_cannot_be_imported_is_the_environments_fault(target, tmp_p
     broken.mkdir()
     (broken / "torch.py").write_text("raise OSError('libtorch.so: cannot open shared object file')")
 
-    inspection = SubprocessLauncher(environ={"PYTHONPATH": str(broken)}).inspect(InspectRequest(), tmp_path)
+    places = f"{broken}{os.pathsep}{Path(__file__).parents[1]}"
+    inspection = SubprocessLauncher(environ={"PYTHONPATH": places}).inspect(InspectRequest(), tmp_path)
 
     assert inspection.outcome is Outcome.ENVIRONMENT
     assert "libtorch.so" in inspection.failure.message

@@ -122,7 +122,7 @@ def test_a_worst_batch_that_does_not_fit_is_out_of_memory_and_says_in_which_phas
     Path("model.py").write_text(HEAD + PLAIN + own)
     Path("probe").mkdir()
     request = ProbeRequest(
-        target="model.py", config=config(batch_size=8), device="cpu", budget=SHORT, memory_limit_bytes=700 * MIB
+        target="model.py", config=config(batch_size=8), device="cpu", budget=SHORT, memory_limit_bytes=1200 * MIB
     )
 
     result = SubprocessLauncher().probe(request, Path("probe").absolute())
