@@ -170,7 +170,7 @@ STAGES = (
         run=search,
     ),
     *(
-        Stage(name=peer, is_done=has_pick(name), seconds=lambda *_: MOST_SECONDS / 2, run=ask_peer(name))
+        Stage(name=peer, is_done=has_pick(name), seconds=lambda *_: MOST_SECONDS / 3, run=ask_peer(name))
         for name, peer in PEERS.items()
     ),
     Stage(
