@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sys
@@ -64,8 +65,11 @@ class Card:
 
 
 def _probes() -> list[int]:
-    children = psutil.Process().children()
-    return [child.pid for child in children if TAG in child.environ()]
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):  # one that is on its way out
+            found += [child.pid] if TAG in child.environ() else []
+    return found
 
 
 def probed(card: Card, folder: Path, *, device: str = "cuda:0", target: str = "measure") -> ProbeResult:
