@@ -95,6 +95,17 @@ def test_the_plan_is_told_in_a_line(tmp_path, left, said):
     assert raced[-1].config == study_request().baseline
 
 
+def test_without_time_the_one_probe_of_a_baseline_alone_stands(tmp_path):
+    listener = Listener()
+    prober, runoff = _after(tmp_path, (), listener, 5.0)
+
+    (alone,) = runoff.run()
+
+    assert [trial.number for trial in alone.trials] == [0]
+    assert len(alone.scores) == len(prober.judged) == 1
+    assert any("its one probe stands" in note for note in listener.notes)
+
+
 def test_a_baseline_alone_is_measured_again_all_the_same(tmp_path):
     listener = Listener()
     _, runoff = _after(tmp_path, (), listener, 1e6)

@@ -12,6 +12,7 @@ from autotune.records import Config, Goal
 from autotune.results import Trial, Verdict
 from autotune.stats import Rounds
 from autotune.tuning import race
+from autotune.tuning.broken_off import BrokenOff
 from autotune.tuning.disturbance import FOUND
 
 NOISE = 0.05  # what one probe against another may be off by on a quiet machine; near-ties are worth a confirmation
@@ -115,14 +116,15 @@ def caution(config: Config, *, free: bool) -> tuple[float, ...]:
 def run(
     candidates: Sequence[Candidate], rounds: int, probe: Callable[[Config], tuple[Trial, Verdict]], *,
     baseline: Config | None = None, goal: Goal = THROUGHPUT,
-    affords: Callable[[Sequence[Config]], bool] = lambda running: True,
+    affords: Callable[[Sequence[Config]], bool] = lambda running: True, broken_off: BrokenOff | None = None,
 ) -> Sequence[Candidate]:  # fmt: skip
     """Measure all that are still in the race once per round.
 
     Every other round runs in reverse, so that drift meets all alike (ABBA). A candidate that fails is not measured
     again. The slower half stays behind after rounds three and six, though never the `baseline`; if all that went on
     failed, who stayed behind is recalled. It ends sooner when it is decided, or, once the fewest rounds are over, when
-    time no longer `affords` another. The rounds of a baseline that ran in an earlier race count on.
+    time no longer `affords` another. The rounds of a baseline that ran in an earlier race count on, and so do those of
+    the same race that was `broken_off`.
     """
     first = max((number + 1 for candidate in candidates for number in candidate.rounds), default=0)
     leading = sum(candidate.config != baseline for candidate in candidates)
@@ -130,10 +132,12 @@ def run(
     for done in range(rounds):
         number = first + done
         running = [candidate for candidate in candidates if not (candidate.lost or candidate.is_behind)]
-        if done >= fewest and not affords([candidate.config for candidate in running]):
+        ordered = running if number % 2 == 0 else running[::-1]
+        configs = [candidate.config for candidate in ordered]
+        before = broken_off.round(configs) if broken_off else None
+        if before is None and done >= fewest and not affords(configs):
             break
-        for candidate in running if number % 2 == 0 else reversed(running):
-            trial, verdict = probe(candidate.config)
+        for candidate, (trial, verdict) in zip(ordered, before or map(probe, configs), strict=True):
             candidate.trials.append(trial)
             candidate.verdicts.append(verdict)
             candidate.rounds.append(number)

@@ -54,7 +54,19 @@ class Exploration:
         self._reporter.note(f"Search ends: {why}.")
         self._refine()
         self._descend()
-        return self._certify()
+        return self.certify()
+
+    def certify(self) -> str:
+        """What was learned of the configurations that were not probed: kept, told, and as a certificate."""
+        learned = sum(trial.purpose in FOUND for trial, _ in standing(self._prober.judged))
+        speaks = learned >= stopping.PROBES  # after fewer probes it is the prior that speaks
+        if speaks and (fit := self._sampler.fit(self._store.study)) is not None:
+            disk.write_fit(self._folder, fit)
+        rest = self._sampler.faster_elsewhere(self._store.study) if speaks else None
+        if told := bound(rest, self._objective.better):
+            self._reporter.note(told)
+        measured = len({trial.config for trial, _ in self._prober.judged})
+        return certificate(measured, len(self._guard.remaining()), rest, self._objective.better)
 
     def _probe_next(self) -> None:
         number, place = disk.new_probe(self._folder)
@@ -97,18 +109,6 @@ class Exploration:
             if config is None:
                 return
             self._store.add(*self._prober.in_peace(config, "search"))
-
-    def _certify(self) -> str:
-        """What was learned of the configurations that were not probed: kept, told, and as a certificate."""
-        learned = sum(trial.purpose in FOUND for trial, _ in standing(self._prober.judged))
-        speaks = learned >= stopping.PROBES  # after fewer probes it is the prior that speaks
-        if speaks and (fit := self._sampler.fit(self._store.study)) is not None:
-            disk.write_fit(self._folder, fit)
-        rest = self._sampler.faster_elsewhere(self._store.study) if speaks else None
-        if told := bound(rest, self._objective.better):
-            self._reporter.note(told)
-        measured = len({trial.config for trial, _ in self._prober.judged})
-        return certificate(measured, len(self._guard.remaining()), rest, self._objective.better)
 
     def _affords(self, progress: stopping.Progress) -> bool:
         """Whether the budgets of time and of probes leave one more, after the search proper."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from autotune import codec
 from autotune import folder as disk
 from autotune.branches import GoodputCheck
 from autotune.environment import mismatches
-from autotune.errors import EnvironmentMismatch, NoRecommendation
+from autotune.errors import EnvironmentMismatch, NoRecommendation, StudyError
 from autotune.folder import find
 from autotune.gradients import NoiseScale
 from autotune.knobs import completed, defaults
@@ -148,6 +149,13 @@ def load_best(study: str | Path | None = None, *, check: bool = True) -> dict[st
             f"{difference} Run `autotune search` here, or pass check=False.", EnvironmentMismatch, stacklevel=2
         )
     return dict(result.params)
+
+
+def answered_probes(folder: Path) -> int:
+    """How many probes the study in `folder` had when it came to its answer; 0 if it has none that can be read."""
+    with suppress(StudyError, FileNotFoundError):
+        return read_best(folder / disk.BEST).probes
+    return 0
 
 
 def _count(folder: Path) -> int:

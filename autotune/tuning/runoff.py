@@ -10,6 +10,7 @@ from autotune.objectives import objective_of
 from autotune.records import Config, StudyRequest
 from autotune.requests import ProbeBudget
 from autotune.tuning import confirm, drift, race
+from autotune.tuning.broken_off import BrokenOff
 from autotune.tuning.confirm import Candidate
 from autotune.tuning.disturbance import standing
 from autotune.tuning.numerics import Judged, Numerics
@@ -25,10 +26,12 @@ class RunOff:
 
     def __init__(
         self, request: StudyRequest, prober: Prober, numerics: Numerics, reporter: Reporter,
-        left_seconds: Callable[[], float],
+        left_seconds: Callable[[], float], broken_off: BrokenOff | None = None,
     ) -> None:  # fmt: skip
+        """`broken_off`: whole rounds of it are not run again."""
         self._request, self._prober, self._numerics = request, prober, numerics
         self._reporter, self._left_seconds, self._is_over = reporter, left_seconds, False
+        self._broken_off = broken_off or BrokenOff()
 
     def shortest_seconds(self) -> float:
         """Of the least that a confirmation may be: three leaders and the baseline, two rounds, measured briefly."""
@@ -57,6 +60,9 @@ class RunOff:
             baseline = baseline or self._baseline()  # after the leaders: whether it is refused is known then
             if not leaders and (number or not baseline):
                 break
+            if not leaders and not self._has_time_alone():
+                self._take_as_probed(baseline[0])
+                break
             if number:
                 self._tell_failures(raced)
             self._race([*leaders, *(candidate for candidate in baseline if not candidate.lost)])
@@ -68,8 +74,13 @@ class RunOff:
         return [*raced, *baseline, *self._numerics.refused(self._judged())] if raced or baseline else []
 
     def _leaders(self) -> list[Candidate]:
-        """As many as there is time for; comparing their losses takes some of it."""
+        """As many as there is time for; comparing their losses takes some of it. Those of a race that goes on."""
         judged, margin = self._judged(), self._margin()
+        before = self._broken_off.leaders
+        for most in (len(before), len(before) + 1) if before else ():  # one more where the baseline was among them
+            chosen = self._numerics.leaders(judged, most, margin)
+            if [c.config for c in chosen if c.config != self._request.baseline] == before:
+                return chosen
         seconds = self._probe_seconds(self._racing(race.MOST_LEADERS), self._window)
         chosen = self._numerics.leaders(judged, self._plan(race.MOST_LEADERS, seconds).leaders, margin)
         affordable = self._plan(len(chosen), seconds).leaders
@@ -81,17 +92,31 @@ class RunOff:
             return []
         return [Candidate(config=config, found=None, refused=self._numerics.refusal(config))]
 
+    def _has_time_alone(self) -> bool:
+        """Whether the baseline can be measured again when there is nobody to race it."""
+        alone = [self._request.baseline]
+        return self._left_seconds() >= race.fewest_rounds(1) * self._probe_seconds(alone, self._brief)
+
+    def _take_as_probed(self, baseline: Candidate) -> None:
+        """Its latest probe is its only round: there is nothing to compare it with, and no time for more."""
+        ran = [pair for pair in self._prober.judged if pair[0].config == baseline.config and pair[1].feasible]
+        baseline.trials.append(ran[-1][0])
+        baseline.verdicts.append(ran[-1][1])
+        self._reporter.note("Only the baseline ran, and there is no time to measure it again: its one probe stands.")
+
     def _race(self, candidates: list[Candidate]) -> None:
         """Tell the plan in a line and carry it out."""
         config, goal = self._request.baseline, self._request.goal
         leading = sum(candidate.config != config for candidate in candidates)
         others = len(candidates) - leading
         racing, window = [candidate.config for candidate in candidates], self._window
-        least = race.probes(leading, race.fewest_rounds(len(racing)), others)
+        known = len(self._broken_off)
+        least = race.probes(leading, race.fewest_rounds(len(racing)), others) - known
         if least * self._probe_seconds(racing, window) > self._left_seconds():
             window = self._brief
-        rounds = self._plan(leading, self._probe_seconds(racing, window), others).rounds
-        seconds = race.probes(leading, rounds, others) * self._probe_seconds(racing, window)
+        probe_seconds = self._probe_seconds(racing, window)
+        rounds = race.plan(leading, others, known + self._left_seconds() / probe_seconds).rounds
+        seconds = max(0, race.probes(leading, rounds, others) - known) * probe_seconds
         briefly = ", measured briefly" if window != self._window else ""
         over = seconds - self._left_seconds()
         late = f" This takes about {format_seconds(over)} more than the time budget." if over > 0 else ""
@@ -105,6 +130,7 @@ class RunOff:
             affords=lambda running: (
                 self._left_seconds() >= sum(self._prober.expected_seconds(window, one) for one in running)
             ),
+            broken_off=self._broken_off,
         )
 
     @property
@@ -126,8 +152,8 @@ class RunOff:
         leaders = confirm.leaders(self._judged(), free=free, goal=goal, most=most, margin=self._margin())
         return [*(candidate.config for candidate in leaders), baseline]
 
-    def _plan(self, available: int, probe_seconds: float, others: int = 1) -> race.Plan:
-        return race.plan(available, others, self._left_seconds() / probe_seconds)
+    def _plan(self, available: int, probe_seconds: float) -> race.Plan:
+        return race.plan(available, 1, self._left_seconds() / probe_seconds)
 
     def _judged(self) -> Judged:
         return drift.corrected(standing(self._prober.judged), self._request.baseline)

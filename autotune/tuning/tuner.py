@@ -22,6 +22,7 @@ from autotune.space import SearchSpace
 from autotune.study import Lock, Store
 from autotune.tuning import batch_advice, noise, verification, worths
 from autotune.tuning.allowance import Allowance
+from autotune.tuning.broken_off import BrokenOff
 from autotune.tuning.confirm import Candidate
 from autotune.tuning.disturbance import standing
 from autotune.tuning.exploration import Exploration
@@ -32,7 +33,7 @@ from autotune.tuning.prepare import check_scored, fault, inspect, settle
 from autotune.tuning.prober import FATAL_AT_BASELINE, Prober
 from autotune.tuning.race import FEWEST_LEADERS
 from autotune.tuning.recommend import recommend
-from autotune.tuning.recommendation import Recommendation
+from autotune.tuning.recommendation import Recommendation, answered_probes
 from autotune.tuning.recomputing import Recomputing
 from autotune.tuning.reporter import Reporter
 from autotune.tuning.resume import begin, check_resumable
@@ -109,7 +110,9 @@ class Tuner:
         worth = self._objective.worth(request.goal)
         sampler = make(settings.sampler, seed, encoding, self._guard, machine, self._foretelling.of, worth)
         self._numerics = Numerics(folder, request, launcher, reporter, lambda: self._runoff.spare_seconds())
-        self._runoff = RunOff(request, self._prober, self._numerics, reporter, self._allowance.left_seconds)
+        self._broken_off = BrokenOff(judged, answered_probes(folder), request.baseline)
+        left = self._allowance.left_seconds
+        self._runoff = RunOff(request, self._prober, self._numerics, reporter, left, self._broken_off)
         self._exploration = Exploration(
             folder, request, self._guard, self.store, GuardedSampler(sampler, encoding, self._guard), self._prober,
             reporter, self._allowance, settings.probes,
@@ -120,9 +123,10 @@ class Tuner:
     def run(self) -> Recommendation:
         """Baseline, search, confirmation, recommendation."""
         self._baseline()
-        self._tell_time()
+        if not self._broken_off:
+            self._tell_time()
         self._foretell()
-        certificate = self._exploration.run()
+        certificate = self._explore()
         candidates = self._confirm()
         recommendation = recommend(
             candidates,
@@ -173,6 +177,16 @@ class Tuner:
             seconds = self._settings.time_budget_seconds
             self._foretelling.run(self._folder, self._launcher, self._reporter, seconds)
         self._guard.leave_out(self._recomputing.cannot_win)
+
+    def _explore(self) -> str:
+        """The search proper, unless it had ended and its confirmation was broken off; what is known of the rest."""
+        if not self._broken_off:
+            return self._exploration.run()
+        self._reporter.note(
+            "The search had ended, and its confirmation was broken off: that goes on, and its whole rounds count. To "
+            "look further, run this command again when there is an answer."
+        )
+        return self._exploration.certify()
 
     def _confirm(self) -> list[Candidate]:
         candidates = self._runoff.run()

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from autotune import folder as disk
+from autotune.records import Config
 from tests.commandline import COMMAND, environment, listing, probes, processes, start, wait_until
 from tests.end_to_end.conftest import SEARCH
 
@@ -156,6 +157,34 @@ def test_a_killed_search_leaves_no_process_and_loses_no_finished_probe(home: Pat
     assert last.returncode == 130
     assert "(resumed)" in output
     assert kept.items() <= results(home).items()
+
+
+def test_a_search_killed_in_the_confirmation_goes_on_with_the_round_that_it_was_in(home: Path) -> None:
+    words = ("search", "model.py", "-n", "1", "-t", "10m")
+    search = start(home, *words)
+    for count in range(3):  # one round, and the first of the next
+        wait_until(lambda: results(home), "no probe was finished")
+        wait_until(lambda more=count: len(confirmed(home)) > more, "the confirmation took too long")
+    wait_for_a_probe(home)
+    search.kill()
+    search.communicate()
+    wait_until(lambda: not processes(home), "a probe outlived its search")
+    kept = confirmed(home)
+
+    again = start(home, *words)
+    wait_until(lambda: len(confirmed(home)) > len(kept), "the confirmation did not go on")
+    again.send_signal(signal.SIGINT)
+    output, _ = again.communicate()
+
+    assert "its whole rounds count" in output
+    begun = confirmed(home)[len(kept)]
+    assert begun == kept[len(kept) // 2 % 2]  # every other round begins at the other end
+
+
+def confirmed(home: Path) -> list[Config]:
+    """What every finished probe of the confirmation was asked, in order."""
+    trials = disk.read_trials(home / STUDY)
+    return [trial.config for trial in trials if trial.purpose == "confirm"]
 
 
 def ended_within(search: subprocess.Popen[str], seconds: float) -> str:

@@ -9,7 +9,7 @@ from autotune.results import Outcome
 from autotune.tuning.disturbance import FOUND
 from autotune.tuning.race import MOST_LEADERS, MOST_ROUNDS
 from autotune.tuning.runoff import MOST_RACES
-from tests.worlds import Listener, declared, searched
+from tests.worlds import Interrupted, Listener, declared, searched
 
 WORKERS = {"tune": ("num_workers", "channels_last"), "limits": {"num_workers": Limit(values=(0, 1, 2, 4, 8))}}
 LONG = {"time_budget_seconds": 1e6, "sampler": "random"}
@@ -112,6 +112,16 @@ def test_the_race_keeps_to_the_time_budget(tmp_path, budget):
     assert answer.rounds >= 2
 
 
+def test_a_budget_that_holds_the_baseline_only_is_not_overrun_to_measure_it_again(tmp_path):
+    listener = Listener()
+
+    answer = searched(tmp_path, FakeLauncher(facts=declared()), listener, time_budget_seconds=3)
+
+    assert [trial.purpose for trial in listener.trials] == ["baseline"]
+    assert (answer.params, answer.rounds, answer.probes) == (answer.baseline, 1, 1)
+    assert any("Nothing but the baseline was tried" in warning for warning in answer.warnings)
+
+
 def test_what_is_known_of_the_rest_is_part_of_the_answer(tmp_path):
     whole = searched(tmp_path / "whole", FakeLauncher(facts=declared()), tune=("num_workers",), **LONG)
     sampled = searched(tmp_path / "sampled", FakeLauncher(facts=declared()), probes=3, **LONG)
@@ -128,3 +138,50 @@ def test_nothing_is_recommended_at_a_batch_that_was_never_run(tmp_path):
 
     ran = [t.config.batch_size for t in listener.trials if t.result.outcome is Outcome.OK and t.purpose == "confirm"]
     assert ran.count(answer.params["batch_size"]) >= 2
+
+
+@pytest.mark.parametrize("run_of_it", [3, 9, 30])
+def test_a_confirmation_that_was_broken_off_goes_on_where_it_was(tmp_path, run_of_it):
+    """Interrupted in the first round, in the second, and after halving; all that a whole round measured counts."""
+    whole, first, second = Listener(), Listener(), Listener()
+    searched(tmp_path / "whole", FakeLauncher(machine=FLAT, facts=declared()), whole, **WORKERS, **LONG)
+    at = next(number for number, trial in enumerate(whole.trials) if trial.purpose == "confirm") + run_of_it
+
+    with pytest.raises(KeyboardInterrupt):
+        launcher = Interrupted(at, machine=FLAT, facts=declared())
+        searched(tmp_path / "parts", launcher, first, **WORKERS, **LONG)
+    answer = searched(tmp_path / "parts", FakeLauncher(machine=FLAT, facts=declared()), second, **WORKERS, **LONG)
+
+    assert {trial.purpose for trial in second.trials} <= {"confirm", "worth"}
+    assert list(_raced(whole)) == list(_raced(first) | _raced(second))  # the same race
+    counted = [number for one in answer.confirmations for number in one.trials]
+    before = [trial.number for trial in first.trials if trial.purpose == "confirm"]
+    assert len(set(before) - set(counted)) < len(answer.confirmations)  # less than one round is lost
+    assert set(counted) >= {trial.number for trial in second.trials if trial.purpose == "confirm"}
+    assert any("its whole rounds count" in note for note in second.notes)
+
+
+def test_a_confirmation_that_goes_on_in_a_short_budget_runs_what_is_missing_only(tmp_path):
+    first, second = Listener(), Listener()
+    with pytest.raises(KeyboardInterrupt):
+        searched(tmp_path, Interrupted(40, machine=FLAT, facts=declared()), first, **WORKERS, **LONG)
+    before = sum(_raced(first).values())
+
+    answer = searched(
+        tmp_path, FakeLauncher(machine=FLAT, facts=declared()), second, **WORKERS, sampler="random",
+        time_budget_seconds=1.0,
+    )  # fmt: skip
+
+    assert before >= 20
+    assert sum(_raced(second).values()) == 0
+    assert answer.rounds >= 2
+
+
+def test_a_study_with_an_answer_is_searched_further_and_confirmed_anew(tmp_path):
+    searched(tmp_path, FakeLauncher(facts=declared()), probes=3, **LONG)
+    again = Listener()
+
+    searched(tmp_path, FakeLauncher(facts=declared()), again, probes=3, **LONG)
+
+    assert sum(trial.purpose == "search" for trial in again.trials) == 3
+    assert sum(_raced(again).values()) >= 6
