@@ -148,10 +148,6 @@ class Calibration:
         """The peak to reckon with."""
         return self.real(predicted_bytes) * (1 + self.margin)
 
-    def within(self, limit_bytes: float) -> float:
-        """How many predicted bytes `limit_bytes` are enough for, the margin kept."""
-        return (limit_bytes / (1 + self.margin) - self.offset_bytes) / self.ratio
-
     def foretold(self, predicted_bytes: float, besides_bytes: float, usable_bytes: float) -> Foretold:
         """What dry run and prior say by themselves, for somebody who knows the measured peaks and the overflows, too.
 

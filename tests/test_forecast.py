@@ -116,12 +116,6 @@ def test_the_margin_covers_the_largest_optimistic_residual():
     assert corrected.cautious(1001) >= 1600
 
 
-def test_what_is_within_a_limit_is_cautiously_below_it():
-    corrected = calibrated(200.0, [(1000.0, 1400.0)])
-
-    assert corrected.cautious(corrected.within(9000)) == pytest.approx(9000)
-
-
 MIB = 2**20
 DENOISER = {16: 25.0, 32: 50.0, 64: 100.0}  # tensors in MiB; the process of its dry run held 354 (studies/surfaces)
 

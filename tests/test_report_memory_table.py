@@ -13,9 +13,10 @@ def _arm(values, per_sample, reason=""):
     return Arm(values=values, points=points, reason=reason)
 
 
-def _lines(*arms, base=100, usable=500):
+def _lines(*arms, base=100, usable=500, on_host=False):
     found = DryRun(outcome=Outcome.OK, arms=arms, base_bytes=base * MIB)
-    return memory_block(found, (8, 16, 32, 64, 128, 256, 512), usable * MIB).plain.splitlines()
+    block = memory_block(found, (8, 16, 32, 64, 128, 256, 512), usable * MIB, on_host=on_host)
+    return block.plain.splitlines()
 
 
 def test_rows_are_batches_and_columns_the_knobs_that_differ():
@@ -30,6 +31,26 @@ def test_a_peak_fits_or_is_close_or_does_not():
 
     signs = {line.split()[0]: line.split()[3::3] for line in lines[1:6]}
     assert signs == {"8": ["✓", "✓"], "16": ["✓", "✓"], "32": ["✓", "✓"], "64": ["?", "✓"], "128": ["✗", "?"]}
+
+
+def test_on_a_host_a_peak_is_a_range_from_the_tensors_to_what_processes_took():
+    lines = _lines(_arm(FULL, 6), on_host=True)
+
+    assert [line.split(maxsplit=1) for line in lines[1:5]] == [
+        ["8", "148–310 MiB ✓"],  # 100 + 48 to 100 + 100 + 2.3 * 48
+        ["16", "196–421 MiB ✓"],
+        ["32", "292–642 MiB ?"],
+        ["64", "484 MiB–1.06 GiB ?"],
+    ]
+    assert lines[5].endswith("✗")
+    assert "100 MiB more, and 1.7 ± 0.6 times their tensors. 500 MiB may be used" in lines[-2]
+
+
+def test_on_a_host_a_trade_fits_where_its_upper_end_does():
+    arms = [_arm({"activation_checkpointing": on}, 6 - 4 * on) for on in (False, True)]
+
+    assert _lines(*arms, on_host=True)[-4] == "  with activation checkpointing ✓ up to 64"
+    assert _lines(*arms)[-3] == "  with activation checkpointing ✓ up to 128"
 
 
 def test_rows_end_where_nothing_fits_any_more():

@@ -77,4 +77,5 @@ def foretell(
     if json_output:
         sys.stdout.write(codec.encode(found).decode())
     else:
-        console.print(memory_block(found, asked.batches, usable), soft_wrap=True)
+        on_host = request.environment.device_kind == "cpu"
+        console.print(memory_block(found, asked.batches, usable, on_host=on_host), soft_wrap=True)
