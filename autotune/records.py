@@ -144,6 +144,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     space: dict[str, Limit] = {}
     global_batch_size: int | None = None
     has_validation: bool = False
+    takes_workers: bool = True  # False: its own `dataloader()` has no argument num_workers
     checkpointable_blocks: int = 0  # parts of the model that could be computed again in the backward pass
     findings: tuple[Finding, ...] = ()
     step: StepFacts | None = None
@@ -152,6 +153,11 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     def tunes_loader(self) -> bool:
         """Whether there is a loader to tune: not if batches are synthetic."""
         return self.data != "batch"
+
+    @property
+    def tunes_workers(self) -> bool:
+        """Whether the number of its workers can be chosen."""
+        return self.tunes_loader and self.takes_workers
 
 
 class StudyRequest(Record, frozen=True, kw_only=True):

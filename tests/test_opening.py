@@ -6,7 +6,7 @@ import pytest
 
 from autotune.tuning.opening import moving, opening_lines, shown
 from autotune.tuning.settings import Settings
-from tests.worlds import config, environment, space, study_request
+from tests.worlds import config, environment, facts, space, study_request
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:0", "cuda:12"])
@@ -26,3 +26,16 @@ def test_a_knob_that_nothing_moves_is_not_told_of_the_baseline():
     still = study_request(domains={"num_workers": (0, 2), "channels_last": (False,)})
 
     assert shown(still.baseline, moving(still)) == "64×1, workers 0"
+
+
+def test_workers_that_a_loader_does_not_take_are_said_to_be_left_out():
+    own = facts(data="dataloader", dataset_samples=None, takes_workers=False)
+    space_of_it = space(baseline=config(batch_size=64, num_workers=4), of=own)
+
+    lines = opening_lines(
+        Path("study"), study_request(facts=own), space_of_it, Settings(target="model.py"), resumed=False
+    )
+
+    assert "workers" not in lines[-1].partition(" · workers not tuned: dataloader() takes no num_workers")[0]
+    assert lines[-1].endswith("dataloader() takes no num_workers")
+    assert {made["num_workers"] for made in space_of_it.configs} == {0}

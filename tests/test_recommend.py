@@ -207,6 +207,12 @@ def test_a_little_waiting_is_not_worth_a_word():
     assert _warnings(wait=0.1) == ""
 
 
+def test_where_the_targets_own_loader_takes_no_workers_that_is_what_to_change():
+    said = _warnings(request=study_request(facts=facts(data="dataloader", takes_workers=False)), wait=0.4)
+
+    assert "let dataloader() take num_workers" in said
+
+
 def test_synthetic_batches_are_said_and_their_loader_is_not_blamed():
     said = _warnings(request=study_request(facts=facts(data="batch", dataset_samples=None)), wait=0.4)
 

@@ -69,6 +69,21 @@ def test_every_kind_of_data_trains(tmp_path: Path, text: str, kind: str, samples
     assert len(recorder.first_batches) == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "takes"),
+    [("batch_size, num_workers", True), ("batch_size, **loader", False), ("batch_size, *, num_workers=0", True)],
+)
+def test_workers_are_tuned_where_the_targets_own_loader_names_them(tmp_path: Path, arguments: str, takes: bool) -> None:
+    batch = "torch.randn(batch_size, 4), torch.zeros(batch_size).long()"
+    text = f"def dataloader({arguments}):\n    while True: yield {batch}\n"
+
+    facts = inspect(tmp_path, MODEL + text)
+
+    assert facts.takes_workers is takes
+    told = [finding.text for finding in facts.findings if finding.name == "workers"]
+    assert told == ([] if takes else ["not tuned: dataloader() takes no num_workers"])
+
+
 def test_a_generator_that_ends_is_made_anew(tmp_path: Path) -> None:
     text = MODEL + (
         "made = []\ndef dataloader(batch_size):\n    made.append(1)\n"

@@ -22,14 +22,18 @@ class NumWorkers(Knob):
     counts_workers = True
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
-        """Only 0 where there is no loader to tune. A user's range may exceed the cores: waiting needs none."""
-        if not circumstances.facts.tunes_loader:
+        """Only 0 where there is no loader that is told. A user's range may exceed the cores: waiting needs none."""
+        if not circumstances.facts.tunes_workers:
             return (0,)
         limit = circumstances.limit or Limit()
         cores = min(circumstances.environment.usable_cores, MOST)
         most = limit.high if limit.high is not None else cores
         ladder = {0, *(1 << exponent for exponent in range(8)), min(most, 128)}
         return allowed(tuple(sorted(count for count in ladder if count <= most)), limit)
+
+    def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
+        """0 where nobody is told."""
+        return values[self.name] if circumstances.facts.tunes_workers else 0
 
     def check(self, value: Value) -> None:
         """A whole number of at least 0."""

@@ -11,6 +11,15 @@ from autotune.errors import TargetError
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Whether `function` names an argument `name`, and so is handed it."""
+    try:
+        parameter = inspect.signature(function).parameters.get(name)
+    except (TypeError, ValueError):  # some built-in functions tell no signature
+        return False
+    return parameter is not None and parameter.kind in _NAMED
+
+
 def bind(
     function: Callable[..., Any],
     name: str,

@@ -17,6 +17,7 @@ from autotune.knobs.base import Plan
 from autotune.records import Config, Finding, StepFacts, TargetFacts, Value
 from autotune.targets import contract as contracts
 from autotune.targets import data as sources
+from autotune.targets.arguments import takes
 from autotune.targets.base import Command, Step
 from autotune.targets.batches import describe
 from autotune.targets.blame import blaming
@@ -67,6 +68,7 @@ def inspect(reference: Reference, device: str, config: Config | None, phase: Cal
         space=settings.space,
         global_batch_size=settings.global_batch_size,
         has_validation=training.validation is not None,
+        takes_workers=_takes_workers(contract, data),
         checkpointable_blocks=blocks[0],
         findings=_findings(contract, data, training, first, facts),
         step=facts,
@@ -187,9 +189,16 @@ def _findings(
     ]
     if "validation" in contract:
         found.append(Finding(name="validation", text="one batch evaluated; its memory will count"))
+    if not _takes_workers(contract, data):
+        line = contracts.NAMES["dataloader"]
+        found.append(Finding(name="workers", text="not tuned: dataloader() takes no num_workers", override=line))
     found += _worst(contract, data)
     found.append(Finding(name="step", text=f"one optimizer step: loss {shown}, {gradients}"))
     return tuple(found)
+
+
+def _takes_workers(contract: Contract, data: Data) -> bool:
+    return data.kind != "dataloader" or takes(contract.names["dataloader"], "num_workers")
 
 
 def _worst(contract: Contract, data: Data) -> list[Finding]:

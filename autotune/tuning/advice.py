@@ -121,7 +121,9 @@ def _loader(winner: Candidate, request: StudyRequest, probed: Collection[Config]
     own = int(winner.config["num_workers"] or 0)
     tried = max((int(config["num_workers"] or 0) for config in probed), default=own)
     step = f"allow more with --workers 0:{2 * max(most, 1)}, or make the samples cheaper"
-    if tried > own:
+    if not request.facts.takes_workers:
+        step = "let dataloader() take num_workers, which is tuned then, or make the samples cheaper"
+    elif tried > own:
         step = f"more workers, up to {tried}, were probed and gained nothing, so make the samples cheaper"
     elif own != most:
         step = f"search longer (up to {most} workers were allowed), or make the samples cheaper"

@@ -34,7 +34,8 @@ def opening_lines(
         + (" (assumed)" if request.baseline_assumed else "")
         + _sought(request)
         + f" · budget {format_seconds(settings.time_budget_seconds)}",
-        f"Space {len(space.configs):,} configurations: {_domains(space)}",
+        f"Space {len(space.configs):,} configurations: {_domains(space)}"
+        + ("" if facts.takes_workers else " · workers not tuned: dataloader() takes no num_workers"),
     ]
 
 
