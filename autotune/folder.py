@@ -63,6 +63,9 @@ def find(name: str | Path | None) -> Path:
         if is_study(folder):
             return folder
     why = "is not a study: it has no study.json" if Path(name).exists() else "does not exist"
+    probes = len(_probe_folders(Path(name)))
+    if probes:
+        why += f" (lost? The command that searched it rebuilds that from its {probes} probes)"
     names = [str(folder) for folder in studies(STUDIES)]
     there = f"Studies here: {', '.join(names)}." if names else f"There are no studies under {STUDIES}/."
     raise StudyNotFound(f"{name} {why}. {there} Run `autotune search` first, or name one of them.")
@@ -95,6 +98,13 @@ def read_trial(place: Path) -> Trial:
     request = codec.read(place / REQUEST, ProbeRequest)
     result = codec.read(place / RESULT, ProbeResult)
     return Trial(number=request.number, purpose=request.purpose, config=completed(request.config), result=result)
+
+
+def read_asked(folder: Path) -> tuple[ProbeRequest, ...]:
+    """What every probe was asked, finished or not, with today's knobs. Raises `StudyError` if a file is damaged."""
+    requests = (place / REQUEST for place in _probe_folders(folder))
+    asked = (codec.read(path, ProbeRequest) for path in requests if path.is_file())
+    return tuple(replace(one, config=completed(one.config)) for one in asked)
 
 
 def read_comparisons(folder: Path) -> tuple[tuple[StabilityRequest, StabilityResult], ...]:

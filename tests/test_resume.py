@@ -190,7 +190,7 @@ def test_fresh_gets_past_a_damaged_study(folder):
 def test_probes_of_which_nobody_knows_what_they_were_asked_are_not_mixed_in(folder):
     disk.new_probe(folder)
 
-    with pytest.raises(StudyError, match=r"holds probes but no study\.json\. .*\. Use --fresh"):
+    with pytest.raises(StudyError, match=r"holds 0 probes but no study\.json, nor the inspection .*\. Use --fresh"):
         _begin(folder)
     _begin(folder, mode="fresh")
 

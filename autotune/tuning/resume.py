@@ -12,8 +12,13 @@ from autotune import codec
 from autotune import folder as disk
 from autotune.environment import fingerprint
 from autotune.errors import StudyError, StudyNotFound
-from autotune.records import StudyRequest
+from autotune.launch.base import RESULT
+from autotune.launch.files import store
+from autotune.records import Environment, StudyRequest, TargetFacts
+from autotune.results import Inspection
 from autotune.study import Lock
+from autotune.tuning.prepare import settle
+from autotune.tuning.settings import Settings
 
 # What may differ between two runs of one study: when, how the machine's free memory stood, how fast a step was.
 MOST_TOLD = 3  # differences: the first ones are what the user changed, the rest follows from them
@@ -31,7 +36,7 @@ def begin(
     under other circumstances or lost its study.json, `StudyNotFound` if `resume` finds nothing.
     """
     check_resumable(folder, mode)
-    if mode != "fresh" and check_alike(folder, request):
+    if mode != "fresh" and _is_alike(folder, request):
         return folder, lock, True
     if (folder / disk.STUDY).is_file() or (folder / disk.PROBES).is_dir():
         lock.release()
@@ -61,19 +66,78 @@ def check_alike(folder: Path, request: StudyRequest) -> bool:
 
 
 def check_resumable(folder: Path, mode: Literal["auto", "resume", "fresh"]) -> None:
-    """Raise what `begin` would raise for a folder without study.json; asked before anything is made or looked at."""
-    if (folder / disk.STUDY).is_file() or mode == "fresh":
+    """Raise what `begin` would raise for a damaged study.json or none; asked before anything is made or looked at."""
+    if mode == "fresh":
+        return
+    if (folder / disk.STUDY).is_file():
+        disk.read_request(folder)
         return
     if (folder / disk.PROBES).is_dir():
         raise StudyError(
-            f"{folder} holds probes but no {disk.STUDY}. It was probably deleted, and nobody can tell what the probes "
-            f"were asked. Use --fresh (the folder is moved aside) or another --study."
+            f"{folder} holds {len(disk.read_asked(folder))} probes but no {disk.STUDY}, nor the inspection of which "
+            f"that could be rebuilt. They were probably deleted, and nobody can tell on which machine the probes ran. "
+            f"Use --fresh (the folder is moved aside) or another --study."
         )
     if mode == "resume":
         raise StudyNotFound(
             f"{folder} holds no study that could be resumed. The name is probably another one. "
             f"Leave --resume out to begin it."
         )
+
+
+def rebuild(settings: Settings) -> str:
+    """Write a study.json that is lost anew, from the inspection of then and `settings`; what was done, if anything.
+
+    Target, machine and baseline of the probes are known, so other ones are refused as ever. What else an earlier
+    command asked (objective, limits) is not: the probes are judged by what this one asks. Raises `StudyError` where
+    they were asked something else, and `UsageError` as `settle` does.
+    """
+    folder = settings.folder
+    found = _inspection(folder)
+    if settings.mode == "fresh" or (folder / disk.STUDY).exists() or found is None:
+        return ""
+    request, _ = settle(settings, *found)
+    asked = disk.read_asked(folder)
+    differences = [f"target was {one.target}, is {request.target}" for one in asked if one.target != request.target]
+    differences += [
+        f"baseline was {_short(one.config.values)}, is {_short(request.baseline.values)}"
+        for one in asked
+        if one.purpose == "baseline" and one.config != request.baseline
+    ]
+    if differences:
+        raise StudyError(
+            f"{folder} holds {len(asked)} probes and no {disk.STUDY}, and this command asks for something else: "
+            f"{_told(list(dict.fromkeys(differences)))}. Give what was given then, and the study is rebuilt. Or use "
+            f"--fresh (the folder is moved aside) or another --study."
+        )
+    try:
+        codec.write(folder / disk.STUDY, request)
+    except OSError as error:
+        raise disk.unwritable(folder, error) from error
+    return (
+        f"{disk.STUDY} was missing: rebuilt from the inspection and what {len(asked)} probes were asked. Objective and "
+        f"limits are those of this command."
+    )
+
+
+def _inspection(folder: Path) -> tuple[Environment, TargetFacts] | None:
+    """Machine and target as they were when the study was last searched; None: not known."""
+    path = folder / disk.INSPECT / RESULT
+    if not path.is_file() or not (folder / disk.PROBES).is_dir():
+        return None
+    found = codec.read(path, Inspection)
+    return None if found.environment is None or found.facts is None else (found.environment, found.facts)
+
+
+def _is_alike(folder: Path, request: StudyRequest) -> bool:
+    """`check_alike`; the inspection of a search that is refused does not take the place of the study's own."""
+    try:
+        return check_alike(folder, request)
+    except StudyError:
+        own = disk.read_request(folder)
+        kept = Inspection(environment=own.environment, facts=own.facts)
+        store(disk.make(folder / disk.INSPECT), RESULT, kept)
+        raise
 
 
 def compare(old: StudyRequest, new: StudyRequest) -> list[str]:

@@ -36,7 +36,7 @@ from autotune.tuning.recommend import recommend
 from autotune.tuning.recommendation import Recommendation, answered_probes
 from autotune.tuning.recomputing import Recomputing
 from autotune.tuning.reporter import Reporter
-from autotune.tuning.resume import begin, check_resumable
+from autotune.tuning.resume import begin, check_resumable, rebuild
 from autotune.tuning.runoff import RunOff
 from autotune.tuning.settings import Settings
 from autotune.tuning.view import load_view
@@ -56,6 +56,7 @@ def search(
     once there is an answer, it only leaves out the probes that explain it.
     """
     began = clock()
+    rebuilt = rebuild(settings)
     check_resumable(settings.folder, settings.mode)
     folder = disk.make(settings.folder)
     lock = Lock(folder)
@@ -65,6 +66,8 @@ def search(
         folder, lock, resumed = begin(folder, lock, request, settings.mode)
         lines = opening_lines(folder, request, space, settings, resumed=resumed)
         reporter.opening(lines, moving(request))
+        if rebuilt:
+            reporter.note(rebuilt)
         try:
             request = noise.measure(folder, request, launcher, reporter, settings.time_budget_seconds)
             tuner = Tuner(settings, folder, request, space, launcher, reporter, clock, began, pause)

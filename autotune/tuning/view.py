@@ -57,7 +57,8 @@ def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyVie
     if not (folder / disk.STUDY).is_file():
         raise StudyNotFound(
             f"{folder} holds no {disk.STUDY}. It is not a study, or only its {disk.BEST} was kept. "
-            f"`autotune best {folder}` needs no more than that; everything else needs the whole folder."
+            f"`autotune best {folder}` needs no more than that; everything else needs the whole folder, of which the "
+            f"command that searched it rebuilds {disk.STUDY} if {disk.PROBES}/ and {disk.INSPECT}/ are there."
         )
     best = folder / disk.BEST
     return StudyView(

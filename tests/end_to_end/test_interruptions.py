@@ -173,7 +173,7 @@ def test_a_search_killed_in_the_confirmation_goes_on_with_the_round_that_it_was_
 
     again = start(home, *words)
     wait_until(lambda: len(confirmed(home)) > len(kept), "the confirmation did not go on")
-    again.send_signal(signal.SIGINT)
+    again.kill()
     output, _ = again.communicate()
 
     assert "its whole rounds count" in output

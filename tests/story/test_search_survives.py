@@ -1,6 +1,7 @@
 """Stories of searches in which something goes wrong, and of what they still come to."""
 
 import pytest
+from msgspec.structs import replace
 
 from autotune import codec
 from autotune import folder as disk
@@ -297,6 +298,45 @@ def test_a_lost_or_damaged_database_costs_no_probe(tmp_path, loss):
 
     tried = [trial.config for trial in load_view(tmp_path).trials if trial.purpose in FOUND]
     assert len(tried) == len(set(tried)) == 17 + _steps(tmp_path)
+
+
+@pytest.mark.parametrize("loss", ["delete", "damage"])
+def test_a_lost_or_damaged_study_json_costs_no_probe(tmp_path, loss):
+    searched(tmp_path, FakeLauncher(facts=declared()), probes=4, time_budget_seconds=LONG)
+    asked, before = disk.read_request(tmp_path), len(load_view(tmp_path).trials)
+    if loss == "damage":
+        (tmp_path / disk.STUDY).write_text('{"cut')
+        with pytest.raises(StudyError, match=r"study\.json is not a readable .* Move it away"):
+            searched(tmp_path, FakeLauncher(facts=declared(), environment=environment(device_name="Other GPU")))
+    (tmp_path / disk.STUDY).unlink()
+    listener = Listener()
+
+    searched(tmp_path, FakeLauncher(facts=declared()), listener, probes=2, time_budget_seconds=LONG)
+
+    assert listener.trials[0].number == before
+    assert disk.read_request(tmp_path) == replace(asked, created_at=disk.read_request(tmp_path).created_at)
+    assert listener.notes[0].startswith(f"study.json was missing: rebuilt from the inspection and what {before} probes")
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "said"),
+    [
+        ({"facts": declared(), "environment": environment(device_name="Other GPU")}, {}, "was Fake GPU 16GB, is Other"),
+        ({"facts": declared()}, {"target": "other.py"}, "target was model.py, is other.py"),
+        ({"facts": declared()}, {"baseline": {"batch_size": 32}}, "baseline was {'batch_size': 64, .* Give what was"),
+        ({"facts": facts(parameter_count=7, baseline={"batch_size": 64})}, {}, "facts.parameter_count was"),
+    ],
+)
+def test_a_lost_study_json_is_not_rebuilt_for_what_cannot_be_compared(tmp_path, changes, settings, said):
+    searched(tmp_path, FakeLauncher(facts=declared()), probes=1, time_budget_seconds=LONG)
+    before = len(load_view(tmp_path).trials)
+
+    for _ in range(2):  # the attempt itself leaves nothing that the next would take for the study's own
+        (tmp_path / disk.STUDY).unlink(missing_ok=True)
+        with pytest.raises(StudyError, match=said):
+            searched(tmp_path, FakeLauncher(**changes), **settings)
+
+    assert len(disk.read_trials(tmp_path)) == before
 
 
 def test_what_crashed_twice_is_left_alone_even_when_the_database_was_lost(tmp_path):
