@@ -213,6 +213,17 @@ def test_where_the_targets_own_loader_takes_no_workers_that_is_what_to_change():
     assert "let dataloader() take num_workers" in said
 
 
+@pytest.mark.parametrize(
+    ("data", "workers", "said"), [("iterable", 4, True), ("iterable", 1, False), ("dataset", 4, False)]
+)
+def test_more_workers_over_an_iterable_dataset_may_repeat_its_samples(data, workers, said):
+    request = study_request(facts=facts(data=data))
+
+    warnings = _warnings(config(batch_size=64, num_workers=workers), request=request)
+
+    assert ("every sample comes 4 times, unless __iter__ takes its share" in warnings) is said
+
+
 def test_synthetic_batches_are_said_and_their_loader_is_not_blamed():
     said = _warnings(request=study_request(facts=facts(data="batch", dataset_samples=None)), wait=0.4)
 

@@ -127,6 +127,21 @@ MISTAKES = {
         MODEL + "dataset = [(object(), 1)] * 9\n",
         ["samples cannot be joined into a batch", "write collate(samples)."],
     ),
+    "float64 from NumPy": (
+        MODEL + "dataset = TensorDataset(torch.randn(99, 4).double(), torch.zeros(99).long())\n",
+        ["got Double and Float. The batch is float64, probably because NumPy made it", 'x.astype("float32")'],
+    ),
+    "float64 labels": (
+        HEAD + "def model(): return nn.Linear(4, 1)\n"
+        "dataset = TensorDataset(torch.randn(99, 4), torch.rand(99, 1).double())\n"
+        "def loss(model, batch): return nn.functional.binary_cross_entropy(model(batch[0]).sigmoid(), batch[1])\n",
+        ["Found dtype Double but expected Float. The batch is float64"],
+    ),
+    "float64 images": (
+        HEAD + "def model(): return nn.Conv1d(4, 2, 1)\n"
+        "dataset = TensorDataset(torch.randn(99, 4, 3).double(), torch.zeros(99, 3).long())\n",
+        ["Input type (double) and bias type (float)", "The batch is float64"],
+    ),
     "labels beyond the model's classes": (
         MODEL + "dataset = TensorDataset(torch.randn(99, 4), torch.full((99,), 7))\n",
         ["the first training step, on a batch of (float32 (32, 4), int64 (32,)): IndexError: Target 7"],

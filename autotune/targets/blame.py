@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,10 @@ from autotune import failures
 from autotune.errors import TargetError
 from autotune.results import Outcome
 from autotune.targets.frames import chain, headline, user_frames
+
+# torch 2.13: "mat1 and mat2 must have the same dtype, but got Double and Float" (Linear), "Input type (double) and bias
+# type (float) should be the same" (convolutions), "Found dtype Double but expected Float" (backward of a loss).
+_DOUBLE = re.compile(r"\bdouble\b.*\bfloat\b|\bfloat\b.*\bdouble\b", re.IGNORECASE)
 
 
 @contextmanager
@@ -32,4 +37,15 @@ def blaming(doing: object, root: Path) -> Iterator[None]:
             raise ours from None
         if failures.classify(failures.describe(error), memory_share=None)[0] is not Outcome.USER_ERROR:
             raise
-        raise TargetError(f"{frame or doing}: {headline(error)}", traceback=trace if frame else "") from error
+        said = f"{frame or doing}: {headline(error)}{_hint(str(error))}"
+        raise TargetError(said, traceback=trace if frame else "") from error
+
+
+def _hint(message: str) -> str:
+    """What to do about an error that torch does not explain to somebody whose data come from NumPy; often nothing."""
+    if not _DOUBLE.search(message):
+        return ""
+    return (
+        ". The batch is float64, probably because NumPy made it, and the model computes in float32. Convert the "
+        'samples in dataset(): x.astype("float32"), or x.float().'
+    )

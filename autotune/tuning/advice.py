@@ -29,7 +29,7 @@ def advise(
         reasons.append("computes what the baseline computes, up to the order of rounding (--exact)")
     warnings = _untried(request, probed)
     warnings += [*_global_batch(winner, request), *_loader(winner, request, probed)]
-    warnings += [*_growth(winner, request), *_worst(winner, request)]
+    warnings += [*_repeated_samples(winner, request), *_growth(winner, request), *_worst(winner, request)]
     if request.facts.has_batch_norm and config.batch_size != baseline.batch_size:
         warnings.append(
             f"BatchNorm now sees micro-batches of {config.batch_size} instead of {baseline.batch_size}: its "
@@ -78,6 +78,18 @@ def _global_batch(winner: Candidate, request: StudyRequest) -> list[str]:
         f"The global batch changes from {before} to {now} samples per optimizer step, and with it what the model "
         f"learns. As a starting point multiply the learning rate by {rule}, restate schedules in samples, and compare "
         f"the losses; or hold it with --global-batch {before}."
+    ]
+
+
+def _repeated_samples(winner: Candidate, request: StudyRequest) -> list[str]:
+    """Each worker has its own copy of an iterable dataset (https://pytorch.org/docs/stable/data.html)."""
+    now, before = (int(config["num_workers"] or 0) for config in (winner.config, request.baseline))
+    if request.facts.data != "iterable" or now < 2 or now <= before:
+        return []
+    return [
+        f"Each of the {now} workers iterates over the whole of an iterable dataset, so that every sample comes {now} "
+        f"times, unless __iter__ takes its share by torch.utils.data.get_worker_info(). See that it does, or keep the "
+        f"workers with --fix workers={before}."
     ]
 
 
