@@ -48,6 +48,10 @@ def test_the_result_names_memory_waiting_losers_warnings_and_next_steps() -> Non
             "no configuration was measurably faster than your baseline (1.02×, 0.98 to 1.06, measured 3 times)",
         ),
         ({"params": recommendation().baseline}, "keep your baseline: no configuration was measurably faster"),
+        (
+            {"params": recommendation().baseline, "runners_up": ()},
+            "keep your baseline: no other configuration ran (measured 3 times)",
+        ),
         ({"speedup": None, "baseline_samples_per_second": None}, "your baseline cannot run here"),
         ({"baseline_assumed": True}, "15.3× faster than the default (assumed)"),
         ({"speedup_low": None, "speedup_high": None, "rounds": 1}, "15.3× faster than your baseline, measured once"),

@@ -109,6 +109,8 @@ def headline(recommendation: Recommendation) -> str:
     name, spread = baseline_name(recommendation), interval(recommendation)
     measured, objective = f"measured {times(recommendation.rounds)}", objective_of(recommendation.goal)
     if recommendation.params == recommendation.baseline:
+        if not recommendation.runners_up:
+            return f"keep {name}: no other configuration ran ({measured})"
         return f"keep {name}: no configuration was {objective.unbeaten} ({measured})"
     if recommendation.speedup is None:
         best = f"the {objective.best} that was found"

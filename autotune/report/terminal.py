@@ -143,7 +143,8 @@ class TerminalReporter:
     def finished(self, recommendation: Recommendation) -> None:
         """Say how much was tried; the result itself belongs on standard output."""
         self.close()
-        self._print(Text(f"\n{recommendation.probes} probes in {format_seconds(recommendation.seconds)}", "dim"))
+        count = f"{recommendation.probes} probe{'' if recommendation.probes == 1 else 's'}"
+        self._print(Text(f"\n{count} in {format_seconds(recommendation.seconds)}", "dim"))
 
     def interrupted(self, view: StudyView, resume_command: str) -> None:
         """Say what is kept and how to go on, even if quiet."""
