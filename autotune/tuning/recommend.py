@@ -238,7 +238,7 @@ def _nothing_held(candidates: Sequence[Candidate]) -> str:
     reasons = "; ".join(f"{shown(c.config)}: {c.lost or c.refused}" for c in candidates) or "nothing was measured"
     if WORDS[Outcome.UNSTABLE] in reasons:
         advice = "Training is at the edge of diverging. Lower the learning rate in optimizer(params) of the target."
-    elif WORDS[Outcome.TIMEOUT] in reasons:
+    elif candidates and all(WORDS[Outcome.TIMEOUT] in candidate.lost for candidate in candidates):
         advice = "The machine was probably overloaded, or your data stopped coming. Search again when it is quiet."
     else:
         advice = "Memory is at its edge here. Search again with more --headroom, or a smaller --batch."

@@ -63,8 +63,8 @@ def test_without_any_study_the_next_step_is_said(command: str, tmp_path: Path) -
     [
         ("best.json", ("best", "show")),
         ("study.json", ("show",)),
-        ("probes/0001/result.json", ("show",)),
-        ("probes/0001/request.json", ("show",)),
+        ("probes/0000/result.json", ("show",)),
+        ("probes/0000/request.json", ("show",)),
     ],
 )
 def test_a_damaged_file_is_named_and_left_alone(file: str, commands: tuple[str, ...], copy: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_study_of_which_only_best_json_was_kept_still_answers(recorded: Record
     assert "only its best.json was kept" in assert_one_clear_error(shown)
 
 
-@pytest.mark.parametrize("file", ["study.db", "probes/0001/result.json", "study.json"])
+@pytest.mark.parametrize("file", ["study.db", "probes/0000/result.json", "study.json"])
 def test_a_search_on_a_damaged_study_stops_and_loses_no_probe(file: str, copy: Path) -> None:
     (copy / STUDY / file).write_text("this is not what it was\n" * 400)
     before = probe_results(copy)
