@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from autotune.probe import meters
 from autotune.probe import window as windows
 from autotune.probe.meters import EventClock, HostClock
 from autotune.probe.track import MemoryTrack
@@ -13,7 +14,7 @@ from autotune.requests import ProbeBudget
 from autotune.targets.base import Command, Step
 
 BUDGET = ProbeBudget(min_warmup_steps=3, min_warmup_seconds=0.0, min_steps=8, min_seconds=0.75, max_seconds=4.0)
-ISSUED, COMPUTED = 0.01, 0.1  # seconds of one step, on the host and on the device
+ISSUED, COMPUTED = 0.01, 0.12  # seconds of one step, on the host and on the device
 AHEAD = 2  # steps that fit into the queue of the device; for another one the host has to wait
 
 
@@ -58,7 +59,8 @@ class Moment:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     made = Device()
-    monkeypatch.setattr(windows, "time", made)
+    for module in (meters, windows):
+        monkeypatch.setattr(module, "time", made)
     return made
 
 
