@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from autotune.errors import UsageError
 from autotune.export import accelerate, deepspeed, huggingface, lightning, loop
 from autotune.export.recipe import Recipe, recipe
 from autotune.export.torch import Tuned
@@ -229,6 +230,15 @@ def test_a_baseline_that_was_kept_is_said_to_be_one() -> None:
 
     assert "your baseline itself" in found.remarks[0] and "1.00" not in found.remarks[0]
     assert f"{kept.speedup:.2f}× your baseline;" in recipe(kept, Framework.TORCH).remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [({"batch_size": "many"}, "edited by hand"), ({"warp_drive": True}, "no knob called warp_drive")],
+)
+def test_what_cannot_be_applied_is_not_printed(values: dict[str, Value], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        told(Framework.TORCH, values)
 
 
 def test_what_json_cannot_say_stands_beside_it() -> None:

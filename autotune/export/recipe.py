@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.export.plan import planned
 from autotune.knobs import KNOBS, environ
-from autotune.knobs.base import Plan
 from autotune.knobs.wording import Framework, Wording
 from autotune.tuning.recommendation import Recommendation, baseline_name
 from autotune.units import format_rate
@@ -34,12 +34,13 @@ class Recipe:
 
 
 def recipe(best: Recommendation, framework: Framework) -> Recipe:
-    """`best` in the words of `framework`. Loader and accumulation come from the knobs' own plan: what was measured."""
+    """`best` in the words of `framework`. Loader and accumulation are those of the knobs' own plan.
+
+    Raises `UsageError` for a setting that is unknown or has an impossible value.
+    """
     device = best.environment.device_kind
-    plan, said = Plan(device=device), []
-    for knob in KNOBS:
-        knob.apply(best.params[knob.name], plan)
-        said.append(knob.wording(best.params[knob.name], framework, device))
+    plan = planned(best.params, device)
+    said = [knob.wording(best.params[knob.name], framework, device) for knob in KNOBS]
     return Recipe(
         remarks=_remarks(best),
         device=device,

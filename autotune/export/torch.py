@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from autotune.errors import EnvironmentMismatch, EnvironmentUnfit, UsageError
-from autotune.knobs import KNOBS, defaults, environ
-from autotune.knobs.base import Plan
+from autotune.errors import EnvironmentMismatch, EnvironmentUnfit
+from autotune.export.plan import planned
+from autotune.knobs import defaults, environ
 from autotune.records import Value
 from autotune.tuning.recommendation import load_best, load_result
 
@@ -62,7 +62,8 @@ class Tuned(dict[str, Any]):
     def __init__(self, values: dict[str, Value], *, device: str) -> None:
         """Raises `UsageError` for a setting that is unknown or has an impossible value, `EnvironmentUnfit`."""
         super().__init__(defaults() | values)
-        self._plan = _planned(self, device)
+        self._plan = planned(self, device)
+        _require(device)
         self._is_set_up = False
 
     @property
@@ -122,28 +123,6 @@ class Tuned(dict[str, Any]):
             for switch in self._plan.setup:
                 switch()
             self._is_set_up = True
-
-
-def _planned(values: dict[str, Value], device: str) -> Plan:
-    """The plan that all knobs make together."""
-    unknown = sorted(values.keys() - defaults().keys())
-    if unknown:
-        raise UsageError(
-            f"This autotune has no knob called {', '.join(unknown)}. A newer version probably wrote the study. "
-            f"Install that version, or search again."
-        )
-    _require(device)
-    plan = Plan(device=device)
-    for knob in KNOBS:
-        try:
-            knob.check(values[knob.name])
-        except ValueError as error:
-            raise UsageError(
-                f"The settings cannot be applied: {error}. They were probably edited by hand. "
-                f"Correct best.json, or search again."
-            ) from error
-        knob.apply(values[knob.name], plan)
-    return plan
 
 
 def _require(device: str) -> None:

@@ -1,0 +1,34 @@
+"""The plan that a recommendation's settings make together: what was measured is what is used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotune.errors import UsageError
+from autotune.knobs import KNOBS, defaults
+from autotune.knobs.base import Plan
+from autotune.records import Value
+
+
+def planned(values: Mapping[str, Value], device: str) -> Plan:
+    """All `values` by knob name, applied. Imports no torch; what the plan holds does when it is carried out.
+
+    Raises `UsageError` for a setting that is unknown or has an impossible value.
+    """
+    unknown = sorted(values.keys() - defaults().keys())
+    if unknown:
+        raise UsageError(
+            f"This autotune has no knob called {', '.join(unknown)}. A newer version probably wrote the study. "
+            f"Install that version, or search again."
+        )
+    plan = Plan(device=device)
+    for knob in KNOBS:
+        try:
+            knob.check(values[knob.name])
+        except ValueError as error:
+            raise UsageError(
+                f"The settings cannot be applied: {error}. They were probably edited by hand. "
+                f"Correct best.json, or search again."
+            ) from error
+        knob.apply(values[knob.name], plan)
+    return plan
