@@ -34,7 +34,7 @@ def test_the_result_names_memory_waiting_losers_warnings_and_next_steps() -> Non
     text = printed(result_block(recommendation()))
 
     assert "49 GiB of 80 GiB (39% free) · waiting for data 1%" in text
-    assert "Not chosen    512×1 fp16 0 nchw: 2,310 samples/s, 0.9% slower" in text
+    assert "Not chosen    512×1 fp16 workers 0 nchw: 2,310 samples/s, 0.9% slower" in text
     assert "Mind          BatchNorm" in text
     assert 'autotune.load_best("studies/resnet")' in text
     assert "(global batch 1024, unchanged)" in text
@@ -181,8 +181,8 @@ def test_the_worth_of_each_change_is_told_with_what_was_not_measured_apart() -> 
     apart = printed(result_block(best, view(ladder(), best)))
     together = printed(result_block(best, view(tuple(one for one in ladder() if one.number in (0, 6)), best)))
 
-    assert "Step by step  baseline: 64×16 fp32 0 nchw   152 samples/s\n" in apart
-    assert "precision fp32 → bf16         591 (+369)\n" in apart
+    assert "Step by step  baseline: 64×16 fp32 workers 0 nchw   152 samples/s\n" in apart
+    assert "precision fp32 → bf16                 591 (+369)\n" in apart
     assert "Every step is one change, measured." in apart
     assert "2,330 (+2,180)   together, not one by one" in together
     assert "Step by step" not in printed(result_block(best))

@@ -67,7 +67,7 @@ def test_charts_say_in_words_what_they_show(name: str) -> None:
     assert root.get("role") == "img"
     assert "against micro-batch" in str(root.get("aria-label"))
     titles = [node.text or "" for node in root.iter(f"{SPACE}title")]
-    assert any("1024×1 bf16 12 nhwc" in title and "(probe 6)" in title for title in titles)
+    assert any("1024×1 bf16 workers 12 nhwc" in title and "(probe 6)" in title for title in titles)
     assert any("out of memory at 2,048" in title for title in titles)
 
 

@@ -42,8 +42,8 @@ def test_loading_tells_together_and_apart_by_workers() -> None:
     figure = shown(loading(view(trials)))
 
     assert figure.table.rows == (
-        ("0", "64×1 fp32 0 nchw", "100", "–", "–", "80%"),
-        ("4", "64×1 fp32 4 nchw", "110", "500", "120", "70%"),
+        ("0", "64×1 fp32 workers 0 nchw", "100", "–", "–", "80%"),
+        ("4", "64×1 fp32 workers 4 nchw", "110", "500", "120", "70%"),
     )
     assert "not timed apart" not in figure.note
 
@@ -90,7 +90,7 @@ def test_the_waterfall_names_every_change_with_what_was_measured() -> None:
     figure = shown(worth(view(ladder(), recommendation())))
 
     assert [(change, gain) for change, _, _, gain, _ in figure.table.rows] == [
-        ("baseline: 64×16 fp32 0 nchw", ""),
+        ("baseline: 64×16 fp32 workers 0 nchw", ""),
         ("workers 0 → 12", "(+71)"),
         ("precision fp32 → bf16", "(+369)"),
         ("layout nchw → nhwc", "(+310)"),
@@ -207,7 +207,7 @@ def test_repeats_are_shown_by_how_far_they_are_from_their_mean() -> None:
         trial(2, config(8), measured(9)),
     )
 
-    assert shown(repeats(view(trials))).table.rows == (("64×1 fp32 0 nchw", "2", "95, 105", "11%"),)
+    assert shown(repeats(view(trials))).table.rows == (("64×1 fp32 workers 0 nchw", "2", "95, 105", "11%"),)
 
 
 def test_the_machine_shows_drift_and_disturbance_probe_by_probe() -> None:

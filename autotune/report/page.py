@@ -93,7 +93,13 @@ def _python(value: Value) -> str:
 
 def _commands(study: Path) -> str:
     name = shlex.quote(study.as_posix())
-    lines = (f"best {name} --json", f"show {name} --sort speed", f"report {name}", f"log {name} --to csv -o probes.csv")
+    lines = (
+        f"best {name} --json",
+        f"export {name} --to hf",
+        f"show {name} --sort speed",
+        f"report {name}",
+        f"log {name} --to csv -o probes.csv",
+    )
     return "\n".join(f"autotune {line}" for line in lines)
 
 

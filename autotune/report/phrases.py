@@ -64,10 +64,11 @@ def settings(values: Mapping[str, Value]) -> tuple[str, ...]:
 
 
 def short(values: Mapping[str, Value]) -> str:
-    """The configuration as in the table of probes: `1024×1 bf16 12 nhwc`."""
+    """The configuration as in the table of probes, mere numbers with their column: `1024×1 bf16 workers 12 nhwc`."""
     batch = "".join(shown(knob, values) for knob in KNOBS if knob.name in GLOBAL_BATCH)
-    others = (shown(knob, values) for knob in KNOBS if knob.name not in GLOBAL_BATCH)
-    return " ".join([batch, *(text for text in others if text not in TACIT)])
+    others = ((knob.label, shown(knob, values)) for knob in KNOBS if knob.name not in GLOBAL_BATCH)
+    said = (f"{label} {text}" if text.isdigit() else text for label, text in others if text not in TACIT)
+    return " ".join([batch, *said])
 
 
 def exports(values: Mapping[str, Value]) -> tuple[str, ...]:
