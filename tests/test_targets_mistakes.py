@@ -137,6 +137,17 @@ MISTAKES = {
         "def loss(model, batch): return nn.functional.binary_cross_entropy(model(batch[0]).sigmoid(), batch[1])\n",
         ["Found dtype Double but expected Float. The batch is float64"],
     ),
+    "samples on the GPU": (  # what a CUDA build says there; a CPU build never pins
+        MODEL + "class Data(torch.utils.data.Dataset):\n"
+        "    def __len__(self): return 99\n"
+        "    def __getitem__(self, i):\n"
+        "        raise RuntimeError(\"cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned\")\n"
+        "dataset = Data()\n",
+        [
+            "only dense CPU tensors can be pinned. The samples are probably on the GPU already",
+            "batch(batch_size, device)",
+        ],
+    ),
     "float64 images": (
         HEAD + "def model(): return nn.Conv1d(4, 2, 1)\n"
         "dataset = TensorDataset(torch.randn(99, 4, 3).double(), torch.zeros(99, 3).long())\n",

@@ -15,6 +15,19 @@ from autotune.targets.frames import chain, headline, user_frames
 # torch 2.13: "mat1 and mat2 must have the same dtype, but got Double and Float" (Linear), "Input type (double) and bias
 # type (float) should be the same" (convolutions), "Found dtype Double but expected Float" (backward of a loss).
 _DOUBLE = re.compile(r"\bdouble\b.*\bfloat\b|\bfloat\b.*\bdouble\b", re.IGNORECASE)
+_PIN = re.compile(r"cannot pin '.*' only dense CPU tensors can be pinned")  # torch 2.11 and 2.13, aten/src/ATen/native
+_HINTS = (
+    (
+        _DOUBLE,
+        ". The batch is float64, probably because NumPy made it, and the model computes in float32. Convert the "
+        'samples in dataset(): x.astype("float32"), or x.float().',
+    ),
+    (
+        _PIN,
+        ". The samples are probably on the GPU already, and a loader copies them there from the host. Keep them on the "
+        "CPU in dataset(), or cut batches on the GPU yourself: batch(batch_size, device).",
+    ),
+)
 
 
 @contextmanager
@@ -42,10 +55,5 @@ def blaming(doing: object, root: Path) -> Iterator[None]:
 
 
 def _hint(message: str) -> str:
-    """What to do about an error that torch does not explain to somebody whose data come from NumPy; often nothing."""
-    if not _DOUBLE.search(message):
-        return ""
-    return (
-        ". The batch is float64, probably because NumPy made it, and the model computes in float32. Convert the "
-        'samples in dataset(): x.astype("float32"), or x.float().'
-    )
+    """What to do about an error whose cause torch does not name; often nothing."""
+    return next((hint for pattern, hint in _HINTS if pattern.search(message)), "")
