@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autotune.errors import UsageError
-from autotune.knobs import KNOBS, defaults
+from autotune.knobs import KNOBS, check, defaults
 from autotune.knobs.base import Plan
 from autotune.records import Value
 
@@ -21,14 +21,14 @@ def planned(values: Mapping[str, Value], device: str) -> Plan:
             f"This autotune has no knob called {', '.join(unknown)}. A newer version probably wrote the study. "
             f"Install that version, or search again."
         )
+    try:
+        check(values)
+    except ValueError as error:
+        raise UsageError(
+            f"The settings cannot be applied: {error}. They were probably edited by hand. "
+            f"Correct best.json, or search again."
+        ) from error
     plan = Plan(device=device)
     for knob in KNOBS:
-        try:
-            knob.check(values[knob.name])
-        except ValueError as error:
-            raise UsageError(
-                f"The settings cannot be applied: {error}. They were probably edited by hand. "
-                f"Correct best.json, or search again."
-            ) from error
         knob.apply(values[knob.name], plan)
     return plan

@@ -45,6 +45,12 @@ def completed(config: Config) -> Config:
     return Config(values=defaults() | config.values)
 
 
+def check(values: Mapping[str, Value]) -> None:
+    """Raise `ValueError` (rule and value) unless every knob can apply its value among `values`."""
+    for candidate in KNOBS:
+        candidate.check(values[candidate.name])
+
+
 def touched(configs: Iterable[Config]) -> tuple[Knob, ...]:
     """The knobs that at least one of `configs` does not leave at its default."""
     found = [completed(config).values for config in configs]

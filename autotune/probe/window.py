@@ -65,7 +65,7 @@ class Window:
         self._losses: list[Any] = []
         self._successes = 0
         self._look: contamination.Look | None = None
-        self.ending = Ending(budget, workers=workers, incumbent=incumbent)  # by the host's clock
+        self.ending = Ending(budget, workers=workers, incumbent=incumbent)  # by the device's clock
         self.computing, self.loading = Computing(budget), Loading(budget, workers, ready)
         self.first_batch_seconds = 0.0
         self.steps: list[Step] = []

@@ -8,7 +8,7 @@ from pathlib import Path
 from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit, TargetError, UsageError
 from autotune.host import host_memory
-from autotune.knobs import KNOBS, defaults
+from autotune.knobs import KNOBS, check, defaults
 from autotune.launch.base import LOG, Launcher
 from autotune.objectives import objective_of
 from autotune.records import Config, Environment, Goal, StudyRequest, TargetFacts, Value
@@ -112,13 +112,12 @@ def baseline_config(settings: Settings, facts: TargetFacts) -> tuple[Config, boo
     """
     declared = _declared(settings, facts)
     values = {**defaults(), **declared}
-    for knob in KNOBS:
-        try:
-            knob.check(values[knob.name])
-        except ValueError as error:
-            raise UsageError(
-                f"The baseline is wrong: {error}. It was probably mistyped. Correct it in the target or in --baseline."
-            ) from error
+    try:
+        check(values)
+    except ValueError as error:
+        raise UsageError(
+            f"The baseline is wrong: {error}. It was probably mistyped. Correct it in the target or in --baseline."
+        ) from error
     batch, held = int(values["batch_size"] or 1), facts.global_batch_size
     if "batch_size" not in declared:
         batch = min(batch, facts.dataset_samples or batch)

@@ -93,8 +93,7 @@ def rebuild(settings: Settings) -> str:
     they were asked something else, and `UsageError` as `settle` does.
     """
     folder = settings.folder
-    found = _inspection(folder)
-    if settings.mode == "fresh" or (folder / disk.STUDY).exists() or found is None:
+    if settings.mode == "fresh" or (folder / disk.STUDY).exists() or (found := _inspection(folder)) is None:
         return ""
     request, _ = settle(settings, *found)
     asked = disk.read_asked(folder)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from autotune import codec
 from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit, NoRecommendation, StudyError, TargetError
-from autotune.launch.base import REQUEST
+from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.fake import FakeLauncher, Machine
 from autotune.records import Limit
 from autotune.requests import ProbeRequest
@@ -337,6 +337,16 @@ def test_a_lost_study_json_is_not_rebuilt_for_what_cannot_be_compared(tmp_path, 
             searched(tmp_path, FakeLauncher(**changes), **settings)
 
     assert len(disk.read_trials(tmp_path)) == before
+
+
+def test_a_damaged_inspection_matters_only_where_study_json_is_lost(tmp_path):
+    searched(tmp_path, FakeLauncher(facts=declared()), probes=1, time_budget_seconds=LONG)
+    (tmp_path / disk.INSPECT / RESULT).write_text('{"cut')
+    before = len(load_view(tmp_path).trials)
+
+    searched(tmp_path, FakeLauncher(facts=declared()), probes=2, time_budget_seconds=LONG)
+
+    assert len(load_view(tmp_path).trials) > before
 
 
 def test_what_crashed_twice_is_left_alone_even_when_the_database_was_lost(tmp_path):
