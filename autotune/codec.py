@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
 from autotune.errors import StudyError
+from autotune.harmless import json_text
 from autotune.records import PROTOCOL, Record
 
 R = TypeVar("R", bound=Record)
 
 
-def encode(record: Record) -> bytes:
-    """One record as indented UTF-8 JSON with a final newline."""
-    return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
+def encode(record: object) -> bytes:
+    """A record, or anything made of them, as indented UTF-8 JSON with a final newline; all of it is printable."""
+    document = msgspec.json.format(msgspec.json.encode(record), indent=1).decode()
+    return f"{json_text(document)}\n".encode()
 
 
 def decode(data: bytes, kind: Any) -> Any:
-    """The record in `data`; raises `msgspec.DecodeError` (malformed) or `msgspec.ValidationError` (wrong content)."""
-    return msgspec.json.decode(data, type=kind)
+    """The record in `data`.
+
+    Raises `msgspec.DecodeError` (malformed), `msgspec.ValidationError` (wrong content), or `UnicodeDecodeError`.
+    """
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError:
+        if not (former := _former(kind)):
+            raise
+        content = msgspec.json.decode(data)
+        if not isinstance(content, dict) or former.isdisjoint(content):
+            raise
+        known = {name: value for name, value in content.items() if name not in former}
+        return msgspec.json.decode(msgspec.json.encode(known), type=kind)
 
 
 def read(path: Path, kind: type[R]) -> R:
@@ -30,7 +44,7 @@ def read(path: Path, kind: type[R]) -> R:
     """
     try:
         record: R = decode(path.read_bytes(), kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StudyError(
             f"{path} is not a readable {kind.__name__}: {error}. It was probably cut short, edited, or written by "
             f"another version of autotune. Move it away to go on without it."
@@ -42,6 +56,11 @@ def read(path: Path, kind: type[R]) -> R:
             f"Read it with that version, or search again."
         )
     return record
+
+
+def _former(kind: Any) -> frozenset[str]:
+    """What earlier versions wrote into a record of this kind, or of one of these."""
+    return frozenset().union(*(one.FORMER for one in get_args(kind) or (kind,)))
 
 
 def write(path: Path, record: Record) -> None:

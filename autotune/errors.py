@@ -8,7 +8,8 @@
     ├── NoRecommendation      1   the search ran, and nothing usable came out
     └── EnvironmentUnfit      3   this machine cannot do it: no such device, disk full, study folder read-only
 
-A failed probe is not an exception: it is a `ProbeResult` whose outcome says what happened.
+Whatever else is raised is a fault of autotune itself, and ends the command with 70. A failed probe is not an exception:
+it is a `ProbeResult` whose outcome says what happened.
 """
 
 from __future__ import annotations

@@ -56,11 +56,13 @@ TYPES: tuple[TypeRule, ...] = (
 
 _FILES = "the limit on open files (ulimit -n)"
 _THREADS = "the limit on processes and threads (ulimit -u, or pids of the container)"
+_TMPDIR = "what lies in TMPDIR, /tmp by default, has to be short and writable"
 ERRNOS: dict[int, tuple[Outcome, str]] = {
     errno.ENOMEM: (Outcome.OOM_HOST, "the host refused memory"),
     errno.EMFILE: (Outcome.INVALID_CONFIG, _FILES),
     errno.EAGAIN: (Outcome.INVALID_CONFIG, _THREADS),
     errno.ENOSPC: (Outcome.ENVIRONMENT, "a disk is full"),
+    errno.EDQUOT: (Outcome.ENVIRONMENT, "a quota of disk space is used up"),
     errno.EROFS: (Outcome.ENVIRONMENT, "a file system is read-only"),
 }
 
@@ -76,6 +78,12 @@ def _rule(outcome: Outcome, pattern: str, source: str, note: str = "", near_memo
 
 _MEMORY: tuple[MessageRule, ...] = (
     _rule(Outcome.OOM_SHM, r"unable to (allocate shared memory|(mmap \d+ bytes from|resize) file </torch)", "2.13 run"),
+    _rule(
+        Outcome.OOM_SHM,
+        r"unable to open shared memory object.*(No such file|Permission denied|Read-only|No space left)",
+        "2.13 run",
+        "/dev/shm is missing, full, or may not be written",
+    ),
     _rule(Outcome.OOM_SHM, r"killed by signal: Bus error|out of shared memory|insufficient shared memory", "2.13 run"),
     _rule(Outcome.OOM_SHM, r"No space left on device.{0,12}/dev/shm", "Python 3.11 multiprocessing"),
     _rule(Outcome.OOM_HOST, r"out of memory.*\(in pin memory thread\)", "2.13 binary", "page-locked host memory"),
@@ -118,12 +126,15 @@ _DEVICE: tuple[MessageRule, ...] = (
     _rule(Outcome.ENVIRONMENT, r"busy or unavailable|driver initialization failed|not yet initialized", "docs"),
     _rule(Outcome.ENVIRONMENT, r"not compiled with CUDA|Found no NVIDIA driver|Cannot re-initialize CUDA", "2.13 run"),
     _rule(Outcome.ENVIRONMENT, r"lib(cu|nccl|nv)\w+\.so|SUBLIBRARY_LOADING_FAILED", "2.13 binary"),
+    _rule(Outcome.ENVIRONMENT, r"No usable temporary directory|torch_shm_manager at", "Python 3.11, 2.13 run", _TMPDIR),
+    _rule(Outcome.ENVIRONMENT, r"AF_UNIX path too long", "Python 3.11 run", _TMPDIR),
     _rule(Outcome.ENVIRONMENT, r"No module named '(torch|autotune)'", "Python", "another interpreter than torch's"),
 )
 
 _LIMITS: tuple[MessageRule, ...] = (
     _rule(Outcome.INVALID_CONFIG, r"Too many open files|received \d+ items of ancdata", "2.13 run", _FILES),
     _rule(Outcome.INVALID_CONFIG, r"can't start new thread", "Python 3.11 run", _THREADS),
+    _rule(Outcome.INVALID_CONFIG, r"lacks a functioning sem_open", "Python 3.11", "loader workers need semaphores"),
 )
 
 _COMPILER: tuple[MessageRule, ...] = (

@@ -20,6 +20,8 @@ NEAR_LIMIT = 0.85  # share of the device's memory above which a vague cuBLAS or 
 HOST_EXHAUSTED = 0.08  # share of the host's memory below which a SIGKILL is the kernel's, even without a counter
 EXIT_CANNOT_WRITE = 74  # EX_IOERR of sysexits.h: the probe could not write its result
 SHARED_MEMORY = "/dev/shm"
+LOCKS = "multiprocessing.synchronize"  # makes the locks of loader workers, which are files there, and names none
+FEW = (errno.ENOMEM, errno.EMFILE, errno.EAGAIN)  # what a lock may lack besides
 WORKER_KILLED = "killed by signal: Killed"  # said of a loader worker by torch.utils.data, 2.13
 _MESSAGE_CHARACTERS = 2000  # kept of either end of a message: a worker's error has its type first and its text last
 _WRAPPED = re.compile(r"Caught (\w+) in (DataLoader worker process \d+|pin memory thread)")
@@ -47,6 +49,7 @@ class Link:
     message: str = ""
     error_code: int | None = None  # cudaError_t of a torch.AcceleratorError
     errno: int | None = None
+    raised_in: str = ""  # the module of its innermost frame
 
     def is_a(self, names: frozenset[str]) -> bool:
         """Whether the type or one of its bases has one of these names (without module)."""
@@ -164,7 +167,15 @@ def _link(error: BaseException) -> Link:
         message=message,
         error_code=code if isinstance(code, int) else None,
         errno=number if isinstance(number, int) else None,
+        raised_in=_innermost_module(error),
     )
+
+
+def _innermost_module(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return str(trace.tb_frame.f_globals.get("__name__", "")) if trace else ""
 
 
 def _unwrap(link: Link) -> Iterator[Link]:
@@ -201,7 +212,10 @@ def _by_type(link: Link) -> _Verdict | None:
 
 
 def _by_errno(link: Link) -> _Verdict | None:
-    rule = ERRNOS.get(link.errno or 0) if link.is_a(frozenset({"OSError"})) else None
+    if not link.is_a(frozenset({"OSError"})):
+        return None
+    locks = link.raised_in == LOCKS and link.errno not in FEW
+    rule = (Outcome.OOM_SHM, f"no lock could be made in {SHARED_MEMORY}") if locks else ERRNOS.get(link.errno or 0)
     if not rule:
         return None
     outcome, what = rule

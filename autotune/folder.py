@@ -2,6 +2,7 @@
 
 studies/NAME/
   best.json          the recommendation; the only file that `load_best` reads
+  best-1.json        an earlier answer, or one that was less well supported than best.json; then best-2.json, ...
   study.json         what was asked, of which target, on which machine
   study.db           Optuna's store: the sampler's memory, rebuilt from probes/ if it is lost
   study.lock         held while a search runs
@@ -25,7 +26,7 @@ from msgspec.structs import replace
 
 from autotune import codec
 from autotune.branches import BranchesResult
-from autotune.errors import StudyError, StudyNotFound
+from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound
 from autotune.forecast import DryRun
 from autotune.gradients import NoiseScaleResult
 from autotune.knobs import completed, defaults
@@ -42,14 +43,16 @@ STUDIES = Path("studies")
 BEST, STUDY, DATABASE, LOCK = "best.json", "study.json", "study.db", "study.lock"
 PROBES, STABILITY, NOISE_SCALE, DRY_RUN, INSPECT = "probes", "stability", "noise_scale", "dry_run", "inspect"
 GOODPUT = "goodput"
+EARLIER = "best-{}.json"
 PREDICTION, FITTED = "prediction.json", "fitted.json"
+OWN = (BEST, STUDY, LOCK, PROBES, STABILITY, NOISE_SCALE, GOODPUT, DRY_RUN, INSPECT, FITTED)
 IGNORED = "*\n!.gitignore\n!best.json\n"
 
 
 def find(name: str | Path | None) -> Path:
     """The folder of a study, by path or by its name under studies/; without a name the newest.
 
-    Raises `StudyNotFound`, which lists what there is.
+    Raises `StudyNotFound`, which lists what there is, and `EnvironmentUnfit` where what was named may not be read.
     """
     if name is None:
         known = sorted(_studies(STUDIES), key=_made)
@@ -60,8 +63,14 @@ def find(name: str | Path | None) -> Path:
             f"Run `autotune search model.py`, or name a study folder."
         )
     for folder in (Path(name), STUDIES / name):
-        if is_study(folder):
-            return folder
+        try:
+            if _has_record(folder):
+                return folder
+        except PermissionError as error:
+            raise EnvironmentUnfit(
+                f"{folder} cannot be read: {error.strerror}. It is probably another user's. Have it made readable, or "
+                f"name another study."
+            ) from error
     why = "is not a study: it has no study.json" if Path(name).exists() else "does not exist"
     probes = len(_probe_folders(Path(name)))
     if probes:
@@ -72,8 +81,10 @@ def find(name: str | Path | None) -> Path:
 
 
 def is_study(folder: Path) -> bool:
-    """Whether `folder` holds a study, or at least the recommendation of one."""
-    return (folder / STUDY).is_file() or (folder / BEST).is_file()
+    """Whether `folder` holds a study, or at least the recommendation of one, and may be looked into."""
+    with suppress(PermissionError):
+        return _has_record(folder)
+    return False
 
 
 def studies(root: Path) -> list[Path]:
@@ -89,15 +100,26 @@ def read_request(folder: Path) -> StudyRequest:
 
 
 def read_trials(folder: Path) -> tuple[Trial, ...]:
-    """Every finished probe, by number. Raises `StudyError` if a file is damaged."""
-    return tuple(read_trial(place) for place in _probe_folders(folder) if (place / RESULT).is_file())
+    """Every finished probe, by number. Raises `StudyError` if a file is damaged.
+
+    A measurement without its duration was left by a probe whose launcher died before it could add what it saw: as if
+    it had never been begun.
+    """
+    left = (read_trial(place) for place in _probe_folders(folder) if (place / RESULT).is_file())
+    return tuple(trial for trial in left if trial.result.measurement is None or trial.result.elapsed_seconds)
 
 
 def read_trial(place: Path) -> Trial:
     """The finished probe in folder `place`. Raises `StudyError` if a file is damaged."""
     request = codec.read(place / REQUEST, ProbeRequest)
     result = codec.read(place / RESULT, ProbeResult)
-    return Trial(number=request.number, purpose=request.purpose, config=completed(request.config), result=result)
+    return Trial(
+        number=request.number,
+        purpose=request.purpose,
+        config=completed(request.config),
+        result=result,
+        repeats=request.repeats,
+    )
 
 
 def read_asked(folder: Path) -> tuple[ProbeRequest, ...]:
@@ -211,6 +233,11 @@ def make(folder: Path) -> Path:
     return folder
 
 
+def is_ours(folder: Path) -> bool:
+    """Whether nothing lies in `folder` but what a search puts there."""
+    return all(entry.name in OWN or entry.name.startswith(DATABASE) for entry in folder.iterdir())
+
+
 def clear_away(folder: Path) -> None:
     """Take away what a search left in `folder` that recorded nothing; whatever else lies there stays."""
     if is_study(folder) or (folder / PROBES).exists():
@@ -218,11 +245,16 @@ def clear_away(folder: Path) -> None:
     with suppress(OSError):  # a folder that is not empty, or not ours to change, stays
         for name in (REQUEST, RESULT, LOG):
             (folder / INSPECT / name).unlink(missing_ok=True)
-        (folder / INSPECT).rmdir()
+        if (folder / INSPECT).is_dir():
+            (folder / INSPECT).rmdir()
         (folder / LOCK).unlink(missing_ok=True)
         folder.rmdir()
         if folder.parent == STUDIES:
             STUDIES.rmdir()
+
+
+def _has_record(folder: Path) -> bool:
+    return (folder / STUDY).is_file() or (folder / BEST).is_file()
 
 
 def _studies(root: Path) -> list[Path]:

@@ -32,14 +32,19 @@ class Prior:
     offset_spread: float  # standard deviation of the offset, as a share of a peak
     ratio: float
     ratio_spread: float
+    margin: float  # share by which a peak may exceed what is expected, before any was measured
+    arm_spread: float  # standard deviation of the ratio between arms of one target
 
 
 # Reserved over allocated in a first probe; of the context next to nothing is claimed. Judgements.
-ON_DEVICE = Prior(besides_bytes=0.0, offset_spread=0.5, ratio=1.0, ratio_spread=0.1)
+ON_DEVICE = Prior(
+    besides_bytes=0.0, offset_spread=0.5, ratio=1.0, ratio_spread=0.1, margin=START_MARGIN, arm_spread=0.0
+)
 # Lines through the resident sets of 70 probes in 27 arms of four targets (torch 2.13 for CPUs, Linux, 2026-11-21,
 # `studies/surfaces`): 101 MiB besides (78 to 130) and 1.7 +- 0.55 times the tensors (1.1 to 2.6, all but one). These
-# were tens of MiB; of gigabytes it was 1.0 (theory note 1.3).
-ON_HOST = Prior(besides_bytes=100 * 2.0**20, offset_spread=0.1, ratio=1.7, ratio_spread=0.6)
+# were tens of MiB; of gigabytes it was 1.0 (theory note 1.3). Arms of one target differ as targets do: char_transformer
+# took 1.3 times its tensors in float32, and 1.9 times with activation checkpointing (2026-11-22).
+ON_HOST = Prior(besides_bytes=100 * 2.0**20, offset_spread=0.1, ratio=1.7, ratio_spread=0.6, margin=0.0, arm_spread=0.6)
 
 
 class Arm(Record, frozen=True, kw_only=True):
@@ -138,15 +143,25 @@ class Calibration:
     ratio: float = 1.0
     margin: float = START_MARGIN  # share by which the real peak may exceed the estimate
     spreads: tuple[float, float] = (0.0, 0.0)  # what the prior claimed of offset (bytes) and ratio: standard deviations
+    variances: tuple[float, float, float] = (0.0, 0.0, 0.0)  # left after all peaks: of offset, of ratio, of both
+    arm_spread: float = 0.0  # standard deviation of the ratio between arms
     moved: tuple[float, float] = (0.0, 0.0)  # by how many of these measured peaks have moved either
 
     def real(self, predicted_bytes: float) -> float:
         """The peak to expect."""
         return self.offset_bytes + self.ratio * predicted_bytes
 
-    def cautious(self, predicted_bytes: float) -> float:
-        """The peak to reckon with."""
-        return self.real(predicted_bytes) * (1 + self.margin)
+    def most(self, predicted_bytes: float, *, probed: bool = False) -> float:
+        """The upper end: the margin above what is expected, or one standard deviation of offset and ratio.
+
+        Near a measured peak that is the margin. Far from it the ratio decides, which one peak does not tell, and on a
+        host not even many peaks of another arm: `probed` says that some are of this one.
+        """
+        of_offset, of_ratio, of_both = self.variances
+        of_ratio += 0.0 if probed else self.arm_spread**2
+        variance = of_offset + predicted_bytes * (2 * of_both + predicted_bytes * of_ratio)
+        expected = self.real(predicted_bytes)
+        return expected + max(self.margin * expected, math.sqrt(max(0.0, variance)))
 
     def foretold(self, predicted_bytes: float, besides_bytes: float, usable_bytes: float) -> Foretold:
         """What dry run and prior say by themselves, for somebody who knows the measured peaks and the overflows, too.
@@ -171,7 +186,10 @@ def calibrated(base_bytes: float, peaks: Sequence[tuple[float, float]], prior: P
     base = base_bytes + prior.besides_bytes
     spread = prior.offset_spread * max((measured for _, measured in peaks), default=base)
     if not peaks:
-        return Calibration(offset_bytes=base, ratio=prior.ratio, spreads=(spread, prior.ratio_spread))
+        return Calibration(
+            offset_bytes=base, ratio=prior.ratio, margin=prior.margin, spreads=(spread, prior.ratio_spread),
+            arm_spread=prior.arm_spread,
+        )  # fmt: skip
     # Normal equations of [ratio - its prior, offset - base], every row divided by its standard deviation.
     rows = [(1 / prior.ratio_spread, 0.0, 0.0), (0.0, 1 / spread, 0.0)]
     for predicted, measured in peaks:
@@ -193,5 +211,7 @@ def calibrated(base_bytes: float, peaks: Sequence[tuple[float, float]], prior: P
         ratio=ratio,
         margin=max(worst, START_MARGIN / math.sqrt(len(peaks))),
         spreads=(spread, prior.ratio_spread),
+        variances=(aa / determinant, bb / determinant, -ab / determinant),
+        arm_spread=prior.arm_spread,
         moved=((offset - base) / spread, (ratio - prior.ratio) / prior.ratio_spread),
     )

@@ -24,6 +24,7 @@ import psutil
 from autotune.records import Record
 
 ROOT = Path("/")
+USABLE_FRACTION = 0.95  # of what is available now: beyond it the kernel kills, and not only the probe
 LimitSource = Literal["physical memory", "cgroup v1", "cgroup v2"]
 # The processor computes the dtype itself if it has one of the alternatives, each a set of flags that go together.
 # AVX512-BF16 and AMX: Intel's instruction set reference; bf16: Linux `Documentation/arch/arm64`. Not avx512_fp16: a
@@ -60,6 +61,17 @@ def host_memory(root: Path = ROOT) -> HostMemory:
             total, source = limit, version
         available = min(available, free)
     return HostMemory(total_bytes=total, available_bytes=max(0, available), limit_source=source)
+
+
+def process_bytes(*lines: str, pid: int | None = None, root: Path = ROOT) -> int | None:
+    """The sum of these lines of `/proc/PID/status`, such as VmRSS; None where the kernel does not tell.
+
+    `pid` None is this process.
+    """
+    text = _text(root / "proc" / str(pid or "self") / "status") or ""
+    told = (line.partition(":") for line in text.splitlines())
+    found = [int(amount.split()[0]) * 1024 for name, _, amount in told if name in lines]  # "VmRSS:   4096 kB"
+    return sum(found) if len(found) == len(lines) else None
 
 
 def shared_memory_bytes(root: Path = ROOT) -> int | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.metadata
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,6 +27,10 @@ _REASONS = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
+
+
+_SAMPLE_SECONDS = 1.0  # the longest sample period of a card (nvml.h, on utilization)
+_NO_SAMPLES = (0, 6)  # NVML_SUCCESS with nothing to tell, NVML_ERROR_NOT_FOUND: nobody computed
 
 
 class GpuProcess(Record, frozen=True, kw_only=True):
@@ -62,6 +67,7 @@ class Glance(Record, frozen=True, kw_only=True):
     sm_clock_mhz: int | None = None
     throttle_reasons: tuple[str, ...] | None = None
     processes: tuple[int, ...] | None = None  # that hold a context for computing
+    computing: tuple[tuple[int, float], ...] | None = None  # of them, who ran kernels lately, and its share of time
 
 
 def gpus() -> tuple[Gpu, ...]:
@@ -155,6 +161,7 @@ def glance(nvml: Any, handle: Any) -> Glance:
         sm_clock_mhz=ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
         throttle_reasons=_throttling(nvml, handle),
         processes=None if processes is None else tuple(process.pid for process in processes),
+        computing=_computing(nvml, handle),
     )
 
 
@@ -199,6 +206,17 @@ def _memory(nvml: Any, handle: Any) -> Any:
     return ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2)) or ask(
         lambda: nvml.nvmlDeviceGetMemoryInfo(handle)
     )
+
+
+def _computing(nvml: Any, handle: Any) -> tuple[tuple[int, float], ...] | None:
+    """Each process's latest share of time with a kernel of its own, 0..1; without those that ran none."""
+    since = int((time.time() - _SAMPLE_SECONDS) * 1e6)
+    try:
+        samples = nvml.nvmlDeviceGetProcessUtilization(handle, since)
+    except Exception as error:
+        return () if getattr(error, "value", None) in _NO_SAMPLES else None
+    # Drivers have been seen to answer with samples that are old, or of more than all there is.
+    return tuple((one.pid, one.smUtil / 100) for one in samples if one.timeStamp >= since and 0 < one.smUtil <= 100)
 
 
 def _throttling(nvml: Any, handle: Any) -> tuple[str, ...] | None:

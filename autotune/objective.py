@@ -123,7 +123,7 @@ def instability(measurement: Measurement) -> str:
     broken = sum(loss is None for loss in losses)
     if broken:
         return f"{broken} of {len(losses)} losses are not finite"
-    steps = len(losses) - measurement.calibration_skips
+    steps = measurement.trained_steps - measurement.calibration_skips
     if measurement.skipped_steps > max(1.0, steps * MOST_SKIPS_PER_STEP):
         return f"the gradient scaler skipped {measurement.skipped_steps} of {steps} steps after calibration"
     finite = [loss for loss in losses if loss is not None]

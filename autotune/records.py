@@ -7,7 +7,7 @@ one JSON form of all.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -15,12 +15,16 @@ PROTOCOL = 1  # raised when a stored or sent record changes its meaning; an olde
 Value = int | float | bool | str | None
 # reference: the baseline again, to see drift; worth: a step between baseline and recommendation, after the answer
 Purpose = Literal["baseline", "search", "reference", "confirm", "worth"]
+# of the first batch: two tensors, one, any other tuple or list, a mapping, an object that cannot be looked into
+BatchLayout = Literal["pair", "tensor", "tuple", "dict", "other"]
 Stability = Literal["off", "quick", "full"]  # quick: one paired seed; full: three
 ObjectiveName = Literal["throughput", "memory", "energy", "cost", "time-to-quality"]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of all records: immutable, keyword-only, strict when decoded."""
+
+    FORMER: ClassVar[frozenset[str]] = frozenset()  # fields that earlier versions wrote, left out when decoded
 
 
 class Config(Record, frozen=True, kw_only=True):
@@ -44,9 +48,9 @@ class Config(Record, frozen=True, kw_only=True):
         """Micro-batches per optimizer step."""
         return int(self.values["gradient_accumulation_steps"] or 0)
 
-    def global_batch_size(self, world_size: int = 1) -> int:
-        """Samples per optimizer step over all devices."""
-        return self.batch_size * self.gradient_accumulation_steps * world_size
+    def global_batch_size(self) -> int:
+        """Samples per optimizer step."""
+        return self.batch_size * self.gradient_accumulation_steps
 
 
 class Limit(Record, frozen=True, kw_only=True):
@@ -58,7 +62,10 @@ class Limit(Record, frozen=True, kw_only=True):
 
 
 class Goal(Record, frozen=True, kw_only=True):
-    """What the search is to achieve, within which bounds. Part of a study's identity: resuming needs the same goal."""
+    """What the search is to achieve, within which bounds.
+
+    Part of a study's identity, which the same goal is needed to resume; all but the noise scale, which it measures.
+    """
 
     objective: ObjectiveName = "throughput"
     within_fraction: float = 0.05  # of the fastest: by so much less speed `memory` may be bought
@@ -145,6 +152,9 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     global_batch_size: int | None = None
     has_validation: bool = False
     takes_workers: bool = True  # False: its own `dataloader()` has no argument num_workers
+    has_collate: bool = False  # it joins samples by a function of its own
+    has_sampler: bool = False  # it orders samples by a sampler of its own
+    batch_layout: BatchLayout | None = None  # None: an earlier version did not note it
     checkpointable_blocks: int = 0  # parts of the model that could be computed again in the backward pass
     findings: tuple[Finding, ...] = ()
     step: StepFacts | None = None

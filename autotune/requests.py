@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from msgspec.structs import replace
+
 from autotune.records import PROTOCOL, Config, Purpose, Record, Value
+
+FEWEST_STEPS = (
+    8  # optimizer steps of a probe whose steps are long: warm-up, computing alone, settling, window, worst case
+)
 
 
 class ProbeBudget(Record, frozen=True, kw_only=True):
@@ -21,12 +29,25 @@ class ProbeBudget(Record, frozen=True, kw_only=True):
     start_deadline_seconds: float = 120.0
     load_deadline_seconds: float = 300.0
     build_deadline_seconds: float = 600.0
-    step_deadline_seconds: float = 180.0  # warm-up, measuring and validation: between two optimizer steps
+    first_step_deadline_seconds: float = 600.0  # a first step may compile, and a first batch fill a shuffle buffer
+    step_deadline_seconds: float = 180.0  # warm-up, measuring and validation: between two micro-batches after that
     total_deadline_seconds: float = 1800.0
+
+
+def patient(budget: ProbeBudget, seconds: float) -> ProbeBudget:
+    """`budget` with `seconds` until a silent micro-batch is a hang, and with time for a probe of such steps."""
+    return replace(
+        budget,
+        first_step_deadline_seconds=seconds,
+        step_deadline_seconds=seconds,
+        total_deadline_seconds=max(budget.total_deadline_seconds, FEWEST_STEPS * seconds),
+    )
 
 
 class ProbeRequest(Record, frozen=True, kw_only=True, tag="probe", tag_field="request"):
     """Ask for one short training run of one configuration."""
+
+    FORMER: ClassVar[frozenset[str]] = frozenset({"world_size"})
 
     protocol: int = PROTOCOL
     target: str  # a file, a module, or module:attribute, relative to the working folder
@@ -35,9 +56,9 @@ class ProbeRequest(Record, frozen=True, kw_only=True, tag="probe", tag_field="re
     device_uuid: str | None = None  # of the card to watch meanwhile: an index means another card to another library
     number: int = 0
     purpose: Purpose = "search"
+    repeats: int | None = None  # the probe that others disturbed, and that this one repeats; None: a first one
     budget: ProbeBudget = ProbeBudget()
     seed: int = 0
-    world_size: int = 1
     memory_limit_bytes: int | None = None
     incumbent_samples_per_second: float | None = None  # to be beaten, else cut short; None: measured for its own sake
 

@@ -8,12 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
+from autotune.interference import Contamination, GpuUse
 from autotune.records import PROTOCOL, Config, Environment, Purpose, Record, TargetFacts, Value
-
-MOST_WAIT_SHARE = 0.03  # above it steps are longer by about as much (measurement note C2)
-# A tenth of a core costs a probe on two cores 5 % at most; counters by ticks of 10 ms err by less over a window, and a
-# search that looks at its probe takes less.
-MOST_FOREIGN_CORES = 0.1
 
 
 class Outcome(StrEnum):
@@ -69,8 +65,7 @@ class MemoryPeak(Record, frozen=True, kw_only=True):
     def bytes(self) -> int:
         """The figure that is held against the memory limit: the device's on an accelerator, else the host's.
 
-        On the device it is the peak of what the allocator held, and all that is not the allocator's: context, library
-        workspaces, other processes (measurement note D1).
+        On the device: the peak of the allocator, and what is not its: context, workspaces, other processes (note D1).
         """
         if self.reserved_bytes is None:
             return self.host_bytes
@@ -82,7 +77,7 @@ class MemoryPeak(Record, frozen=True, kw_only=True):
 class Alone(Record, frozen=True, kw_only=True):
     """One half of the work, timed while the other half rested: computing on one batch, or loading untrained ones."""
 
-    seconds: tuple[float, ...]  # per optimizer step of computing, or per round of the workers in loading
+    seconds: tuple[float, ...]  # per optimizer step (or block of them) of computing, or per round of loading's workers
     samples: int  # in each of them
 
     @property
@@ -92,53 +87,18 @@ class Alone(Record, frozen=True, kw_only=True):
         return self.samples * len(settled) / sum(settled)
 
 
-class Contamination(Record, frozen=True, kw_only=True):
-    """What others did to the machine during the window, read by the probe itself. None: cannot be read here."""
-
-    run_queue_wait_share: float | None = None  # of the window, the main thread was ready and not running; 0..1
-    foreign_cores: float | None = None  # cores kept busy by processes that are not of this probe
-
-    @property
-    def contaminated(self) -> bool:
-        """Whether others slowed the probe noticeably: it had to wait for a core, and others held one.
-
-        Both, because a probe's own loader workers make it wait, and because others on idle cores do no harm. Where
-        one of the two cannot be read nobody is blamed.
-        """
-        if self.run_queue_wait_share is None or self.foreign_cores is None:
-            return False
-        return self.run_queue_wait_share > MOST_WAIT_SHARE and self.foreign_cores > MOST_FOREIGN_CORES
-
-    @property
-    def slowdown(self) -> float:
-        """How many times as long a step took because of the waiting: 1 / (1 - w), right to 3 % (note distributed 4)."""
-        return 1 / max(1e-3, 1 - (self.run_queue_wait_share or 0.0))
-
-
-class GpuUse(Record, frozen=True, kw_only=True):
-    """What NVML saw of the probe's GPU during the window, sampled by the launcher. None: not told by this card."""
-
-    readings: int
-    utilization: float | None = None  # mean share of time with any kernel, 0..1: high proves nothing, low starvation
-    used_bytes: int | None = None  # highest, all processes
-    power_watts: float | None = None  # mean
-    energy_joules: float | None = None  # counter's difference over the window
-    sm_clock_mhz: tuple[int, int] | None = None  # lowest and highest
-    throttle_reasons: tuple[str, ...] = ()  # seen in any reading
-    foreign_processes: tuple[int, ...] = ()  # process ids that are not of this probe
-
-
 class Measurement(Record, frozen=True, kw_only=True):
-    """What one probe measured: one entry per optimizer step, warm-up told apart."""
+    """What one probe measured: one entry per optimizer step or block of short ones, warm-up told apart."""
 
-    samples: tuple[int, ...]  # per optimizer step of the window
-    step_seconds: tuple[float, ...]  # same length; wall time from step end to step end
+    steps_per_block: int = 1  # optimizer steps of each entry of the window; more than 1 where steps are very short
+    samples: tuple[int, ...]  # per entry of the window
+    step_seconds: tuple[float, ...]  # same length; wall time from the end of one entry to the end of the next
     loader_wait_seconds: tuple[float, ...]  # same length; the part of it spent waiting for batches
-    losses: tuple[float | None, ...]  # warm-up and window; mean over the micro-batches; None = not finite
-    warmup_seconds: tuple[float, ...]
+    losses: tuple[float | None, ...]  # of every warm-up step and entry of the window; mean; None = not finite
+    warmup_seconds: tuple[float, ...]  # per optimizer step
     calibration_skips: int = 0  # steps that the gradient scaler skipped before the first successful one
     skipped_steps: int = 0  # steps skipped after that
-    tokens: tuple[int, ...] | None = None  # per step, where the batch has `input_ids`
+    tokens: tuple[int, ...] | None = None  # per entry, where the batch has `input_ids`
     first_batch_seconds: float = 0.0
     loader_restarts: int = 0  # epochs begun inside the window
     memory: MemoryPeak
@@ -152,10 +112,21 @@ class Measurement(Record, frozen=True, kw_only=True):
     memory_track: tuple[tuple[int, int], ...] = ()  # (step of the window, bytes held at its end), thinned out
     shapes_vary: bool = False  # batches differed in more than their number of samples
     worst_batches: int = 0  # micro-batches of the target's worst case trained after the window; 0: none known
+    own_seconds_per_step: float | None = None  # of the host, for watching: a plain loop is faster by so much at most
 
     def __post_init__(self) -> None:
         if not self.step_seconds or len(self.step_seconds) != len(self.samples):
             raise ValueError(f"{len(self.samples)} sample counts for {len(self.step_seconds)} steps")
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of the window."""
+        return self.steps_per_block * len(self.step_seconds)
+
+    @property
+    def trained_steps(self) -> int:
+        """Optimizer steps of warm-up and window."""
+        return len(self.losses) + self.steps - len(self.samples)
 
     @property
     def samples_per_second(self) -> float:
@@ -249,6 +220,7 @@ class Inspection(Record, frozen=True, kw_only=True):
     protocol: int = PROTOCOL
     environment: Environment | None = None
     facts: TargetFacts | None = None
+    process_bytes: int | None = None  # resident set with model and data, before the first step; on a CPU only
     outcome: Outcome = Outcome.OK
     failure: Failure | None = None
 
@@ -260,6 +232,7 @@ class Trial(Record, frozen=True, kw_only=True):
     purpose: Purpose
     config: Config
     result: ProbeResult
+    repeats: int | None = None  # number of the disturbed probe that this one repeats
 
 
 class Verdict(Record, frozen=True, kw_only=True):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from itertools import product
 
 from autotune.errors import UsageError
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Circumstances, Knob, allowed
+from autotune.knobs.limits import option
 from autotune.records import Config, Environment, Goal, Limit, TargetFacts, Value
 
 
@@ -22,7 +24,7 @@ class SearchSpace:
     ) -> None:
         """`domains` holds the values of every knob; those of derived knobs are recomputed from the others.
 
-        `limits` of the user bind a derived value too: a configuration that would break one is left out.
+        `limits` of user and target bind a derived value too: a configuration that would break one is left out.
         """
         self.domains = dict(domains)
         self._circumstances = circumstances
@@ -45,6 +47,37 @@ class SearchSpace:
         """The one form of all configurations that train exactly as `config` does here."""
         return canonical(config, self._circumstances)
 
+    def excludes(self, config: Config) -> str:
+        """Why this canonical configuration may not be recommended, such as `its global batch is 64, and 256 is held`.
+
+        Empty if it may. What the user runs today is outside of the space where the user's own limits exclude it.
+        """
+        if config in self.configs:
+            return ""
+        held, samples = self._circumstances.global_batch, config.global_batch_size()
+        if held not in (None, samples):
+            return f"its global batch is {samples}, and {held} is held"
+        for knob in KNOBS:
+            values = dict.fromkeys(other[knob.name] for other in self.configs)
+            if config[knob.name] not in values:
+                allowed_values = ", ".join(map(knob.show, values))
+                return f"its {knob.name} is {knob.show(config[knob.name])}, and only {allowed_values} may be searched"
+        return "the limits leave this combination of values out"
+
+    def nearest(self, config: Config) -> Config:
+        """The configuration that changes least of this one: the fewest knobs, then the global batch, then the batch."""
+
+        def distance(other: Config) -> tuple[float, ...]:
+            ranks = (knob.rank(other[knob.name], self._circumstances) for knob in KNOBS if knob.ordered)
+            own = (knob.rank(config[knob.name], self._circumstances) for knob in KNOBS if knob.ordered)
+            return (
+                changes(other, config),
+                abs(math.log(other.global_batch_size() / config.global_batch_size())),
+                sum(abs(one - another) for one, another in zip(ranks, own, strict=True)),
+            )
+
+        return min(self.configs, key=distance)
+
     def _enumerate(self) -> Iterable[Config]:
         seen = set()
         for values in product(*self.free.values()):
@@ -55,7 +88,7 @@ class SearchSpace:
 
     def _fits(self, config: Config) -> bool:
         held, most = self._circumstances.global_batch, self._circumstances.most_samples
-        samples = config.global_batch_size(self._circumstances.world_size)
+        samples = config.global_batch_size()
         if (most is not None and samples > most) or held not in (None, samples):
             return False
         derived = {name: limit for name, limit in self._limits.items() if self._derived(name)}
@@ -78,6 +111,13 @@ def canonical(config: Config, circumstances: Circumstances) -> Config:
     return Config(values=values)
 
 
+def changes(config: Config, baseline: Config) -> int:
+    """How many knobs are set otherwise than in the baseline; micro-batch and accumulation count as one."""
+    batch = ("batch_size", "gradient_accumulation_steps")
+    others = sum(config[knob.name] != baseline[knob.name] for knob in KNOBS if knob.name not in batch)
+    return others + any(config[name] != baseline[name] for name in batch)
+
+
 def build(facts: TargetFacts, environment: Environment, goal: Goal, baseline: Config) -> SearchSpace:
     """The space for this target on this machine within the goal's limits.
 
@@ -91,7 +131,7 @@ def build(facts: TargetFacts, environment: Environment, goal: Goal, baseline: Co
     for knob in KNOBS:
         circumstances = _circumstances(facts, environment, goal, goal.limits.get(knob.name, facts.space.get(knob.name)))
         domains[knob.name] = _domain(knob, circumstances, goal, today)
-    space = SearchSpace(domains, everything, goal.limits)
+    space = SearchSpace(domains, everything, {**facts.space, **goal.limits})
     if not space.configs:
         raise UsageError(_nothing_left(facts, goal, domains["batch_size"]))
     return space
@@ -107,7 +147,8 @@ def _nothing_left(facts: TargetFacts, goal: Goal, batches: tuple[Value, ...]) ->
     return (
         f"No configuration is left to search: batch_size {', '.join(map(str, batches))} cannot make up the held global "
         f"batch {goal.global_batch} within the limits. It has to divide it, and the accumulation that follows has to "
-        f"be allowed. Widen --batch or --accum, tune batch_size too, or change --global-batch."
+        f"be allowed. Widen --batch, change {option('gradient_accumulation_steps')} (or `space` in the "
+        f"target), tune batch_size too, or change --global-batch."
     )
 
 
@@ -128,7 +169,7 @@ def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Conf
         raise UsageError(
             f"No value is left for {knob.name} within {_words(circumstances.limit)}"
             f"{_held(circumstances.global_batch)}. The limit and the target probably exclude each other. "
-            f"Widen --{knob.alias.replace('_', '-')} or change --global-batch."
+            f"Widen {option(knob.name)} or `space` in the target, or change --global-batch."
         )
     fits = knob.name != "batch_size" or goal.global_batch in (None, baseline.global_batch_size())
     if circumstances.limit is None and today not in values and fits:

@@ -97,14 +97,13 @@ class Rounds:
         """`rates[configuration][round]` in samples/s, above 0; None or nothing at the end: it missed that round.
 
         `level`: the configuration whose mean rate is its own, and the others' by their ratio to it; by default the
-        first of those that were measured most often.
+        fastest of those that were measured most often, whatever the order in which they are given.
         """
         self._logs = np.full((len(rates), max(map(len, rates), default=0)), math.nan)
         for row, values in zip(self._logs, rates, strict=True):
             row[: len(values)] = [math.nan if rate is None else math.log(rate) for rate in values]
         self.noise, self.degrees_of_freedom = _noise(self._logs)
-        most = int((~np.isnan(self._logs)).sum(axis=1).argmax()) if len(rates) else 0
-        self._level = most if level is None else level
+        self._level = self._usual_level() if level is None else level
 
     @property
     def configurations(self) -> int:
@@ -159,6 +158,11 @@ class Rounds:
         common = logs[:, ~np.isnan(logs).any(axis=0)]
         medians = np.median(common - common.mean(axis=0), axis=1)
         return dict(zip(running, (medians - medians.max()).tolist(), strict=True))
+
+    def _usual_level(self) -> int:
+        counts = (~np.isnan(self._logs)).sum(axis=1)
+        often = [one for one, count in enumerate(counts) if count and count == counts.max()]
+        return max(often, key=lambda one: float(np.nanmedian(self._logs[one])), default=0)
 
     def _ratios(self, one: int, other: int) -> Floats:
         """Logarithms, one per common round."""

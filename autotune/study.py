@@ -57,6 +57,13 @@ class Lock:
                 f"{folder} is being searched by process {owner}. Two searches on one study would measure each other. "
                 f"Wait for it, stop it (Ctrl-C keeps the study), or choose another place with --study."
             ) from None
+        except OSError as error:
+            self._file.close()
+            raise EnvironmentUnfit(
+                f"{path} cannot be locked: {error.strerror}. Its file system probably has no locks, as Lustre mounted "
+                f"without `flock`, some NFS and some FUSE. Choose a folder on a local disk with --study, or have it "
+                f"mounted with locks."
+            ) from error
         try:
             self._file.truncate(0)
             os.write(self._file.fileno(), str(os.getpid()).encode())  # unbuffered: nothing is left to write on closing

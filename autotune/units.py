@@ -1,11 +1,12 @@
-"""Bytes, seconds, rates and shares: read from what people type, written with the digits that the spread supports."""
+"""Bytes, seconds, rates and shares: read from what people type, written with as many digits as people compare."""
 
 from __future__ import annotations
 
 import math
 import re
 
-_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_NEXT = {"h": "m", "m": "s", "min": "s"}  # what a last number without a unit counts: 1h30 is 1 h 30 min
 _BYTES = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
 _BYTES |= {
     unit: 1 << 10 * power
@@ -13,13 +14,22 @@ _BYTES |= {
     for unit in units.split()
 }
 
+MOST_TOLD = 40  # characters of a number that cannot be meant
+
 
 def parse_seconds(text: str) -> float:
-    """Seconds in `90`, `90s`, `10m`, `1.5h` or `1h30m`. Raises `ValueError` with the accepted forms."""
-    compact = text.strip().lower().replace(" ", "")
-    parts = re.findall(r"([0-9]*\.?[0-9]+)(min|[smh]?)", compact)
-    if not parts or "".join(number + unit for number, unit in parts) != compact:
+    """Seconds in `90s`, `10m`, `1.5h`, `1h30m` or `1h30`. Raises `ValueError` with the accepted forms.
+
+    A number alone is refused: who writes 2 may mean minutes.
+    """
+    parts = re.findall(r"([0-9]*\.?[0-9]+)\s*(min|[smh]?)", text.lower())
+    if not parts or "".join(number + unit for number, unit in parts) != "".join(text.lower().split()):
         raise ValueError(f"{text!r} is not a duration: write 90s, 10m or 1h30m")
+    last, before = parts[-1][0], [unit for _, unit in parts[:-1]]
+    if not parts[-1][1] and before:
+        parts[-1] = (last, _NEXT.get(before[-1], ""))
+    if not all(unit for _, unit in parts):
+        raise ValueError(f"{text!r} has no unit: write {last}s for seconds or {last}m for minutes")
     seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
     if not 0 < seconds < math.inf:
         raise ValueError(f"{text!r} is not a duration above zero")
@@ -38,9 +48,10 @@ def parse_bytes(text: str, total: int | None = None) -> int:
         if total is None:
             raise ValueError(f"{text!r} is a share, and here an amount is needed: write 8GiB or 8000MB")
         return int(total * number / 100)
-    if number <= 0:
-        raise ValueError(f"{text!r} is not an amount of memory above zero")
-    return int(number * _BYTES[match[2].lower()])
+    amount = number * _BYTES[match[2].lower()]
+    if not 0 < amount < math.inf:
+        raise ValueError(f"{text[:MOST_TOLD]!r} is not an amount of memory above zero that a machine could have")
+    return int(amount)
 
 
 def parse_fraction(text: str) -> float:
@@ -55,13 +66,13 @@ def parse_fraction(text: str) -> float:
 
 
 def parse_price(text: str) -> float:
-    """An amount of money in `2.49` or `1,200`. Raises `ValueError`."""
+    """An amount of money in `2.49`. Raises `ValueError`, for a comma too: to some it begins the decimals."""
     try:
-        price = float(text.replace(",", ""))
+        price = float(text)
     except ValueError:
         price = math.nan
     if not 0 < price < math.inf:
-        raise ValueError(f"{text!r} is not a price above zero: write 2.49, without the currency")
+        raise ValueError(f"{text!r} is not a price above zero: write 2.49, without the currency and without commas")
     return price
 
 
@@ -74,21 +85,30 @@ def format_bytes(count: float | None) -> str:
     return f"{count / 2**20:.0f} MiB"
 
 
-UNKNOWN_SPREAD = 0.02  # where a spread is not known: that of one probe on a quiet machine
+def format_rate(rate: float) -> str:
+    """A rate with three digits: `2,610`, `12.3`. Always, so that two of them divide to the factor shown beside them.
 
-
-def format_rate(rate: float, relative_spread: float | None = None) -> str:
-    """A rate with the digits that its relative spread supports: 2605.4 at 1 % is `2,610`, at 0.1 % `2,605`.
-
-    However wide the spread, one digit stays: a measured rate is never written as 0.
+    How far it can be trusted is said by an interval; a digit left out cannot be told from one that is zero.
     """
     if rate <= 0 or not math.isfinite(rate):
         return f"{rate:g}"
-    spread = UNKNOWN_SPREAD if relative_spread is None else relative_spread
-    uncertain = rate * min(max(spread, 1e-4), 0.5)
-    digits = math.floor(math.log10(uncertain))
-    rounded = round(rate, -digits)
-    return f"{rounded:,.{max(0, -digits)}f}"
+    shown = rounded(rate)
+    return f"{shown:,.{max(0, 2 - math.floor(math.log10(shown)))}f}"
+
+
+def rounded(rate: float) -> float:
+    """A rate as far as it is shown."""
+    return float(f"{rate:.3g}")
+
+
+def format_speedup(factor: float) -> str:
+    """`1.08`, `17.1`, `120`: three digits."""
+    return f"{factor:.{2 if factor < 10 else 1 if factor < 100 else 0}f}"
+
+
+def counted(count: int, kind: str) -> str:
+    """`1 probe`, `1,200 probes`."""
+    return f"{count:,} {kind}{'' if count == 1 else 's'}"
 
 
 def format_seconds(seconds: float) -> str:

@@ -1,6 +1,7 @@
 """Does a probe's throughput tell that of a long run? Probes and plain training loops of the same configuration.
 
     python -m benchmarks.fidelity [--seconds 60] [--steps 1000] [--rounds 1]
+    python -m benchmarks.fidelity --only slices --seconds 3 --rounds 9
     python -m benchmarks.fidelity --device cuda --catalogue resnet50,unet --seconds 5
 
 With `--catalogue` the cells are those of GPU trainings: what is usual, and half precision with a large micro-batch and
@@ -54,6 +55,11 @@ CELLS: Cells = {
         {"batch_size": 4},
         {"batch_size": 16, "num_workers": 2},
         {"batch_size": 32, "num_workers": 8},
+    ],
+    "benchmarks/targets/slices.py": [{"batch_size": 8, "num_threads": 1}],  # 0.1 ms a step
+    "benchmarks/targets/tabular.py": [  # 0.3 and 1 ms; with more threads they would measure each other's waiting
+        {"batch_size": 8, "num_threads": 1},
+        {"batch_size": 128, "num_threads": 1},
     ],
     "benchmarks/targets/jpeg_cnn.py": [
         {"batch_size": 32},
@@ -134,11 +140,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--catalogue", help="targets of benchmarks/catalogue instead, or all")
+    parser.add_argument("--only", default="", help="targets whose path has this in it")
     parser.add_argument("--smoke", action="store_true", help="the catalogue's targets made tiny")
     options = parser.parse_args()
     if options.smoke:
         os.environ[SMALL] = "1"
     cells_of = of_catalogue(options.catalogue, options.device, options.smoke) if options.catalogue else CELLS
+    cells_of = {target: cells for target, cells in cells_of.items() if options.only in target}
     if not cells_of:
         sys.exit("no target of them can run here")
     print(banner(options))

@@ -68,6 +68,8 @@ class _Steps:
         self._left -= 1
         return Command.CONTINUE if self._left else Command.STOP
 
+    def micro_batch(self) -> None: ...
+
     def loaded(self, samples: int) -> Command:
         return Command.STOP
 

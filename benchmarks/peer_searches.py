@@ -27,11 +27,12 @@ from torch.utils.data import DataLoader, default_collate
 
 from autotune.failures import classify, describe
 from autotune.host import usable_cores
-from autotune.probe.device import limit_memory, native_dtypes
+from autotune.probe.device import native_dtypes
 from autotune.probe.memory import memory_share
 from autotune.targets.batches import move
 from autotune.units import parse_bytes
 from benchmarks.catalogue import CATALOGUE, SMALL, catalogue
+from benchmarks.plain_loop import limit_memory
 from benchmarks.surfaces.tasks import Task, chosen
 
 STEPS = 3  # of one try: Lightning's default, and what its documentation says is enough
@@ -279,7 +280,8 @@ def main() -> None:
     peer, name, seconds, device = sys.argv[1:]
     of_gpu = name in [task.name for task in CATALOGUE]
     (task,) = catalogue(name, device=device, small=SMALL in os.environ) if of_gpu else chosen(name)
-    limit_memory(device, None if task.memory_limit is None else parse_bytes(task.memory_limit))
+    if task.memory_limit is not None:
+        limit_memory(parse_bytes(task.memory_limit), device)
     try:
         found = picked(peer, task, float(seconds))
     except ImportError as error:

@@ -56,7 +56,8 @@ def main(path: str, config: dict, seconds: float, steps: int, limit_bytes: int, 
         samples += size_of(batch)
         batch = on_device(batch, device, bool(config.get("channels_last")))
         with torch.autocast(kind, dtype=dtype) if dtype else contextlib.nullcontext():
-            loss = target.loss(model, batch) / count
+            loss = target.loss(model, batch)
+            loss = loss / count if count > 1 else loss  # nobody who does not accumulate divides
         scaler.scale(loss).backward()
         if micro_batch % count:
             continue
@@ -91,6 +92,8 @@ def imported(path: str):
 
 
 def loader_of(target, config: dict, device: str):
+    if hasattr(target, "dataloader"):
+        return target.dataloader(config["batch_size"])
     workers, dataset = config.get("num_workers", 0), target.dataset()
     return torch.utils.data.DataLoader(
         dataset,

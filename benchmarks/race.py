@@ -112,10 +112,10 @@ def confirmed(leaders: int, rounds: int) -> Rule:
     def rule(machine: Machine) -> Answer:
         judged = [machine.probe(config, "search") for config in CONFIGS]
         margin = race.margin([]) if leaders > race.FEWEST_LEADERS else 0.0
-        chosen = confirm.leaders(judged, free=True, most=leaders, margin=margin)
+        chosen = confirm.leaders(judged, REQUEST, most=leaders, margin=margin)
         chosen = [one for one in chosen if one.config != CONFIGS[0]]
         raced = [*chosen, Candidate(config=CONFIGS[0], found=None)]
-        confirm.run(raced, rounds, machine.probe, baseline=CONFIGS[0])
+        confirm.run(raced, rounds, machine.probe, REQUEST)
         answer = recommend(raced, REQUEST, study="", probes=0, seconds=0.0)
         still = [one for one in raced if not one.is_behind]
         gaps = Rounds([one.by_round(one.rates) for one in still]).gaps(range(len(still)))

@@ -11,14 +11,13 @@ import msgspec
 
 from autotune import codec
 from autotune import folder as disk
+from autotune.interference import Contamination, GpuUse
 from autotune.knobs import defaults
 from autotune.records import Config, Environment, Finding, Goal, StepFacts, StudyRequest, TargetFacts, Value
 from autotune.requests import ProbeRequest, StabilityRequest
 from autotune.results import (
     Alone,
-    Contamination,
     Failure,
-    GpuUse,
     LossRun,
     Measurement,
     MemoryPeak,
@@ -88,6 +87,7 @@ def measured(
     """A probe that ran at `rate` samples/s; `more` are fields of its measurement."""
     return ProbeResult(
         outcome=Outcome.OK,
+        elapsed_seconds=7.0,
         measurement=Measurement(
             **more,
             samples=(1024,) * 8,

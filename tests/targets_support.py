@@ -29,7 +29,7 @@ class Recorder:
         self._commands = list(commands)
         self.steps: list[Step] = []
         self.loads: list[int] = []
-        self.epochs = 0
+        self.epochs = self.micro_batches = 0
         self.first_batches: list[float] = []
 
     def first_batch(self, seconds: float) -> None:
@@ -41,6 +41,9 @@ class Recorder:
     def step(self, step: Step) -> Command:
         self.steps.append(step)
         return self._next()
+
+    def micro_batch(self) -> None:
+        self.micro_batches += 1
 
     def loaded(self, samples: int) -> Command:
         self.loads.append(samples)

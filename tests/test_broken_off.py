@@ -90,8 +90,20 @@ def test_a_baseline_that_was_measured_again_alone_raced_nobody():
     assert not BrokenOff([*_judged("base", "baseline"), *_judged("base base", first=1)], baseline=BASE)
 
 
-def test_a_race_in_which_the_last_one_failed_too_is_over():
-    judged = _after_a_search("A B base")
-    judged[-1] = (judged[-1][0], bad("no memory"))
+def _with_failures(judged, *positions):
+    return [(one, bad("no memory") if place in positions else verdict) for place, (one, verdict) in enumerate(judged)]
 
-    assert not BrokenOff(judged, baseline=BASE)
+
+def test_a_race_in_which_all_failed_is_over():
+    judged = _after_a_search("A B base")
+
+    assert not BrokenOff(_with_failures(judged, len(judged) - 3, len(judged) - 2), baseline=BASE)
+
+
+def test_a_race_goes_on_after_one_that_failed_last():
+    judged = _after_a_search("A B C base base C B A A B C")
+
+    before = BrokenOff(_with_failures(judged, len(judged) - 1), baseline=BASE)
+
+    assert before.leaders == _configs("A B C")
+    assert _numbers(before.round(_configs("A B C base"))) == [4, 5, 6, 7]

@@ -8,6 +8,8 @@ from autotune.forecast import DryRun
 from autotune.launch.fake import FakeLauncher
 from autotune.records import Goal
 from autotune.results import Outcome
+from autotune.tuning.prepare import memory_bounds
+from autotune.tuning.settings import Settings
 from tests.commandline import TARGET, run
 from tests.worlds import config, space, study_request
 
@@ -22,8 +24,18 @@ def test_what_each_batch_needs_is_foretold_in_a_table(tmp_path):
     assert table[1].split() == ["batch", "peak"]
     assert [line.split()[0] for line in table[2:10]] == ["1", "2", "4", "8", "16", "32", "64", "512"]
     assert all(line.endswith("✓") for line in table[2:10])
-    assert "4 GiB may be used" in checked.stdout
+    assert "3.8 GiB may be used" in checked.stdout  # a search keeps 5 % of a limit free
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["model.py"]
+
+
+def test_what_is_not_tuned_for_want_of_divisors_is_said(tmp_path):
+    (tmp_path / "model.py").write_text(TARGET.partition("baseline")[0] + 'baseline = {"batch_size": 12}\n')
+
+    checked = run(tmp_path, "check", "model.py")
+
+    assert checked.returncode == 0, checked.stderr
+    assert "batch_size" not in checked.stdout.partition("will tune: ")[2].splitlines()[0]
+    assert "batch not searched: 12 samples are held per optimizer step" in checked.stdout
 
 
 def test_as_json_it_is_the_dry_run_itself(capsys):
@@ -34,6 +46,21 @@ def test_as_json_it_is_the_dry_run_itself(capsys):
     found = codec.decode(capsys.readouterr().out.encode(), DryRun)
     assert found.outcome is Outcome.OK
     assert len(found.arms) == 6
+
+
+def test_the_table_and_a_search_hold_peaks_against_the_same_bytes(capsys):
+    wide, request = space(goal=Goal(), baseline=config(batch_size=64)), study_request()
+    limit, _, headroom = memory_bounds(Settings(target="model.py", memory_limit="50%"), request.environment)
+    asked = []
+
+    class Watched(FakeLauncher):
+        def dry_run(self, request, folder):
+            asked.append(request.limit_bytes)
+            return super().dry_run(request, folder)
+
+    foretell(Watched(), request, wide, "50%", json_output=True, console=Console())
+
+    assert asked == [limit - headroom]
 
 
 def test_a_limit_that_is_none_is_told_before_anything_is_run(tmp_path):

@@ -11,12 +11,19 @@ from tests.commandline import assert_one_clear_error, listing, run
 WRONG = [
     (("-t", "soon"), "--time-budget: 'soon'"),
     (("-t", "0s"), "--time-budget: '0s'"),
+    (("-t", "2"), "--time-budget: '2' has no unit"),
     (("--batch", "64:8"), "--batch 64:8"),
+    (("--batch", ":"), "--batch ::"),
+    (("--threads", "1:none"), "--threads 1:none: 'none' is no number, so it bounds no range: list the values, 1,none"),
+    (("--threads", "none:8"), "--threads none:8: 'none' is no number, so it bounds no range: list the values, none,8"),
+    (("--amp", "none:bf16"), "--amp none:bf16: 'none' is no number, so it bounds no range: list the values, none,bf16"),
+    (("--amp", "bf16:"), "--amp bf16:: 'bf16' is no number, so it bounds no range"),
     (("--batch", "many"), "--batch many"),
     (("--batch", "0"), "--batch 0"),
     (("--workers", "-1:2"), "--workers -1:2"),
     (("--amp", "int8"), "--amp int8"),
     (("--fix", "nothing=3"), "--fix: there is no knob 'nothing'"),
+    (("--fix", "batchsize=64"), "--fix: there is no knob 'batchsize'. The name was probably mistyped. Did you mean"),
     (("--fix", "batch"), "--fix batch: 'batch' has no value"),
     (("--fix", "batch="), "--fix batch=:"),
     (("--baseline", "batch=0"), "--baseline batch=0"),
@@ -31,6 +38,10 @@ WRONG = [
     (("--objective", "fame"), "--objective fame"),
     (("--within", "120%"), "--within"),
     (("--price", "cheap"), "--price"),
+    (("--objective", "cost", "--price", "2,49"), "--price: '2,49'"),
+    (("--device", "gpu"), "There is no device called 'gpu'. The name was probably mistyped. Did you mean cuda?"),
+    (("--device", "quantum"), "There is no device called 'quantum'"),
+    (("--device", "cuda:first"), "Did you mean cuda?"),
     (("--stability", "twice"), "--stability twice"),
     (("--verify-goodput",), "--verify-goodput says nothing to --objective throughput"),
     (("--loss-tolerance", "much"), "--loss-tolerance: 'much'"),
@@ -80,14 +91,22 @@ def test_a_target_that_is_not_there_leaves_no_study(tmp_path: Path) -> None:
     assert listing(tmp_path) == set()
 
 
-@pytest.mark.parametrize("device", ["quantum", "cuda:77"])
-def test_a_device_that_is_not_there_is_exit_status_three_and_leaves_nothing(device: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [("check", "model.py"), ("doctor",)])
+def test_a_device_that_is_none_is_a_mistake_for_every_command(command: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("raise AssertionError('not looked at')\n")
+
+    ended = run(tmp_path, *command, "--device", "gpu")
+
+    assert "Did you mean cuda?" in assert_one_clear_error(ended)
+
+
+def test_a_device_that_is_not_there_is_exit_status_three_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("")
     before = listing(tmp_path)
 
-    ended = run(tmp_path, "search", "model.py", "--device", device)
+    ended = run(tmp_path, "search", "model.py", "--device", "cuda:77")
 
-    assert device in assert_one_clear_error(ended, status=3)
+    assert "cuda:77" in assert_one_clear_error(ended, status=3)
     assert before == listing(tmp_path)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.launch.processes import TAG
 from tests.commandline import assert_one_clear_error, listing, run
 
 
@@ -96,6 +97,56 @@ def test_a_value_of_the_wrong_type_names_file_and_key(line: str, named: str, tmp
     message = assert_one_clear_error(ended)
     assert f"{tmp_path / 'autotune.toml'} sets {named}" in message
     assert {str(tmp_path / "autotune.toml")} == listing(tmp_path)
+
+
+@pytest.mark.parametrize("command", [("search", "model.py"), ("best",), ("doctor",)])
+def test_a_variable_that_is_no_setting_is_refused_with_the_nearest_one(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    ended = run(tmp_path, *command, AUTOTUNE_TIMEBUDGET="33s")
+
+    assert "AUTOTUNE_TIMEBUDGET, which autotune does not know" in assert_one_clear_error(ended)
+    assert "Did you mean AUTOTUNE_TIME_BUDGET?" in ended.stderr
+
+
+def test_what_marks_the_processes_of_a_probe_is_no_setting(tmp_path: Path) -> None:
+    assert "There is no study" in assert_one_clear_error(run(tmp_path, "best", **{TAG: "1-2"}))
+    assert "Did you mean AUTOTUNE_PROBES?" in run(tmp_path, "best", AUTOTUNE_PROBE="20").stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "variable", "typed", "where"),
+    [
+        ("", "", "2", "It was probably mistyped. "),
+        ("", "2", "", "It stands in the variable AUTOTUNE_TIME_BUDGET. "),
+        ("2", "", "", "It stands in {home}/autotune.toml. "),
+    ],
+)
+def test_a_wrong_value_is_said_to_stand_where_it_stands(
+    file: str, variable: str, typed: str, where: str, tmp_path: Path
+) -> None:
+    if file:
+        (tmp_path / "autotune.toml").write_text(f"time-budget = {file}\n")
+
+    words = ("-t", typed) if typed else ()
+    ended = search(tmp_path, *words, **({"AUTOTUNE_TIME_BUDGET": variable} if variable else {}))
+
+    assert f"--time-budget: '2' has no unit: write 2s for seconds or 2m for minutes. {where.format(home=tmp_path)}" in (
+        assert_one_clear_error(ended)
+    )
+
+
+def test_the_settings_of_a_file_that_count_are_announced(tmp_path: Path) -> None:
+    (tmp_path / "autotune.toml").write_text('time-budget = "20s"\nseed = 3\nbatch = [8, 16]\ndevice = "cpu"\n')
+
+    searched = search(tmp_path, "-t", "10s", AUTOTUNE_BATCH="8")
+    checked = run(tmp_path, "check", "model.py")
+    quiet = search(tmp_path, "--quiet")
+
+    announced = f"Settings from {tmp_path / 'autotune.toml'}: "
+    assert f"{announced}device, seed\n" in searched.stderr
+    assert f"{announced}device\n" in checked.stderr
+    assert announced not in quiet.stderr
 
 
 def test_a_section_that_is_no_section_is_explained(tmp_path: Path) -> None:

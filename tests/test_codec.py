@@ -39,13 +39,32 @@ def test_an_unknown_field_is_refused():
         codec.decode(b'{"values": {}, "extra": 1}', Config)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\x00\xff", b'{"values": 3}', b"[]"])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\x00\xff", b'{"values": 3}', b"[]", b'{"values": {"a\xff": 1}}', b"[" * 9999]
+)
 def test_a_damaged_file_is_a_study_error_that_names_it(tmp_path, content):
     path = tmp_path / "study.json"
     path.write_bytes(content)
 
     with pytest.raises(StudyError, match=r"study\.json"):
         codec.read(path, Config)
+
+
+@pytest.mark.parametrize("kind", [ProbeRequest, Request])
+def test_what_an_earlier_version_wrote_and_nobody_read_is_left_out(kind):
+    request = ProbeRequest(target="model.py", config=CONFIG, device="cpu")
+    older = {**msgspec.to_builtins(request), "world_size": 1}
+
+    assert codec.decode(msgspec.json.encode(older), kind) == request
+    with pytest.raises(msgspec.ValidationError, match="unknown field `other`"):
+        codec.decode(msgspec.json.encode({**older, "other": 1}), kind)
+
+
+def test_a_record_nested_without_end_is_damaged_too(tmp_path):
+    (tmp_path / "request.json").write_bytes(b"[" * 9999)
+
+    with pytest.raises(StudyError, match=r"request\.json"):
+        codec.read(tmp_path / "request.json", ProbeRequest)
 
 
 def test_another_protocol_is_refused(tmp_path):
@@ -67,7 +86,7 @@ def test_configurations_are_equal_by_value_and_hash_alike():
 
     assert same == CONFIG
     assert len({same, CONFIG}) == 1
-    assert CONFIG.global_batch_size(world_size=2) == 32
+    assert CONFIG.global_batch_size() == 16
 
 
 def test_a_result_is_ok_exactly_if_it_has_a_measurement():

@@ -4,12 +4,26 @@ import random
 
 import pytest
 
+from autotune.records import Goal
 from autotune.results import Outcome, Trial
-from autotune.tuning.confirm import Candidate, caution, leaders, run
+from autotune.tuning import confirm
+from autotune.tuning.confirm import Candidate
 from autotune.tuning.race import FEWEST_LEADERS
-from tests.worlds import bad, config, failed, good, measured
+from tests.worlds import bad, config, failed, good, measured, study_request
 
 ONE, TWO, THREE, FOUR = (config(batch_size=size) for size in (8, 16, 32, 64))
+BASE = config(batch_size=512)
+
+
+def leaders(judged, *, free, **options):
+    """Who leads, where the baseline is another one."""
+    goal = Goal() if free else Goal(global_batch=64)
+    return confirm.leaders(judged, study_request(goal=goal, baseline=BASE), **options)
+
+
+def run(candidates, rounds, probe, *, baseline=BASE, **options):
+    """A race, where the baseline is that one."""
+    return confirm.run(candidates, rounds, probe, study_request(baseline=baseline), **options)
 
 
 def _judged(*pairs, purpose="search"):
@@ -30,27 +44,29 @@ def test_the_fastest_are_measured_again_fastest_first():
     assert _configs(leaders(judged, free=False)) == [FOUR, TWO, THREE]
 
 
-def test_the_most_cautious_of_those_within_the_noise_is_measured_again():
-    judged = _judged((FOUR, good(100.0)), (THREE, good(99.0)), (TWO, good(98.0)), (ONE, good(96.0)))
+def test_the_preferred_one_of_those_within_the_noise_is_measured_again():
+    nearly = config(batch_size=512, channels_last=True)  # one change to the baseline; the others have two
+    others = [config(batch_size=size, channels_last=True) for size in (64, 128, 256)]
+    judged = _judged(*zip((*others, nearly, BASE), map(good, (100.0, 99.0, 98.0, 96.0, 97.0)), strict=True))
 
     chosen = leaders(judged, free=False)
 
     assert len(chosen) == FEWEST_LEADERS
-    assert _configs(chosen) == [FOUR, THREE, ONE]
+    assert _configs(chosen) == [*others[:2], nearly]
 
 
 def test_what_is_slower_than_the_noise_is_not_chosen_for_its_caution():
-    judged = _judged((FOUR, good(100.0)), (THREE, good(94.0)), (TWO, good(93.0)), (ONE, good(50.0)))
+    judged = _judged((FOUR, good(100.0)), (THREE, good(94.0)), (TWO, good(93.0)), (BASE, good(50.0)))
 
     assert _configs(leaders(judged, free=False)) == [FOUR, THREE, TWO]
 
 
-def test_with_a_free_global_batch_the_smallest_one_is_the_most_cautious():
+def test_with_a_free_global_batch_the_smallest_one_is_preferred():
     much = config(batch_size=8, gradient_accumulation_steps=8)
     little = config(batch_size=16)
+    judged = _judged((FOUR, good(100.0)), (THREE, good(99.0)), (much, good(98.0)), (little, good(97.0)))
 
-    assert caution(much, free=True) > caution(little, free=True)
-    assert caution(much, free=False) < caution(little, free=False)
+    assert _configs(leaders(judged, free=True)) == [FOUR, THREE, little]
 
 
 @pytest.mark.parametrize("last", [bad(), bad("unstable")])
@@ -131,7 +147,6 @@ def test_the_peak_is_the_largest_of_the_rounds():
 
 
 EIGHT = [config(batch_size=8 * size) for size in range(1, 9)]
-BASE = config(batch_size=512)
 
 
 def _rated(log, rate_of):

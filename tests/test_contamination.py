@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from autotune.interference import MOST_WAIT_SHARE, Contamination
 from autotune.probe.contamination import Look, between
-from autotune.results import MOST_WAIT_SHARE, Contamination
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's counters are read from /proc")
 BUSY = """

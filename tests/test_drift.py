@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from autotune.results import Contamination, Trial
+from autotune.interference import Contamination
+from autotune.results import Trial
 from autotune.tuning.drift import REFERENCE_EVERY, corrected, factor, is_due, references, told
 from tests.worlds import bad, config, good, measured
 

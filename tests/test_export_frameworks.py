@@ -24,6 +24,7 @@ from autotune.export.torch import Tuned
 from autotune.knobs import defaults
 from autotune.knobs.wording import Framework
 from autotune.records import Value
+from autotune.units import format_speedup
 from tests.commandline import environment, run
 from tests.reporting import ENVIRONMENT, recommendation, written
 
@@ -82,6 +83,12 @@ class Watched(nn.Module):
         return scores
 
 
+def given(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """What a printed loop takes for granted."""
+    loss_fn = nn.functional.cross_entropy
+    return {"model": model, "dataset": images(), "loss_fn": loss_fn, "optimizer": optimizer, "epochs": 1}
+
+
 class Counted(torch.optim.SGD):
     """SGD that counts its steps."""
 
@@ -110,9 +117,9 @@ def test_what_is_printed_is_python(framework: Framework, values: dict[str, Value
     names = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
 
     assert names <= {
-        "torch", "autotune", "model", "dataset", "loader", "loss_fn", "optimizer", "loss", "images", "labels", "step",
-        "enumerate", "DataLoader", "Trainer", "trainer", "Accelerator", "accelerator", "TrainingArguments", "args",
-        "scaler",
+        "torch", "autotune", "model", "dataset", "loader", "loss_fn", "optimizer", "epochs", "loss", "inputs",
+        "targets", "epoch", "range", "micro_batches", "DataLoader", "Trainer", "trainer", "Accelerator", "accelerator",
+        "TrainingArguments", "args", "scaler",
     }  # fmt: skip
 
 
@@ -132,7 +139,13 @@ def test_the_printed_loop_trains_bit_for_bit_as_apply_does(values: dict[str, Val
             descent.zero_grad()
     model = Watched()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    names = {"model": model, "dataset": images(), "loss_fn": nn.functional.cross_entropy, "optimizer": optimizer}
+    names = {
+        "model": model,
+        "dataset": images(),
+        "loss_fn": nn.functional.cross_entropy,
+        "optimizer": optimizer,
+        "epochs": 1,
+    }
 
     torch.manual_seed(3)
     exec(loop.text(told(Framework.TORCH, values)), names)
@@ -204,12 +217,56 @@ def test_lightning_takes_the_arguments_and_trains_with_them(tmp_path: Path, monk
 def test_accelerate_takes_the_arguments_and_trains_with_them() -> None:
     model = Watched()
     optimizer = Counted(model.parameters(), lr=0.1)
-    names = {"model": model, "dataset": images(), "loss_fn": nn.functional.cross_entropy, "optimizer": optimizer}
+    names = {
+        "model": model,
+        "dataset": images(),
+        "loss_fn": nn.functional.cross_entropy,
+        "optimizer": optimizer,
+        "epochs": 1,
+    }
 
     exec(accelerate.text(told(Framework.ACCELERATE, HALF)), names)
 
     assert model.seen == [(MICRO, torch.bfloat16, True)] * (SAMPLES // MICRO)
     assert optimizer.steps == -(-SAMPLES // MICRO // STEPS)  # and so does Accelerate
+
+
+@THEIRS
+@needs("accelerate")
+def test_accelerate_computes_forward_and_loss_in_half_precision_and_nothing_else() -> None:
+    where: dict[str, set[bool]] = {}
+
+    def note(name: str) -> None:
+        where.setdefault(name, set()).add(torch.is_autocast_enabled("cpu"))
+
+    class Noted(torch.optim.SGD):
+        def step(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+            note("step")
+            return super().step(*args, **kwargs)
+
+    class Passed(torch.autograd.Function):
+        """Changes nothing, and notes how it is passed backwards."""
+
+        @staticmethod
+        def forward(context: Any, scores: torch.Tensor) -> torch.Tensor:
+            note("loss")
+            return scores.clone()
+
+        @staticmethod
+        def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            note("backward")
+            return gradient
+
+    def loss_fn(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(Passed.apply(scores), labels)  # type: ignore[no-untyped-call]
+
+    model = Watched()
+    names = given(model, Noted(model.parameters(), lr=0.1)) | {"loss_fn": loss_fn}
+
+    exec(accelerate.text(told(Framework.ACCELERATE, HALF)), names)
+
+    assert {dtype for _, dtype, _ in model.seen} == {torch.bfloat16}
+    assert where == {"loss": {True}, "backward": {False}, "step": {False}}
 
 
 @needs("deepspeed")
@@ -229,7 +286,7 @@ def test_a_baseline_that_was_kept_is_said_to_be_one() -> None:
     found = recipe(replace(kept, baseline=kept.params, speedup=1.0), Framework.TORCH)
 
     assert "your baseline itself" in found.remarks[0] and "1.00" not in found.remarks[0]
-    assert f"{kept.speedup:.2f}× your baseline;" in recipe(kept, Framework.TORCH).remarks[0]
+    assert f"{format_speedup(kept.speedup or 0)}× your baseline;" in recipe(kept, Framework.TORCH).remarks[0]
 
 
 @pytest.mark.parametrize(

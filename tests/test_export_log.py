@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from autotune.errors import UsageError
 from autotune.export.csv import table
 from autotune.export.rows import rows
+from autotune.export.tensorboard import losses_by_step
 from autotune.knobs import KNOBS
 from autotune.results import Outcome
 from tests.commandline import environment, run
@@ -134,6 +136,26 @@ def test_tensorboard_reads_settings_figures_losses_and_how_each_probe_ended(home
     assert read["0000-baseline"]["settings"]["batch_size"] == 64
     assert (read["0000-baseline"]["status"], read["0003-search"]["status"]) == (1, 2)
     assert "samples_per_second" not in read["0003-search"]
+
+
+@pytest.mark.parametrize(("workers", "accumulation", "settled"), [(0, 1, 1), (4, 1, 4), (4, 3, 2), (1, 2, 1)])
+def test_a_loss_of_a_block_stands_at_its_last_optimizer_step(workers: int, accumulation: int, settled: int) -> None:
+    single = 3 + settled  # the warm-up of `measured`, and what drained what workers had ready
+    result = measured(152.0, steps_per_block=100)
+    given = (*range(single), 50.0, None, 70.0)  # the last was issued, and the window ended before
+    result = replace(result, measurement=replace(result.measurement, losses=given))
+    settings = config(num_workers=workers, gradient_accumulation_steps=accumulation)
+
+    found = losses_by_step(trial(0, settings, result))
+
+    assert found[:single] == [(step, step) for step in range(single)]
+    assert [step - single for step, _ in found[single:]] == [99, 199, 299]
+    assert [str(loss) for _, loss in found[single:]] == ["50.0", "nan", "70.0"]
+
+
+def test_a_loss_of_every_step_stands_at_it_and_a_probe_that_failed_has_none() -> None:
+    assert [step for step, _ in losses_by_step(trial(0, config(), measured(152.0)))] == list(range(8))
+    assert losses_by_step(trial(0, config(), failed())) == []
 
 
 @needs("tensorboard")

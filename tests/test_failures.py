@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 
 import pytest
 
@@ -58,6 +59,29 @@ def test_the_table_is_long_and_every_message_has_its_version_and_source() -> Non
 )  # fmt: skip
 def test_a_message_says_nothing_where_a_code_a_type_or_a_number_does(link: Link, expected: Outcome) -> None:
     assert classify([link])[0] is expected
+
+
+@pytest.mark.parametrize(("number", "expected"), [
+    (errno.ENOENT, Outcome.OOM_SHM), (errno.EACCES, Outcome.OOM_SHM), (errno.EROFS, Outcome.OOM_SHM),
+    (errno.ENOSPC, Outcome.OOM_SHM), (errno.ENOSYS, Outcome.OOM_SHM), (errno.EMFILE, Outcome.INVALID_CONFIG),
+])  # fmt: skip
+def test_a_lock_of_loader_workers_that_cannot_be_made_is_a_matter_of_shared_memory(
+    number: int, expected: Outcome
+) -> None:
+    link = Link(
+        type_name="builtins.OSError", errno=number, message=f"[Errno {number}]", raised_in="multiprocessing.synchronize"
+    )
+
+    assert classify([link])[0] is expected
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES])
+def test_a_file_of_the_users_that_cannot_be_read_is_their_own_error(number: int) -> None:
+    assert classify(describe(OSError(number, os.strerror(number), "data.bin")))[0] is Outcome.USER_ERROR
+
+
+def test_a_quota_that_is_used_up_is_no_error_of_the_user() -> None:
+    assert classify(describe(OSError(errno.EDQUOT, "Disk quota exceeded")))[0] is Outcome.ENVIRONMENT
 
 
 def test_of_two_messages_the_more_telling_is_the_evidence() -> None:

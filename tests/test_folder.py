@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from autotune import codec
@@ -51,6 +52,14 @@ def test_finished_probes_are_read_in_order_and_unfinished_ones_are_orphans(tmp_p
 
     assert [(t.number, t.config.batch_size) for t in disk.read_trials(tmp_path)] == [(0, 8), (2, 32)]
     assert [orphan.batch_size for orphan in disk.read_orphans(tmp_path)] == [16]
+
+
+def test_a_measurement_whose_launcher_died_before_it_added_what_it_saw_was_never_made(tmp_path):
+    _begin(tmp_path, measured(), batch_size=8)
+    _begin(tmp_path, msgspec.structs.replace(measured(), elapsed_seconds=0.0), batch_size=16)
+
+    assert [t.config.batch_size for t in disk.read_trials(tmp_path)] == [8]
+    assert disk.read_orphans(tmp_path) == ()  # the configuration is not to blame
 
 
 def test_the_ten_thousandth_probe_comes_last(tmp_path):

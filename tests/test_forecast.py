@@ -113,7 +113,7 @@ def test_the_margin_covers_the_largest_optimistic_residual():
 
     corrected = calibrated(0.0, peaks)
 
-    assert corrected.cautious(1001) >= 1600
+    assert corrected.most(1001) >= 1600
 
 
 MIB = 2**20
@@ -129,6 +129,44 @@ def test_on_a_host_one_small_batch_does_not_say_that_a_larger_one_fits():
     assert trusting.real(DENOISER[64] * MIB) < 570 * MIB
     assert cautious.real(DENOISER[32] * MIB) == pytest.approx(535 * MIB, rel=0.02)
     assert cautious.real(DENOISER[64] * MIB) > 608 * MIB
+
+
+def test_before_any_probe_of_a_host_the_upper_end_is_what_processes_took():
+    assert calibrated(242.0 * MIB, [], ON_HOST).most(50 * MIB) == pytest.approx((242 + 100 + 2.3 * 50) * MIB)
+
+
+def test_before_any_probe_of_a_device_the_upper_end_is_the_margin():
+    assert calibrated(242.0 * MIB, []).most(50 * MIB) == pytest.approx((242 + 50) * (1 + START_MARGIN) * MIB)
+
+
+def test_far_from_the_one_peak_that_was_measured_the_upper_end_is_far_above_what_is_expected():
+    known = calibrated(242.0 * MIB, [(158 * MIB, 500.0 * MIB)], ON_HOST)
+
+    assert known.most(158 * MIB, probed=True) == pytest.approx(500 * MIB * (1 + START_MARGIN), rel=0.01)
+    assert known.most(1200 * MIB, probed=True) > 1.15 * known.real(1200 * MIB)
+
+
+def test_on_a_host_an_arm_that_was_not_probed_may_hold_more_for_each_byte_of_its_tensors():
+    """`char_transformer`: 550 MiB at 32 in float32 are known; 128 with checkpointing, 206 MiB of tensors, took 732."""
+    known = calibrated(243.0 * MIB, [(158 * MIB, 550.0 * MIB)], ON_HOST)
+
+    assert known.real(206 * MIB) < known.most(206 * MIB, probed=True) < 732 * MIB < known.most(206 * MIB)
+
+
+def test_on_a_device_all_arms_need_what_their_tensors_do():
+    known = calibrated(500.0 * MIB, [(8000 * MIB, 9000.0 * MIB)])
+
+    assert known.most(4000 * MIB) == known.most(4000 * MIB, probed=True)
+
+
+def test_peaks_of_different_size_draw_the_upper_end_nearer():
+    one, two = [(158 * MIB, 500.0 * MIB)], [(158 * MIB, 500.0 * MIB), (600 * MIB, 1100.0 * MIB)]
+
+    excess = [
+        k.most(1200 * MIB) / k.real(1200 * MIB) for k in (calibrated(242.0 * MIB, p, ON_HOST) for p in (one, two))
+    ]
+
+    assert excess[1] < excess[0]
 
 
 @pytest.mark.parametrize("prior", [ON_DEVICE, ON_HOST], ids=["device", "host"])

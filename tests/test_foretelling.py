@@ -156,7 +156,9 @@ def test_what_fits_beside_a_measured_peak_is_fewer_batches_on_a_host(tmp_path):
         made.run(tmp_path / kind, _Scripted(), listener, LONG)
         notes += listener.notes
 
-    assert notes == ["Dry run: batches up to 136 fit (predicted).", "Dry run: batches up to 104 fit (predicted)."]
+    assert notes[0] == "Dry run: batches up to 136 fit (predicted)."
+    # the upper end: an arm that was not probed may hold more for each byte of its tensors
+    assert notes[1].startswith("Dry run: batches up to 104 fit with fp32 nchw, batches up to 80 fit with fp32 nhwc or ")
 
 
 def test_a_baseline_without_a_peak_leaves_the_prediction_as_it_is(tmp_path):
@@ -210,6 +212,10 @@ def test_arms_that_trade_time_for_memory_come_last_for_they_matter_only_where_ot
     assert [arm["activation_checkpointing"] for arm in found] == [False] * 6 + [True] * 6
 
 
+def _below(limit):
+    return lambda arm, batch: arm.peak_bytes(batch) < limit
+
+
 def test_a_dtype_and_a_trade_are_named_and_what_is_not_done_is_not():
     peaks = {(None, False): 80, (None, True): 40, ("bfloat16", False): 60, ("bfloat16", True): 20}
     arms_found = tuple(
@@ -217,7 +223,7 @@ def test_a_dtype_and_a_trade_are_named_and_what_is_not_done_is_not():
         for (dtype, on), peak in peaks.items()
     )
 
-    sentence = told(DryRun(outcome=Outcome.OK, arms=arms_found), FREE, lambda needed: needed < 1000)
+    sentence = told(DryRun(outcome=Outcome.OK, arms=arms_found), FREE, _below(1000))
 
     assert "with bf16 ckpt" in sentence and "with fp32 (predicted)" in sentence
 
@@ -228,7 +234,7 @@ def test_a_trade_alone_is_named_by_its_column_where_it_is_not_done():
         for on in (False, True)
     )
 
-    sentence = told(DryRun(outcome=Outcome.OK, arms=arms_found), FREE, lambda needed: needed < 1200)
+    sentence = told(DryRun(outcome=Outcome.OK, arms=arms_found), FREE, _below(1200))
 
     assert sentence.startswith("Dry run: all batches fit with ckpt, batches up to 1024 fit with no recompute")
 
@@ -257,12 +263,12 @@ def test_gradients_that_accumulate_are_asked_for_where_a_configuration_has_them(
     ],
 )
 def test_what_was_foretold_is_one_sentence(arms_found, sentence):
-    assert told(DryRun(outcome=Outcome.OK, arms=arms_found), FREE, lambda needed: needed < 50) == sentence
+    assert told(DryRun(outcome=Outcome.OK, arms=arms_found), FREE, _below(50)) == sentence
 
 
 def test_a_dry_run_that_died_is_told_by_its_own_words():
     died = DryRun(outcome=Outcome.TIMEOUT, failure=Failure(phase="measure", message="no sign of life", evidence=""))
 
-    assert told(died, FREE, lambda needed: True) == (
+    assert told(died, FREE, lambda arm, batch: True) == (
         "Dry run: memory cannot be foretold (no sign of life). The search goes on without it."
     )

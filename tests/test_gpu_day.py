@@ -39,7 +39,7 @@ def test_what_does_not_end_in_time_is_ended_and_what_it_said_is_packed(tmp_path)
     stubborn.write_text(STUBBORN)
     stubborn.chmod(0o755)
 
-    told, status = day(tmp_path, "fidelity", "0.02", python=stubborn)
+    told, status = day(tmp_path, "fidelity", "0.1", python=stubborn)
 
     assert status == 1
     assert told.endswith("failed: fidelity\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune.host import cpu_name, cpu_native_dtypes, host_memory, shared_memory_bytes, usable_cores
+from autotune.host import cpu_name, cpu_native_dtypes, host_memory, process_bytes, shared_memory_bytes, usable_cores
 
 NO_LIMIT_V1 = "9223372036854771712"
 
@@ -110,6 +110,14 @@ def test_the_tightest_level_decides_what_is_available(tmp_path: Path) -> None:
     memory = host_memory(machine(tmp_path, files))
 
     assert (memory.total_bytes, memory.available_bytes) == (40 * 2**20, 2**20)
+
+
+def test_amounts_of_a_process_are_added_up_and_unknown_unless_all_are_told(tmp_path: Path) -> None:
+    root = machine(tmp_path, {"proc/7/status": "Name:\tpython\nVmRSS:\t    12 kB\nRssAnon:\t     8 kB\n"})
+
+    assert process_bytes("VmRSS", "RssAnon", pid=7, root=root) == 20 * 1024
+    assert process_bytes("VmRSS", "RssShmem", pid=7, root=root) is None
+    assert process_bytes("VmRSS", pid=8, root=root) is None
 
 
 def test_shared_memory_is_unknown_where_there_is_none(tmp_path: Path) -> None:

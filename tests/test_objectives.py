@@ -4,11 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from autotune.errors import UsageError
+from autotune.interference import GpuUse
 from autotune.objective import judge
 from autotune.objectives import NAMES, OBJECTIVES, objective_of
 from autotune.records import Config, Goal
 from autotune.report import phrases
-from autotune.results import GpuUse
 from autotune.tuning.confirm import Candidate, leaders
 from autotune.tuning.leaner import leaner
 from autotune.tuning.recommend import recommend
@@ -133,7 +133,7 @@ def test_memory_sends_the_leanest_of_the_fast_enough_to_the_run_off():
         for number, (where, (rate, peak)) in enumerate(peaks.items())
     ]
 
-    chosen = [one.config for one in leaders(judged, free=False, goal=_goal("memory"))]
+    chosen = [one.config for one in leaders(judged, _asked(_goal("memory")))]
 
     assert chosen[0] == BASE
     assert LEAN in chosen
@@ -164,6 +164,16 @@ def test_cost_tells_epochs_and_what_a_thousand_hours_save():
     assert costs == ("costs 2.78 per million samples at 2.00 an hour, 0.278 per epoch (baseline 5.56, 0.556 per epoch)")
     assert saves == "saves 1,000.00 of the 2,000.00 that 1,000 h of the baseline cost"
     assert phrases.headline(found).startswith("2.00× faster than your baseline")
+
+
+def test_cost_tells_what_an_answer_costs_that_is_slower_than_a_refused_baseline():
+    request = _asked(_goal("cost", price_per_hour=2.0))
+    refused = _candidate(request, BASE, *[measured(200.0)] * 2)
+    refused.refused = "bf16 learns less"
+
+    found = _recommended(request, refused, _candidate(request, LEAN, *[measured(100.0)] * 2))
+
+    assert found.reasons[1] == "costs 2,000.00 more than the 2,000.00 that 1,000 h of the baseline cost"
 
 
 def test_a_card_that_nvml_does_not_know_counts_no_energy():

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.records import Goal, Limit
 from autotune.tuning.opening import moving, opening_lines, shown
 from autotune.tuning.settings import Settings
 from tests.worlds import config, environment, facts, space, study_request
@@ -39,3 +40,36 @@ def test_workers_that_a_loader_does_not_take_are_said_to_be_left_out():
     assert "workers" not in lines[-1].partition(" · workers not tuned: dataloader() takes no num_workers")[0]
     assert lines[-1].endswith("dataloader() takes no num_workers")
     assert {made["num_workers"] for made in space_of_it.configs} == {0}
+
+
+def _told(held, baseline, **goal):
+    made = Goal(global_batch=held, **goal)
+    request = study_request(goal=made, baseline=baseline)
+    return opening_lines(Path("study"), request, space(made, baseline), Settings(target="model.py"), resumed=False)
+
+
+@pytest.mark.parametrize(("held", "said"), [(12, True), (10, True), (7, True), (64, False), (100, False)])
+def test_a_batch_that_is_not_searched_for_want_of_divisors_is_said(held, said):
+    text = f"batch not searched: {held} samples are held per optimizer step, and no other batch from 8 up divides them"
+
+    assert (text in _told(held, config(batch_size=held))[-1]) is said
+    assert text not in _told(held, config(batch_size=held), limits={"batch_size": Limit(values=(held,))})[-1]
+
+
+def test_a_baseline_that_breaks_what_is_held_is_measured_for_comparison_only():
+    held = _told(256, config(batch_size=48))[3]
+
+    assert "baseline 48×1" in held
+    assert "(for comparison only: its global batch is 48, and 256 is held)" in held
+    assert "comparison" not in _told(64, config(batch_size=64))[3]
+
+
+@pytest.mark.parametrize(("asked", "said"), [(256, True), ("keep", False)])
+def test_a_baseline_that_takes_more_steps_than_was_declared_says_why(asked, said):
+    goal = Goal(global_batch=256)
+    request = study_request(goal=goal, baseline=config(batch_size=64, gradient_accumulation_steps=4))
+    settings = Settings(target="model.py", global_batch=asked)
+
+    held = opening_lines(Path("study"), request, space(goal, request.baseline), settings, resumed=False)[3]
+
+    assert ("(accumulated to hold it)" in held) is said

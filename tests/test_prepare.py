@@ -52,10 +52,19 @@ def test_a_word_on_the_command_line_goes_before_the_target():
         ({"global_batch_size": 256, "baseline": {"batch_size": 64}}, 64, 4),
         ({"global_batch_size": 256, "baseline": {"batch_size": 64, "gradient_accumulation_steps": 1}}, 64, 1),
         ({"global_batch_size": 100, "baseline": {"batch_size": 64}}, 64, 1),
+        ({"global_batch_size": 64, "baseline": {"gradient_accumulation_steps": 4}}, 16, 4),
+        ({"global_batch_size": 64, "baseline": {"gradient_accumulation_steps": 3}}, 32, 3),
     ],
 )
 def test_accumulation_makes_up_a_declared_global_batch(of, batch, accumulation):
     assert _baseline(**of)[0] == config(batch_size=batch, gradient_accumulation_steps=accumulation)
+
+
+def test_accumulation_makes_up_a_global_batch_that_is_asked_for():
+    settings = _settings(global_batch=256)
+
+    assert _baseline(settings, baseline={"batch_size": 64})[0].gradient_accumulation_steps == 4
+    assert _baseline(settings, global_batch_size=64)[0] == config(batch_size=32, gradient_accumulation_steps=8)
 
 
 def test_a_baseline_that_cannot_be_meant_is_an_error():
@@ -105,6 +114,28 @@ def test_on_the_cpu_a_bound_below_what_is_available_is_always_enforced():
     assert 0 < enforced < psutil.virtual_memory().total
 
 
+def test_a_bound_that_nobody_asked_for_is_not_enforced_where_no_kernel_can():
+    mac = environment(device="cpu", platform="Darwin 24.6.0")
+
+    assert memory_bounds(_settings(), mac) == (16 * GIB, None, int(0.05 * 16 * GIB))
+
+
+def test_a_limit_that_no_kernel_can_enforce_is_refused_before_any_probe():
+    mac = environment(device="cpu", platform="Darwin 24.6.0")
+
+    with pytest.raises(
+        UsageError, match=r"--memory-limit 8GiB cannot be enforced on the CPU under Darwin 24\.6\.0\. .*"
+    ):
+        memory_bounds(_settings(memory_limit="8GiB"), mac)
+
+
+@pytest.mark.parametrize("device", ["mps", "xpu:0"])
+def test_a_limit_is_enforced_on_every_accelerator(device):
+    on = environment(device=device, platform="Darwin 24.6.0")
+
+    assert memory_bounds(_settings(memory_limit="8GiB"), on)[:2] == (8 * GIB, 8 * GIB)
+
+
 @pytest.mark.parametrize("given", ["17GiB", "much", "101%", "8", "100KiB"])
 def test_a_memory_limit_that_cannot_be_meant_is_an_error(given):
     with pytest.raises(UsageError, match="--memory-limit"):
@@ -137,6 +168,31 @@ class _Unfortunate(FakeLauncher):
 
 def _inspected(outcome, place, **options):
     return inspect("model.py", None, 0, place, _Unfortunate(outcome), **options)
+
+
+class _Bare(FakeLauncher):
+    """A machine on which the process holds so much before its first step."""
+
+    def __init__(self, process_bytes):
+        super().__init__()
+        self._bytes = process_bytes
+
+    def inspect(self, request, folder):
+        return Inspection(environment=environment(device="cpu"), facts=facts(), process_bytes=self._bytes)
+
+
+def test_a_limit_that_the_bare_process_exceeds_is_refused_before_any_probe(tmp_path):
+    with pytest.raises(
+        UsageError, match=r"^--memory-limit 200MiB is less than the 242 MiB that model\.py .* Give more"
+    ) as it:
+        inspect("model.py", None, 0, tmp_path, _Bare(242 * MIB), memory_limit="200MiB")
+
+    assert it.value.exit_code == 2
+
+
+@pytest.mark.parametrize(("held", "limit"), [(242 * MIB, "300MiB"), (242 * MIB, None), (None, "200MiB")])
+def test_a_limit_that_the_bare_process_keeps_or_that_nobody_can_tell_is_not(tmp_path, held, limit):
+    assert inspect("model.py", None, 0, tmp_path, _Bare(held), memory_limit=limit)[1] == facts()
 
 
 def test_an_error_in_the_target_is_shown_in_the_users_own_words_with_the_log(tmp_path):

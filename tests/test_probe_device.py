@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ import torch
 from autotune.errors import EnvironmentUnfit
 from autotune.failures import NEAR_LIMIT
 from autotune.probe import device as devices
-from autotune.probe.memory import memory_share
+from autotune.probe.memory import MemoryMeter, memory_share
+from autotune.probe.track import track_on
 
 GIB = 2**30
 
@@ -71,6 +73,63 @@ def test_a_card_is_full_where_nothing_more_could_be_had(
 
     assert share is not None
     assert (share > NEAR_LIMIT) is is_full
+
+
+@pytest.fixture
+def of_a_mac(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the made-up Mac's GPU holds now, and the fraction that it was limited to."""
+    now: dict[str, Any] = {"current": 0, "driver": 0}
+    monkeypatch.setattr(torch.mps, "current_allocated_memory", lambda: now["current"])
+    monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: now["driver"])
+    monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 8 * GIB)
+    monkeypatch.setattr(torch.mps, "set_per_process_memory_fraction", lambda share: now.update(fraction=share))
+    return now
+
+
+def test_a_peak_on_a_mac_is_the_most_that_its_gpu_held_and_not_what_the_process_did(of_a_mac: dict[str, Any]) -> None:
+    meter = MemoryMeter("mps")
+    for of_a_mac["current"], of_a_mac["driver"] in ((GIB, 2 * GIB), (3 * GIB, 5 * GIB), (GIB, 4 * GIB)):
+        meter.step()
+
+    peak = meter.read()
+
+    assert (peak.allocated_bytes, peak.reserved_bytes, peak.bytes) == (3 * GIB, 5 * GIB, 5 * GIB)
+    assert 0 < peak.process_bytes < GIB
+
+
+@pytest.mark.parametrize("at", ["phase", "read"])
+def test_what_a_mac_holds_after_the_last_step_counts(of_a_mac: dict[str, Any], at: str) -> None:
+    meter = MemoryMeter("mps")
+    of_a_mac["driver"] = 6 * GIB
+    if at == "phase":
+        meter.phase("validate")
+        of_a_mac["driver"] = 0
+
+    assert meter.read().bytes == 6 * GIB
+
+
+def test_what_grows_on_a_mac_is_looked_for_on_its_gpu(of_a_mac: dict[str, Any]) -> None:
+    track = track_on("mps")
+    of_a_mac["current"] = 7
+    track.step()
+
+    assert track.readings == ((0, 7),)
+
+
+@pytest.mark.parametrize(("limit", "fraction"), [(2 * GIB, 0.25), (8 * GIB, 1.0), (9 * GIB, 1.0)])
+def test_a_limit_on_a_mac_is_a_share_of_what_metal_recommends(
+    of_a_mac: dict[str, Any], limit: int, fraction: float
+) -> None:
+    devices.limit_memory("mps", limit)
+
+    assert of_a_mac["fraction"] == fraction
+
+
+def test_a_limit_that_this_torch_cannot_enforce_is_an_unfit_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.xpu, "set_per_process_memory_fraction", raising=False)
+
+    with pytest.raises(EnvironmentUnfit, match="cannot be enforced on xpu:0"):
+        devices.limit_memory("xpu:0", GIB)
 
 
 def test_a_card_that_does_not_answer_any_more_has_no_share(monkeypatch: pytest.MonkeyPatch) -> None:

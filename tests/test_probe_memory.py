@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from msgspec.structs import replace
 
 from autotune.launch.subprocess import SubprocessLauncher
@@ -69,12 +70,18 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def _probe(
-    text: str, budget: ProbeBudget = SHORT, launcher: SubprocessLauncher | None = None, **values: Any
+    text: str,
+    budget: ProbeBudget = SHORT,
+    launcher: SubprocessLauncher | None = None,
+    limit_bytes: int | None = None,
+    **values: Any,
 ) -> ProbeResult:
     Path("model.py").write_text(HEAD + text)
     folder = Path("probe").absolute()
     folder.mkdir(exist_ok=True)
-    request = ProbeRequest(target="model.py", config=config(**values), device="cpu", budget=budget)
+    request = ProbeRequest(
+        target="model.py", config=config(**values), device="cpu", budget=budget, memory_limit_bytes=limit_bytes
+    )
     return (launcher or SubprocessLauncher()).probe(request, folder)
 
 
@@ -119,17 +126,25 @@ def test_every_micro_batch_of_the_worst_step_is_counted() -> None:
 
 def test_a_worst_batch_that_does_not_fit_is_out_of_memory_and_says_in_which_phase() -> None:
     own = "def worst_batch(batch_size): return torch.randn(2**22, 16), torch.zeros(2**22).long()\n"
-    Path("model.py").write_text(HEAD + PLAIN + own)
-    Path("probe").mkdir()
-    request = ProbeRequest(
-        target="model.py", config=config(batch_size=8), device="cpu", budget=SHORT, memory_limit_bytes=1200 * MIB
-    )
 
-    result = SubprocessLauncher().probe(request, Path("probe").absolute())
+    result = _probe(PLAIN + own, limit_bytes=1200 * MIB, batch_size=8)
 
     assert result.outcome is Outcome.OOM_HOST
     assert result.failure is not None
     assert result.failure.phase == "worst"
+
+
+def test_what_threads_reserve_for_their_stacks_and_never_touch_is_not_held_against_the_limit() -> None:
+    threads = (
+        "import threading\n"
+        "for _ in range(64): threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )  # 8 MiB of address space each: 512 MiB, of which 1 MiB is ever resident
+    limit_bytes = (600 if torch.version.cuda is None else 1200) * MIB  # what is built for CUDA is larger by that
+
+    result = _probe(threads + PLAIN, limit_bytes=limit_bytes, batch_size=8)
+
+    assert result.measurement is not None, result.failure
+    assert result.measurement.memory.process_bytes < limit_bytes
 
 
 def test_memory_that_grows_with_every_step_is_seen_and_ordinary_training_is_not_blamed() -> None:
@@ -166,6 +181,17 @@ def test_what_shared_memory_cannot_hold_is_known_before_a_worker_starts() -> Non
     assert fits.outcome is Outcome.OK, fits.failure
 
 
+def test_shared_memory_that_may_not_be_written_is_no_error_in_the_users_code() -> None:
+    frozen = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o ro tmpfs /dev/shm && exec "$@"', "sh")
+    if subprocess.run((*frozen, "true"), capture_output=True, check=False).returncode:
+        pytest.skip("a /dev/shm of its own needs Linux and the right to unshare mounts")
+    launcher = SubprocessLauncher(command=(*frozen, sys.executable, "-m", "autotune.probe"))
+
+    result = _probe(PLAIN, launcher=launcher, batch_size=4, num_workers=1)
+
+    assert result.outcome is Outcome.OOM_SHM, result.failure
+
+
 def test_the_meter_forgets_what_was_needed_before_it_was_made() -> None:
     before = bytearray(200 * MIB)
     before[::4096] = b"x" * len(before[::4096])
@@ -175,6 +201,12 @@ def test_the_meter_forgets_what_was_needed_before_it_was_made() -> None:
     later = MemoryMeter("cpu").read().process_bytes
 
     assert later < earlier - 150 * MIB
+
+
+def test_a_kernel_that_refuses_to_forget_the_peak_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.probe.memory._CLEAR_REFS", Path("/"))  # exists, and cannot be written
+
+    assert MemoryMeter("cpu").read().process_bytes > MIB
 
 
 def test_the_meter_sees_what_was_let_go_again() -> None:

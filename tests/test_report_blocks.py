@@ -10,7 +10,7 @@ from rich.text import Text
 
 from autotune.report.blocks import Check, best_block, check_block, doctor_block, result_block, trials_table
 from autotune.report.phrases import confidence
-from autotune.tuning.recommendation import Recommendation
+from autotune.tuning.recommendation import Recommendation, RunnerUp
 from tests.reporting import ENVIRONMENT, FACTS, config, failed, ladder, measured, recommendation, request, trial, view
 
 
@@ -45,7 +45,8 @@ def test_the_result_names_memory_waiting_losers_warnings_and_next_steps() -> Non
     [
         (
             {"speedup": 1.02, "speedup_low": 0.98, "speedup_high": 1.06},
-            "no configuration was measurably faster than your baseline (1.02×, 0.98 to 1.06, measured 3 times)",
+            "the fastest of what is allowed, not measurably faster than your baseline "
+            "(1.02×, 0.98 to 1.06, measured 3 times)",
         ),
         ({"params": recommendation().baseline}, "keep your baseline: no configuration was measurably faster"),
         (
@@ -56,7 +57,6 @@ def test_the_result_names_memory_waiting_losers_warnings_and_next_steps() -> Non
         ({"baseline_assumed": True}, "15.3× faster than the default (assumed)"),
         ({"speedup_low": None, "speedup_high": None, "rounds": 1}, "15.3× faster than your baseline, measured once"),
         ({"global_batch_size": 2048}, "(global batch 2048, was 1024)"),
-        ({"interrupted": True}, "stopped early"),
         ({"tokens_per_second": 1_000_000.0}, "(1,000,000 tokens/s)"),
     ],
 )
@@ -182,7 +182,19 @@ def test_the_worth_of_each_change_is_told_with_what_was_not_measured_apart() -> 
     together = printed(result_block(best, view(tuple(one for one in ladder() if one.number in (0, 6)), best)))
 
     assert "Step by step  baseline: 64×16 fp32 workers 0 nchw   152 samples/s\n" in apart
-    assert "precision fp32 → bf16                 591 (+369)\n" in apart
+    assert "precision fp32 → bf16                 591 (+368)\n" in apart
     assert "Every step is one change, measured." in apart
     assert "2,330 (+2,180)   together, not one by one" in together
     assert "Step by step" not in printed(result_block(best))
+
+
+def test_a_layout_that_no_configuration_has_is_not_told_of_those_that_lost() -> None:
+    plain, nhwc = config(512, num_workers=4), config(256, channels_last=True)
+    lost = [RunnerUp(config=one, samples_per_second=9.0, reason="slower") for one in (plain, nhwc)]
+    params = config(1024, num_workers=4).values
+
+    alone = printed(result_block(recommendation(params=params, runners_up=tuple(lost[:1]))))
+    both = printed(result_block(recommendation(params=params, runners_up=tuple(lost))))
+
+    assert "Not chosen    512×1 workers 4: 9.00 samples/s" in alone
+    assert "512×1 workers 4 nchw: 9.00" in both and "256×1 workers 0 nhwc: 9.00" in both

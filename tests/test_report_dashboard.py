@@ -179,6 +179,23 @@ def test_a_damaged_study_is_explained_and_the_server_lives_on(studies: Path) -> 
     assert index[0] == 200
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b'"batch_size"', b'"batch_siz\xff"'), (b'"step_seconds":', b'"step_seconds": [], "warmup_seconds":')],
+)
+def test_a_damaged_probe_of_one_study_leaves_the_list_of_all(studies: Path, old: bytes, new: bytes) -> None:
+    for kind in ("request", "result"):
+        record = studies / "resnet" / "probes" / "0000" / f"{kind}.json"
+        record.write_bytes(record.read_bytes().replace(old, new, 1))
+
+    with serving(studies) as server:
+        damaged, index = ask(server, "/studies/resnet/"), ask(server, "/")
+
+    assert damaged[0] == 500
+    assert index[0] == 200
+    assert 'href="/studies/a%20b%26c/"' in index[2]
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.7"])
 def test_listening_beyond_this_machine_has_to_be_asked_for_and_is_said_to_expose(tmp_path: Path, host: str) -> None:
     with pytest.raises(UsageError, match=r"source paths, error texts and logs.*--host 127\.0\.0\.1.*--expose"):

@@ -80,6 +80,20 @@ def test_show_prints_prediction_beside_measurement(study: StudyView) -> None:
     assert "expected" not in untold
 
 
+@pytest.mark.parametrize(("share", "told"), [(0.004, False), (0.024, True)])
+def test_what_watching_cost_is_shown_where_it_is_more_than_a_trifle(tmp_path: Path, share: float, told: bool) -> None:
+    result = measured(300.0, GIBIBYTE)
+    seconds = sum(result.measurement.step_seconds) / len(result.measurement.step_seconds)
+    changed = msgspec.structs.replace(result.measurement, steps_per_block=10, own_seconds_per_step=share * seconds / 10)
+    probes = (trial(0, config(64), msgspec.structs.replace(result, measurement=changed)),)
+    view = written(tmp_path / "resnet", probes, recommendation())
+
+    shown = probe_block(view, view.trials[0]).plain
+
+    assert ("watching  took 2.4% of a step" in shown) is told
+    assert ("\nwatching" in shown) is told
+
+
 def test_a_probe_that_does_not_exist_is_not_shown(study: StudyView) -> None:
     with pytest.raises(UsageError, match="has no finished probe 9"):
         show(str(study.folder), probe=9)

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
+from autotune.interference import Contamination, GpuUse
 from autotune.records import Purpose
 from autotune.report.drawing import WIDE
 from autotune.report.figure import Absence, Figure
@@ -15,7 +16,7 @@ from autotune.report.noise import machine, repeats
 from autotune.report.timing import LANES, phases, spans, timeline
 from autotune.report.tradeoffs import pareto
 from autotune.report.waterfall import worth
-from autotune.results import Alone, Contamination, GpuUse, Outcome, StabilityResult
+from autotune.results import Alone, Outcome, StabilityResult
 from tests.reporting import FACTS, config, failed, ladder, measured, paired, recommendation, timed, trial, view, whole
 
 SPACE = "{http://www.w3.org/2000/svg}"
@@ -92,9 +93,9 @@ def test_the_waterfall_names_every_change_with_what_was_measured() -> None:
     assert [(change, gain) for change, _, _, gain, _ in figure.table.rows] == [
         ("baseline: 64×16 fp32 workers 0 nchw", ""),
         ("workers 0 → 12", "(+71)"),
-        ("precision fp32 → bf16", "(+369)"),
-        ("layout nchw → nhwc", "(+310)"),
-        ("batch 64×16 → 1024×1", "(+1,420)"),
+        ("precision fp32 → bf16", "(+368)"),
+        ("layout nchw → nhwc", "(+313)"),
+        ("batch 64×16 → 1024×1", "(+1,430)"),
     ]
     assert "joint" not in figure.svg()
 
@@ -207,7 +208,7 @@ def test_repeats_are_shown_by_how_far_they_are_from_their_mean() -> None:
         trial(2, config(8), measured(9)),
     )
 
-    assert shown(repeats(view(trials))).table.rows == (("64×1 fp32 workers 0 nchw", "2", "95, 105", "11%"),)
+    assert shown(repeats(view(trials))).table.rows == (("64×1 fp32 workers 0 nchw", "2", "95.0, 105", "11%"),)
 
 
 def test_the_machine_shows_drift_and_disturbance_probe_by_probe() -> None:

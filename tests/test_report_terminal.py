@@ -83,7 +83,7 @@ def test_an_interruption_is_told_even_if_quiet() -> None:
     reporter.interrupted(view((best,)), "autotune search model.py")
 
     text = stream.getvalue()
-    assert "keeps 1 probes" in text
+    assert "keeps 1 probe in" in text
     assert "batch 128 × 1" in text
     assert text.endswith("Go on with: autotune search model.py\n")
 
@@ -125,7 +125,7 @@ def test_a_terminal_gets_a_live_line_and_its_cursor_back(monkeypatch: pytest.Mon
 
     assert "Ctrl-C keeps the study" in seen
     assert "best 152 samples/s (1.00× baseline)" in seen
-    assert "0:00 / 10:00 · 1 probes" in seen
+    assert "0:00 / 10:00 · 1 probe ·" in seen
     assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
 
 

@@ -5,11 +5,15 @@ from msgspec.structs import replace
 
 from autotune import codec
 from autotune import folder as disk
+from autotune.environment import fingerprint
 from autotune.errors import StudyError, StudyNotFound
 from autotune.records import Config, Goal, Limit
 from autotune.study import Lock
-from autotune.tuning.resume import begin, check_alike, compare
-from tests.worlds import GIB, config, environment, facts, study_request
+from autotune.tuning.identity import compare
+from autotune.tuning.prepare import settle
+from autotune.tuning.resume import begin, check_alike
+from autotune.tuning.settings import Settings
+from tests.worlds import GIB, config, declared, environment, facts, study_request
 
 REQUEST = study_request()
 
@@ -64,14 +68,21 @@ def test_a_study_of_a_version_with_fewer_knobs_says_which_new_one_there_is_to_se
     wider = replace(REQUEST, domains={**REQUEST.domains, "num_threads": (1, None)})
     _begin(folder, replace(REQUEST, domains=_earlier(REQUEST.domains)))
 
-    with pytest.raises(StudyError, match=r"domains\.num_threads was \(None,\), is \(1, None\)"):
+    with pytest.raises(StudyError, match=r"the search of num_threads was none, is 1,none"):
         _begin(folder, wider)
+
+
+def test_a_study_of_a_version_that_did_not_note_how_batches_look_goes_on(folder):
+    newer = replace(REQUEST, facts=facts(has_collate=True, has_sampler=True, batch_layout="dict"))
+    _begin(folder)
+
+    assert _begin(folder, newer) == (folder, True)
 
 
 def test_another_number_of_threads_in_the_shell_is_another_circumstance(folder):
     _begin(folder, replace(REQUEST, environment=environment(default_threads=8)))
 
-    with pytest.raises(StudyError, match=r"environment\.default_threads was 8, is 1"):
+    with pytest.raises(StudyError, match="the machine's default threads was 8, is 1"):
         _begin(folder, replace(REQUEST, environment=environment(default_threads=1)))
 
 
@@ -87,23 +98,40 @@ def test_resuming_where_nothing_is_says_so(folder):
         _begin(folder, mode="resume")
 
 
+def _goal(**changes):
+    return {"goal": Goal(**{"global_batch": 64, **changes})}
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"environment": environment(device_name="Other GPU")}, "environment.device_name was Fake GPU 16GB, is Other"),
-        ({"environment": environment(torch="2.14.0")}, "environment.torch was 2.13.0, is 2.14.0"),
-        ({"goal": Goal(global_batch=128)}, "goal.global_batch was 64, is 128"),
-        ({"goal": Goal(global_batch=64, limits={"num_workers": Limit(low=1)})}, "goal.limits.num_workers was None, is"),
-        ({"baseline": config(batch_size=32)}, "baseline.values.batch_size was 64, is 32"),
-        ({"facts": facts(parameter_count=5)}, "facts.parameter_count was 11689512, is 5"),
-        ({"memory_limit_bytes": GIB}, "memory_limit_bytes was"),
-        ({"target": "other.py"}, "target was model.py, is other.py"),
+        (
+            {"environment": environment(device_name="Other GPU")},
+            "the machine's device name was Fake GPU 16GB, is Other",
+        ),
+        ({"environment": environment(torch="2.14.0")}, "the machine's torch was 2.13.0, is 2.14.0"),
+        ({"goal": Goal(global_batch=128)}, "the held global batch (--global-batch) was 64, is 128"),
+        (_goal(global_batch=None), "the held global batch (--global-batch) was 64, is free"),
+        (_goal(limits={"num_workers": Limit(low=1)}), "--workers was not given, is 1:."),
+        (_goal(limits={"batch_size": Limit(values=(4, 6, 12))}), "--batch was not given, is 4,6,12."),
+        (_goal(limits={"channels_last": Limit(values=(True,))}), "--fix channels_last was not given, is true."),
+        (_goal(tune=("batch_size", "num_workers")), "--tune was not given, is batch_size,num_workers."),
+        (_goal(objective="memory"), "--objective was throughput, is memory."),
+        (_goal(stability="off"), "--stability was quick, is off."),
+        (_goal(exact=True), "--exact was false, is true."),
+        (_goal(headroom_fraction=0.08), "--headroom was not given, is 0.08."),
+        ({"baseline": config(batch_size=32)}, "the baseline's batch_size was 64, is 32"),
+        ({"facts": facts(parameter_count=5)}, "the target's parameter count was 11689512, is 5"),
+        ({"memory_limit_bytes": GIB}, "memory limit bytes was"),
+        ({"target": "other.py"}, "the target was model.py, is other.py"),
     ],
 )
 def test_other_circumstances_are_refused_by_name_and_value(folder, changes, words):
     _begin(folder)
 
-    with pytest.raises(StudyError, match=r"other circumstances: .*\. .*\. Use --fresh .* another --study") as caught:
+    with pytest.raises(
+        StudyError, match=r"does not fit this search: .*\. .*\. Use --fresh .* another --study"
+    ) as caught:
         _begin(folder, study_request(**changes))
 
     assert words in str(caught.value)
@@ -112,12 +140,12 @@ def test_other_circumstances_are_refused_by_name_and_value(folder, changes, word
 
 def test_of_many_differences_the_first_are_told_and_the_rest_counted(folder):
     _begin(folder)
-    other = study_request(target="other.py", facts=facts(parameter_count=5, name="Other"), memory_limit_bytes=GIB)
+    other = study_request(target="other.py", facts=facts(parameter_count=5, name="Other"), goal=Goal(global_batch=32))
 
     with pytest.raises(StudyError, match=r"target was model.py, is other.py; [^;]*; [^;]*; and 1 more\. ") as caught:
         _begin(folder, other)
 
-    assert "memory_limit_bytes" not in str(caught.value)
+    assert "parameter count" not in str(caught.value)
 
 
 def test_it_is_known_beforehand_whether_a_study_would_go_on(folder):
@@ -125,8 +153,22 @@ def test_it_is_known_beforehand_whether_a_study_would_go_on(folder):
     _begin(folder)
 
     assert (new, check_alike(folder, REQUEST)) == (False, True)
-    with pytest.raises(StudyError, match="other circumstances"):
+    with pytest.raises(StudyError, match="does not fit this search"):
         check_alike(folder, study_request(target="other.py"))
+
+
+def test_what_only_follows_from_an_option_is_not_told_beside_it():
+    fewer = {**REQUEST.domains, "batch_size": (4, 6, 12)}
+    narrowed = replace(REQUEST, goal=replace(REQUEST.goal, limits={"batch_size": Limit(values=(4, 6, 12))}))
+
+    assert compare(REQUEST, replace(narrowed, domains=fewer)) == ["--batch was not given, is 4,6,12"]
+    assert compare(REQUEST, replace(REQUEST, domains=fewer))[0].startswith(
+        "the search of batch_size was 8,16,32,64, is 4,6,12"
+    )
+
+
+def test_what_is_measured_for_the_objective_is_no_other_question():
+    assert compare(REQUEST, replace(REQUEST, goal=replace(REQUEST.goal, noise_scale=50.0))) == []
 
 
 @pytest.mark.parametrize(
@@ -150,7 +192,37 @@ def test_another_card_of_the_same_kind_goes_on_and_one_of_another_kind_does_not(
     other = compare(study_request(environment=here), study_request(environment=replace(there, device_name="other")))
 
     assert same == []
-    assert f"environment.device_name was {here.device_name}, is other" in other
+    assert f"the machine's device name was {here.device_name}, is other" in other
+
+
+BEFORE = environment(
+    device="cpu", device_name="Xeon", cuda=None, capability=None, driver=None, device_uuid=None,
+    device_bytes=25_276_502_016, host_bytes=25_276_502_016, default_threads=8,
+)  # fmt: skip
+AFTER = replace(BEFORE, device_bytes=BEFORE.device_bytes - 16_384, host_bytes=BEFORE.host_bytes - 16_384)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"memory_limit": "50%"}, {"memory_limit": "8GiB"}, {"headroom": 0.08}, {"memory_limit": "33%", "headroom": 0}],
+    ids=str,
+)
+def test_a_cpu_study_goes_on_after_a_reboot_that_left_the_kernel_another_share_of_memory(settings):
+    asked = Settings(target="model.py", **settings)
+
+    before, _ = settle(asked, BEFORE, declared())
+    after, _ = settle(asked, AFTER, declared())
+
+    assert fingerprint(BEFORE) == fingerprint(AFTER)
+    assert compare(before, after) == []
+
+
+def test_after_a_reboot_another_memory_limit_is_still_another_circumstance():
+    before, _ = settle(Settings(target="model.py", memory_limit="50%"), BEFORE, declared())
+
+    for other in ("51%", "11GiB", None):
+        after, _ = settle(Settings(target="model.py", memory_limit=other), AFTER, declared())
+        assert "memory" in compare(before, after)[0].replace("-", " ")
 
 
 def test_a_request_that_went_through_json_is_the_same():

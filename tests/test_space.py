@@ -86,6 +86,43 @@ def test_accumulation_follows_even_where_it_is_not_named_to_be_tuned():
     assert len(made.configs) == 4
 
 
+def test_the_targets_own_limit_on_the_accumulation_binds_although_it_follows():
+    made = space(of=facts(space={"gradient_accumulation_steps": Limit(values=(1, 2))}))
+
+    assert {c.gradient_accumulation_steps for c in made.configs} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("goal", "baseline", "why", "nearest"),
+    [
+        (Goal(global_batch=64), config(batch_size=64), "", config(batch_size=64)),
+        (
+            Goal(global_batch=256),
+            config(batch_size=64),
+            "its global batch is 64, and 256 is held",
+            config(batch_size=64, gradient_accumulation_steps=4),
+        ),
+        (
+            Goal(limits={"batch_size": Limit(values=(8, 16))}),
+            config(batch_size=64),
+            "its batch_size is 64, and only 8, 16 may be searched",
+            config(batch_size=16, gradient_accumulation_steps=4),
+        ),
+        (
+            Goal(global_batch=64, limits={"amp_dtype": Limit(values=(None,)), "num_workers": Limit(low=0, high=1)}),
+            config(batch_size=64, amp_dtype="bfloat16", num_workers=4),
+            "its amp_dtype is bf16, and only fp32 may be searched",
+            config(batch_size=64, num_workers=1),
+        ),
+    ],
+)
+def test_a_baseline_that_breaks_what_is_held_is_excluded_and_has_a_nearest(goal, baseline, why, nearest):
+    made = space(goal, baseline)
+
+    assert made.excludes(baseline) == why
+    assert made.nearest(baseline) == nearest
+
+
 def test_a_limit_on_the_accumulation_binds_although_it_follows():
     made = space(Goal(global_batch=64, limits={"gradient_accumulation_steps": Limit(values=(1, 2))}))
 

@@ -1,5 +1,7 @@
 """What surrounds the store: other processes that want the study, disks that are full, folders of other users."""
 
+import errno
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 from optuna.trial import TrialState
 
+from autotune import codec
 from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.guard import Guard
@@ -83,30 +86,61 @@ def test_the_lock_names_its_present_owner(tmp_path):
     lock.release()
 
 
-def _complaint(folder, sender):
-    """What another user's search says about `folder`."""
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_an_unfit_environment(tmp_path, monkeypatch, number):
+    def flock(file, operation):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+
+    with pytest.raises(EnvironmentUnfit, match=r"study\.lock cannot be locked: .*\. .*Lustre.*\. .*--study"):
+        Lock(tmp_path)
+
+
+def _complaint(folder, sender, attempts):
+    """What happens to another user who makes these `attempts` at `folder`."""
     if os.getuid() == 0:
         os.setuid(65534)
     said = []
-    for attempt in (lambda: Lock(folder), lambda: _filled(folder), lambda: disk.new_probe(folder)):
+    for attempt in attempts:
         try:
-            attempt()
-            said.append("nothing")
+            said.append(f"{attempt(folder)}")
         except Exception as error:
             said.append(f"{type(error).__name__}: {error}")
     sender.send(said)
     os._exit(0)
 
 
+def _said_to_another_user(folder, *attempts):
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=_complaint, args=(folder, sender, attempts))
+    process.start()
+    sender.close()
+    said = receiver.recv()
+    process.join()
+    return said
+
+
+def test_a_study_of_another_user_hides_none_of_ones_own():
+    with tempfile.TemporaryDirectory() as place:  # not below tmp_path, which other users may not enter
+        Path(place).chmod(0o755)
+        for name in ("mine", "theirs"):
+            codec.write(disk.make(Path(place, name)) / disk.STUDY, REQUEST)
+        Path(place, "theirs").chmod(0o000)
+
+        listed, named = _said_to_another_user(
+            Path(place), lambda root: [one.name for one in disk.studies(root)], lambda root: disk.find(root / "theirs")
+        )
+
+    assert listed == "['mine']"
+    assert named.startswith("EnvironmentUnfit: ")
+    assert "theirs cannot be read: Permission denied. " in named
+
+
 def test_a_folder_that_may_not_be_written_is_an_unfit_environment():
     with tempfile.TemporaryDirectory() as place:  # not below tmp_path, which other users may not enter
         Path(place).chmod(0o555)
-        receiver, sender = multiprocessing.Pipe(duplex=False)
-        process = multiprocessing.get_context("fork").Process(target=_complaint, args=(Path(place), sender))
-        process.start()
-        sender.close()
-        said = receiver.recv()
-        process.join()
+        said = _said_to_another_user(Path(place), Lock, _filled, disk.new_probe)
         Path(place).chmod(0o755)
 
     assert [text.partition(":")[0] for text in said] == ["EnvironmentUnfit"] * 3

@@ -53,6 +53,90 @@ def test_what_is_written_is_not_inferred(tmp_path: Path) -> None:
     assert found["optimizer"].text == "Adam(lr=0.5)"
 
 
+def test_what_has_another_name_than_agreed_is_said(tmp_path: Path) -> None:
+    text = COMPLETE + (
+        "def get_optimizer(): return torch.optim.AdamW(model().parameters())\n"
+        "def train_sampler(): return range(100)\n"
+        "val_dataset = dataset()\nbatch_size = 64\ncriterion = nn.CrossEntropyLoss\n"
+    )
+
+    facts = inspect(tmp_path, text)
+
+    found = {finding.name: finding for finding in facts.findings if finding.inferred}
+    assert found["optimizer"].text == "SGD(lr=0.01, momentum=0.9); get_optimizer is not read"
+    assert found["sampler"].text == "shuffled; train_sampler is not read"
+    assert found["validation"].text == "none; val_dataset is not read"
+    assert found["validation"].override == "validation = val_dataset"
+    assert found["baseline"].text == "assumed; batch_size is not read"
+    assert found["baseline"].override == 'baseline = {"batch_size": batch_size}'
+
+
+def test_a_criterion_beside_the_models_own_loss_is_left_to_the_model(tmp_path: Path) -> None:
+    text = HEAD + (
+        "criterion = nn.CrossEntropyLoss()\n"
+        "class Net(nn.Linear):\n"
+        "    def forward(self, x, labels): return {'loss': criterion(super().forward(x), labels)}\n"
+        "def model(): return Net(4, 2)\ndataset = [{'x': torch.randn(4), 'labels': 1}] * 99\n"
+    )
+
+    found = {finding.name: finding.text for finding in inspect(tmp_path, text).findings}
+
+    assert found["loss"] == "the model's own .loss, inferred from a batch with x, labels; criterion is not read"
+
+
+def test_what_a_loader_of_its_own_uses_needs_no_agreed_name(tmp_path: Path) -> None:
+    text = MODEL + (
+        "def collate_fn(samples): return torch.utils.data.default_collate(samples)\ntrain_sampler = range(64)\n"
+        "def dataloader(batch_size): return torch.utils.data.DataLoader(\n"
+        "    [(torch.randn(4), 1)] * 64, batch_size, sampler=train_sampler, collate_fn=collate_fn)\n"
+    )
+
+    facts = inspect(tmp_path, text)
+
+    assert "sampler" not in [finding.name for finding in facts.findings]
+
+
+def test_a_loss_beside_a_builder_that_gives_none_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, COMPLETE + "def build(): return model(), dataset()\ndef loss(model, batch): ...\n")
+
+    with pytest.raises(TargetError, match=r"model.py has loss, and build does not give it.*the key loss as well"):
+        look(f"{path}:build")
+
+
+LAYOUTS = {
+    "x, y": "pair",
+    "[x, y]": "pair",
+    "x": "tensor",
+    "(x, y, y)": "tuple",
+    "({'x': x}, y)": "tuple",
+    "(x,)": "tuple",
+    "{'x': x, 'y': y}": "dict",
+    "types.SimpleNamespace(x=x)": "other",
+}
+
+
+@pytest.mark.parametrize("batch", LAYOUTS)
+def test_how_a_batch_looks_is_a_fact_about_the_target(tmp_path: Path, batch: str) -> None:
+    text = MODEL + (
+        "import types\n"
+        f"def batch(batch_size):\n    x, y = torch.randn(batch_size, 4), torch.zeros(batch_size)\n    return {batch}\n"
+        "def loss(model, batch): return model(torch.randn(1, 4)).sum()\n"
+    )
+
+    facts = inspect(tmp_path, text)
+
+    assert (facts.data, facts.batch_layout) == ("batch", LAYOUTS[batch])
+    assert not (facts.has_collate or facts.has_sampler)
+
+
+@pytest.mark.parametrize("order", ["", "def sampler(dataset): return range(100)\n"])
+@pytest.mark.parametrize("join", ["", "def collate(samples): return torch.utils.data.default_collate(samples)\n"])
+def test_a_collate_and_a_sampler_of_its_own_are_facts_about_the_target(tmp_path: Path, order: str, join: str) -> None:
+    facts = inspect(tmp_path, COMPLETE + order + join)
+
+    assert (facts.has_sampler, facts.has_collate) == (bool(order), bool(join))
+
+
 def test_objects_do_as_well_as_factories(tmp_path: Path) -> None:
     text = (
         HEAD + "model = nn.Linear(4, 2)\nglobal_batch_size = 64\nbaseline = {'batch_size': 16}\n"
@@ -275,3 +359,17 @@ def test_a_mere_container_is_called_by_the_name_of_its_file(tmp_path: Path) -> N
     facts = inspect(tmp_path, HEAD + "def model(): return nn.Sequential(nn.Linear(4, 2))\n" + DATASET)
 
     assert facts.name == "model"
+
+
+def test_looking_at_a_target_takes_two_micro_batches_of_a_long_accumulation(tmp_path: Path) -> None:
+    counting = COMPLETE + (
+        "baseline = {'batch_size': 2, 'gradient_accumulation_steps': 40}\n"
+        "def loss(model, batch):\n"
+        "    with open(__file__ + '.calls', 'a') as calls: calls.write('x')\n"
+        "    return nn.functional.cross_entropy(model(batch[0]), batch[1])\n"
+    )
+
+    facts = inspect(tmp_path, counting)
+
+    assert (tmp_path / "model.py.calls").read_text() == "xx"
+    assert facts.baseline == {"batch_size": 2, "gradient_accumulation_steps": 40}

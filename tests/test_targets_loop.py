@@ -260,3 +260,33 @@ def test_a_configuration_can_be_inspected_instead_of_the_baseline(tmp_path: Path
     facts = inspect(tmp_path, COMPLETE + "baseline = {'batch_size': 50}\n", config)
 
     assert "float32 (4, 4)" in {finding.name: finding.text for finding in facts.findings}["data"]
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_what_watching_costs_is_told_with_every_step(tmp_path: Path, accumulation: int) -> None:
+    session = start(tmp_path, SEEDED, batch_size=8, gradient_accumulation_steps=accumulation)
+
+    session.train(recorder := watch(4))
+
+    assert all(step.own_seconds > 0 for step in recorder.steps)
+
+
+def test_the_graph_of_a_single_micro_batch_is_the_user_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = cast(Training, start(tmp_path, SEEDED, batch_size=8))
+    losses: list[torch.Tensor] = []
+    starts: list[torch.Tensor] = []
+    loss, backward = training.loss, torch.Tensor.backward
+    training.loss = lambda model, batch: losses.append(value := loss(model, batch)) or value
+    monkeypatch.setattr(torch.Tensor, "backward", lambda tensor: starts.append(tensor) or backward(tensor))
+
+    training.train(watch(2))
+
+    assert all(one is other for one, other in zip(losses, starts, strict=True))
+
+
+def test_every_one_of_several_micro_batches_is_a_sign_of_life(tmp_path: Path) -> None:
+    session = start(tmp_path, SEEDED, batch_size=8, gradient_accumulation_steps=4)
+
+    session.train(recorder := watch(2))
+
+    assert recorder.micro_batches == 8

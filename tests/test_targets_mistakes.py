@@ -113,11 +113,93 @@ MISTAKES = {
     ),
     "loss is a module": (
         COMPLETE + "loss = nn.CrossEntropyLoss()\n",
-        ["loss is a CrossEntropyLoss object, and autotune calls loss(model, batch)"],
+        [
+            "loss is a CrossEntropyLoss object, and autotune calls loss(model, batch)",
+            "Call it criterion, and write  def loss(model, batch): x, y = batch; return criterion(model(x), y)",
+        ],
     ),
     "loss takes output and target": (
         COMPLETE + "def loss(output, target): ...\n",
-        ['loss() asks for "output"; autotune can pass only batch, batch_size, device, knobs, model, num_workers.'],
+        [
+            'loss() asks for "output"; autotune can pass only batch, batch_size, device, knobs, model, num_workers. '
+            "It is called loss(model, batch)",
+            "unpack inside: x, y = batch.",
+        ],
+    ),
+    "loss takes inputs and targets beside the model": (
+        COMPLETE + "def loss(model, x, y): ...\n",
+        ['loss() asks for "x"', "unpack inside: x, y = batch."],
+    ),
+    "several losses in a dict": (
+        COMPLETE + "def loss(model, batch): return {'a': model(batch[0]).sum(), 'b': model(batch[0]).mean()}\n",
+        ["loss returned a dict of 2.", "Return one scalar tensor: sum(losses.values()) of several losses"],
+    ),
+    "a loss and the outputs": (
+        COMPLETE + "def loss(model, batch):\n    out = model(batch[0])\n    return out.sum(), out\n",
+        ["loss returned a tuple of 2.", "or the loss alone."],
+    ),
+    "a model that does not take the keys of a batch": (
+        MODEL + "dataset = [{'input': torch.randn(4), 'click': 1, 'buy': 0}] * 99\n",
+        [
+            "Linear.forward does not take what a batch holds",
+            "'click'",
+            "keys input, click, buy",
+            "write loss(model, batch)",
+        ],
+    ),
+    "a model that takes more than the inputs": (
+        HEAD + "class Net(nn.Linear):\n    def forward(self, x, mask): return super().forward(x)\n"
+        "def model(): return Net(4, 2)\n" + DATASET,
+        [
+            "Net.forward does not take what a batch holds: missing a required argument: 'mask'",
+            "write loss(model, batch)",
+        ],
+    ),
+    "a criterion": (
+        COMPLETE + "criterion = nn.CrossEntropyLoss(label_smoothing=0.1)\n",
+        [
+            "model.py has criterion and no loss.",
+            "a loss inferred instead could be another than yours.",
+            "Write  def loss(model, batch): x, y = batch; return criterion(model(x), y)",
+        ],
+    ),
+    "a criterion with tensors": (
+        COMPLETE + "loss_fn = nn.CrossEntropyLoss(weight=torch.tensor([1., 5.]))\n",
+        ["return loss_fn.to(y.device)(model(x), y)"],
+    ),
+    "a criterion that is a function": (
+        COMPLETE + "loss_func = nn.functional.cross_entropy\n",
+        ["Write  def loss(model, batch): x, y = batch; return loss_func(model(x), y)"],
+    ),
+    "a loss by another name": (
+        COMPLETE + "def compute_loss(model, batch): ...\n",
+        ["model.py has compute_loss and no loss.", "Write  loss = compute_loss"],
+    ),
+    "a collate_fn": (
+        COMPLETE + "def collate_fn(samples): return torch.utils.data.default_collate(samples)\n",
+        ["model.py has collate_fn and no collate.", "Write  collate = collate_fn"],
+    ),
+    "a sampler of batches": (
+        COMPLETE + "def sampler(dataset):\n"
+        "    return torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(dataset), 4, False)\n",
+        ["sampler() returned a BatchSampler", "Return the sampler of single samples"],
+    ),
+    "two models": (
+        HEAD + "def model(): return nn.Linear(4, 4), nn.Linear(4, 1)\n" + DATASET,
+        ["model() returned a tuple of 2. autotune supports one model with one optimizer", "GAN", "nn.ModuleDict"],
+    ),
+    "two models by name": (
+        HEAD + "def model(): return {'g': nn.Linear(4, 4), 'd': nn.Linear(4, 1)}\n" + DATASET,
+        ["model() returned a dict of 2. autotune supports one model with one optimizer"],
+    ),
+    "two optimizers": (
+        COMPLETE + "def optimizer(params): return torch.optim.SGD(params[:1]), torch.optim.SGD(params[1:])\n",
+        ["optimizer() returned a tuple of 2. autotune supports one model with one optimizer"],
+    ),
+    "an optimizer and its schedule": (
+        COMPLETE + "def optimizer(params):\n    o = torch.optim.SGD(params, lr=1.)\n"
+        "    return [o], [torch.optim.lr_scheduler.StepLR(o, 9)]\n",
+        ["optimizer() returned a tuple: return one torch.optim.Optimizer"],
     ),
     "ragged samples": (
         MODEL + "dataset = [(torch.randn(1 + i % 2, 4), 1) for i in range(9)]\ndef sampler(dataset): return range(9)\n",
@@ -191,9 +273,9 @@ MISTAKES = {
         COMPLETE + "optimizer = torch.optim.SGD(model().parameters())\n",
         ["optimizer is a SGD, and autotune calls optimizer(params)"],
     ),
-    "unknown knob": (COMPLETE + "baseline = {'batchsize': 8}\n", ["'batchsize', which is not a knob", "batch_size?"]),
+    "unknown knob": (COMPLETE + "baseline = {'batchsize': 8}\n", ["there is no knob 'batchsize'", "batch_size?"]),
     "impossible value": (COMPLETE + "space = {'amp_dtype': ['bf16']}\n", ['space["amp_dtype"]:', "got 'bf16'"]),
-    "empty range": (COMPLETE + "space = {'batch_size': (64, 8)}\n", ["a range with nothing in it"]),
+    "empty range": (COMPLETE + "space = {'batch_size': (64, 8)}\n", ["the range of batch_size from 64 to 8 is empty"]),
     "baseline is a list": (COMPLETE + "baseline = [8]\n", ["baseline is a list"]),
     "global batch of nothing": (COMPLETE + "global_batch_size = 0\n", ["global_batch_size is 0"]),
 }

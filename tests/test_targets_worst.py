@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, TensorDataset
 
 from autotune.errors import TargetError
-from autotune.targets.batches import Shapes
+from autotune.targets.batches import ALWAYS_LOOKED_AT, Shapes
 from autotune.targets.samples import sample_size, some_keys, undisturbed
 from autotune.targets.worst import longest
 from tests.targets_support import COMPLETE, HEAD, MODEL, inspect, refused, start, watch
@@ -222,6 +223,9 @@ def test_the_size_of_a_sample_is_what_its_memory_follows(sample: Any, size: int)
         ([((8, 3), (8,)), ((8, 3), (8,))], False),
         ([((8, 3), (8,)), ((5, 3), (5,))], False),  # the last of an epoch
         ([((16, 3), (8,)), ((10, 3), (5,))], False),  # two views of every sample
+        ([((20, 8, 3), (8,)), ((20, 5, 3), (5,))], False),  # time first
+        ([((20, 8, 3), (8,)), ((21, 8, 3), (8,))], True),
+        ([((3, 8), (8,)), ((3, 7), (5,))], True),
         ([((8, 3), (8,)), ((8, 4), (8,))], True),
         ([((8, 3), (8,)), ((5, 4), (5,))], True),
         ([((30, 3), (8,)), ((25, 3), (8,))], True),  # nodes of eight graphs, end to end
@@ -231,9 +235,26 @@ def test_batches_vary_if_more_than_their_number_of_samples_does(batches: list[An
     shapes = Shapes()
 
     for batch in batches:
-        shapes.note([torch.zeros(shape) for shape in batch], samples=batch[-1][0])
+        shapes.note([torch.zeros(shape) for shape in batch], samples=batch[-1][0], now=1.0)
 
     assert shapes.vary is vary
+
+
+@pytest.mark.parametrize(("step_seconds", "looks"), [(0.02, 1000), (0.0005, ALWAYS_LOOKED_AT + 47)])
+def test_shapes_are_looked_at_so_rarely_that_short_steps_do_not_pay_for_it(step_seconds: float, looks: int) -> None:
+    class Batch(list[Any]):
+        seen = 0
+
+        def __iter__(self) -> Iterator[Any]:
+            Batch.seen += 1
+            return super().__iter__()
+
+    shapes, batch = Shapes(), Batch([torch.zeros(8, 3)])
+
+    for number in range(1000):
+        shapes.note(batch, samples=8, now=number * step_seconds)
+
+    assert Batch.seen == pytest.approx(looks, abs=2)
 
 
 @pytest.mark.parametrize("sampler", [RandomSampler, SequentialSampler])

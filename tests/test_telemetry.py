@@ -14,17 +14,24 @@ from typing import Any
 import psutil
 import pytest
 
+from autotune.interference import GpuUse
 from autotune.launch.processes import TAG
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.launch.telemetry import Telemetry, summary
 from autotune.nvml import Glance, find, glance
 from autotune.records import Config
 from autotune.requests import ProbeRequest
-from autotune.results import GpuUse, ProbeResult
+from autotune.results import ProbeResult
 
 CHILD = (sys.executable, str(Path(__file__).parent / "faults" / "faulty_child.py"))
 UUID = "f1d0"
 FOREIGN = 1  # a process that is always there and never ours
+
+
+class NotFound(Exception):
+    """Stands for `pynvml.NVMLError_NotFound`."""
+
+    value = 6
 
 
 class Card:
@@ -33,8 +40,8 @@ class Card:
     NVML_CLOCK_SM = 1
     nvmlMemory_v2 = 2  # noqa: N815  # NVML's own names
 
-    def __init__(self, foreign: tuple[int, ...] = ()) -> None:
-        self.foreign = foreign
+    def __init__(self, foreign: tuple[int, ...] = (), percent: int | None = None) -> None:
+        self.foreign, self.percent = foreign, percent
         self.joules = itertools.count(100)
         self.threads: set[str] = set()
 
@@ -50,6 +57,13 @@ class Card:
     def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[Any]:  # noqa: N802
         pids = [*self.foreign, *_probes()]
         return [SimpleNamespace(pid=pid, usedGpuMemory=None) for pid in pids]
+
+    def nvmlDeviceGetProcessUtilization(self, handle: int, since: int) -> list[Any]:  # noqa: N802
+        """One sample of every process that computed; without any, NVML raises `NOT_FOUND`."""
+        if not self.percent:
+            raise NotFound
+        stale = SimpleNamespace(pid=FOREIGN, timeStamp=since - 1, smUtil=90)
+        return [stale, *(SimpleNamespace(pid=pid, timeStamp=since + 1, smUtil=self.percent) for pid in self.foreign)]
 
     def __getattr__(self, name: str) -> Any:
         answers = {
@@ -86,7 +100,27 @@ def test_a_glance_is_in_the_units_of_its_names() -> None:
         sm_clock_mhz=1500,
         throttle_reasons=("power cap",),
         processes=(),
+        computing=(),
     )
+
+
+@pytest.mark.parametrize(("percent", "share"), [(None, 0.0), (30, 0.3)])
+def test_a_process_that_only_holds_a_context_is_told_from_one_that_computes(
+    tmp_path: Path, percent: int | None, share: float
+) -> None:
+    result = probed(Card(foreign=(FOREIGN,), percent=percent), tmp_path)
+
+    assert result.gpu is not None
+    assert result.gpu.foreign_processes == (FOREIGN,)
+    assert result.gpu.foreign_share == pytest.approx(share)
+
+
+def test_what_nobody_could_have_computed_is_no_share() -> None:
+    class Garbled(Card):  # seen of drivers: samples of more than all there is
+        def nvmlDeviceGetProcessUtilization(self, handle: int, since: int) -> list[Any]:  # noqa: N802
+            return [SimpleNamespace(pid=1, timeStamp=since + 1, smUtil=4_294_967)]
+
+    assert glance(Garbled(), 7).computing == ()
 
 
 def test_a_library_that_answers_nothing_gives_a_glance_of_nothing() -> None:
@@ -125,7 +159,7 @@ def test_a_probe_is_watched_while_it_measures_and_only_then(tmp_path: Path) -> N
     assert "autotune-telemetry" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_who_computes_on_the_card_beside_the_probe_is_told(tmp_path: Path) -> None:
+def test_who_is_on_the_card_beside_the_probe_is_told(tmp_path: Path) -> None:
     result = probed(Card(foreign=(FOREIGN,)), tmp_path)
 
     assert result.gpu is not None
@@ -183,16 +217,20 @@ def test_readings_are_averaged_where_means_matter_and_bounded_where_extremes_do(
         Glance(utilization=1.0, used_bytes=7, power_watts=300.0, energy_joules=65.0, sm_clock_mhz=1500,
                throttle_reasons=("power brake",)),
         Glance(throttle_reasons=("power brake", "power cap")),
+        Glance(processes=(8, 9), computing=((8, 0.6), (9, 0.2), (10, 0.9))),
+        Glance(processes=(8, 9), computing=()),
     ]  # fmt: skip
 
-    assert summary(readings, set(), set()) == GpuUse(
-        readings=3,
+    assert summary(readings, set(), own={10}) == GpuUse(
+        readings=5,
         utilization=0.75,
         used_bytes=9,
         power_watts=200.0,
         energy_joules=60.0,
         sm_clock_mhz=(1400, 1500),
         throttle_reasons=("power brake", "power cap"),
+        foreign_processes=(8, 9),
+        foreign_share=pytest.approx(0.4),
     )
 
 

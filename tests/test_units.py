@@ -1,12 +1,15 @@
 import pytest
 
 from autotune.units import (
+    counted,
     format_bytes,
     format_rate,
     format_seconds,
     format_share,
+    format_speedup,
     parse_bytes,
     parse_fraction,
+    parse_price,
     parse_seconds,
 )
 
@@ -14,13 +17,41 @@ GIB = 2**30
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("10min", 600), ("1.5h", 5400), ("1h30m", 5400)]
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("10m", 600),
+        ("10min", 600),
+        ("1.5h", 5400),
+        ("1h30m", 5400),
+        ("1h30", 5400),  # as on a clock: what follows hours without a unit are minutes
+        ("1 h 30", 5400),
+        ("2m30", 150),
+        ("1h30m10", 5410),
+    ],
 )
 def test_durations_are_read_as_people_write_them(text, seconds):
     assert parse_seconds(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "soon", "10x", "-5m", "0", "m10", "5m later"])
+@pytest.mark.parametrize("text", ["2", "90", "1.5", "30 90m", "10s30"])
+def test_a_number_without_a_unit_may_mean_minutes_and_is_refused(text):
+    with pytest.raises(ValueError, match=r"has no unit: write \S+s for seconds or \S+m for minutes"):
+        parse_seconds(text)
+
+
+@pytest.mark.parametrize(("text", "price"), [("2.49", 2.49), ("1200", 1200)])
+def test_prices_are_read(text, price):
+    assert parse_price(text) == price
+
+
+@pytest.mark.parametrize("text", ["2,49", "1,200", "0", "-1", "free", "nan", "2.49 USD"])
+def test_what_is_no_price_or_may_be_two_is_refused(text):
+    with pytest.raises(ValueError, match=r"write 2\.49, without the currency and without commas"):
+        parse_price(text)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "10x", "-5m", "0s", "m10", "5m later"])
 def test_what_is_no_duration_is_refused_with_the_forms(text):
     with pytest.raises(ValueError, match=r"duration"):
         parse_seconds(text)
@@ -57,17 +88,31 @@ def test_what_is_no_share_is_refused(text):
 
 
 @pytest.mark.parametrize(
-    ("rate", "spread", "shown"),
+    ("rate", "shown"),
     [
-        (2605.4, 0.01, "2,610"),
-        (2605.4, 0.001, "2,605"),
-        (2605.4, 0.1, "2,600"),
-        (12.345, 0.02, "12.3"),
-        (0.0, 0.1, "0"),
+        (2605.4, "2,610"), (7702.0, "7,700"), (17123.0, "17,100"), (1_234_567.0, "1,230,000"), (849.8, "850"),
+        (999.6, "1,000"), (12.345, "12.3"), (9.996, "10.0"), (1.5, "1.50"), (0.012345, "0.0123"), (0.0, "0"),
+        (float("inf"), "inf"),
     ],
-)
-def test_rates_show_the_digits_that_their_spread_supports(rate, spread, shown):
-    assert format_rate(rate, spread) == shown
+)  # fmt: skip
+def test_rates_show_three_digits(rate, shown):
+    assert format_rate(rate) == shown
+
+
+@pytest.mark.parametrize(("count", "shown"), [(0, "0 probes"), (1, "1 probe"), (1200, "1,200 probes")])
+def test_one_of_a_kind_has_no_plural(count, shown):
+    assert counted(count, "probe") == shown
+
+
+def test_shown_rates_divide_to_the_shown_factor():
+    shown = float(format_rate(17123.0).replace(",", "")) / float(format_rate(7702.0).replace(",", ""))
+
+    assert format_speedup(17123.0 / 7702.0) == format_speedup(shown) == "2.22"
+
+
+@pytest.mark.parametrize(("factor", "shown"), [(1.0849, "1.08"), (17.13, "17.1"), (120.4, "120"), (0.956, "0.96")])
+def test_factors_show_what_a_person_compares(factor, shown):
+    assert format_speedup(factor) == shown
 
 
 @pytest.mark.parametrize(

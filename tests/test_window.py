@@ -1,7 +1,11 @@
 """The measuring window, driven by steps made by hand and a clock that is set by hand."""
 
+import itertools
+import weakref
+
 import pytest
 import torch
+from msgspec.structs import replace
 
 from autotune.probe import window as windows
 from autotune.probe.track import MemoryTrack
@@ -208,12 +212,12 @@ def test_an_unsteady_run_goes_on_to_the_cap_and_is_called_noisy(clock):
 
 
 def test_the_spread_is_looked_at_rarely_because_the_next_step_pays_for_it(clock, monkeypatch):
-    window = _window(clock)
+    window = _window(clock, budget=replace(BUDGET, min_seconds=8.25, max_seconds=44.0))
     looks = []
     measure = window.ending.half_width
     monkeypatch.setattr(window.ending, "half_width", lambda: looks.append(len(window.steps)) or measure())
 
-    _drive(window, clock, lambda n: 0.005 if n // 200 % 2 else 0.001)  # never precise enough
+    _drive(window, clock, lambda n: 0.055 if n // 200 % 2 else 0.011)  # never precise enough
 
     assert len(window.steps) > 1000
     assert len(looks) < 20
@@ -272,3 +276,96 @@ def test_losses_that_are_not_finite_become_none(clock):
         window.step(_step(loss=loss))
 
     assert window.losses() == (1.0, None, None)
+
+
+def test_steps_below_a_millisecond_are_looked_at_in_blocks(clock):
+    beats = []
+    window = _window(clock)
+    window._beat = lambda: beats.append(clock.time)
+
+    commands = _drive(window, clock, lambda n: 0.0005)
+
+    assert window.steps_per_block == 20  # as many as a hundredth of a second holds
+    assert {step.samples for step in window.steps} == {20 * 8}
+    assert {step.micro_batches for step in window.steps} == {20}
+    assert sum(step.samples for step in window.steps) / sum(clock.intervals()) == pytest.approx(8 / 0.0005)
+    assert sum(clock.intervals()) >= BUDGET.min_seconds
+    assert len(beats) < len(commands) / 2
+    assert all(step % 20 == 19 for step, _ in window.track.readings)
+
+
+@pytest.mark.parametrize("ready", [0, 16])
+def test_steps_that_are_short_between_the_bursts_of_workers_are_looked_at_one_by_one(clock, ready):
+    window, numbers = _window(clock, workers=8, ready=ready, loads=True), itertools.count()
+
+    def burst(_):
+        """Computing takes 0.2 ms; every eighth batch is waited for, as soon as those that were held ready are used."""
+        number = next(numbers)
+        return 0.0002 + (0.8 if number % 8 == 0 and number >= ready else 0.0)
+
+    _drive(window, clock, burst, loading=0.1)
+
+    assert window.steps_per_block == 1
+    assert sum(clock.intervals()) < 2 * BUDGET.max_seconds
+
+
+def test_long_steps_are_looked_at_one_by_one(clock):
+    window = _window(clock)
+
+    _drive(window, clock, lambda n: 0.1)
+
+    assert window.steps_per_block == 1
+    assert len(clock.intervals()) == len(window.steps)
+
+
+def test_computing_alone_has_its_rate_where_short_steps_are_looked_at_in_blocks(clock):
+    window = _window(clock, workers=2, ready=4, loads=True)
+
+    commands = _drive(window, clock, lambda n: 0.0005, loading=0.0005)
+
+    assert window.computing.result.samples_per_second == pytest.approx(8 / 0.0005)
+    assert window.computing.result.samples == window.steps_per_block * 8
+    assert commands.count(Command.REPEAT) % window.steps_per_block == 0
+
+
+def test_a_block_has_the_mean_of_its_losses_and_none_if_one_is_not_finite(clock):
+    window, command = _window(clock), Command.CONTINUE
+    count = itertools.count()
+    while command is not Command.STOP:
+        clock.time += 0.0005
+        number = next(count) if window.steps else 0
+        command = window.step(_step(loss=float("nan") if number == 20 else 1.0))
+
+    assert window.losses().count(None) == 1
+    assert set(window.losses()) == {1.0, None}
+
+
+def test_every_step_that_a_block_skips_is_counted(clock):
+    window, command = _window(clock), Command.CONTINUE
+    while command is not Command.STOP:
+        clock.time += 0.0005
+        skipped = len(window.steps) == 1
+        command = window.step(_step(skipped=skipped))
+
+    assert window.skipped_steps == window.steps_per_block
+
+
+def test_no_loss_of_the_cpu_outlives_its_block(clock):
+    window, command, alive = _window(clock), Command.CONTINUE, []
+    while command is not Command.STOP:
+        clock.time += 0.0005
+        step = _step()
+        alive.append(weakref.ref(step.loss))
+        command = window.step(step)
+        del step
+
+    assert sum(loss() is not None for loss in alive) == 0
+
+
+def test_watching_is_told_per_optimizer_step_without_the_settling_before_it(clock):
+    window, command = _window(clock), Command.CONTINUE
+    while command is not Command.STOP:
+        clock.time += 0.0005
+        command = window.step(replace(_step(), own_seconds=2e-6 if window.steps else 1.0))
+
+    assert window.own_seconds_per_step == pytest.approx(2e-6)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+import traceback
 
+FAULT = 70  # EX_SOFTWARE of sysexits.h: autotune itself failed, which says nothing of what was asked
 INTERRUPTED = 130  # what a shell reports for a process that Ctrl-C ended
 
 
@@ -15,3 +18,25 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except Exception as error:
+        from autotune.harmless import plain_lines
+
+        sys.stderr.write(plain_lines(_report(error)))
+        sys.exit(FAULT)
+
+
+def _report(error: Exception) -> str:
+    """What a user sees of a fault of ours, and all that a report of it needs."""
+    import platform
+
+    from autotune.environment import autotune_version, torch_version
+
+    what = str(error).partition("\n")[0].rstrip(".")
+    return (
+        f"error: autotune itself failed: {type(error).__name__}{': ' if what else ''}{what}. It is probably a mistake "
+        f"in autotune and none of yours. Please report it with all of the lines that follow.\n"
+        f"version: autotune {autotune_version()}, torch {torch_version()}, Python {platform.python_version()}, "
+        f"{platform.platform()}\n"
+        f"command: {shlex.join(['autotune', *sys.argv[1:]])}\n"
+        f"{''.join(traceback.format_exception(error))}"
+    )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import io
 import sys
 from typing import Annotated
 
 import typer
 
-from autotune.cli import settings_file
+from autotune.cli import settings_file, variables
 from autotune.cli.best import best
 from autotune.cli.check import check
 from autotune.cli.compare import compare
@@ -23,6 +24,9 @@ from autotune.cli.search import search
 from autotune.cli.show import show
 from autotune.environment import autotune_version
 from autotune.errors import AutotuneError, EnvironmentUnfit
+from autotune.harmless import plain_lines
+
+MOST_OF_A_NAME = 100  # characters that are told of one that is too long
 
 app = typer.Typer(
     name="autotune",
@@ -33,7 +37,7 @@ app = typer.Typer(
     help="Finds the batch size, precision and data-loading settings that train your PyTorch model fastest on this "
     "machine without changing what it learns, and proves it.",
     epilog="Exit status: 0 a recommendation · 1 nothing usable · 2 usage or target error · 3 machine unfit · "
-    "130 interrupted (the study is kept).",
+    "70 a fault of autotune itself · 130 interrupted (the study is kept).",
 )
 for command in (init, check, search, show, best, export, report, compare, log, dashboard, doctor):
     app.command()(command)
@@ -48,11 +52,15 @@ def settings(
     if show_version:
         typer.echo(autotune_version())
         raise typer.Exit
-    context.default_map = settings_file.defaults()
+    variables.check()
+    context.obj, context.default_map = settings_file.defaults()
 
 
 def run() -> None:
     """Run the command line and exit with its status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # "×" for a terminal of ASCII, a folder's name that is not UTF-8
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except AutotuneError as error:
@@ -64,10 +72,26 @@ def run() -> None:
         console.print(str(error), soft_wrap=True)
         sys.exit(error.exit_code)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-            raise
-        sys.stderr.write(
-            f"error: The output could not be written: {error.strerror}. The disk that it was sent to is probably "
-            f"full. Send it elsewhere: `autotune best` and `autotune show` repeat what a study holds.\n"
-        )
+        sys.stderr.write(plain_lines(f"error: {_told(error)}\n"))
         sys.exit(EnvironmentUnfit.exit_code)
+
+
+def _told(error: OSError) -> str:
+    """What no command foresaw of the disks and folders of this machine; anything else goes on as a fault of ours."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        return (
+            f"The output could not be written: {error.strerror}. The disk that it was sent to is probably full. Send "
+            f"it elsewhere: `autotune best` and `autotune show` repeat what a study holds."
+        )
+    if isinstance(error, PermissionError) and error.filename:
+        return (
+            f"{error.filename} may not be used: {error.strerror}. It is probably another user's. Change its "
+            f"permissions, or work in another folder."
+        )
+    if error.errno in (errno.ENAMETOOLONG, errno.ELOOP) and error.filename:
+        name = str(error.filename)
+        return (
+            f"{name if len(name) <= MOST_OF_A_NAME else name[:MOST_OF_A_NAME] + '...'} cannot be a file: "
+            f"{error.strerror}. It was probably mistyped, or is a link that leads back to itself. Give another name."
+        )
+    raise error

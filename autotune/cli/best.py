@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from autotune.cli.output import plain_console
+from autotune.harmless import plain
 
 
 def best(
@@ -30,7 +31,7 @@ def best(
     result = load_result(study)
     if key is not None:
         value = result.params[known("--key", key)]
-        sys.stdout.write((json.dumps(value) if not isinstance(value, str) else value) + "\n")
+        sys.stdout.write((plain(value) if isinstance(value, str) else json.dumps(value)) + "\n")
     elif json_output:
         sys.stdout.write(codec.encode(result).decode())
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,13 +23,17 @@ FORETELLING_SECONDS = 120.0  # at most; a step of one arm takes a second or two,
 
 
 def check(
+    context: typer.Context,
     target: Annotated[str, typer.Argument(help="Your training code: model.py, pkg.train, or model.py:function.")],
     device: Annotated[str | None, typer.Option(envvar="AUTOTUNE_DEVICE", help="cpu, cuda, cuda:1, mps, xpu.")] = None,
     memory: Annotated[
         bool, typer.Option("--memory", help="Foretell what every batch size needs, by a run on shapes alone.")
     ] = False,
     memory_limit: Annotated[
-        str | None, typer.Option(help="What has to be enough, 8GiB or 90%: implies --memory. [default: all there is]")
+        str | None,
+        typer.Option(
+            help="What has to be enough, 8GiB or 90%: implies --memory. [default: the device's memory, less headroom]"
+        ),
     ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="As JSON; with --memory what was foretold.")] = False,
 ) -> None:
@@ -37,24 +42,32 @@ def check(
     What was inferred is said too, and one real step is taken. Nothing is searched or written.
     """
     from autotune import codec
-    from autotune.cli.options import parsed
+    from autotune.cli.options import Options
+    from autotune.cli.settings_file import announce
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.report.blocks import check_block
+    from autotune.tuning.opening import not_searched
     from autotune.tuning.prepare import inspect, settle
     from autotune.tuning.settings import Settings
     from autotune.units import parse_bytes
 
-    parsed("--memory-limit", memory_limit, lambda text: parse_bytes(text, total=1))  # a mistake is told at once
+    announce(context)
+    # A mistake is told at once.
+    Options(context).parsed("--memory-limit", memory_limit, lambda text: parse_bytes(text, total=1))
+    settings = Settings(target=target, device=device)
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
-        environment, facts = inspect(target, device, 0, Path(place), SubprocessLauncher(), keeps_log=False)
-    request, space = settle(Settings(target=target, device=device), environment, facts)
+        environment, facts = inspect(
+            target, device, 0, Path(place), SubprocessLauncher(), keeps_log=False, memory_limit=memory_limit
+        )
+    request, space = settle(settings, environment, facts)
     foretells, console = memory or memory_limit is not None, plain_console()
     if not json_output:
-        console.print(check_block(target, facts, environment, space.free), soft_wrap=True)
+        left_out = not_searched(request, space)
+        console.print(check_block(target, facts, environment, space.free, left_out), soft_wrap=True)
     elif not foretells:
         sys.stdout.write(codec.encode(request).decode())
     if foretells:  # any batch is of interest, whatever a search would hold
-        request, space = settle(Settings(target=target, device=device, global_batch="free"), environment, facts)
+        request, space = settle(replace(settings, global_batch="free"), environment, facts)
         foretell(SubprocessLauncher(), request, space, memory_limit, json_output=json_output, console=console)
 
 
@@ -66,11 +79,12 @@ def foretell(
     from autotune import codec
     from autotune.report.memory_table import memory_block
     from autotune.tuning.foretelling import asking
-    from autotune.tuning.prepare import asked_limit
+    from autotune.tuning.prepare import asked_limit, headroom_bytes
 
     usable = request.memory_limit_bytes - request.headroom_bytes
     if memory_limit is not None:
-        usable = asked_limit(memory_limit, request.environment.device_bytes)
+        limit = asked_limit(memory_limit, request.environment.device_bytes)
+        usable = limit - headroom_bytes(limit, None, of_device=False)  # as a search would
     asked = asking(request, space, usable, FORETELLING_SECONDS)
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
         found = launcher.dry_run(asked, Path(place))

@@ -32,6 +32,7 @@ def dashboard(
 
     They show the recommendation, the curves and every probe, and change nothing.
     """
+    from autotune.cli.output import say
     from autotune.folder import STUDIES, find
     from autotune.report.dashboard import serve
 
@@ -42,12 +43,12 @@ def dashboard(
     def on_ready(address: str) -> None:
         with suppress(OSError):
             os.nice(POLITENESS)
-        typer.echo(f"serving {place} at {address} (read-only), Ctrl-C stops it")
+        say(f"serving {place} at {address} (read-only), Ctrl-C stops it")
         if expose:
-            typer.echo(
+            say(
                 "exposed: whoever reaches this port can read configurations, source paths, error texts, logs, hardware "
                 "and versions of every study in it. There is no password, and nothing is encrypted.",
-                err=True,
+                stderr=True,
             )
 
     serve(place, host, port, exposed=expose, names=allow_host or (), on_ready=on_ready)

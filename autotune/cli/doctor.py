@@ -20,19 +20,20 @@ def doctor(
 
     Looks at device, driver, torch, cores, memory and other tenants. Exit status 3 if a search cannot run here.
     """
-    import msgspec
-
+    from autotune import codec
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.report.blocks import doctor_block
     from autotune.report.checkup import checkup
     from autotune.requests import InspectRequest
+    from autotune.tuning.settings import check_device
 
+    check_device(device)
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
         inspection = SubprocessLauncher().inspect(InspectRequest(device=device), Path(place))
     checks = checkup(inspection, chosen=device is not None)
     if json_output:
         found = {"environment": inspection.environment, "failure": inspection.failure, "checks": checks}
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+        sys.stdout.write(codec.encode(found).decode())
     else:
         plain_console().print(doctor_block(checks), soft_wrap=True)
     if any(check.state == "bad" for check in checks):

@@ -31,8 +31,9 @@ def export(
 
     Where a framework has no argument for a setting, the line of code stands beside it.
     """
-    from autotune.cli.output import written
+    from autotune.cli.output import say, written
     from autotune.export.recipe import recipe
+    from autotune.harmless import comment
     from autotune.tuning.recommendation import load_result
 
     found, home = recipe(load_result(study), to), import_module(HOMES[to])
@@ -41,6 +42,7 @@ def export(
         sys.stdout.write(text)
     else:
         written(Path(output), text.encode())
-        typer.echo(f"wrote {output}", err=True)
-    for line in home.beside(found) if to is Framework.DEEPSPEED else ():
-        typer.echo(f"# {line}", err=True)
+        say(f"wrote {output}", stderr=True)
+    for statement in home.beside(found) if to is Framework.DEEPSPEED else ():
+        for line in statement.splitlines():
+            say(comment(line), stderr=True)

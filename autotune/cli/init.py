@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from autotune.cli.output import say
 from autotune.errors import UsageError
 from autotune.folder import unwritable
 
@@ -27,7 +28,8 @@ def init(
             f"{place} exists already. It is probably your work. Name another file: autotune init other.py."
         )
     try:
-        place.write_text(files("autotune.cli").joinpath(TEMPLATE).read_text())
+        place.write_text(files("autotune.cli").joinpath(TEMPLATE).read_text("utf-8"), "utf-8")
     except OSError as error:
         raise unwritable(place, error) from error
-    typer.echo(f"wrote {place}\nnext: autotune check {place}")
+    say(f"wrote {place}")
+    say(f"next: autotune check {place}")

@@ -36,9 +36,10 @@ def log(
 
     After the search: nothing is logged while probes are measured.
     """
-    from autotune.cli.output import written
+    from autotune.cli.output import say, written
     from autotune.folder import find
     from autotune.tuning.view import load_view
+    from autotune.units import counted
 
     view = load_view(find(study))
     match to:
@@ -65,4 +66,4 @@ def log(
             from autotune.export.mlflow import record
 
             told = record(view, output)
-    typer.echo(f"wrote {len(view.trials)} probes to {told}", err=True)
+    say(f"wrote {counted(len(view.trials), 'probe')} to {told}", stderr=True)

@@ -2,83 +2,122 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
+import typer
+
 from autotune.errors import UsageError
-from autotune.knobs import KNOBS, knob
+from autotune.knobs import knob
+from autotune.knobs.limits import OPTIONS, between, full_name, listed
 from autotune.records import Limit, Value
 
 T = TypeVar("T")
-WHENCE = "It was probably mistyped: on the command line, in an AUTOTUNE_ variable, or in a settings file."
+MOST_TOLD = 40  # characters of a number that cannot be meant
 
 
-def parsed(option: str, text: str | None, parse: Callable[[str], T]) -> T | None:
-    """`parse(text)`, with the option named if it fails; None for no text."""
-    if text is None:
-        return None
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}. {WHENCE} Correct it, or leave it out.") from error
+class Options:
+    """The options of one call of a command, which knows of each where its value was given."""
+
+    def __init__(self, context: typer.Context) -> None:
+        self._context = context
+
+    def parsed(self, option: str, text: str | None, parse: Callable[[str], T]) -> T | None:
+        """`parse(text)`, with the option named if it fails; None for no text."""
+        if text is None:
+            return None
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise UsageError(f"{option}: {error}. {self._whence(option)} Correct it, or leave it out.") from error
+
+    def limits(self, **typed: str | None) -> dict[str, Limit]:
+        """What was typed for knobs that have an option of their own, by full name, as limits of those given."""
+        return {name: self._limit(name, text) for name, text in typed.items() if text is not None}
+
+    def pairs(self, option: str, text: str | None) -> dict[str, Value]:
+        """`batch=64,amp=bf16` as knob values by full name; empty for no text."""
+        values: dict[str, Value] = {}
+        for pair in text.split(",") if text else ():
+            name, equals, value = pair.partition("=")
+            if not equals:
+                raise UsageError(
+                    f"{option} {text}: {pair!r} has no value. {self._whence(option)} Write knob=value: "
+                    f"batch=64,amp=bf16."
+                )
+            full = known(option, name.strip())
+            values[full] = self._written(option, text or "", knob(full).parse, value.strip())
+        return values
+
+    def names(self, option: str, text: str | None) -> tuple[str, ...] | None:
+        """`batch,workers` as full knob names; None for no text."""
+        return None if text is None else tuple(known(option, part.strip()) for part in text.split(","))
+
+    def global_batch(self, text: str | None) -> int | Literal["keep", "free"] | None:
+        """`keep`, `free` or a number of samples."""
+        if text is None or text == "keep" or text == "free":
+            return text  # type: ignore[return-value]  # narrowed by the comparison
+        if not re.fullmatch(r"0*[1-9][0-9]{0,17}", text):  # 64 bits hold it
+            raise UsageError(
+                f"--global-batch {text[:MOST_TOLD]} is neither a number of samples nor keep nor free. "
+                f"{self._whence('--global-batch')} Write --global-batch 256 to hold that many, keep to hold the "
+                f"baseline's, free to search it."
+            )
+        return int(text)
+
+    def one_of(self, option: str, value: str, choices: tuple[str, ...]) -> None:
+        """Raise `UsageError` unless `value` is one of `choices`."""
+        if value not in choices:
+            raise UsageError(f"{option} {value} is not known. {self._whence(option)} Use one of: {', '.join(choices)}.")
+
+    def _limit(self, name: str, text: str) -> Limit:
+        """`8:512`, `8:`, `:512`, or a list `16,32,64`."""
+
+        def read(text: str) -> Limit:
+            if ":" not in text:
+                return listed(name, [knob(name).parse(part.strip()) for part in text.split(",")])
+            return between(name, *_ends(name, text))
+
+        return self._written(OPTIONS[name], text, read, text)
+
+    def _written(self, option: str, typed: str, parse: Callable[[str], T], text: str) -> T:
+        """`parse(text)`; `typed` is all that was typed for the option that it stands in."""
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise UsageError(
+                f"{option} {typed}: {error}. {self._whence(option)} `autotune search --help` shows how it is written."
+            ) from error
+
+    def _whence(self, option: str) -> str:
+        """Where the value of `option` stands, in a sentence, unless it was typed just now."""
+        name = option.removeprefix("--").replace("-", "_")
+        source = getattr(self._context.get_parameter_source(name), "name", "")
+        if source == "ENVIRONMENT":
+            return f"It stands in the variable AUTOTUNE_{name.upper()}."
+        return f"It stands in {self._context.obj}." if source == "DEFAULT_MAP" else "It was probably mistyped."
 
 
-def limit(option: str, text: str | None, name: str) -> dict[str, Limit]:
-    """`8:512`, `8:`, `:512`, or a list `16,32,64`, as the limit of knob `name`; empty for no text."""
-    if text is None:
-        return {}
-    low, colon, high = text.partition(":")
-    if not colon:
-        return {name: Limit(values=tuple(knob_value(f"{option} {text}", name, part) for part in text.split(",")))}
-    bounds = [int(str(knob_value(f"{option} {text}", name, part))) if part.strip() else None for part in (low, high)]
-    if None not in bounds and bounds[0] > bounds[1]:  # type: ignore[operator]  # neither is None here
-        raise UsageError(f"{option} {text}: the range is empty. The ends are probably swapped. Write {high}:{low}.")
-    return {name: Limit(low=bounds[0], high=bounds[1])}
+def _ends(name: str, text: str) -> tuple[int | None, int | None]:
+    low, high = (_end(name, part.strip(), text) for part in text.split(":", 1))
+    if low is None and high is None:
+        raise ValueError("a range needs a number on one side of the colon")
+    return low, high
 
 
-def knob_value(typed: str, name: str, text: str) -> Value:
-    """One value of knob `name`; `typed` is the whole option that it stands in."""
-    try:
-        return knob(name).parse(text.strip())
-    except ValueError as error:
-        raise UsageError(f"{typed}: {error}. {WHENCE} `autotune search --help` shows how it is written.") from error
-
-
-def pairs(option: str, text: str | None) -> dict[str, Value]:
-    """`batch=64,amp=bf16` as knob values by full name; empty for no text."""
-    values: dict[str, Value] = {}
-    for pair in text.split(",") if text else ():
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise UsageError(f"{option} {text}: {pair!r} has no value. {WHENCE} Write knob=value: batch=64,amp=bf16.")
-        full = known(option, name.strip())
-        values[full] = knob_value(f"{option} {text}", full, value)
-    return values
-
-
-def names(option: str, text: str | None) -> tuple[str, ...] | None:
-    """`batch,workers` as full knob names; None for no text."""
-    return None if text is None else tuple(known(option, part.strip()) for part in text.split(","))
+def _end(name: str, part: str, text: str) -> int | None:
+    value = knob(name).parse(part) if part else None
+    if part and type(value) is not int:
+        raise ValueError(
+            f"{part!r} is no number, so it bounds no range: list the values, {text.strip(':').replace(':', ',')}"
+        )
+    return value if isinstance(value, int) else None
 
 
 def known(option: str, name: str) -> str:
     """The full name of a knob given by name or alias."""
     try:
-        return knob(name).name
-    except KeyError:
-        there = ", ".join(k.name if k.alias == k.name else f"{k.name} ({k.alias})" for k in KNOBS)
-        raise UsageError(
-            f"{option}: there is no knob {name!r}. The name was probably mistyped. Knobs: {there}."
-        ) from None
-
-
-def global_batch(text: str | None) -> int | Literal["keep", "free"] | None:
-    """`keep`, `free` or a number of samples."""
-    if text is None or text == "keep" or text == "free":
-        return text  # type: ignore[return-value]  # narrowed by the comparison
-    if not text.isdigit() or int(text) < 1:
-        raise UsageError(
-            f"--global-batch {text} is neither a number of samples nor keep nor free. {WHENCE} Write "
-            f"--global-batch 256 to hold that many, keep to hold the baseline's, free to search it."
-        )
-    return int(text)
+        return full_name(name)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None

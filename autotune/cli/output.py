@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from rich.console import Console
+import typer
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from autotune.errors import UsageError
+from autotune.harmless import plain, plain_lines
 
 
 def plain_console(*, stderr: bool = False) -> Console:
     """A console without markup, emoji codes and guessed colours: `--batch 8:x` and a folder `[a]` are only text."""
-    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    return _HarmlessConsole(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+def say(text: object, *, stderr: bool = False) -> None:
+    """Print `text` on one line; it may name what is not ours."""
+    typer.echo(plain(str(text)), err=stderr)
+
+
+class _HarmlessConsole(Console):
+    """Whatever is printed, nothing but this console's own colours and cursor movements steers the terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """As Rich does, with the texts made harmless."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else plain_lines(text), style, control)
 
 
 def written(path: Path, content: bytes) -> None:

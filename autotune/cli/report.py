@@ -29,7 +29,7 @@ def report(
 
     The page needs no network and no other file.
     """
-    from autotune.cli.output import written
+    from autotune.cli.output import say, written
     from autotune.folder import find
     from autotune.report.page import render
     from autotune.tuning.view import load_view
@@ -43,7 +43,7 @@ def report(
     else:
         place = output or view.folder / f"{chart}.svg"
         written(place, _drawn(chart, place, view).encode("utf-8", "replace"))
-    typer.echo(place)
+    say(place)
 
 
 def _drawn(name: str, place: Path, view: StudyView) -> str:

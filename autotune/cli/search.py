@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from autotune.cli import options
-from autotune.cli.output import plain_console
-from autotune.errors import UsageError
+from autotune.cli.options import Options
+from autotune.cli.output import plain_console, say
+from autotune.cli.settings_file import announce
+from autotune.errors import StudyError
 from autotune.objectives import NAMES
 from autotune.records import Limit
 from autotune.sampler_names import SAMPLERS
@@ -25,6 +26,7 @@ def _variable(name: str) -> str:
 
 
 def search(
+    context: typer.Context,
     target: Annotated[str, typer.Argument(help="Your training code: model.py, pkg.train, or model.py:function.")],
     time_budget: Annotated[
         str,
@@ -33,7 +35,14 @@ def search(
         ),
     ] = "10m",
     probes: Annotated[
-        int | None, typer.Option("--probes", "-n", min=1, envvar=_variable("PROBES"), help="Stop after so many probes.")
+        int | None,
+        typer.Option(
+            "--probes",
+            "-n",
+            min=1,
+            envvar=_variable("PROBES"),
+            help="Search with so many probes; those of the baseline and of the confirmation come on top.",
+        ),
     ] = None,
     study: Annotated[
         Path | None,
@@ -141,6 +150,13 @@ def search(
             help="How far a dtype may fall behind: a share of the full-precision loss decrease. [default: 2%]",
         ),
     ] = None,
+    step_timeout: Annotated[
+        str | None,
+        typer.Option(
+            envvar=_variable("STEP_TIMEOUT"),
+            help="How long a micro-batch may take before it is hung: 10m. [default: 3m, the first one 10m]",
+        ),
+    ] = None,
     seed: Annotated[
         int,
         typer.Option(min=0, max=2**32 - 1, envvar=_variable("SEED"), help="Of model, data order and sampler."),
@@ -161,17 +177,16 @@ def search(
     from autotune.targets import resolve
     from autotune.tuning.settings import Settings
 
-    fixed = {name: Limit(values=(value,)) for name, value in options.pairs("--fix", fix).items()}
+    if not quiet:
+        announce(context)
+    options = Options(context)
     limits = {
-        **options.limit("--batch", batch, "batch_size"),
-        **options.limit("--workers", workers, "num_workers"),
-        **options.limit("--threads", threads, "num_threads"),
-        **options.limit("--amp", amp, "amp_dtype"),
-        **fixed,
+        **options.limits(batch_size=batch, num_workers=workers, num_threads=threads, amp_dtype=amp),
+        **{name: Limit(values=(value,)) for name, value in options.pairs("--fix", fix).items()},
     }
-    _one_of("--sampler", sampler, SAMPLERS)
-    _one_of("--objective", objective, NAMES)
-    _one_of("--stability", stability, ("off", "quick", "full"))
+    options.one_of("--sampler", sampler, SAMPLERS)
+    options.one_of("--objective", objective, NAMES)
+    options.one_of("--stability", stability, ("off", "quick", "full"))
     if memory_limit is not None:
         options.parsed("--memory-limit", memory_limit, lambda text: parse_bytes(text, total=1))
     settings = Settings(
@@ -195,6 +210,7 @@ def search(
         sampler=sampler,  # type: ignore[arg-type]
         stability=stability,  # type: ignore[arg-type]
         loss_tolerance=options.parsed("--loss-tolerance", loss_tolerance, parse_fraction),
+        step_timeout_seconds=options.parsed("--step-timeout", step_timeout, parse_seconds),
         seed=seed,
         command=_command(),
     )
@@ -218,7 +234,8 @@ def _search(settings: Any, as_json: bool, output: Path | None, *, quiet: bool, v
     console = plain_console(stderr=True)
     budget = settings.time_budget_seconds
     with TerminalReporter(console, quiet=quiet, verbose=verbose, progress=progress, budget_seconds=budget) as reporter:
-        recommendation = run(settings, SubprocessLauncher(), reporter)
+        launcher = SubprocessLauncher(step_timeout_seconds=settings.step_timeout_seconds)
+        recommendation = run(settings, launcher, reporter)
     if output is not None:
         try:
             codec.write(output, recommendation)
@@ -234,8 +251,7 @@ def _search(settings: Any, as_json: bool, output: Path | None, *, quiet: bool, v
 def _plan(settings: Any, as_json: bool) -> None:
     import tempfile
 
-    import msgspec
-
+    from autotune import codec
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.tuning.opening import opening_lines
     from autotune.tuning.prepare import inspect, settle
@@ -243,22 +259,22 @@ def _plan(settings: Any, as_json: bool) -> None:
 
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
         found = inspect(
-            settings.target, settings.device, settings.seed, Path(place), SubprocessLauncher(), keeps_log=False
-        )
+            settings.target, settings.device, settings.seed, Path(place), SubprocessLauncher(), keeps_log=False,
+            memory_limit=settings.memory_limit,
+        )  # fmt: skip
     request, space = settle(settings, *found)
     if as_json:
         plan = {"request": request, "configurations": [config.values for config in space.configs]}
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(plan), indent=1).decode() + "\n")
+        sys.stdout.write(codec.encode(plan).decode())
         return
-    resumed = settings.mode != "fresh" and check_alike(settings.folder, request)
-    for line in opening_lines(settings.folder, request, space, settings, resumed=resumed):
-        typer.echo(line)
-    typer.echo("Nothing was probed (--dry-run).")
-
-
-def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise UsageError(f"{option} {value} is not known. It was probably mistyped. Use one of: {', '.join(choices)}.")
+    resumed, mind = False, ""
+    try:
+        resumed = settings.mode != "fresh" and check_alike(settings.folder, request)
+    except StudyError as error:  # it stops a search, and a plan is no search
+        mind = f"A search would stop here: {error}"
+    for line in (*opening_lines(settings.folder, request, space, settings, resumed=resumed), *filter(None, [mind])):
+        say(line)
+    say("Nothing was probed (--dry-run).")
 
 
 def _command() -> str:

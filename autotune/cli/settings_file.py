@@ -11,19 +11,38 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from autotune.cli.search import search
+import typer
+
+from autotune.cli.output import plain_console
 from autotune.errors import UsageError
 
 OWN, SHARED = "autotune.toml", "pyproject.toml"
-NOT_SETTINGS = ("target", "json_output", "output", "dry_run", "return")  # of one call, not of a project
+NOT_SETTINGS = ("context", "target", "json_output", "output", "dry_run", "return")  # of one call, not of a project
 TEXT = "a text, a number or a list of them"
 
 
-def defaults(start: Path | None = None) -> dict[str, Any]:
-    """Defaults by command, as click wants them. Raises `UsageError` for unknown keys, wrong types, unreadable files."""
+def announce(context: typer.Context) -> None:
+    """Say on standard error which settings of a file this call goes by; nothing where there are none."""
+    keys = [name for name in context.params if _source(context, name) == "DEFAULT_MAP"]
+    if keys:
+        told = ", ".join(name.replace("_", "-") for name in keys)
+        plain_console(stderr=True).print(f"Settings from {context.obj}: {told}", style="dim", soft_wrap=True)
+
+
+def _source(context: typer.Context, name: str) -> str:
+    return getattr(context.get_parameter_source(name), "name", "")
+
+
+def defaults(start: Path | None = None) -> tuple[Path | None, dict[str, Any]]:
+    """The file, and defaults by command as click wants them.
+
+    Raises `UsageError` for unknown keys, wrong types, unreadable files.
+    """
+    from autotune.cli.search import search
+
     found = _nearest(start or Path.cwd())
     if found is None:
-        return {}
+        return None, {}
     path, table = found
     kinds = {name: kind for name, kind in typing.get_type_hints(search).items() if name not in NOT_SETTINGS}
     values = {}
@@ -36,7 +55,7 @@ def defaults(start: Path | None = None) -> dict[str, Any]:
                 f"{path} sets {key!r}, which autotune does not know. {hint} Correct the key or take it out."
             )
         values[name] = _checked(path, key, value, kinds[name])
-    return {"search": values, "check": {name: values[name] for name in ("device",) if name in values}}
+    return path, {"search": values, "check": {name: values[name] for name in ("device",) if name in values}}
 
 
 def _checked(path: Path, key: str, value: Any, kind: Any) -> Any:
@@ -86,7 +105,7 @@ def _section(path: Path, content: dict[str, Any]) -> dict[str, Any] | None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         if path.name == SHARED:
             return {}  # somebody else's file; whoever it is for will complain
@@ -95,6 +114,6 @@ def _read(path: Path) -> dict[str, Any]:
         ) from error
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be read: {error.strerror}. It is probably another user's. Mend its permissions, or search "
-            f"from another folder."
+            f"{path} cannot be read: {error.strerror}. It is probably another user's. Change its permissions, or search"
+            f" from another folder."
         ) from error

@@ -32,14 +32,14 @@ def show(
 
     From what its folder holds: a search that is running is not disturbed.
     """
-    import msgspec
-
+    from autotune import codec
     from autotune.errors import UsageError
     from autotune.folder import find, log_of
     from autotune.report.blocks import trials_table
     from autotune.report.expected import prediction_of, probe_block
     from autotune.report.phrases import plain
     from autotune.tuning.view import load_view
+    from autotune.units import counted
 
     view = load_view(find(study))
     asked = [trial for trial in view.trials if probe in (None, trial.number)]
@@ -61,14 +61,15 @@ def show(
             if not ((verdict := view.verdict(trial)).feasible and failed)
             for measured in (trial.result.measurement,)
         ]
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(rows), indent=1).decode() + "\n")
+        sys.stdout.write(codec.encode(rows).decode())
         return
     console = plain_console()
     if probe is not None:
         console.print(probe_block(view, asked[0]), soft_wrap=True)
         return
     state = "running" if view.running else "finished" if view.recommendation else "stopped before its end"
-    console.print(f"{view.folder} · {view.request.target} · {len(view.trials)} probes · {state}", soft_wrap=True)
+    first = f"{view.folder} · {view.request.target} · {counted(len(view.trials), 'probe')} · {state}"
+    console.print(plain(first), soft_wrap=True)
     width = console.width if console.is_terminal else None
     console.print(trials_table(view, failed_only=failed, sort=sort.value, width=width), soft_wrap=True)
     for compared in view.stability:
@@ -78,4 +79,5 @@ def show(
         console.print(plain(said), style="dim", soft_wrap=True)
     for trial in view.trials if failed else ():
         if not view.verdict(trial).feasible:
-            console.print(f"log of {trial.number}: {log_of(view.folder, trial.number)}", style="dim", soft_wrap=True)
+            log = plain(str(log_of(view.folder, trial.number)))
+            console.print(f"log of {trial.number}: {log}", style="dim", soft_wrap=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from autotune.export.recipe import OPTIMIZER, Recipe, call, loader, program
+from autotune.export.data import call
+from autotune.export.recipe import OPTIMIZER, Recipe, epochs, loader, program
 
 
 def text(found: Recipe) -> str:
-    """Python about `model`, `dataset`, `loss_fn` and `optimizer`; batches are pairs of tensors. For Accelerate 1."""
+    """Python about `model`, `dataset`, `loss_fn`, `optimizer` and `epochs`. For Accelerate 1.
+
+    The prepared model autocasts by itself, the loss beside it does not: hence the context, around both and no more.
+    """
     arguments = {
         **found.arguments,
         "gradient_accumulation_steps": found.accumulation_steps,
@@ -20,11 +24,14 @@ def text(found: Recipe) -> str:
         loader(found),
         OPTIMIZER,
         "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
-        "for images, labels in loader:",
-        *(f"    {line}" for line in found.batch),
-        "    with accelerator.accumulate(model), accelerator.autocast():",
-        "        loss = loss_fn(model(images), labels)",
-        "        accelerator.backward(loss)  # divided by the accumulation, and scaled",
-        "        optimizer.step()",
-        "        optimizer.zero_grad()",
+        *epochs(
+            found,
+            *found.batch,
+            "with accelerator.accumulate(model):",
+            "    with accelerator.autocast():",
+            f"        loss = {found.data.loss}",
+            "    accelerator.backward(loss)  # divided by the accumulation, and scaled",
+            "    optimizer.step()",
+            "    optimizer.zero_grad()",
+        ),
     )

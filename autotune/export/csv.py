@@ -6,10 +6,9 @@ import csv
 import io
 
 from autotune.export.rows import rows
+from autotune.harmless import csv_cell
 from autotune.records import Value
 from autotune.tuning.view import StudyView
-
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a spreadsheet recognises one (OWASP, "CSV Injection")
 
 
 def table(view: StudyView) -> str:
@@ -26,4 +25,4 @@ def table(view: StudyView) -> str:
 
 
 def _cell(value: Value) -> Value:
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+    return csv_cell(value) if isinstance(value, str) else value

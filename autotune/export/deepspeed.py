@@ -19,4 +19,11 @@ def text(found: Recipe) -> str:
 
 def beside(found: Recipe) -> tuple[str, ...]:
     """What JSON has no key for: where the numbers come from, and statements for the script."""
-    return (*found.remarks, *found.setup, *found.model, loader(found), *found.batch)
+    return (
+        *found.remarks,
+        *found.setup,
+        *found.model,
+        loader(found),
+        *[found.function] * bool(found.function),
+        *found.batch,
+    )

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from autotune.export.recipe import Recipe, call, for_each_batch, program
+from autotune.export.data import Data, call
+from autotune.export.recipe import Recipe, for_each_batch, program
+
+ALL_GPUS = (
+    "# Trainer takes every GPU that it sees (DataParallel), and the global batch grows with them: hide all but one\n"
+    "# by `export CUDA_VISIBLE_DEVICES=0`, or start one process for each with torchrun"
+)
 
 
 def text(found: Recipe) -> str:
@@ -21,5 +27,17 @@ def text(found: Recipe) -> str:
         ("from transformers import TrainingArguments",),
         *found.model,
         f"args = {call('TrainingArguments', **arguments)}",
+        *_for_the_trainer(found.data),
+        ALL_GPUS * (found.device == "cuda"),
         for_each_batch(found),
+    )
+
+
+def _for_the_trainer(data: Data) -> tuple[str, ...]:
+    """What the target brings of its own, where a Trainer takes it: remarks."""
+    if data.kind == "dataloader":
+        return ("# and a subclass of Trainer whose get_train_dataloader() returns your dataloader(...)",)
+    return (
+        *("# and Trainer(..., data_collator=collate)",) * data.has_collate,
+        *("# and a subclass of Trainer whose _get_train_sampler() returns your sampler(dataset)",) * data.has_sampler,
     )

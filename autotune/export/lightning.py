@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from autotune.export.recipe import Recipe, call, for_each_batch, loader, program
+from autotune.errors import UsageError
+from autotune.export.data import call
+from autotune.export.recipe import Recipe, for_each_batch, loader, program
+
+ACCELERATORS = ("cpu", "cuda", "mps")  # of Lightning 2.6.6 those that autotune measures
 
 
 def text(found: Recipe) -> str:
-    """Python about `model` (the LightningModule) and `dataset`; then `trainer.fit(model, loader)`. For Lightning 2."""
+    """Python about `model` (the LightningModule) and `dataset`; then `trainer.fit(model, loader)`. For Lightning 2.
+
+    Raises `UsageError` for a device that Lightning does not know.
+    """
+    if found.device not in ACCELERATORS:
+        raise UsageError(
+            f"Lightning 2 has no accelerator {found.device}, on which the study was measured. It knows "
+            f"{', '.join(ACCELERATORS)}. Use --to torch or --to accelerate, or search again on another device."
+        )
     arguments = {
         "accelerator": found.device,
         "devices": 1,

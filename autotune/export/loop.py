@@ -1,36 +1,70 @@
-"""The recommendation as a plain PyTorch loop that needs no autotune."""
+"""The recommendation as a plain PyTorch loop: one that needs no autotune, and the shorter one that uses it."""
 
 from __future__ import annotations
 
-from autotune.export.recipe import OPTIMIZER, Recipe, loader, program
+from autotune.export.data import data_of
+from autotune.export.recipe import OPTIMIZER, Recipe, epochs, loader, program
+from autotune.harmless import python
+from autotune.records import TargetFacts
+
+DATA_LOADER = "from torch.utils.data import DataLoader"
+# As when measured. Dropped at each epoch's end, a whole epoch without one step would go unnoticed.
+COUNTER = "micro_batches = 0  # over all epochs: what one leaves over is part of the next step"
 
 
 def text(found: Recipe) -> str:
-    """Python about `model`, `dataset`, `loss_fn` and `optimizer`; batches are pairs of tensors."""
+    """Python about `model`, `dataset`, `loss_fn`, `optimizer` and `epochs`, and what else the target's file brings."""
     return program(
         found,
-        ("from torch.utils.data import DataLoader",),
-        f'model = model.to("{found.device}")',
+        (DATA_LOADER,),
+        f"model = model.to({python(found.device)})",
         *found.model,
         loader(found),
-        f'scaler = torch.amp.GradScaler("{found.device}")' * found.scaler,
+        f"scaler = torch.amp.GradScaler({python(found.device)})" * found.scaler,
         OPTIMIZER,
-        "for step, (images, labels) in enumerate(loader, 1):",
-        *(f"    {line}" for line in _step(found)),
+        COUNTER * (found.accumulation_steps > 1),
+        *epochs(found, *_micro_batch(found)),
     )
 
 
-def _step(found: Recipe) -> tuple[str, ...]:
-    """One micro-batch; every so many of them the optimizer's turn."""
-    device, steps = found.device, found.accumulation_steps
-    forward = "loss = loss_fn(model(images), labels)"
+def with_autotune(study: str, facts: TargetFacts | None) -> str:
+    """The same about what `autotune.apply(study)` gives, as the page shows it: the same lines for every answer."""
+    data = data_of(facts)
+    options = {name: f"tuned[{python(name)}]" for name in ("batch_size", "num_workers")}
+    made = data.loader(options, spread="tuned.dataloader_kwargs()")
+    imports = "import autotune" + f"\n{DATA_LOADER}" * ("DataLoader(" in made)
+    return f"""{imports}
+
+tuned = autotune.apply({python(study)})
+{made}
+model = tuned.prepare(model)
+scaler = tuned.grad_scaler()
+steps = tuned["gradient_accumulation_steps"]
+{OPTIMIZER}
+{COUNTER}
+for epoch in range(epochs):
+    for batch in loader:
+        micro_batches += 1
+        {data.batch} = tuned.to_device(batch)
+        with tuned.autocast():
+            loss = {data.loss}
+        scaler.scale(loss / steps).backward()
+        if micro_batches % steps == 0:
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()"""
+
+
+def _micro_batch(found: Recipe) -> tuple[str, ...]:
+    """What is done with one; every so many of them the optimizer's turn."""
+    steps, forward = found.accumulation_steps, f"loss = {found.data.loss}"
     scaled = f"loss / {steps}" if steps > 1 else "loss"
     update = ("scaler.step(optimizer)", "scaler.update()") if found.scaler else ("optimizer.step()",)
     update = (*update, "optimizer.zero_grad()")
     return (
-        f'images, labels = images.to("{device}", non_blocking=True), labels.to("{device}", non_blocking=True)',
+        *("micro_batches += 1",) * (steps > 1),
         *found.batch,
         *((f"with {', '.join(found.contexts)}:", f"    {forward}") if found.contexts else (forward,)),
         f"{f'scaler.scale({scaled})' if found.scaler else f'({scaled})' if steps > 1 else scaled}.backward()",
-        *((f"if step % {steps} == 0:", *(f"    {line}" for line in update)) if steps > 1 else update),
+        *((f"if micro_batches % {steps} == 0:", *(f"    {line}" for line in update)) if steps > 1 else update),
     )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.export.data import Data, data_of
 from autotune.export.plan import planned
+from autotune.harmless import comment, plain, python, shell_word
 from autotune.knobs import KNOBS, environ
 from autotune.knobs.wording import Framework, Wording
 from autotune.tuning.recommendation import Recommendation, baseline_name
-from autotune.units import format_rate
+from autotune.units import format_rate, format_speedup
 
-WIDTH = 100  # characters of a call that stays on one line
+MAPPING = "from collections.abc import Mapping"  # which the function for a batch needs
 OPTIMIZER = "# make the optimizer here, from model.parameters()"
 
 
@@ -23,12 +24,14 @@ class Recipe:
 
     remarks: tuple[str, ...]  # where the numbers come from, and what is done before Python starts
     device: str  # "cuda"
+    data: Data
     loader: Mapping[str, Any]  # keyword arguments of DataLoader
     accumulation_steps: int
     arguments: Mapping[str, Any]  # of the framework's own object
     setup: tuple[str, ...]  # statements, as in `Wording`
     model: tuple[str, ...]
-    batch: tuple[str, ...]
+    function: str  # that those statements call, or ""
+    batch: tuple[str, ...]  # statements about a batch, before the loss; of its copy too where no framework makes it
     contexts: tuple[str, ...]
     scaler: bool
 
@@ -39,45 +42,48 @@ def recipe(best: Recommendation, framework: Framework) -> Recipe:
     Raises `UsageError` for a setting that is unknown or has an impossible value.
     """
     device = best.environment.device_kind
-    plan = planned(best.params, device)
+    plan, data = planned(best.params, device), data_of(best.facts)
     said = [knob.wording(best.params[knob.name], framework, device) for knob in KNOBS]
+    copies = framework is Framework.TORCH and device != "cpu"  # other frameworks copy by themselves
+    pinned = bool(plan.loader_options.get("pin_memory"))
+    function, batch = data.arrival(device if copies else "", _all(said, "images"), pinned=pinned)
     return Recipe(
         remarks=_remarks(best),
         device=device,
+        data=data,
         loader={**plan.loader_options, "drop_last": True},
         accumulation_steps=plan.accumulation_steps,
         arguments={name: value for one in said for name, value in one.arguments.items()},
         setup=_all(said, "setup"),
         model=_all(said, "model"),
-        batch=_all(said, "batch"),
+        function=function,
+        batch=batch,
         contexts=tuple(one.context for one in said if one.context),
         scaler=any(one.scaler for one in said),
     )
 
 
-def call(function: str, given: str = "", /, **arguments: Any) -> str:
-    """A call in Python with `given` before the keyword arguments, on one line where it fits."""
-    parts = [given] * bool(given) + [f"{name}={_literal(value)}" for name, value in arguments.items()]
-    line = f"{function}({', '.join(parts)})"
-    if len(line) <= WIDTH:
-        return line
-    return "\n".join([f"{function}(", *(f"    {part}," for part in parts), ")"])
-
-
 def loader(found: Recipe) -> str:
-    """The statement that makes the loader of `dataset`, shuffled."""
-    return f"loader = {call('DataLoader', 'dataset, shuffle=True', **found.loader)}"
+    """The statement that makes the loader, as it was measured."""
+    return found.data.loader({name: python(value) for name, value in found.loader.items()})
+
+
+def epochs(found: Recipe, *lines: str) -> tuple[str, ...]:
+    """The loop that carries out `lines` for every micro-batch."""
+    return ("for epoch in range(epochs):", f"    for {found.data.batch} in loader:", *(f"{' ' * 8}{x}" for x in lines))
 
 
 def program(found: Recipe, imports: tuple[str, ...], *body: str) -> str:
-    """Remarks, imports, `body`: a piece of Python to be put into a script."""
-    remarks = "\n".join(f"# {line}" for line in found.remarks)
-    needed = ("import torch",) * any("torch." in line for line in (*found.setup, *found.model, *body))
+    """Remarks, those of the `imports` that are used, `body`: a piece of Python to be put into a script."""
+    remarks = "\n".join(map(comment, found.remarks))
     extra = tuple(line for line in found.setup if line.startswith("import "))
     statements = tuple(line for line in found.setup if line not in extra)
-    head = "\n".join((*sorted({*extra, *needed}), *imports))
     text = "\n".join((*statements, *(line for line in body if line)))
-    return f"{remarks}\n{head}\n\n{text}\n"
+    functions = [f"\n{found.function}\n"] if found.function else []
+    needed = [MAPPING] * len(functions) + ["import torch"] * ("torch." in "".join([*functions, text]))
+    used = [line for line in imports if f"{line.rpartition(' ')[2]}(" in text]
+    head = "\n".join((remarks, *sorted({*extra, *needed}), *used))
+    return "\n\n".join([head, *functions, text]) + "\n"
 
 
 def for_each_batch(found: Recipe) -> str:
@@ -88,19 +94,16 @@ def for_each_batch(found: Recipe) -> str:
 def _remarks(best: Recommendation) -> tuple[str, ...]:
     where = f"{best.environment.device_name}, torch {best.environment.torch}, {best.measured_at[:10]}"
     baseline = baseline_name(assumed=best.baseline_assumed)
-    gain = "" if best.speedup is None else f", {best.speedup:.2f}× {baseline}"
+    gain = "" if best.speedup is None else f", {format_speedup(best.speedup)}× {baseline}"
     if best.params == best.baseline:
         gain = f", {baseline} itself: nothing was measurably faster"
-    return (
+    told = (
         f"{best.model}: {format_rate(best.samples_per_second)} samples/s{gain}; measured on {where}",
         f"Global batch {best.global_batch_size} on one device; on N devices accumulate N times less to keep it.",
-        *(f"Before Python starts: export {name}={text}" for name, text in environ(best.params).items()),
+        *(f"Before Python starts: export {name}={shell_word(text)}" for name, text in environ(best.params).items()),
     )
+    return tuple(map(plain, told))
 
 
 def _all(said: list[Wording], place: str) -> tuple[str, ...]:
     return tuple(line for one in said for line in getattr(one, place))
-
-
-def _literal(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, str) else repr(value)

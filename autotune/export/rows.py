@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from autotune.errors import UsageError
+from autotune.harmless import plain
 from autotune.knobs import KNOBS
 from autotune.records import Value
 from autotune.results import Measurement, Trial, Verdict
@@ -42,7 +43,7 @@ def row(trial: Trial, verdict: Verdict, view: StudyView) -> Row:
         "outcome": str(trial.result.outcome),
         "feasible": verdict.feasible,
         "recommended": trial.config.values == chosen,
-        "reason": "" if verdict.feasible else verdict.reason.partition("\n")[0][:LONGEST_REASON],
+        "reason": "" if verdict.feasible else plain(verdict.reason.partition("\n")[0])[:LONGEST_REASON],
         "started_at": trial.result.started_at,
         **{name: trial.config.values.get(name) for name in CONFIG},
         **dict.fromkeys(MEASURED),

@@ -45,7 +45,7 @@ def write(view: StudyView, folder: Path) -> None:
                 *(scalar(name, value) for name, value in _scalars(row)),
                 _end(ended=started + trial.result.elapsed_seconds, feasible=bool(row["feasible"])),
             ],
-            losses=[(step, scalar("loss", loss)) for step, loss in _losses(trial)],
+            losses=[(step, scalar("loss", loss)) for step, loss in losses_by_step(trial)],
         )
 
 
@@ -92,10 +92,19 @@ def _scalars(row: Row) -> list[tuple[str, float]]:
     return [(name, float(value)) for name in MEASURED if (value := row[name]) is not None]
 
 
-def _losses(trial: Trial) -> list[tuple[int, float]]:
-    """By optimizer step; one that was not finite is NaN, which TensorBoard marks."""
-    losses = trial.result.measurement.losses if trial.result.measurement else ()
-    return [(step, math.nan if loss is None else loss) for step, loss in enumerate(losses)]
+def losses_by_step(trial: Trial) -> list[tuple[int, float]]:
+    """Losses by optimizer step, a block's by its last; one that was not finite is NaN, which TensorBoard marks."""
+    measurement = trial.result.measurement
+    if measurement is None:
+        return []
+    # Steps stand alone while warming up and settling, as the probe's window does: one micro-batch of each worker.
+    workers = int(trial.config.values.get("num_workers") or 0)
+    settled = math.ceil(max(workers, 1) / max(trial.config.gradient_accumulation_steps, 1))
+    alone = len(measurement.warmup_seconds) + settled
+    return [
+        (entry + max(0, entry + 1 - alone) * (measurement.steps_per_block - 1), math.nan if loss is None else loss)
+        for entry, loss in enumerate(measurement.losses)
+    ]
 
 
 def _seconds(moment: str) -> float:

@@ -1,14 +1,18 @@
 """A recommendation as a plain PyTorch training loop uses it: a dict of settings that also knows how to apply them.
 
     tuned = autotune.apply("studies/digits_cnn")
-    loader = DataLoader(dataset, shuffle=True, **tuned.dataloader_kwargs())
+    loader = DataLoader(dataset, shuffle=True, **tuned.dataloader_kwargs())  # an IterableDataset: without shuffle
     model, scaler = tuned.prepare(model), tuned.grad_scaler()
-    for number, batch in enumerate(loader, start=1):
-        with tuned.autocast():
-            loss = loss_of(model, tuned.to_device(batch)) / tuned["gradient_accumulation_steps"]
-        scaler.scale(loss).backward()
-        if number % tuned["gradient_accumulation_steps"] == 0:
-            scaler.step(optimizer); scaler.update(); optimizer.zero_grad()
+    steps = tuned["gradient_accumulation_steps"]
+    micro_batches = 0  # over all epochs: what one leaves over is part of the next step
+    for epoch in range(epochs):
+        for batch in loader:
+            micro_batches += 1
+            with tuned.autocast():
+                loss = loss_of(model, tuned.to_device(batch)) / steps
+            scaler.scale(loss).backward()
+            if micro_batches % steps == 0:
+                scaler.step(optimizer); scaler.update(); optimizer.zero_grad()
 
 The same loop serves every dtype. Everything goes through the knobs' own `apply`, as in a probe: what was measured is
 what is used. It is not a trainer and will not become one. torch is imported inside functions only.
@@ -112,7 +116,8 @@ class Tuned(dict[str, Any]):
 
     def _arrive(self, tensor: torch.Tensor) -> torch.Tensor:
         """One tensor, copied to the device and brought into the tuned form."""
-        moved = tensor.to(self.device, non_blocking=True)
+        # Without waiting only from pinned memory: MPS loses data whose source is freed meanwhile (pytorch#139550).
+        moved = tensor.to(self.device, non_blocking=bool(self._plan.loader_options["pin_memory"]))
         for transform in self._plan.batch_transforms:
             moved = transform(moved)
         return moved

@@ -6,6 +6,7 @@ import warnings
 from contextlib import AbstractContextManager
 from typing import Any
 
+from autotune.harmless import python
 from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.knobs.wording import NOTHING, Framework, Wording
@@ -89,7 +90,9 @@ class AmpDtype(Knob):
             case Framework.DEEPSPEED if dtype:
                 return Wording(arguments={"torch_autocast": {"enabled": True, "dtype": dtype}})
             case Framework.TORCH if dtype:
-                return Wording(context=f'torch.autocast("{device}", dtype=torch.{dtype})', scaler=dtype == "float16")
+                return Wording(
+                    context=f"torch.autocast({python(device)}, dtype=torch.{dtype})", scaler=dtype == "float16"
+                )
         return NOTHING
 
     def apply(self, value: Value, plan: Plan) -> None:

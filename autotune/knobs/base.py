@@ -54,7 +54,6 @@ class Circumstances:
     environment: Environment
     global_batch: int | None  # samples per optimizer step, if held
     limit: Limit | None = None  # what the user allows this knob
-    world_size: int = 1
 
     @property
     def most_samples(self) -> int | None:

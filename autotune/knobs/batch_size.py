@@ -29,7 +29,7 @@ class BatchSize(Knob):
         if limit.values is not None:
             ladder = set(v for v in limit.values if isinstance(v, int))
         elif circumstances.global_batch is not None:
-            ladder = _divisors(circumstances.global_batch // circumstances.world_size)
+            ladder = _divisors(circumstances.global_batch)
         else:
             ladder = {1 << exponent for exponent in range(20)}
         most = circumstances.most_samples
@@ -40,7 +40,7 @@ class BatchSize(Knob):
         values = allowed(tuple(sorted(ladder)), bounds)
         if circumstances.global_batch is None:
             return values
-        return tuple(v for v in values if v and circumstances.global_batch % (int(v) * circumstances.world_size) == 0)
+        return tuple(v for v in values if v and circumstances.global_batch % int(v) == 0)
 
     def derive(self, values: dict[str, Value], circumstances: Circumstances) -> Value | None:
         """Never: the micro-batch leads, accumulation follows."""

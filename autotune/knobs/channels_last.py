@@ -55,12 +55,12 @@ class ChannelsLast(Knob):
         return LAYOUT if value else NEUTRAL
 
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:
-        """A statement each for model and images: no framework has an argument for it."""
+        """Lines for model and images: no framework has an argument for it."""
         if not value:
             return NOTHING
         return Wording(
             model=("model = model.to(memory_format=torch.channels_last)",),
-            batch=("images = images.contiguous(memory_format=torch.channels_last)",),
+            images=("contiguous(memory_format=torch.channels_last)",),
         )
 
     def apply(self, value: Value, plan: Plan) -> None:

@@ -28,10 +28,10 @@ class GradientAccumulationSteps(Knob):
         return allowed(LADDER, circumstances.limit)
 
     def derive(self, values: dict[str, Value], circumstances: Circumstances) -> Value | None:
-        """Global batch / (micro-batch x devices)."""
+        """Global batch / micro-batch."""
         if circumstances.global_batch is None:
             return None
-        return circumstances.global_batch // (int(values["batch_size"] or 1) * circumstances.world_size)
+        return circumstances.global_batch // int(values["batch_size"] or 1)
 
     def check(self, value: Value) -> None:
         """A whole number of at least 1."""

@@ -22,13 +22,13 @@ class Framework(StrEnum):
 class Wording:
     """One value in a framework's words. Options of the loader and accumulation stand in the plan already.
 
-    Statements are Python about names that the reader has: `model`, and `images`, a batch of them.
+    Statements are Python about a name that the reader has, `model`.
     """
 
     arguments: Mapping[str, Any] = field(default_factory=dict)  # of the framework's own object
     setup: tuple[str, ...] = ()  # statements before there is a model
     model: tuple[str, ...] = ()  # statements about `model`, before the optimizer is made
-    batch: tuple[str, ...] = ()  # statements about `images`
+    images: tuple[str, ...] = ()  # methods to be called on every tensor of a batch that has four dimensions
     context: str = ""  # expression of a context manager around forward pass and loss
     scaler: bool = False  # whether gradients need a scaler that the framework does not bring
 

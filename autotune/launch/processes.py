@@ -6,14 +6,14 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import psutil
 
 from autotune.errors import EnvironmentUnfit
 
-TAG = "AUTOTUNE_PROBE"  # environment variable that all processes of one probe carry, with a unique value
+TAG = "_AUTOTUNE_PROBE"  # environment variable that all processes of one probe carry, with a unique value
 KILLED_WITHIN_SECONDS = 30.0  # a process that outlives SIGKILL this long is stuck inside the kernel
 _SWEEPS = 50  # over all processes, until none is left: one that is being forked is found by the next sweep
 
@@ -41,6 +41,7 @@ def kill_all(leader: subprocess.Popen[bytes] | None, tag: str) -> None:
     Raises `EnvironmentUnfit` if the leader cannot be killed.
     """
     strays = _descendants(leader) if leader else []
+    ended = {process.pid for process in strays}
     if leader:
         with suppress(ProcessLookupError, PermissionError):  # macOS: EPERM if only a zombie is left in the group
             os.killpg(leader.pid, signal.SIGKILL)  # it was started in a session, and so in a group, of its own
@@ -49,11 +50,13 @@ def kill_all(leader: subprocess.Popen[bytes] | None, tag: str) -> None:
             with suppress(psutil.Error):
                 process.kill()
         strays = tagged(tag)
+        ended |= {process.pid for process in strays}
         if not strays:
             break
         time.sleep(0.01)
     if leader:
         _reap(leader)
+        _bury(leader.pid, ended)
 
 
 def insist(action: Callable[[], None]) -> None:
@@ -74,6 +77,21 @@ def _descendants(leader: subprocess.Popen[bytes]) -> list[psutil.Process]:
     with suppress(psutil.Error):
         found += psutil.Process(leader.pid).children(recursive=True)
     return found
+
+
+def _bury(group: int, ended: Iterable[int]) -> None:
+    """Take the exit statuses of what was orphaned, if that falls to us: to process 1 of a container, or a subreaper.
+
+    By number, and not of any child there is: those of other threads, and of the user's own, are not ours to wait for.
+    They were killed a moment ago, and may take one more to be gone.
+    """
+    for number in (-group, *ended):
+        waits = 0
+        with suppress(ChildProcessError):  # none of that number is ours, or none is left
+            while waits < _SWEEPS:
+                if not os.waitpid(number, os.WNOHANG)[0]:
+                    time.sleep(0.01)
+                    waits += 1
 
 
 def _reap(leader: subprocess.Popen[bytes]) -> None:

@@ -29,6 +29,7 @@ from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.failures import EXIT_CANNOT_WRITE, death_note, judge_exit, judge_worker_kill
 from autotune.forecast import DryRun
 from autotune.gradients import NoiseScaleResult
+from autotune.interference import GpuUse
 from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import log_tail, open_log, store, trim_log, unwritable
 from autotune.launch.oom import oom_kills
@@ -44,8 +45,9 @@ from autotune.requests import (
     ProbeRequest,
     Request,
     StabilityRequest,
+    patient,
 )
-from autotune.results import Failure, GpuUse, Inspection, Outcome, ProbeResult, StabilityResult
+from autotune.results import Failure, Inspection, Outcome, ProbeResult, StabilityResult
 
 R = TypeVar("R", ProbeResult, StabilityResult, NoiseScaleResult, BranchesResult, DryRun, Inspection)
 Timed = TypeVar("Timed", ProbeResult, StabilityResult, NoiseScaleResult, BranchesResult, DryRun)
@@ -81,12 +83,13 @@ class SubprocessLauncher:
 
     def __init__(
         self, *, command: Sequence[str] | None = None, environ: Mapping[str, str] | None = None,
-        nvml: Callable[[], Any | None] = library,
+        nvml: Callable[[], Any | None] = library, step_timeout_seconds: float | None = None,
     ) -> None:  # fmt: skip
+        """`step_timeout_seconds`: patience with a silent micro-batch, the first too, instead of the budget's."""
         # -P: the user's json.py or autotune.py must not stand in for ours; targets put their own folder on the path.
         self._command = tuple(command or (sys.executable, "-P", "-m", "autotune.probe"))
         self._environ = dict(environ or {})
-        self._nvml = nvml
+        self._nvml, self._step_timeout_seconds = nvml, step_timeout_seconds
 
     def probe(self, request: ProbeRequest, folder: Path) -> ProbeResult:
         """Run one short training; see `Launcher`."""
@@ -140,6 +143,8 @@ class SubprocessLauncher:
         An interrupt leaves neither request nor result: a request without a result is how a searching process that died
         is known, and its probe is held against the configuration.
         """
+        if self._step_timeout_seconds is not None:
+            request = replace(request, budget=patient(request.budget, self._step_timeout_seconds))
         store(folder, REQUEST, request)
         log, tag = open_log(folder), uuid.uuid4().hex
         telemetry = self._telemetry(request, tag)
@@ -171,6 +176,8 @@ class SubprocessLauncher:
             message = str(unwritable(folder, None))
         elif watch.timed_out:
             evidence = message = f"{evidence}: {watch.timed_out}"
+        elif watch.outgrown:
+            outcome, evidence, message = Outcome.OOM_HOST, "its resident memory, looked at from outside", watch.outgrown
         else:
             message = death_note(tail) or evidence
         return Ending(
@@ -206,7 +213,8 @@ class SubprocessLauncher:
                 lifeline.close()
                 report.close()
                 on_phase = telemetry.phase if telemetry else lambda name: None
-                yield Watch(process, progress.fileno(), request.budget, folder / RESULT, on_phase)
+                limit = request.memory_limit_bytes if request.device == "cpu" else None
+                yield Watch(process, progress.fileno(), request.budget, folder / RESULT, on_phase, limit)
             finally:
                 insist(lambda: kill_all(process, tag))
                 held.close()

@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from autotune.interference import GpuUse
 from autotune.nvml import Glance, glance
-from autotune.results import GpuUse
 
 PHASE = "measure"
 PERIOD_SECONDS = 0.2  # a card renews its utilization in 1/6 to 1 s, its energy counter in 0.1 s (note distributed 5)
@@ -74,6 +74,8 @@ def summary(readings: Sequence[Glance], before: set[int], own: set[int]) -> GpuU
     if not readings:
         return None
     seen = {pid for reading in readings for pid in reading.processes or ()} - {os.getpid()}
+    foreign = seen - own if own else seen & before
+    computed = [r.computing for r in readings if r.computing is not None]
     energies = [r.energy_joules for r in readings if r.energy_joules is not None]
     clocks = [r.sm_clock_mhz for r in readings if r.sm_clock_mhz is not None]
     return GpuUse(
@@ -84,7 +86,8 @@ def summary(readings: Sequence[Glance], before: set[int], own: set[int]) -> GpuU
         energy_joules=energies[-1] - energies[0] if len(energies) > 1 else None,
         sm_clock_mhz=(min(clocks), max(clocks)) if clocks else None,
         throttle_reasons=tuple(dict.fromkeys(reason for r in readings for reason in r.throttle_reasons or ())),
-        foreign_processes=tuple(sorted(seen - own if own else seen & before)),
+        foreign_processes=tuple(sorted(foreign)),
+        foreign_share=_mean([sum(share for pid, share in those if pid in foreign) for those in computed]),
     )
 
 

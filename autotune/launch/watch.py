@@ -1,6 +1,7 @@
 """Watches a running probe: follows its progress pipe and says when it has ended, or has been silent for too long.
 
 A probe writes `phase NAME` and `step` lines. Each is a sign of life; the deadline of the phase counts from the last.
+The first step of a training is waited for longer than the others.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from autotune.host import host_memory
+from autotune.host import host_memory, process_bytes
 from autotune.requests import ProbeBudget
+from autotune.units import format_bytes
 
 TICK_SECONDS = 0.25  # between looks at the process, where the pipe does not wake us
 LEAVE_SECONDS = 5.0  # for a probe to leave once its result lies there; a loader's tear-down can hang (measured)
@@ -28,20 +30,23 @@ class Watch:
 
     def __init__(
         self, process: subprocess.Popen[bytes], pipe: int, budget: ProbeBudget, result: Path,
-        on_phase: Callable[[str], None] = lambda name: None,
+        on_phase: Callable[[str], None] = lambda name: None, limit_bytes: int | None = None,
     ) -> None:  # fmt: skip
-        """`on_phase` is told each phase as it begins, and must not wait."""
+        """`on_phase` is told each phase as it begins, and must not wait. `limit_bytes`: of the process on the host."""
         self.phase = "start"
         self.timed_out = ""  # why the probe was given up; empty: it was not
+        self.outgrown = ""  # how it passed its limit, for which it was given up; empty: it was not
         self.returncode: int | None = None  # of the probe's own end; None: it had to be ended
         self.host_available_share = 1.0  # the least seen, 0..1
         self._process, self._pipe, self._budget, self._result = process, pipe, budget, result
-        self._on_phase = on_phase
+        self._on_phase, self._limit_bytes = on_phase, limit_bytes
         self._began = self._last_sign = self._phase_began = time.monotonic()
         self._finished: dict[str, float] = {}
         self._unread = b""
-        self._listening = True
+        self._listening, self._has_stepped = True, False
         self._next_look = self._began
+        self._poll = select.poll()  # select() cannot look at descriptors from 1024 on
+        self._poll.register(pipe, select.POLLIN)
         os.set_blocking(pipe, False)
 
     @property
@@ -51,11 +56,13 @@ class Watch:
         return {**self._finished, self.phase: present}
 
     def until_end(self) -> None:
-        """Come back when the process has ended, has left its result and had time to go, or is out of time."""
+        """Come back when the process has ended, has left its result and had time to go, or is out of time or memory."""
         leave_by: float | None = None
         while (code := self._process.poll()) is None:
             now = time.monotonic()
             self._look_at_memory(now)
+            if self.outgrown:
+                return
             if leave_by is None and self._result.exists():
                 leave_by = now + LEAVE_SECONDS
             if leave_by is not None:
@@ -91,7 +98,8 @@ class Watch:
             "load": budget.load_deadline_seconds,
             "build": budget.build_deadline_seconds,
         }
-        return known.get(self.phase, budget.step_deadline_seconds)
+        step = budget.step_deadline_seconds
+        return known.get(self.phase, step if self._has_stepped else max(budget.first_step_deadline_seconds, step))
 
     def _reason(self, now: float) -> str:
         if now >= self._began + self._budget.total_deadline_seconds:
@@ -103,10 +111,15 @@ class Watch:
             self._next_look = now + TICK_SECONDS
             memory = host_memory()
             self.host_available_share = min(self.host_available_share, memory.available_bytes / memory.total_bytes)
+            held = process_bytes("RssAnon", "RssShmem", pid=self._process.pid) if self._limit_bytes else None
+            if held is not None and self._limit_bytes is not None and held > self._limit_bytes:
+                self.outgrown = (
+                    f"it held {format_bytes(held)}, more than the limit of {format_bytes(self._limit_bytes)}"
+                )
 
     def _wait(self, seconds: float) -> None:
         if self._listening:
-            if select.select([self._pipe], [], [], seconds)[0]:
+            if self._poll.poll(seconds * 1000):
                 self._listen()
         else:
             with suppress(subprocess.TimeoutExpired):
@@ -130,6 +143,7 @@ class Watch:
         if word not in ("phase", "step"):  # a target wrote to a descriptor that is not its own
             return
         self._last_sign = time.monotonic()
+        self._has_stepped = word == "step" or (self._has_stepped and name not in ("load", "build"))
         if word == "phase" and name.isprintable() and name:
             self._finished = self.phase_seconds
             self.phase, self._phase_began = name, self._last_sign

@@ -16,6 +16,9 @@ from autotune.records import Config, Environment, Goal, ObjectiveName, TargetFac
 from autotune.requests import ProbeBudget
 from autotune.results import ProbeResult
 
+# The allocator rounds, and the host's resident set varies from run to run: peaks within this factor are the same.
+MEMORY_STEP = 1.1
+
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
@@ -56,6 +59,7 @@ class Objective(Protocol):
     best: str = "fastest"  # "the fastest that was found"
     unbeaten: str = "measurably faster"  # "no configuration was measurably faster"
     is_speed: bool = False  # the fastest configuration is the best one: what is slow is hopeless
+    order_step: float = 1.0  # orders that differ by no more than this factor are the same
     window: ProbeBudget = ProbeBudget()  # how long to measure one configuration, where its speed does not decide
 
     def check(self, goal: Goal, environment: Environment) -> None:
@@ -84,6 +88,10 @@ class Objective(Protocol):
     def order(self, contender: Contender) -> float:
         """Which of several that score alike is wanted: the lowest. 0 for all: the objective does not care."""
         return 0.0
+
+    def is_lower(self, one: Contender, other: Contender) -> bool:
+        """Whether `one` is wanted before `other` by more than what the order may be off by."""
+        return self.order(one) * self.order_step < self.order(other)
 
     def probes_after(self) -> int:
         """Probes to keep for what follows the search proper (see `tuning/leaner.py`); 0: nothing does."""

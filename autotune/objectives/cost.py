@@ -43,7 +43,10 @@ class Cost(Objective):
             return (told,)
         told += f" (baseline {_money(MILLION / before.score)}{_epoch(before, epoch)})"
         saved = MANY_HOURS * price * (1 - before.score / now.score)
-        return told, f"saves {_money(saved)} of the {_money(MANY_HOURS * price)} that 1,000 h of the baseline cost"
+        all_of_it = f"the {_money(MANY_HOURS * price)} that 1,000 h of the baseline cost"
+        if saved < 0:  # the baseline's dtype was refused, say
+            return told, f"costs {_money(-saved)} more than {all_of_it}"
+        return told, f"saves {_money(saved)} of {all_of_it}"
 
 
 def _epoch(contender: Contender, samples: int | None) -> str:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
-from autotune.objectives.base import Contender, Decision
+from autotune.objectives.base import MEMORY_STEP, Contender, Decision
 from autotune.objectives.throughput import Throughput
 from autotune.records import Goal, ObjectiveName
 from autotune.units import format_bytes, format_share
 
-MEMORY_STEP = 1.1  # peaks closer than 10 % are the same: the allocator rounds, the host's resident set wobbles
 DESCENT = 4  # probes: the batches below the fastest one, halving what is left of a ladder of up to fifteen
 
 
@@ -22,6 +19,7 @@ class Memory(Throughput):
     name: ObjectiveName = "memory"
     wish = "the least memory that is nearly as fast as the fastest"
     is_speed = False
+    order_step = MEMORY_STEP
     best, unbeaten = "leanest", "measurably leaner and nearly as fast"
 
     def slack(self, goal: Goal) -> float:
@@ -29,8 +27,8 @@ class Memory(Throughput):
         return goal.within_fraction
 
     def order(self, contender: Contender) -> float:
-        """The peak, in steps of 10 %."""
-        return round(math.log(max(contender.peak_bytes, 1)) / math.log(MEMORY_STEP))
+        """The peak, in bytes."""
+        return float(contender.peak_bytes)
 
     def probes_after(self) -> int:
         """What it takes to find the smallest batch that is still fast enough."""
@@ -39,7 +37,7 @@ class Memory(Throughput):
     def headline(self, decision: Decision) -> str:
         """`67% less memory than your baseline (2.1 GiB instead of 6.3 GiB) at 0.97× its speed`."""
         before, now = decision.baseline, decision.chosen
-        if before is None or decision.speedup is None or now.peak_bytes * MEMORY_STEP > before.peak_bytes:
+        if before is None or decision.speedup is None or not self.is_lower(now, before):
             return ""
         return (
             f"{format_share(1 - now.peak_bytes / before.peak_bytes)} less memory than {decision.baseline_name} "

@@ -41,7 +41,7 @@ class TimeToQuality(Objective):
         measured = result.measurement
         if measured is None:
             return None
-        batch = sum(measured.samples) / len(measured.samples)
+        batch = sum(measured.samples) / measured.steps
         return goodput(measured.samples_per_second, batch, goal.noise_scale)
 
     def worth(self, goal: Goal) -> Callable[[Config], float]:

@@ -20,7 +20,7 @@ class Computing:
     def __init__(self, budget: ProbeBudget) -> None:
         self._budget = budget
         self._seconds: list[float] = []
-        self._samples = 0
+        self._elapsed, self._samples = 0.0, 0
 
     @property
     def result(self) -> Alone | None:
@@ -28,11 +28,12 @@ class Computing:
         return Alone(seconds=tuple(self._seconds), samples=self._samples) if self._seconds else None
 
     def step(self, seconds: float, samples: int) -> bool:
-        """Take note of an optimizer step; whether it was the last needed. Very slow ones are not insisted on."""
+        """Take note of a step or block; whether it was the last needed. Very slow ones are not insisted on."""
         self._seconds.append(seconds)
+        self._elapsed += seconds
         self._samples = samples
-        elapsed, few = sum(self._seconds), len(self._seconds) < COMPUTE_STEPS
-        return elapsed >= (self._budget.max_seconds if few else self._budget.max_compute_seconds)
+        few = len(self._seconds) < COMPUTE_STEPS
+        return self._elapsed >= (self._budget.max_seconds if few else self._budget.max_compute_seconds)
 
 
 class Loading:
@@ -53,6 +54,11 @@ class Loading:
             return None
         seconds = [sum(self._seconds[index * self._round : (index + 1) * self._round]) for index in range(rounds)]
         return Alone(seconds=tuple(seconds), samples=round(self._samples * self._round / self._batches))
+
+    @property
+    def seconds_per_batch(self) -> float:
+        """How long a batch takes in the mean, however unevenly the workers deliver; 0.0 before any was timed."""
+        return sum(self._seconds) / len(self._seconds) if self._seconds else 0.0
 
     def epoch(self) -> None:
         """The loader was started again, and so nothing of what it held ready is left."""

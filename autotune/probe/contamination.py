@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from autotune.results import Contamination
+from autotune.interference import Contamination
 
 _SCHEDSTAT = Path("/proc/self/schedstat")  # of the main thread: nanoseconds on a core, waiting for one, time slices
 

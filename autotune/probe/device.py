@@ -11,8 +11,10 @@ import torch
 
 from autotune import environment as machine
 from autotune.errors import EnvironmentUnfit
+from autotune.host import USABLE_FRACTION, process_bytes
 from autotune.records import Environment
 
+STACK_BYTES = 64 * 8 * 2**20  # of 64 threads, 8 MiB each (glibc), of which 16 KiB are ever touched (measured)
 FLOAT16_CAPABILITY = (7, 0)  # tensor cores; before Volta float16 autocast is no faster (CUDA C programming guide)
 
 
@@ -104,8 +106,7 @@ def native_dtypes(device: str) -> tuple[str, ...]:
 def limit_memory(device: str, limit_bytes: int | None) -> None:
     """Make allocations beyond `limit_bytes` fail for real: in the caching allocator, or in the kernel for the CPU.
 
-    The CPU's limit is RLIMIT_DATA: private writable memory of each process, inherited by loader workers. (RLIMIT_AS
-    would count what is only reserved, gigabytes under CUDA.) Raises `EnvironmentUnfit` where nothing can enforce it.
+    Raises `EnvironmentUnfit` where nothing can enforce it.
     """
     if limit_bytes is None:
         return
@@ -113,16 +114,35 @@ def limit_memory(device: str, limit_bytes: int | None) -> None:
     if kind == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
+    elif kind == "mps":  # not run: no such device at hand
+        torch.mps.set_per_process_memory_fraction(min(1.0, limit_bytes / torch.mps.recommended_max_memory()))
+    elif kind == "xpu" and hasattr(torch.xpu, "set_per_process_memory_fraction"):  # not run, either
+        total = torch.xpu.get_device_properties(device).total_memory
+        torch.xpu.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
     elif kind == "cpu" and sys.platform == "linux":
-        _start_threads()
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        ceiling = limit_bytes if hard == resource.RLIM_INFINITY else min(limit_bytes, hard)
-        resource.setrlimit(resource.RLIMIT_DATA, (ceiling, hard))
+        _limit_data(limit_bytes)
     else:
         raise EnvironmentUnfit(
-            f"A memory limit cannot be enforced on {device} under {sys.platform}. Neither torch nor the kernel offers "
-            f"one there. Search without --memory-limit."
+            f"A memory limit cannot be enforced on {device} under {sys.platform}. Neither this torch nor the kernel "
+            f"offers one there. Search without --memory-limit."
         )
+
+
+def _limit_data(limit_bytes: int) -> None:
+    """Have the kernel refuse what would take this process far beyond `limit_bytes`; its loader workers inherit that.
+
+    RLIMIT_DATA counts private writable mappings, touched or not: what is mapped and untouched by now is granted
+    besides, and stacks of threads to come. What that leaves too much the launcher sees (`Watch`) before the machine
+    runs out. (RLIMIT_AS would count what is only reserved, gigabytes under CUDA.)
+    """
+    _start_threads()
+    mapped, touched = process_bytes("VmData"), process_bytes("RssAnon")
+    if mapped is None or touched is None:  # a kernel without /proc
+        mapped = touched = 0
+    grows = min(limit_bytes - touched + STACK_BYTES, int(machine.host_memory().available_bytes * USABLE_FRACTION))
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    ceiling = mapped + max(0, grows)
+    resource.setrlimit(resource.RLIMIT_DATA, (ceiling if hard == resource.RLIM_INFINITY else min(ceiling, hard), hard))
 
 
 def synchronize(device: str) -> None:

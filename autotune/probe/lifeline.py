@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-TAG = "AUTOTUNE_PROBE"  # environment variable that all processes of one probe carry, with a unique value
+TAG = "_AUTOTUNE_PROBE"  # environment variable that all processes of one probe carry, with a unique value
 EXIT_ORPHANED = 113
 _BEAT_SECONDS = 0.1  # between heartbeats that are written: short steps shall not pay for them
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -132,7 +132,7 @@ def _start_guard(lifeline: int) -> None:
 
 def _guard(lifeline: int, probe: int) -> None:
     os.closerange(0, lifeline)  # the log and the progress pipe end with the probe, not with its guard
-    os.closerange(lifeline + 1, _MOST_DESCRIPTORS)
+    os.closerange(lifeline + 1, lifeline + _MOST_DESCRIPTORS)  # a search with many files passes large numbers
     while os.read(lifeline, 1):
         pass
     with suppress(ProcessLookupError, PermissionError):  # macOS: EPERM if only a zombie is left in the group

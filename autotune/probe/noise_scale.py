@@ -118,6 +118,10 @@ class Sampling:
     def epoch(self) -> None:
         """Not of interest: within one or over several, pairs of micro-batches differ from independent ones by phi/N."""
 
+    def micro_batch(self) -> None:
+        """Pass the sign of life on."""
+        self._progress.beat()
+
     def loaded(self, samples: int) -> Command:
         """Never asked for."""
         return Command.CONTINUE

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from msgspec.structs import replace
 
+from autotune.host import process_bytes
 from autotune.knobs import KNOBS, completed
 from autotune.knobs.base import Plan
 from autotune.probe import device as devices
@@ -40,9 +41,13 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
         meter.phase(name)
         progress.phase(name)
 
+    def beat() -> None:
+        meter.step()
+        progress.beat()
+
     phase("warm-up")
     clock = clock_for(device)
-    window = _window(request, plan, clock, progress.beat, phase, loads=session.loads)
+    window = _window(request, plan, clock, beat, phase, loads=session.loads)
     session.train(window)
     phase("worst")  # before waiting for the step that was issued last and does not count: it costs energy, too
     step_seconds = tuple(clock.intervals())[: len(window.steps)]
@@ -86,6 +91,7 @@ def _measurement(
 ) -> Measurement:
     tokens = tuple(step.tokens for step in window.steps if step.tokens is not None)
     return Measurement(
+        steps_per_block=window.steps_per_block,
         samples=tuple(step.samples for step in window.steps),
         tokens=tokens or None,
         step_seconds=step_seconds,
@@ -105,6 +111,7 @@ def _measurement(
         loader_only=window.loading.result,
         contamination=window.contamination,
         memory_track=window.track.readings,
+        own_seconds_per_step=window.own_seconds_per_step,
     )
 
 
@@ -116,8 +123,15 @@ def inspect(request: InspectRequest, progress: Progress) -> Inspection:
         return Inspection(environment=environment)
     seed_all(request.seed)
     devices.limit_memory(device, request.memory_limit_bytes)
-    facts = resolve(request.target).inspect(device, request.config, progress.phase)
-    return Inspection(environment=environment, facts=facts)
+    built: list[int | None] = [None]
+
+    def phase(name: str) -> None:
+        if name == "warm-up" and device == "cpu":
+            built.append(process_bytes("VmRSS"))
+        progress.phase(name)
+
+    facts = resolve(request.target).inspect(device, request.config, phase)
+    return Inspection(environment=environment, facts=facts, process_bytes=built[-1])
 
 
 def seed_all(seed: int) -> None:

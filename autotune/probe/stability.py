@@ -170,6 +170,10 @@ class Diary:
         over = len(self._losses) >= self._steps or time.monotonic() >= self._ends
         return Command.STOP if over else Command.CONTINUE
 
+    def micro_batch(self) -> None:
+        """Pass the sign of life on."""
+        self._beat()
+
     def loaded(self, samples: int) -> Command:
         """Never asked for."""
         return Command.CONTINUE

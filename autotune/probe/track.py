@@ -18,7 +18,7 @@ class MemoryTrack:
 
     def __init__(self, read: Callable[[], int | None]) -> None:
         self._read = read
-        self._steps = 0
+        self._steps = self._calls = 0
         self._stride = 1
         self._readings: list[tuple[int, int]] = []
 
@@ -27,16 +27,16 @@ class MemoryTrack:
         """(Index of the step in the window, bytes held at its end)."""
         return tuple(self._readings)
 
-    def step(self) -> None:
-        """A step has ended. Costs a few microseconds where a reading is due."""
-        index = self._steps
-        self._steps += 1
-        if index % self._stride:
+    def step(self, steps: int = 1) -> None:
+        """So many steps have ended. Costs a few microseconds where a reading is due."""
+        self._steps += steps
+        self._calls += 1
+        if (self._calls - 1) % self._stride:
             return
         held = self._read()
         if held is None:
             return
-        self._readings.append((index, held))
+        self._readings.append((self._steps - 1, held))
         if len(self._readings) > MOST_READINGS:
             self._stride *= 2
             self._readings = self._readings[::2]
@@ -49,6 +49,8 @@ def track_on(device: str) -> MemoryTrack:
         return MemoryTrack(
             lambda: int(torch.cuda.memory_stats_as_nested_dict(device)["allocated_bytes"]["all"]["current"])
         )
+    if device.startswith("mps"):  # not run: no such device at hand
+        return MemoryTrack(torch.mps.current_allocated_memory)
     return MemoryTrack(_resident_reader())
 
 

@@ -29,6 +29,7 @@ class WarmUp:
         self._budget, self._growth = budget, growth
         self._successes = 0
         self._counters: list[tuple[int, ...]] = []
+        self._elapsed = self._first = 0.0  # seconds: of all steps, and of the first
         self.seconds: list[float] = []
 
     def step(self, seconds: float, *, skipped: bool) -> bool:
@@ -37,15 +38,17 @@ class WarmUp:
         A machine that does not become steady gets as long as the longest window. The first step does not count
         against that: it may compile for a minute.
         """
+        self._first = self._first if self.seconds else seconds
+        self._elapsed += seconds
         self.seconds.append(seconds)
         self._counters.append(self._growth())
         self._successes += not skipped
         if self._successes < LEAST_SUCCESSES:
             return False
-        if sum(self.seconds[1:]) > self._budget.max_seconds:
+        if self._elapsed - self._first > self._budget.max_seconds:
             return True
         asked = len(self.seconds) >= self._budget.min_warmup_steps
-        asked &= sum(self.seconds) >= self._budget.min_warmup_seconds
+        asked &= self._elapsed >= self._budget.min_warmup_seconds
         return asked and self._steady()
 
     def _steady(self) -> bool:

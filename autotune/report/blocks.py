@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from rich.text import Text
 
+from autotune.harmless import python, shell_word
 from autotune.knobs import touched
 from autotune.records import Environment, TargetFacts, Value
 from autotune.report import phrases, steps
@@ -60,25 +59,18 @@ def result_block(recommendation: Recommendation, view: StudyView | None = None) 
     ):
         if line:
             block.append(f"  {plain(line)}\n")
-    for index, lost in enumerate(recommendation.runners_up):
-        rate = (
-            ""
-            if lost.samples_per_second is None
-            else f"{format_rate(lost.samples_per_second, recommendation.relative_half_width)} samples/s, "
-        )
-        _titled(block, "Not chosen" if index == 0 else "", f"{phrases.short(lost.config.values)}: {rate}{lost.reason}")
+    for index, (name, lost) in enumerate(phrases.runners_up(recommendation)):
+        rate = "" if lost.samples_per_second is None else f"{format_rate(lost.samples_per_second)} samples/s, "
+        _titled(block, "Not chosen" if index == 0 else "", f"{name}: {rate}{lost.reason}")
     for index, line in enumerate(() if view is None else _steps(view)):
         _titled(block, "Step by step" if index == 0 else "", line)
     for index, warning in enumerate(recommendation.warnings):
         _titled(block, "Mind" if index == 0 else "", warning, "yellow")
-    if recommendation.interrupted:
-        _titled(block, "Interrupted", "the search was stopped early; a longer one may find better", "yellow")
     for index, line in enumerate(phrases.exports(recommendation.params)):
         _titled(block, "Set" if index == 0 else "", f"{line}   {BEFORE_PYTHON}")
-    study = plain(recommendation.study)
-    typed = shlex.quote(study)
+    typed = shell_word(recommendation.study)
     _titled(block, "Next", f"autotune best {typed}        autotune dashboard {typed}")
-    _titled(block, "", f"python: autotune.load_best({json.dumps(study, ensure_ascii=False)})")
+    _titled(block, "", f"python: autotune.load_best({python(recommendation.study)})")
     return block.append(f"\n{phrases.closing_sentence(recommendation)}", "bold")
 
 
@@ -122,9 +114,13 @@ def trials_table(
 
 
 def check_block(
-    target: str, facts: TargetFacts, environment: Environment, domains: Mapping[str, Sequence[Value]]
-) -> Text:
-    """What was found in a target, what was inferred (and the line that would replace it), what would be tuned."""
+    target: str, facts: TargetFacts, environment: Environment, domains: Mapping[str, Sequence[Value]],
+    left_out: Sequence[str] = (),
+) -> Text:  # fmt: skip
+    """What was found in a target, what was inferred (and the line that would replace it), what would be tuned or not.
+
+    `left_out` are sentences on what users expect to be tuned and is not.
+    """
     block = Text().append(f"{plain(target)}\n", "bold")
     names = max((len(finding.name) for finding in facts.findings), default=0) + FEWEST_GAP
     gap = " " * FEWEST_GAP
@@ -147,7 +143,8 @@ def check_block(
         )
     tuned = [f"{name} ({len(values)} values)" for name, values in domains.items() if len(values) > 1]
     block.append(f"  on {environment_line(environment)}\n")
-    return block.append(f"  will tune: {', '.join(tuned) or 'nothing: every knob has one value here'}")
+    block.append(f"  will tune: {', '.join(tuned) or 'nothing: every knob has one value here'}")
+    return block.append("".join(f"\n  {text}" for text in left_out))
 
 
 def doctor_block(checks: Sequence[Check]) -> Text:

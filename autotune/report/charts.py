@@ -52,7 +52,7 @@ def throughput(view: StudyView) -> Figure | Absence:
     rows = [
         (
             curve.label, f"{one.config.batch_size:,}", short(one.config.values),
-            format_rate(one.samples_per_second, one.relative_half_width), half_width(one.relative_half_width),
+            format_rate(one.samples_per_second), half_width(one.relative_half_width),
             "" if one.feasible else "not usable",
         )
         for curve in drawn
@@ -158,7 +158,7 @@ def _arm(
 
 def _tip(one: Standing) -> str:
     spread = half_width(one.relative_half_width)
-    rate = f"{format_rate(one.samples_per_second, one.relative_half_width)} samples/s ± {spread}"
+    rate = f"{format_rate(one.samples_per_second)} samples/s ± {spread}"
     numbers = ", ".join(str(trial.number) for trial in one.trials)
     unusable = "" if one.feasible else ", not usable"
     return f"{short(one.config.values)}: {rate}, {format_bytes(one.peak_bytes)}{unusable} (probe {numbers})"
@@ -205,7 +205,7 @@ def _marked(plane: Plane, view: StudyView, labels: Labels) -> list[str]:
     parts = []
     if best is not None and isinstance(batch := best.params.get("batch_size"), int):
         x, y = plane.x(batch), plane.y(best.samples_per_second)
-        rate = format_rate(best.samples_per_second, best.relative_half_width)
+        rate = format_rate(best.samples_per_second)
         parts.append(drawing.titled(drawing.ring(x, y), f"recommended: {rate} samples/s"))
         parts.append(labels.put("recommended", x, y, "good"))
     for one in standings(view):
@@ -264,5 +264,5 @@ def _extent(curve: Curve) -> str:
         return f"{curve.label}: out of memory everywhere"
     best = max(curve.fastest, key=lambda one: one.samples_per_second)
     end = "" if curve.exhausted_batch is None else f", out of memory from {curve.exhausted_batch:,}"
-    rate = format_rate(best.samples_per_second, best.relative_half_width)
+    rate = format_rate(best.samples_per_second)
     return f"{curve.label}: up to {rate} at {best.config.batch_size:,}{end}"

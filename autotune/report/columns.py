@@ -101,7 +101,7 @@ def _knob_column(knob: Knob) -> Column:
 def _rate(measured: Measurement | None) -> str:
     if measured is None:
         return UNKNOWN
-    return format_rate(measured.samples_per_second, measured.relative_half_width)
+    return format_rate(measured.samples_per_second)
 
 
 def _spread(measured: Measurement | None) -> str:

@@ -6,9 +6,8 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
 
-from autotune.report.phrases import plain
+from autotune.harmless import markup
 
 CHARACTER = 6.9  # pixels of a character of 12 px, on average over numbers and words (DejaVu Sans, the widest usual one)
 LINE = 15  # pixels that a line of text needs
@@ -189,12 +188,12 @@ def width_of(name: str) -> float:
 
 def text(x: float, y: float, content: str, kind: str, anchor: str = "start") -> str:
     """A text of that class with its base line at y."""
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(plain(content))}</text>'
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{markup(content)}</text>'
 
 
 def titled(shape: str, title: str) -> str:
     """A group with a tooltip."""
-    return f"<g><title>{escape(plain(title))}</title>{shape}</g>"
+    return f"<g><title>{markup(title)}</title>{shape}</g>"
 
 
 def polyline(places: Sequence[tuple[float, float]], kind: str) -> str:

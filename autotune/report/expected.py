@@ -60,13 +60,15 @@ def probe_block(view: StudyView, trial: Trial) -> Text:
     shown = phrases.reason(verdict) or phrases.outcome_word(trial, verdict)
     if measured is not None:
         spread = phrases.half_width(measured.relative_half_width)
-        rate = format_rate(measured.samples_per_second, measured.relative_half_width)
+        rate = format_rate(measured.samples_per_second)
         shown = f"{rate} samples/s ± {spread}, {format_bytes(measured.memory.bytes)}: {shown}"
     said = prediction_of(view, trial)
     lines = [("measured", shown), ("log", str(disk.log_of(view.folder, trial.number)))]
+    if measured is not None:
+        lines.insert(1, ("watching", phrases.watching(measured)))
     if said is not None:
         expected = expectation(said).removeprefix("expected ")
-        lines = [("expected", expected), lines[0], ("came out", beside(said, trial)), lines[1]]
+        lines = [("expected", expected), lines[0], ("came out", beside(said, trial)), *lines[1:]]
     for name, text in lines:
         if text:
             block.append(f"{name.ljust(WIDTH)}{phrases.plain(text)}\n")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from html import escape
 from pathlib import Path
 
+from autotune.harmless import markup
 from autotune.report.drawing import NARROW, WIDE, Size
-from autotune.report.phrases import plain
 
 CHART_STYLE = (Path(__file__).parent / "chart.css").read_text(encoding="utf-8")
 
@@ -37,7 +36,7 @@ class Figure:
         """The chart as it stands on the page, which brings colours and fonts."""
         kind = "narrow" if size.is_narrow else "wide"
         size = size if self.height is None else replace(size, height=self.height)
-        label, box = escape(plain(self.summary)), f"0 0 {size.width} {size.height}"
+        label, box = markup(self.summary), f"0 0 {size.width} {size.height}"
         start = (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="{kind}" role="img" aria-label="{label}" viewBox="{box}">'
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from autotune.records import Environment
 from autotune.report.templates import render_template
 from autotune.tuning.recommendation import Recommendation
 from autotune.tuning.view import StudyView
+
+logger = logging.getLogger(__name__)
 
 
 class Reads(Protocol):
@@ -70,6 +73,9 @@ def entry(folder: Path, reader: Reads) -> Entry:
         view = reader.view(folder)
     except (AutotuneError, OSError) as error:
         return Entry(name=folder.name, problem=str(error))
+    except Exception as error:  # what no check foresaw, in one study, may not take the others from the list
+        logger.exception("%s cannot be shown", folder)
+        return Entry(name=folder.name, problem=f"It cannot be shown: {type(error).__name__}: {error}")
     best = view.recommendation
     return Entry(
         name=folder.name,

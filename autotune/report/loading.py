@@ -127,7 +127,7 @@ def _shares(size: Size, plane: Plane, loads: Sequence[Load]) -> list[str]:
 
 
 def _tip(load: Load) -> str:
-    together = format_rate(load.standing.samples_per_second, load.standing.relative_half_width)
+    together = format_rate(load.standing.samples_per_second)
     parts = [f"{together} samples/s together"]
     for rate, name in ((load.compute, "model alone"), (load.loader, "loader alone")):
         if rate is not None:
@@ -136,6 +136,6 @@ def _tip(load: Load) -> str:
 
 
 def _row(load: Load) -> tuple[str, ...]:
-    rates = [format_rate(load.standing.samples_per_second, load.standing.relative_half_width)]
+    rates = [format_rate(load.standing.samples_per_second)]
     rates += ["–" if rate is None else format_rate(rate) for rate in (load.compute, load.loader)]
     return (str(load.workers), short(load.standing.config.values), *rates, format_share(load.standing.data_wait_share))

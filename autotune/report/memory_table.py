@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from autotune.forecast import ON_HOST, START_MARGIN, Arm, DryRun
+from autotune.forecast import ON_DEVICE, ON_HOST, START_MARGIN, Arm, DryRun, calibrated
 from autotune.knobs import KNOBS, knob, traded
 from autotune.report.phrases import plain
 from autotune.results import Outcome
@@ -36,10 +36,8 @@ class Outlook:
         return (self.base_bytes + tensors) / (1 if self.on_host else 1 + START_MARGIN)
 
     def most(self, tensors: float) -> float:
-        """Bytes that are enough, by all that is known before it ran."""
-        if not self.on_host:
-            return (self.base_bytes + tensors) * (1 + START_MARGIN)
-        return self.base_bytes + ON_HOST.besides_bytes + (ON_HOST.ratio + ON_HOST.ratio_spread) * tensors
+        """Bytes that are enough, by all that is known before it ran: what a search believes, too."""
+        return calibrated(self.base_bytes, (), ON_HOST if self.on_host else ON_DEVICE).most(tensors)
 
     def cell(self, tensors: float | None, usable_bytes: int) -> tuple[str, str]:
         """A peak in words, and whether it fits."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 
 from markupsafe import Markup
 
-from autotune.records import Value
+from autotune.export.loop import with_autotune
+from autotune.harmless import python, shell_word
 from autotune.report import phrases, probes
 from autotune.report.figure import Absence, Figure
 from autotune.report.gallery import LAST, figures
@@ -38,7 +37,7 @@ def render(view: StudyView, *, nonce: str = "", prefix: str = "") -> str:
         view=view,
         best=best,
         headline=_headline(best) if best else None,
-        snippet=_snippet(view.folder),
+        snippet=with_autotune(view.folder.as_posix(), view.request.facts),
         literal=_literal(best) if best else "",
         commands=_commands(view.folder),
         exports="\n".join(phrases.exports(best.params)) if best else "",
@@ -70,29 +69,13 @@ def _headline(best: Recommendation) -> tuple[str, str]:
     return factor, text.removeprefix(factor).strip()
 
 
-def _snippet(study: Path) -> str:
-    return f"""import autotune
-
-tuned = autotune.apply({json.dumps(study.as_posix())})
-loader = DataLoader(
-    dataset, shuffle=True, **tuned.dataloader_kwargs()
-)
-model = tuned.prepare(model)
-with tuned.autocast():
-    loss = loss_function(model(tuned.to_device(x)), y)"""
-
-
 def _literal(best: Recommendation) -> str:
-    lines = "".join(f"    {json.dumps(name)}: {_python(value)},\n" for name, value in best.params.items())
+    lines = "".join(f"    {python(name)}: {python(value)},\n" for name, value in best.params.items())
     return f"{{\n{lines}}}"
 
 
-def _python(value: Value) -> str:
-    return json.dumps(value) if isinstance(value, str) else repr(value)
-
-
 def _commands(study: Path) -> str:
-    name = shlex.quote(study.as_posix())
+    name = shell_word(study.as_posix())
     lines = (
         f"best {name} --json",
         f"export {name} --to hf",

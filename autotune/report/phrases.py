@@ -6,27 +6,24 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from autotune.knobs import KNOBS, environ
+from autotune.harmless import plain as plain  # the same word for it in all of report
+from autotune.harmless import shell_word
+from autotune.knobs import KNOBS, environ, touched
 from autotune.knobs.base import TACIT, Knob
 from autotune.objective import WORDS
 from autotune.objectives import objective_of
-from autotune.records import Environment, TargetFacts, Value
-from autotune.results import Outcome, Trial, Verdict
-from autotune.tuning.recommendation import Recommendation
+from autotune.records import Config, Environment, TargetFacts, Value
+from autotune.results import Measurement, Outcome, Trial, Verdict
+from autotune.tuning.recommendation import Recommendation, RunnerUp
 from autotune.tuning.recommendation import baseline_name as named
-from autotune.units import format_bytes, format_rate, format_share
+from autotune.units import counted, format_bytes, format_rate, format_share
+from autotune.units import format_speedup as format_speedup
 
 PURPOSES = {"search": "ok", "baseline": "baseline", "reference": "baseline again", "confirm": "measured again",
             "worth": "a step on the way"}  # fmt: skip
 PRECISE, NOISY = 0.03, 0.1  # half widths of the rate: a probe's own aim, and where near-ties mean little
+MOST_OWN_SHARE = 0.01  # of a step, that watching it may take without a word
 GLOBAL_BATCH = ("batch_size", "gradient_accumulation_steps")  # told together: their product is the global batch
-
-
-def plain(text: str) -> str:
-    """`text` on one line without control characters: an error message must not steer the reader's terminal."""
-    if not text.isprintable():
-        text = "".join(character if character.isprintable() else " " for character in text)
-    return text.strip()
 
 
 def times(count: int) -> str:
@@ -34,9 +31,10 @@ def times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-def format_speedup(factor: float) -> str:
-    """`1.08`, `17.1`, `120`: three digits."""
-    return f"{factor:.{2 if factor < 10 else 1 if factor < 100 else 0}f}"
+def watching(measured: Measurement) -> str:
+    """What the probe's own work cost its steps, where that is more than a trifle; else empty."""
+    share = (measured.own_seconds_per_step or 0.0) * measured.steps / sum(measured.step_seconds)
+    return f"took {share:.1%} of a step, which training does not pay" if share > MOST_OWN_SHARE else ""
 
 
 def shown(knob: Knob, values: Mapping[str, Value]) -> str:
@@ -63,17 +61,28 @@ def settings(values: Mapping[str, Value]) -> tuple[str, ...]:
     return tuple(phrase for phrase in phrases if phrase)
 
 
-def short(values: Mapping[str, Value]) -> str:
-    """The configuration as in the table of probes, mere numbers with their column: `1024×1 bf16 workers 12 nhwc`."""
+def short(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> str:
+    """The configuration as in the table of probes, mere numbers with their column: `1024×1 bf16 workers 12 nhwc`.
+
+    Besides the batch only `knobs` are told.
+    """
     batch = "".join(shown(knob, values) for knob in KNOBS if knob.name in GLOBAL_BATCH)
-    others = ((knob.label, shown(knob, values)) for knob in KNOBS if knob.name not in GLOBAL_BATCH)
+    others = ((knob.label, shown(knob, values)) for knob in knobs if knob.name not in GLOBAL_BATCH)
     said = (f"{label} {text}" if text.isdigit() else text for label, text in others if text not in TACIT)
     return " ".join([batch, *said])
 
 
+def runners_up(recommendation: Recommendation) -> list[tuple[str, RunnerUp]]:
+    """Those that were not chosen, each by the knobs in which any of them or of what they lost to is not the default."""
+    ends = (recommendation.params, recommendation.baseline)
+    lost = recommendation.runners_up
+    knobs = touched([*(Config(values=values) for values in ends), *(one.config for one in lost)])
+    return [(short(one.config.values, knobs), one) for one in lost]
+
+
 def exports(values: Mapping[str, Value]) -> tuple[str, ...]:
     """The lines for a shell that the values need before Python starts: `export OMP_WAIT_POLICY=passive`."""
-    return tuple(f"export {name}={text}" for name, text in environ(values).items())
+    return tuple(f"export {name}={shell_word(text)}" for name, text in environ(values).items())
 
 
 def baseline_name(recommendation: Recommendation) -> str:
@@ -121,7 +130,8 @@ def headline(recommendation: Recommendation) -> str:
     factor = f"{format_speedup(recommendation.speedup)}×"
     if is_faster(recommendation):
         return f"{factor} faster than {name}{f' ({spread})' if spread else ''}, {measured}"
-    return f"no configuration was measurably faster than {name} ({factor}{f', {spread}' if spread else ''}, {measured})"
+    seen = f"{factor}{f', {spread}' if spread else ''}, {measured}"
+    return f"the {objective.best} of what is allowed, not measurably faster than {name} ({seen})"
 
 
 def batch_phrase(recommendation: Recommendation) -> str:
@@ -134,11 +144,10 @@ def batch_phrase(recommendation: Recommendation) -> str:
 
 def rate_phrase(recommendation: Recommendation) -> str:
     """`2,605 samples/s`, with tokens where the target has them."""
-    spread = recommendation.relative_half_width
-    rate = f"{format_rate(recommendation.samples_per_second, spread)} samples/s"
+    rate = f"{format_rate(recommendation.samples_per_second)} samples/s"
     if recommendation.tokens_per_second is None:
         return rate
-    return f"{rate} ({format_rate(recommendation.tokens_per_second, spread)} tokens/s)"
+    return f"{rate} ({format_rate(recommendation.tokens_per_second)} tokens/s)"
 
 
 def memory_phrase(recommendation: Recommendation) -> str:
@@ -200,7 +209,7 @@ def dominating_failure(verdicts: Sequence[tuple[Trial, Verdict]]) -> str:
         return ""
     word, count = Counter(word for word, _ in failed).most_common(1)[0]
     latest = [why for other, why in failed if other == word][-1]
-    return f"{count} of {len(verdicts)} probes ended the same way: {latest or word}"
+    return f"{count} of {counted(len(verdicts), 'probe')} ended the same way: {latest or word}"
 
 
 def environment_line(environment: Environment) -> str:

@@ -104,7 +104,8 @@ def _details(trial: Trial) -> tuple[tuple[str, str], ...]:
         waited, foreign = disturbance(trial)
         entries += [
             ("alone", " · ".join(told)),
-            ("window", f"{len(measured.step_seconds)} steps{_how_it_ended(measured)}"),
+            ("window", f"{measured.steps} steps{_how_it_ended(measured)}"),
+            ("watching", phrases.watching(measured)),
             ("waited for a core", "" if waited == "–" else f"{waited} of the window, others kept {foreign} cores busy"),
         ]
     if failure is not None:

@@ -10,7 +10,9 @@ from autotune.report.phrases import short, shown
 from autotune.tuning.standings import Standing
 from autotune.tuning.view import StudyView
 from autotune.tuning.worth import HELD_TOGETHER, Step, missing, steps
-from autotune.units import UNKNOWN_SPREAD, format_rate
+from autotune.units import format_rate, rounded
+
+UNKNOWN_SPREAD = 0.02  # where a spread is not known: that of one probe on a quiet machine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +61,8 @@ def verdict(view: StudyView) -> str:
 
 
 def rate(one: Standing) -> str:
-    """Samples/s with the digits that its spread supports."""
-    return format_rate(one.samples_per_second, one.relative_half_width)
+    """Samples/s, in digits."""
+    return format_rate(one.samples_per_second)
 
 
 def _change(step: Step, first: Step) -> str:
@@ -90,7 +92,8 @@ def _gain(way: Sequence[Step], index: int) -> str:
     spread = sum((w * it.samples_per_second) ** 2 for w, it in zip(widths, (one, other), strict=True)) ** 0.5
     if abs(change) <= spread:
         return "(noise)"
-    return f"({'+' if change > 0 else '–'}{format_rate(abs(change), spread / abs(change))})"
+    apart = abs(rounded(other.samples_per_second) - rounded(one.samples_per_second))  # as the two are shown
+    return f"({'+' if change > 0 else '–'}{rounded(apart):,.10g})"
 
 
 def _evidence(step: Step) -> str:

@@ -10,9 +10,10 @@ from jinja2 import Environment as Templates
 from jinja2 import FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from autotune.harmless import plain_lines, python
 from autotune.report import phrases
 from autotune.report.figure import CHART_STYLE
-from autotune.units import format_bytes, format_rate, format_seconds, format_share
+from autotune.units import counted, format_bytes, format_rate, format_seconds, format_share
 
 HERE = Path(__file__).parent
 STYLE = CHART_STYLE + (HERE / "page.css").read_text(encoding="utf-8")
@@ -28,8 +29,26 @@ POLICY = (
     f"default-src 'none'; img-src data:; style-src {_hash(STYLE)}; script-src {_hash(SCRIPT)}; "
     "base-uri 'none'; form-action 'none'"
 )
-_templates = Templates(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+
+
+def templates(place: Path) -> Templates:
+    """Those that lie in `place`: whatever they are given is text, escaped, and printable."""
+    return Templates(
+        loader=FileSystemLoader(place),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        finalize=_printable,
+    )
+
+
+def _printable(value: object) -> object:
+    return plain_lines(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+_templates = templates(HERE)
 _templates.filters |= {"rate": format_rate, "bytes": format_bytes, "seconds": format_seconds, "share": format_share}
+_templates.filters |= {"python": python, "counted": counted}
 
 
 def render_template(name: str, *, nonce: str = "", scripted: bool = False, **values: object) -> str:

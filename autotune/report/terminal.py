@@ -20,7 +20,7 @@ from autotune.report.phrases import format_speedup, outcome_word, plain, reason,
 from autotune.results import Measurement, Outcome, Trial, Verdict
 from autotune.tuning.recommendation import Recommendation
 from autotune.tuning.view import StudyView
-from autotune.units import format_rate, format_seconds
+from autotune.units import counted, format_rate, format_seconds
 
 REDRAWS_PER_SECOND = 2  # enough to see it live; each redraw costs about a millisecond of a core that probes may need
 WIDEST_BAR, NARROWEST_BAR = 22, 6  # characters
@@ -143,13 +143,14 @@ class TerminalReporter:
     def finished(self, recommendation: Recommendation) -> None:
         """Say how much was tried; the result itself belongs on standard output."""
         self.close()
-        count = f"{recommendation.probes} probe{'' if recommendation.probes == 1 else 's'}"
-        self._print(Text(f"\n{count} in {format_seconds(recommendation.seconds)}", "dim"))
+        self._print(
+            Text(f"\n{counted(recommendation.probes, 'probe')} in {format_seconds(recommendation.seconds)}", "dim")
+        )
 
     def interrupted(self, view: StudyView, resume_command: str) -> None:
         """Say what is kept and how to go on, even if quiet."""
         self.close()
-        lines = [f"Interrupted. The study keeps {len(view.trials)} probes in {view.folder}."]
+        lines = [f"Interrupted. The study keeps {counted(len(view.trials), 'probe')} in {view.folder}."]
         judged = ((trial, view.verdict(trial)) for trial in view.trials if trial.purpose != "confirm")
         usable = [(verdict.value or 0.0, trial) for trial, verdict in judged if verdict.feasible]
         if usable:
@@ -191,7 +192,7 @@ class TerminalReporter:
         clock, share = _minutes(elapsed), 0.0
         if self._budget_seconds is not None:
             clock, share = f"{clock} / {_minutes(self._budget_seconds)}", min(1.0, elapsed / self._budget_seconds)
-        state = f"{clock} · {self._probes} probes · Ctrl-C keeps the study"
+        state = f"{clock} · {counted(self._probes, 'probe')} · Ctrl-C keeps the study"
         room = min(WIDEST_BAR, self._console.width - len(best) - len(state) - len(GAP) - 1)
         bar = ""
         if self._budget_seconds is not None and room >= NARROWEST_BAR:
@@ -207,7 +208,7 @@ class TerminalReporter:
 
 
 def _rate(measured: Measurement) -> str:
-    return f"{format_rate(measured.samples_per_second, measured.relative_half_width)} samples/s"
+    return f"{format_rate(measured.samples_per_second)} samples/s"
 
 
 def _minutes(seconds: float) -> str:

@@ -27,11 +27,13 @@ def bind(
     *,
     sole: str = "",
     spread: Collection[str] = (),
+    advice: str = "",
 ) -> Callable[..., Any]:
     """A callable that takes all of `offered` by keyword and hands `function` those that it names.
 
     `sole` is the offer that a function with a single required parameter gets, whatever that is called; `spread` are
-    offers for a function's `**options`. Raises `TargetError` if the function requires anything that is not offered.
+    offers for a function's `**options`. Raises `TargetError` if the function requires anything that is not offered,
+    with `advice` or that of a default.
     """
     try:
         parameters = list(inspect.signature(function).parameters.values())
@@ -43,7 +45,8 @@ def bind(
     missing = [p.name for p in required if p.name not in offered or p.kind not in _NAMED]
     if missing:
         passed = f"can pass only {', '.join(sorted(offered))}" if offered else "passes it nothing"
-        raise TargetError(f'{name}() asks for "{missing[0]}"; autotune {passed}. Give "{missing[0]}" a default.')
+        todo = advice or f'Give "{missing[0]}" a default.'
+        raise TargetError(f'{name}() asks for "{missing[0]}"; autotune {passed}. {todo}')
     taken = [p.name for p in parameters if p.name in offered and p.kind in _NAMED]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         taken += [option for option in spread if option not in taken]

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
 from autotune.knobs.base import Plan
-from autotune.records import Config, TargetFacts, Value
+from autotune.records import Config, Record, TargetFacts, Value
 
 
 class SharedMemoryTooSmall(Exception):
@@ -33,8 +32,7 @@ class Command(Enum):
     STOP = "stop"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Step:
+class Step(Record, frozen=True, kw_only=True):
     """One optimizer step, reported right after it was issued (not: finished, on an accelerator)."""
 
     loss: Any  # 0-dim tensor on the device: mean over the micro-batches, undivided by the accumulation
@@ -43,6 +41,7 @@ class Step:
     micro_batches: int
     loader_wait_seconds: float
     skipped: bool  # by the gradient scaler: the parameters did not change
+    own_seconds: float = 0.0  # that the host spent on watching it, and not on what a plain loop does
 
 
 class Watch(Protocol):
@@ -58,6 +57,10 @@ class Watch(Protocol):
 
     def step(self, step: Step) -> Command:
         """An optimizer step was issued."""
+        ...
+
+    def micro_batch(self) -> None:
+        """One of several micro-batches of an optimizer step was issued: a sign of life."""
         ...
 
     def loaded(self, samples: int) -> Command:

@@ -14,11 +14,12 @@ from autotune.knobs.base import Plan
 from autotune.records import Config
 from autotune.targets import contract as contracts
 from autotune.targets import data as sources
-from autotune.targets.arguments import bind
-from autotune.targets.batches import count_samples, describe, tensors
+from autotune.targets.arguments import bind, takes
 from autotune.targets.blame import blaming
 from autotune.targets.contract import Contract
+from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
+from autotune.targets.guesses import loss_line
 from autotune.targets.loop import Training
 from autotune.targets.losses import InferredLoss, Loss
 from autotune.targets.reference import Reference
@@ -92,7 +93,7 @@ def default_optimizer(parameters: list[torch.nn.Parameter], batch: Any) -> Optim
 def _model(contract: Contract, offered: Mapping[str, Any]) -> torch.nn.Module:
     model = contract.make("model", offered)
     if not isinstance(model, torch.nn.Module):
-        raise TargetError(f"model() returned a {type(model).__name__}: return an nn.Module.")
+        raise TargetError(f"model() returned a {type(model).__name__}{_several(model, torch.nn.Module)}")
     lazy = [name for name, parameter in model.named_parameters() if isinstance(parameter, UninitializedParameter)]
     if lazy:
         raise TargetError(
@@ -107,11 +108,39 @@ def _model(contract: Contract, offered: Mapping[str, Any]) -> torch.nn.Module:
     return model
 
 
+_ONE = {
+    torch.nn.Module: "return an nn.Module.",
+    Optimizer: "return one torch.optim.Optimizer, such as torch.optim.AdamW(params).",
+}
+
+
+def _several(returned: Any, kind: type) -> str:
+    """What to return instead of `returned`, which is no `kind` but may hold several."""
+    parts = returned.values() if isinstance(returned, Mapping) else returned
+    held = sum(isinstance(part, kind) for part in parts) if isinstance(returned, Mapping | list | tuple) else 0
+    if held < 2:
+        return f": {_ONE[kind]}"
+    return (
+        f" of {held}. autotune supports one model with one optimizer and one loss, not two that are trained by turns, "
+        f"as in a GAN. Tune the one that takes most of the time by itself, or put parts that one optimizer trains "
+        f"together into one nn.ModuleDict."
+    )
+
+
 def _loss(contract: Contract, offered: Mapping[str, Any]) -> Loss:
     if "loss" not in contract:
-        return InferredLoss()
-    function = bind(contract.names["loss"], "loss", {*offered, "model", "batch"})
+        return InferredLoss(instead=_loss_that_is_meant(contract))
+    advice = "It is called loss(model, batch): write these two arguments, and unpack inside: x, y = batch."
+    function = bind(contract.names["loss"], "loss", {*offered, "model", "batch"}, advice=advice)
     return lambda model, batch: function(**offered, model=model, batch=batch)
+
+
+def _loss_that_is_meant(contract: Contract) -> str:
+    """Why no loss is inferred, where the file has one under another name; empty if it has none."""
+    criterion = contract.unread.get("loss")
+    if criterion is None:
+        return ""
+    return contract.left_out("loss", "a loss inferred instead could be another than yours", loss_line(criterion))
 
 
 def _optimizer(contract: Contract, model: torch.nn.Module, offered: Mapping[str, Any]) -> Callable[[Any], Optimizer]:
@@ -121,35 +150,8 @@ def _optimizer(contract: Contract, model: torch.nn.Module, offered: Mapping[str,
     arguments = {**offered, "params": parameters, "model": model}
     optimizer = contract.make("optimizer", arguments, sole="params")
     if not isinstance(optimizer, Optimizer):
-        raise TargetError(
-            f"optimizer() returned a {type(optimizer).__name__}: return one torch.optim.Optimizer, "
-            f"such as torch.optim.AdamW(params)."
-        )
+        raise TargetError(f"optimizer() returned a {type(optimizer).__name__}{_several(optimizer, Optimizer)}")
     return lambda batch: optimizer
-
-
-class _OwnBatches:
-    """Counts the samples of batches that the target cuts itself, once it has shown that it cuts them as asked.
-
-    A loader with a batch size of its own would make every batch size look alike, and the global batch untrue. Not
-    covered: objects that cannot be looked into, and a fixed size that happens to be the one asked for.
-    """
-
-    def __init__(self, name: str, batch_size: int) -> None:
-        self._name, self._batch_size = name, batch_size
-        self._is_known = False
-
-    def __call__(self, batch: Any) -> int:
-        """How many `batch` holds. Raises `TargetError` if the first one has no dimension of the size asked for."""
-        sizes = {size for tensor in tensors(batch) for size in tensor.shape}
-        if not self._is_known and sizes and self._batch_size not in sizes:
-            raise TargetError(
-                f"{self._name}() was asked for batches of {self._batch_size} samples and gave {describe(batch)}. It "
-                f"probably has a batch size of its own, which could be neither tuned nor held, or no more samples. "
-                f"Make it use its argument batch_size, or write samples(batch) if no dimension is that of the samples."
-            )
-        self._is_known = True
-        return count_samples(batch, otherwise=self._batch_size)
 
 
 def _count(contract: Contract, data: Data, offered: Mapping[str, Any]) -> Callable[[Any], int]:
@@ -157,6 +159,18 @@ def _count(contract: Contract, data: Data, offered: Mapping[str, Any]) -> Callab
     if "samples" not in contract:
         if data.dataset is not None:  # batches are cut here, and whole: nodes of graphs or time steps may come first
             return lambda batch: size
-        return _OwnBatches(contract.data, size)
+        asked = contract.names[contract.data]
+        return OwnBatches(contract.data, size, is_told=takes(asked, "batch_size") or takes(asked, "knobs"))
     function = bind(contract.names["samples"], "samples", {*offered, "batch"}, sole="batch")
-    return lambda batch: int(function(**offered, batch=batch))
+
+    def count(batch: Any) -> int:
+        samples = function(**offered, batch=batch)
+        try:
+            return int(samples)
+        except (TypeError, ValueError) as error:
+            raise TargetError(
+                f"samples(batch) returned a {type(samples).__name__}. It counts the samples of one batch, and probably "
+                f"returns something else, or forgets return. Return a whole number."
+            ) from error
+
+    return count

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +16,7 @@ from autotune.errors import TargetError
 from autotune.targets import importing
 from autotune.targets.arguments import bind
 from autotune.targets.blame import blaming
+from autotune.targets.guesses import SYNONYMS, Unread, loss_line, nearest, unread
 from autotune.targets.reference import Reference
 
 NAMES = {
@@ -37,12 +38,6 @@ NAMES = {
 }
 DATA = ("dataset", "dataloader", "batch")
 _FUNCTIONS_ONLY = ("dataloader", "batch", "loss", "optimizer", "collate", "samples", "setup", "worst_batch")
-_SYNONYMS = {  # what people call them instead; spelling distance alone does not find get_model
-    "model": ("get_model", "build_model", "make_model", "create_model", "model_fn", "net", "network", "get_net"),
-    "dataset": ("get_dataset", "build_dataset", "make_dataset", "train_dataset", "trainset", "train_set", "train_data"),
-    "dataloader": ("get_dataloader", "train_dataloader", "train_loader", "trainloader", "get_loader", "loader"),
-    "batch": ("get_batch", "make_batch", "random_batch"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +47,7 @@ class Contract:
     label: str  # the file's or module's name, for messages
     root: Path  # the folder of the user's code
     names: dict[str, Any]
+    unread: dict[str, Unread] = field(default_factory=dict)  # by agreed name, which `names` lacks
 
     def __contains__(self, name: str) -> bool:
         return name in self.names
@@ -71,6 +67,17 @@ class Contract:
         with blaming(f"{name}()", self.root):
             return function(**offered)
 
+    def left_out(self, name: str, harm: str, line: str) -> str:
+        """What is wrong with a file that has something like `name` where it is not read; `line` would define it."""
+        place, _, builder = self.label.partition(":")
+        own = self.unread[name].name
+        if builder:
+            return (
+                f"{place} has {own}, and {builder} does not give it. autotune reads only what that gives, and {harm}. "
+                f"Give a dict that has the key {name} as well:  {line}"
+            )
+        return f"{place} has {own} and no {name}. autotune reads the agreed name only, and {harm}. Write  {line}"
+
     @property
     def data(self) -> str:
         """The one of `DATA` that is defined."""
@@ -85,13 +92,15 @@ def load(reference: Reference, offered: Mapping[str, Any]) -> Contract:
         names = {name: value for name, value in vars(module).items() if name in NAMES and not _is_module(value)}
         if "model" not in names:
             raise TargetError(_no_model(module, reference.label))
-        return read(names, reference.label, root, _public(module))
+        contract = read(names, reference.label, root, _public(module))
+        return replace(contract, unread=unread(module, names))
     label = f"{reference.label}:{reference.attribute}"
     built = importing.pick(module, reference.attribute, reference.label)
     if _is_factory(built):
         with blaming(f"{reference.attribute}()", root):
             built = bind(built, reference.attribute, offered)(**offered)
-    return read(_built_names(built, label), label, root, ())
+    contract = read(_built_names(built, label), label, root, ())
+    return replace(contract, unread=unread(module, contract.names))
 
 
 def read(names: dict[str, Any], label: str, root: Path, others: tuple[str, ...]) -> Contract:
@@ -114,16 +123,21 @@ def read(names: dict[str, Any], label: str, root: Path, others: tuple[str, ...])
 
 def _check_function(name: str, value: Any) -> None:
     if isinstance(value, torch.nn.Module):
-        kind = type(value).__name__
         raise TargetError(
-            f"{name} is a {kind} object, and autotune calls {NAMES[name]}. A module's arguments are not agreed upon. "
-            f"Write a function {NAMES[name]} that calls it: x, y = batch; return {kind}()(model(x), y)."
+            f"{name} is a {type(value).__name__} object, and autotune calls {NAMES[name]}. A module's arguments are "
+            f"not agreed upon. {_module_advice(name, value)}"
         )
     if not callable(value):
         raise TargetError(
             f"{name} is a {type(value).__name__}, and autotune calls {NAMES[name]}. The name is one of those agreed "
             f"upon. Make it a function, or rename it."
         )
+
+
+def _module_advice(name: str, value: torch.nn.Module) -> str:
+    if name != "loss":
+        return f"Write a function {NAMES[name]} that calls it."
+    return f"Call it criterion, and write  {loss_line(Unread(name='criterion', value=value))}"
 
 
 def _built_names(built: Any, label: str) -> dict[str, Any]:
@@ -135,14 +149,15 @@ def _built_names(built: Any, label: str) -> dict[str, Any]:
         raise TargetError(f"{label} gave {found}{forgotten}: return (model, dataset) or a dict of the agreed names.")
     for name in built:
         if name not in NAMES:
-            near = difflib.get_close_matches(str(name), NAMES, n=1)
+            known = [agreed for agreed, synonyms in SYNONYMS.items() if name in synonyms]
+            near = known or difflib.get_close_matches(str(name), NAMES, n=1)
             hint = f"Did you mean {near[0]}?" if near else f"Use only {', '.join(NAMES)}."
             raise TargetError(f"{label} gave the unknown name {name!r}. Only the agreed names are read. {hint}")
     return dict(built)
 
 
 def _no_model(module: ModuleType, label: str) -> str:
-    meant = _meant("model", _public(module))
+    meant = nearest("model", _public(module))
     if meant:
         return f"{label} has no model. Did you mean {meant} → model?"
     classes = [
@@ -157,19 +172,13 @@ def _no_model(module: ModuleType, label: str) -> str:
 
 def _no_data(label: str, others: tuple[str, ...]) -> str:
     for name in DATA:
-        meant = _meant(name, others)
+        meant = nearest(name, others)
         if meant:
             return f"{label} has a model but no data. Did you mean {meant} → {NAMES[name]}?"
     return (
         f"{label} has a model but no data: add dataset() (tunes workers too) or batch(batch_size) (synthetic), "
         f"or {NAMES['dataloader']} for a loader of your own."
     )
-
-
-def _meant(name: str, others: tuple[str, ...]) -> str:
-    known = [other for other in others if other in _SYNONYMS[name]]
-    near = difflib.get_close_matches(name, others, n=1, cutoff=0.75)
-    return next(iter([*known, *near]), "")
 
 
 def _public(module: ModuleType) -> tuple[str, ...]:

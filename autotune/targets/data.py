@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from autotune.errors import TargetError
 from autotune.host import shared_memory_bytes
@@ -115,7 +115,7 @@ def training_source(contract: Contract, data: Data, plan: Plan, offered: Mapping
     _check_size(data, int(plan.loader_options["batch_size"]))
     options = dict(plan.loader_options)
     if "sampler" in contract:
-        options["sampler"] = contract.make("sampler", {**offered, "dataset": data.dataset}, sole="dataset")
+        options["sampler"] = _sampler(contract, {**offered, "dataset": data.dataset})
     elif data.kind == "dataset":
         options["shuffle"] = True
     # The last batch of an epoch may be smaller: dropped, so that every optimizer step has the held global batch.
@@ -129,12 +129,25 @@ def validation_source(contract: Contract, data: Data, plan: Plan, model: Any) ->
 
 
 def _loader(contract: Contract, dataset: Any, model: Any, options: dict[str, Any]) -> DataLoader[Any]:
+    if meant := contract.unread.get("collate"):
+        harm = "samples would be joined in another way than yours"
+        raise TargetError(contract.left_out("collate", harm, f"collate = {meant.name}"))
     join: Any = contract.names.get("collate", collate if "loss" in contract else collate_rows)
     if is_hugging_face(dataset):
         keep = "loss" in contract or "collate" in contract
         dataset, fitting = prepare_hugging_face(dataset, model, keep_columns=keep)
         join = contract.names.get("collate", fitting)
     return DataLoader(dataset, collate_fn=join, **options)
+
+
+def _sampler(contract: Contract, offered: Mapping[str, Any]) -> Any:
+    sampler = contract.make("sampler", offered, sole="dataset")
+    if isinstance(sampler, BatchSampler):
+        raise TargetError(
+            "sampler() returned a BatchSampler, which cuts batches of a size of its own. autotune tunes that size. "
+            "Return the sampler of single samples that is in it, or write dataloader(batch_size, num_workers)."
+        )
+    return sampler
 
 
 def _own_loader(contract: Contract, plan: Plan, offered: Mapping[str, Any]) -> Source:

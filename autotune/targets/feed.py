@@ -1,4 +1,4 @@
-"""An endless stream of batches over the epochs of a loader, which knows how long it was waited for."""
+"""An endless stream of batches over the epochs of a loader, which knows when each was asked for and when it came."""
 
 from __future__ import annotations
 
@@ -20,34 +20,28 @@ class Feed:
     def __init__(self, source: Source, watch: Watch) -> None:
         self._source, self._watch = source, watch
         self._epoch: Iterator[Any] | None = None
-        self._waited_seconds = 0.0
         self._seen: Any = None
         self._repeats = False
+        self.asked = self.arrived = time.perf_counter()  # for the batch that `next` gave last, and when it was there
 
     def next(self) -> Any:
         """The next batch; the time until it is there counts as waiting."""
+        self.asked = time.perf_counter()
         if self._repeats:
+            self.arrived = self.asked
             return self._seen
-        self._seen = None  # not held while the next one is loaded
         first = self._epoch is None
-        began = time.perf_counter()
-        batch = self._take()
-        seconds = time.perf_counter() - began
-        self._waited_seconds += seconds
+        self._seen = None  # not held while the next one is loaded
+        self._seen = batch = self._take()
+        self.arrived = time.perf_counter()
         if first:
-            self._watch.first_batch(seconds)
-        self._seen = batch
+            self._watch.first_batch(self.arrived - self.asked)
         return batch
 
     @property
     def epoch(self) -> Iterator[Any] | None:
         """The epoch that is under way; None before the first batch."""
         return self._epoch
-
-    def waited_seconds(self) -> float:
-        """Seconds spent waiting since this was last asked."""
-        seconds, self._waited_seconds = self._waited_seconds, 0.0
-        return seconds
 
     @contextmanager
     def repeating(self) -> Iterator[None]:

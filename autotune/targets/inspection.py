@@ -19,11 +19,12 @@ from autotune.targets import contract as contracts
 from autotune.targets import data as sources
 from autotune.targets.arguments import takes
 from autotune.targets.base import Command, Step
-from autotune.targets.batches import describe
+from autotune.targets.batches import describe, layout
 from autotune.targets.blame import blaming
 from autotune.targets.build import assemble, common_arguments, run_setup
 from autotune.targets.checkpointing import checkpointable_blocks
 from autotune.targets.contract import Contract
+from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
 from autotune.targets.loop import Training
 from autotune.targets.losses import InferredLoss
@@ -56,6 +57,7 @@ def inspect(reference: Reference, device: str, config: Config | None, phase: Cal
     phase("warm-up")
     first = _FirstStep()
     facts = _take_step(training, first, contract)
+    _confirm_count(contract, data, training, values, phase)
     modules = list(training.model.modules())
     return TargetFacts(
         name=_name(training.model, reference),
@@ -69,6 +71,9 @@ def inspect(reference: Reference, device: str, config: Config | None, phase: Cal
         global_batch_size=settings.global_batch_size,
         has_validation=training.validation is not None,
         takes_workers=_takes_workers(contract, data),
+        has_collate="collate" in contract,
+        has_sampler="sampler" in contract,
+        batch_layout=layout(first.batch),
         checkpointable_blocks=blocks[0],
         findings=_findings(contract, data, training, first, facts),
         step=facts,
@@ -107,6 +112,9 @@ class _FirstStep:
         """One is enough."""
         self.steps.append(step)
         return Command.STOP
+
+    def micro_batch(self) -> None:
+        """Not asked here."""
 
     def loaded(self, samples: int) -> Command:
         """Not asked here."""
@@ -148,10 +156,41 @@ def _take_step(training: Training, first: _FirstStep, contract: Contract) -> Ste
     )
 
 
+def _confirm_count(
+    contract: Contract, data: Data, training: Training, values: dict[str, Value], phase: Callable[[str], None]
+) -> None:
+    """A dimension may have the size asked for by chance: ask for a batch of another one. Raises `TargetError`."""
+    count = training.count_samples
+    if not isinstance(count, OwnBatches) or not count.is_told or not count.can_be_seen:
+        return
+    phase("build")  # the loader once more, which may take as long again
+    size = int(values["batch_size"] or 1)
+    other = size // 2 or 2
+    changed = values | {"batch_size": other}
+    plan = _planned(changed, training.plan.device)
+    offered = common_arguments(Config(values=changed), plan.device)
+    try:
+        with blaming(f"{contract.data}(batch_size={other})", contract.root):
+            source = sources.training_source(contract, data, plan, offered, training.model)
+            batch = next(iter(source()), None)
+            if batch is None:
+                raise TargetError("the loader gave no batch")
+    except TargetError as error:
+        said = (
+            f"{str(error).removesuffix('.')}. {contract.data}() was asked for batches of {other} after {size}, to see "
+            f"which dimension is that of the samples. Make it give other sizes too, or write samples(batch)."
+        )
+        raise TargetError(said, traceback=error.traceback) from error
+    count.confirm(batch, other)
+
+
 def _planned(values: Mapping[str, Value], device: str) -> Plan:
     plan = Plan(device=device)
     for knob in KNOBS:  # without workers: one batch does not pay for starting them
         knob.apply(0 if knob.name == "num_workers" else values[knob.name], plan)
+    plan.accumulation_steps = min(
+        plan.accumulation_steps, 2
+    )  # one that starts from no gradient, and one that adds to it
     for prepare in plan.setup:
         prepare()
     return plan
@@ -177,12 +216,17 @@ def _findings(
     found = [
         Finding(name="model", text=f"{type(training.model).__name__}, {count:,} parameters"),
         Finding(name="data", text=f"{data.description}; a batch is {describe(first.batch)}"),
-        Finding(name="loss", text=loss.explanation, inferred=True, override=contracts.NAMES["loss"])
+        Finding(
+            name="loss",
+            text=loss.explanation + _not_read(contract, "loss"),
+            inferred=True,
+            override=contracts.NAMES["loss"],
+        )
         if isinstance(loss, InferredLoss)
         else Finding(name="loss", text=contracts.NAMES["loss"]),
         Finding(
             name="optimizer",
-            text=_optimizer_text(training.optimizer),
+            text=_optimizer_text(training.optimizer) + _not_read(contract, "optimizer"),
             inferred=inferred_optimizer,
             override=contracts.NAMES["optimizer"] if inferred_optimizer else "",
         ),
@@ -192,9 +236,40 @@ def _findings(
     if not _takes_workers(contract, data):
         line = contracts.NAMES["dataloader"]
         found.append(Finding(name="workers", text="not tuned: dataloader() takes no num_workers", override=line))
+    found += _samples(contract, training, first)
+    found += _unread(contract, data)
     found += _worst(contract, data)
     found.append(Finding(name="step", text=f"one optimizer step: loss {shown}, {gradients}"))
     return tuple(found)
+
+
+def _samples(contract: Contract, training: Training, first: _FirstStep) -> list[Finding]:
+    """What the samples of a batch are counted by. Nothing is said of batches that are cut here."""
+    line, count = contracts.NAMES["samples"], training.count_samples
+    if isinstance(count, OwnBatches):
+        text, follows = count.explanation(first.batch), count.is_told or "setup" in contract  # which may tell it
+        if not follows:
+            text += f"; {contract.data}() takes no batch_size, so other sizes will be refused"
+        return [Finding(name="samples", text=text, inferred=not (count.is_plain and follows), override=line)]
+    if "samples" not in contract:
+        return []
+    return [Finding(name="samples", text=f"{count(first.batch):,} in a batch, by {line}")]
+
+
+def _unread(contract: Contract, data: Data) -> list[Finding]:
+    """What the file has under other names than agreed, and so is left out."""
+    found = []
+    for name, used in (("sampler", "shuffled"), ("validation", "none"), ("baseline", "assumed")):
+        if name in contract.unread and (name != "sampler" or data.kind == "dataset"):
+            own = contract.unread[name].name
+            line = f'{{"batch_size": {own}}}' if name == "baseline" and own != name else own
+            text = used + _not_read(contract, name)
+            found.append(Finding(name=name, text=text, inferred=True, override=f"{name} = {line}"))
+    return found
+
+
+def _not_read(contract: Contract, name: str) -> str:
+    return f"; {contract.unread[name].name} is not read" if name in contract.unread else ""
 
 
 def _takes_workers(contract: Contract, data: Data) -> bool:

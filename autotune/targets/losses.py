@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,17 +30,21 @@ class InferredLoss:
     train something else at another speed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, instead: str = "") -> None:
+        """`instead` refuses to infer a loss from shapes: what the file probably means to train with."""
         self._choice: Loss | None = None
+        self._instead = instead
         self.explanation = ""
 
     def __call__(self, model: Any, batch: Any) -> Any:
         """The loss of `batch`."""
         if isinstance(batch, Mapping):
             self.explanation = f"the model's own .loss, inferred from a batch with {', '.join(map(str, batch))}"
-            return _own_loss(model(**batch), batch)
+            return _own_loss(_output(model, **batch), batch)
+        if self._instead:
+            raise TargetError(self._instead)
         inputs, target = _pair(batch)
-        output = model(inputs)
+        output = _output(model, inputs)
         if self._choice is None:
             name, self._choice = choose(output, target)
             self.explanation = (
@@ -70,6 +75,12 @@ def choose(output: Any, target: Tensor) -> tuple[str, Loss]:
 
 def checked(loss: Any, *, training: bool) -> Tensor:
     """The loss as a tensor without dimensions. Raises `TargetError` if it is no scalar, or cannot be trained with."""
+    if isinstance(loss, Mapping | list | tuple):
+        total = "sum(losses.values())" if isinstance(loss, Mapping) else "sum(losses)"
+        raise TargetError(
+            f"loss returned a {type(loss).__name__} of {len(loss)}. A step follows one loss, and how several "
+            f"are weighed is yours to say. Return one scalar tensor: {total} of several losses, or the loss alone."
+        )
     if not isinstance(loss, Tensor):
         reason = " (did you forget return?)" if loss is None else " (.item() and float() cut the gradient)"
         raise TargetError(f"loss returned {type(loss).__name__}{reason}: return one scalar tensor.")
@@ -77,7 +88,7 @@ def checked(loss: Any, *, training: bool) -> Tensor:
         raise TargetError(f"loss returned Tensor{_shape(loss)}: return one scalar.")
     if training and not loss.requires_grad:
         raise TargetError("the loss has no gradient (no trainable parameter, or no_grad / detach).")
-    return loss.reshape(())
+    return loss.reshape(()) if loss.dim() else loss  # a view has a backward pass of its own, which costs 10 us
 
 
 def _cross_entropy(output: Tensor, target: Tensor, shapes: str) -> tuple[str, Loss]:
@@ -102,6 +113,22 @@ def _own_loss(output: Any, batch: Mapping[Any, Any]) -> Any:
         keys = ", ".join(map(str, batch))
         raise TargetError(f"the model returned no .loss for keys {keys}: add labels, or {WRITE_IT}.")
     return loss
+
+
+def _output(model: Any, *inputs: Any, **named: Any) -> Any:
+    """What the model makes of a batch. Raises `TargetError` if it does not take what the batch holds."""
+    try:
+        return model(*inputs, **named)
+    except TypeError as error:
+        try:
+            inspect.signature(model.forward).bind(*inputs, **named)
+        except TypeError as mismatch:
+            given = f"model(**batch) with the keys {', '.join(named)}" if named else "model(inputs)"
+            raise TargetError(
+                f"{type(model).__name__}.forward does not take what a batch holds: {mismatch}. Without a loss of "
+                f"yours, autotune calls {given}. Call the model yourself: {WRITE_IT}."
+            ) from error
+        raise
 
 
 def _pair(batch: Any) -> tuple[Any, Tensor]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from autotune.errors import TargetError
-from autotune.knobs import KNOBS, knob
+from autotune.knobs.limits import checked, full_name, limit
 from autotune.records import Limit, Value
 from autotune.targets.contract import Contract
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +28,10 @@ def read_settings(contract: Contract) -> Settings:
     baseline = _by_knob(contract, "baseline")
     space = _by_knob(contract, "space")
     return Settings(
-        baseline=None if baseline is None else {name: _checked(name, v, "baseline") for name, v in baseline.items()},
-        space={name: _limit(name, allowed) for name, allowed in (space or {}).items()},
+        baseline=None
+        if baseline is None
+        else {name: _meant("baseline", checked, name, value) for name, value in baseline.items()},
+        space={name: _meant("space", limit, name, allowed) for name, allowed in (space or {}).items()},
         global_batch_size=_global_batch_size(contract),
     )
 
@@ -47,38 +50,18 @@ def _by_knob(contract: Contract, setting: str) -> dict[str, Any] | None:
 
 def _knob_name(name: str, setting: str) -> str:
     try:
-        return knob(name).name
-    except KeyError:
-        names = [one.name for one in KNOBS]
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"Use one of {', '.join(names)}."
-        raise TargetError(
-            f"{setting} names {name!r}, which is not a knob. Only knobs can be set there. {hint}"
-        ) from None
-
-
-def _checked(name: str, value: Any, setting: str) -> Value:
-    try:
-        knob(name).check(value)
+        return full_name(name)
     except ValueError as error:
-        raise TargetError(f'{setting}["{name}"]: {error}. Write a value that the knob can take.') from error
-    checked: Value = value
-    return checked
+        raise TargetError(f"{setting}: {error}") from None
 
 
-def _limit(name: str, allowed: Any) -> Limit:
-    """A pair of whole numbers in a tuple is a range, any other list or tuple the values themselves."""
-    if isinstance(allowed, tuple) and len(allowed) == 2 and all(type(bound) is int for bound in allowed):
-        low, high = allowed
-        for bound in allowed:
-            _checked(name, bound, "space")
-        if low > high:
-            raise TargetError(f'space["{name}"] is ({low}, {high}), a range with nothing in it. Write ({high}, {low}).')
-        return Limit(low=low, high=high)
-    values = tuple(allowed) if isinstance(allowed, list | tuple | set | range) else (allowed,)
-    if not values:
-        raise TargetError(f'space["{name}"] is empty. A knob needs a value. List at least one, or leave the knob out.')
-    return Limit(values=tuple(_checked(name, value, "space") for value in values))
+def _meant(setting: str, parse: Callable[[str, Any], T], name: str, written: Any) -> T:
+    try:
+        return parse(name, written)
+    except ValueError as error:
+        raise TargetError(
+            f'{setting}["{name}"]: {error}. It was probably meant otherwise. Write what the knob can take.'
+        ) from error
 
 
 def _global_batch_size(contract: Contract) -> int | None:

@@ -103,8 +103,8 @@ def _half_batch(recommendation: Recommendation, judged: Sequence[tuple[Trial, Ve
     for trial, verdict in judged:
         measured = trial.result.measurement
         if verdict.feasible and measured is not None and arm.items() <= trial.config.values.items():
-            batches.append(sum(measured.samples) / len(measured.samples))
-            seconds.append(sum(measured.step_seconds) / len(measured.step_seconds))
+            batches.append(sum(measured.samples) / measured.steps)
+            seconds.append(sum(measured.step_seconds) / measured.steps)
     return half_batch(batches, seconds)
 
 

@@ -14,6 +14,7 @@ from itertools import takewhile
 
 from autotune.records import Config
 from autotune.results import Trial, Verdict
+from autotune.tuning.disturbance import standing
 
 Judged = Sequence[tuple[Trial, Verdict]]
 
@@ -25,9 +26,10 @@ class BrokenOff:
         """`answered`: so many of the study's probes were there when it last came to an answer; 0: it never did."""
         since = reversed(judged[answered:])
         last = [*takewhile(lambda pair: pair[0].purpose == "confirm", since)][::-1]
-        races = any(trial.config != baseline for trial, _ in last)
-        held = races and last[-1][1].feasible  # a race in which all failed is over, and had no answer
-        self._probes = _settled(last) if held else []
+        racers = {trial.config for trial, _ in last} - {baseline}
+        settled = _settled(last) if last else []
+        failed = {trial.config for trial, verdict in settled if not verdict.feasible}
+        self._probes = settled if racers - failed else []  # a race in which all failed is over
         self._baseline = baseline
 
     def __bool__(self) -> bool:
@@ -62,7 +64,8 @@ class BrokenOff:
 
 
 def _settled(probes: Judged) -> list[tuple[Trial, Verdict]]:
-    """Without those that looked like an accident and were tried once more."""
+    """Without those that looked like an accident and were tried once more, and those whose repeat counts."""
+    probes = standing(probes)
     following = [*(trial.config for trial, _ in probes[1:]), None]
     return [
         (trial, verdict)

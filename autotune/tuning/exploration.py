@@ -123,7 +123,7 @@ class Exploration:
             remaining=len(self._guard.remaining()),
             elapsed_seconds=self._allowance.elapsed_seconds(),
             budget_seconds=self._allowance.seconds,
-            reserve_seconds=self._reserve_seconds() if self._prober.best else 0.0,  # nothing to confirm yet
+            reserve_seconds=self._reserve_seconds(),
             typical_seconds=self._prober.typical_seconds,
             probes=self._search_probes(),
             probed=sum(t.purpose == "search" and t.number >= self._prober.first_number for t, _ in found),

@@ -47,12 +47,11 @@ class Foretelling:
         return calibration.foretold(predicted, per_worker * _workers(config), self._usable)
 
     def expects_to_fit(self, config: Config) -> bool:
-        """Whether `config` is predicted to fit, the margin kept; without a dry run: whether everything must."""
-        predicted = self._found.peak_bytes(config.values) if self._found else None
-        if predicted is None:
+        """Whether `config` fits by the upper end of what is predicted; without a dry run: whether everything must."""
+        arm = self._found.arm(config.values) if self._found else None
+        if arm is None or not arm.points:
             return self._found is None and not self._can_bind()
-        calibration, per_worker = self._calibration()
-        return calibration.cautious(predicted) + per_worker * _workers(config) <= self._usable
+        return self._fits(arm, config.batch_size, _workers(config))
 
     def run(self, folder: Path, launcher: Launcher, reporter: Reporter, budget_seconds: float) -> None:
         """Read what an earlier run of this study found; else, where memory can bind and time allows, run it and say so.
@@ -77,8 +76,11 @@ class Foretelling:
     def _usable(self) -> int:
         return self._request.memory_limit_bytes - self._request.headroom_bytes
 
-    def _fits(self, predicted_bytes: float) -> bool:
-        return self._calibration()[0].cautious(predicted_bytes) <= self._usable
+    def _fits(self, arm: Arm, batch: int, workers: int = 0) -> bool:
+        """Whether even the upper end of what is predicted may be used."""
+        calibration, per_worker = self._calibration()
+        probed = any(arm.values.items() <= trial.config.values.items() for trial, _ in self._measured())
+        return calibration.most(arm.peak_bytes(batch) or 0.0, probed=probed) + per_worker * workers <= self._usable
 
     def _seconds_to_begin(self) -> Iterable[float]:
         """What the baseline's process took until its model stood."""
@@ -159,7 +161,7 @@ def arms(space: SearchSpace, baseline: Config) -> tuple[dict[str, Value], ...]:
     return (own, *others) if in_space else tuple(others)
 
 
-def told(found: DryRun, space: SearchSpace, fits: Callable[[float], bool]) -> str:
+def told(found: DryRun, space: SearchSpace, fits: Callable[[Arm, int], bool]) -> str:
     """One sentence: which batches are predicted to fit, or why nobody can say."""
     if found.outcome is not Outcome.OK:
         why = found.failure.message.partition("\n")[0] if found.failure else found.outcome.value
@@ -169,9 +171,7 @@ def told(found: DryRun, space: SearchSpace, fits: Callable[[float], bool]) -> st
         why = found.arms[0].reason if found.arms else "there is no arm"
         return f"Dry run: memory cannot be foretold, because {why}. The search goes on without it."
     batches = sorted({config.batch_size for config in space.configs})
-    fitting = [
-        (arm, max((batch for batch in batches if fits(arm.peak_bytes(batch) or 0.0)), default=0)) for arm in known
-    ]
+    fitting = [(arm, max((batch for batch in batches if fits(arm, batch)), default=0)) for arm in known]
     knobs = _deciding(fitting)
     words: dict[int, list[str]] = {}
     for arm, most in sorted(fitting, key=lambda pair: -pair[1]):

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from autotune.errors import UsageError
-from autotune.knobs import knob
+from autotune.knobs.limits import full_name, limit
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Limit, ObjectiveName, Stability, Value
+from autotune.records import ObjectiveName, Stability, Value
 from autotune.sampler_names import SamplerName
 from autotune.targets import resolve
 from autotune.tuning.recommendation import Recommendation
@@ -37,25 +37,27 @@ def search(
     memory_limit: str | None = None,
     headroom: float | None = None,
     baseline: Mapping[str, Value] | None = None,
-    space: Mapping[str, Sequence[Value]] | None = None,
+    space: Mapping[str, Sequence[Value] | Value] | None = None,
     tune: Sequence[str] | None = None,
     sampler: SamplerName = "structured",
     stability: Stability = "quick",
     loss_tolerance: float | None = None,
+    step_timeout: str | float | None = None,
     seed: int = 0,
     reporter: Reporter | None = None,
 ) -> Recommendation:
     """Search the best training configuration for `target` on this machine: the fastest, unless `objective` says else.
 
     `target` is a file, a module, or module:attribute, as for `autotune search`; probes are processes of their own, so
-    functions cannot be handed over. `time_budget` is in seconds, or a text like `10m`; `within` the share of the
-    fastest rate that objective "memory" may give up, in [0, 1); `price` what an hour of this machine costs, for
-    objective "cost"; `verify_goodput` trains with several global batches after the answer, to check what objective
-    "time-to-quality" estimates; with `exact` only those knobs move that keep what is computed, up to the order of
-    rounding; `headroom` is a share of the memory limit, in [0, 1); `loss_tolerance` a share of the full-precision
-    loss decrease, in [0, 1). `space` lists the values that a knob may take, by knob name: a tuple of two whole numbers
-    is a range, a list are values. Prints nothing; hand in a `reporter` to follow. Raises `UsageError`, `TargetError`,
-    `StudyError`, `EnvironmentUnfit` or `NoRecommendation`.
+    functions cannot be handed over. `time_budget` is a number of seconds, or a text with its unit like `10m`; `within`
+    the share of the fastest rate that objective "memory" may give up, in [0, 1); `price` what an hour of this machine
+    costs, for objective "cost"; `verify_goodput` trains with several global batches after the answer, to check what
+    objective "time-to-quality" estimates; with `exact` only those knobs move that keep what is computed, up to the
+    order of rounding; `headroom` is a share of the memory limit, in [0, 1); `loss_tolerance` a share of the
+    full-precision loss decrease, in [0, 1). `step_timeout` is how long a micro-batch may take before it counts as hung,
+    in seconds or as a text. `space` says what a knob may take, by knob name, as `space` in a target
+    does: a tuple of two whole numbers is a range, a list are values, one value holds it. Prints nothing; hand in a
+    `reporter` to follow. Raises `UsageError`, `TargetError`, `StudyError`, `EnvironmentUnfit` or `NoRecommendation`.
     """
     try:
         seconds = parse_seconds(time_budget) if isinstance(time_budget, str) else float(time_budget)
@@ -74,34 +76,21 @@ def search(
             global_batch=global_batch,
             memory_limit=memory_limit,
             headroom=headroom,
-            baseline={_known(name): value for name, value in (baseline or {}).items()},
-            limits={_known(name): _limit(name, values) for name, values in (space or {}).items()},
-            tune=None if tune is None else tuple(_known(name) for name in tune),
+            baseline={full_name(name): value for name, value in (baseline or {}).items()},
+            limits={full_name(name): limit(full_name(name), allowed) for name, allowed in (space or {}).items()},
+            tune=None if tune is None else tuple(full_name(name) for name in tune),
             sampler=sampler,
             stability=stability,
             loss_tolerance=loss_tolerance,
+            step_timeout_seconds=parse_seconds(step_timeout) if isinstance(step_timeout, str) else step_timeout,
             seed=seed,
         )
     except (ValueError, TypeError) as error:
         raise UsageError(
-            f"{error}. The argument was probably meant otherwise. See help(autotune.search) for what each one takes."
+            f"{error}{'' if str(error).endswith(('.', '?')) else '.'} The argument was probably meant otherwise. See "
+            f"help(autotune.search) for what each one takes."
         ) from error
     resolve(settings.target)  # a missing file is told before a folder is made for its study
-    return run(settings, SubprocessLauncher(), reporter or SilentReporter())
-
-
-def _known(name: str) -> str:
-    try:
-        return knob(name).name
-    except KeyError:
-        raise UsageError(
-            f"There is no knob {name!r}. The name was probably mistyped. See autotune.knobs.KNOBS."
-        ) from None
-
-
-def _limit(name: str, values: Sequence[Value]) -> Limit:
-    for value in values:
-        knob(name).check(value)
-    if isinstance(values, tuple) and len(values) == 2 and knob(name).ordered:
-        return Limit(low=int(values[0] or 0), high=int(values[1] or 0))
-    return Limit(values=tuple(values))
+    return run(
+        settings, SubprocessLauncher(step_timeout_seconds=settings.step_timeout_seconds), reporter or SilentReporter()
+    )

@@ -69,10 +69,9 @@ class Numerics:
 
         Raises `NoRecommendation` if all that could be confirmed is refused, and `EnvironmentUnfit`.
         """
-        free = self._request.goal.global_batch is None
         while True:
             trusted = [(trial, verdict) for trial, verdict in judged if not self.refusal(trial.config)]
-            chosen = leaders(trusted, free=free, goal=self._request.goal, most=most, margin=margin)
+            chosen = leaders(trusted, self._request, most=most, margin=margin)
             wanted = [candidate.config for candidate in chosen]
             if any(trial.config == self._request.baseline and verdict.feasible for trial, verdict in judged):
                 wanted.append(self._request.baseline)  # among equals it wins, leading or not
@@ -118,7 +117,7 @@ class Numerics:
         found = []
         for verdict in self.verdicts if self._request.goal.stability != "off" else ():
             own = [pair for pair in judged if arithmetic(pair[0].config) == verdict.values]
-            first = leaders(own, free=False)[:1] if verdict.excludes else []
+            first = leaders(own, self._request)[:1] if verdict.excludes else []
             found += [Candidate(config=c.config, found=c.found, refused=verdict.reason) for c in first]
         return found
 

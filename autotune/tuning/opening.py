@@ -8,6 +8,7 @@ from pathlib import Path
 from autotune.environment import autotune_version
 from autotune.knobs import KNOBS, touched
 from autotune.knobs.base import TACIT, Knob
+from autotune.knobs.batch_size import SMALLEST
 from autotune.objectives import objective_of
 from autotune.records import Config, Goal, StudyRequest
 from autotune.space import SearchSpace
@@ -32,11 +33,35 @@ def opening_lines(
         + "".join(f" · {text}" for text in inferred),
         f"Hold  {_held(request)} · baseline {shown(request.baseline, moving(request))}"
         + (" (assumed)" if request.baseline_assumed else "")
+        + (" (accumulated to hold it)" if _is_accumulated(request, settings) else "")
+        + (f" (for comparison only: {excluded})" if (excluded := space.excludes(request.baseline)) else "")
         + _sought(request)
         + f" · budget {format_seconds(settings.time_budget_seconds)}",
         f"Space {len(space.configs):,} configurations: {_domains(space)}"
-        + ("" if facts.takes_workers else " · workers not tuned: dataloader() takes no num_workers"),
+        + "".join(f" · {text}" for text in not_searched(request, space)),
     ]
+
+
+def _is_accumulated(request: StudyRequest, settings: Settings) -> bool:
+    """Whether the baseline takes more steps than the user declared, to make up what `--global-batch` holds."""
+    declared = {**(request.facts.baseline or {}), **settings.baseline}
+    steps = request.baseline.gradient_accumulation_steps
+    return isinstance(settings.global_batch, int) and "gradient_accumulation_steps" not in declared and steps > 1
+
+
+def not_searched(request: StudyRequest, space: SearchSpace) -> list[str]:
+    """What users expect to be searched and is not, with the reason: `workers not tuned: ...`."""
+    told, held, batches = [], request.goal.global_batch, space.domains["batch_size"]
+    if not request.facts.takes_workers:
+        told.append("workers not tuned: dataloader() takes no num_workers")
+    asked = "batch_size" in {**request.facts.space, **request.goal.limits} or request.goal.tune is not None
+    if held is not None and len(batches) == 1 and not (asked or request.goal.exact):
+        all_of_them = ",".join(str(size) for size in range(1, held + 1) if held % size == 0)
+        told.append(
+            f"batch not searched: {held} samples are held per optimizer step, and no other batch from {SMALLEST} up "
+            f"divides them (search smaller ones with --batch {all_of_them}, or free them with --global-batch free)"
+        )
+    return told
 
 
 def moving(request: StudyRequest) -> tuple[Knob, ...]:

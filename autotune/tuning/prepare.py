@@ -7,7 +7,7 @@ from pathlib import Path
 
 from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit, TargetError, UsageError
-from autotune.host import host_memory
+from autotune.host import USABLE_FRACTION, host_memory
 from autotune.knobs import KNOBS, check, defaults
 from autotune.launch.base import LOG, Launcher
 from autotune.objectives import objective_of
@@ -22,20 +22,27 @@ LEAST_HEADROOM_BYTES = 512 * 2**20  # of a whole device: other tenants, fragment
 HEADROOM_FRACTION = 0.05  # a judgement, not a measurement (note D2)
 LOSS_TOLERANCE, WITHIN = Goal().loss_tolerance, Goal().within_fraction
 LEAST_LIMIT_BYTES = 2**20  # less is a number without its unit: torch alone takes hundreds of times as much
-USABLE_HOST_FRACTION = 0.95  # of what is available now: beyond it the kernel kills, and not only the probe
 
 
 def inspect(
-    target: str, device: str | None, seed: int, place: Path, launcher: Launcher, *, keeps_log: bool = True
-) -> tuple[Environment, TargetFacts]:
+    target: str, device: str | None, seed: int, place: Path, launcher: Launcher, *, keeps_log: bool = True,
+    memory_limit: str | None = None,
+) -> tuple[Environment, TargetFacts]:  # fmt: skip
     """What a child finds out about machine and target in folder `place`; `keeps_log`: that will stay there.
 
-    Raises `TargetError` with the user's own frames, or `EnvironmentUnfit`.
+    Raises `TargetError` with the user's own frames, `EnvironmentUnfit`, or `UsageError` for a `memory_limit` that the
+    target exceeds before it trains.
     """
     inspection = launcher.inspect(InspectRequest(target=target, device=device, seed=seed), disk.make(place))
     if inspection.failure is not None:
         raise fault(inspection.outcome, inspection.failure, place / LOG if keeps_log else None)
     assert inspection.environment is not None and inspection.facts is not None, "no failure, yet no facts"
+    held = inspection.process_bytes
+    if memory_limit and held is not None and asked_limit(memory_limit, inspection.environment.device_bytes) < held:
+        raise UsageError(
+            f"--memory-limit {memory_limit} is less than the {format_bytes(held)} that {target} holds before its first "
+            f"step: Python, torch, model and data. No batch can be trained in that. Give more, or leave it out."
+        )
     return inspection.environment, inspection.facts
 
 
@@ -107,8 +114,9 @@ def check_scored(baseline: Trial, verdict: Verdict, request: StudyRequest) -> No
 def baseline_config(settings: Settings, facts: TargetFacts) -> tuple[Config, bool]:
     """What the user runs today, and whether that had to be assumed (DataLoader's defaults with a batch of 32).
 
-    An assumed batch never exceeds the dataset, nor a declared global batch. What is missing to a declared global batch
-    is made up by accumulation, unless that was declared too.
+    An assumed batch never exceeds the dataset. What is missing to a global batch that is to be held is made up: by
+    accumulation, or by the micro-batch if it is the accumulation that was declared. What was declared is never changed,
+    so that the baseline may break what is held: it is a yardstick then, and cannot be recommended.
     """
     declared = _declared(settings, facts)
     values = {**defaults(), **declared}
@@ -118,16 +126,24 @@ def baseline_config(settings: Settings, facts: TargetFacts) -> tuple[Config, boo
         raise UsageError(
             f"The baseline is wrong: {error}. It was probably mistyped. Correct it in the target or in --baseline."
         ) from error
-    batch, held = int(values["batch_size"] or 1), facts.global_batch_size
+    held = settings.global_batch if isinstance(settings.global_batch, int) else facts.global_batch_size
     if "batch_size" not in declared:
-        batch = min(batch, facts.dataset_samples or batch)
-        if held is not None:
-            batch = max(size for size in range(1, min(batch, held) + 1) if held % size == 0)
-        values["batch_size"] = batch
-    given = "batch_size" in declared and "gradient_accumulation_steps" in declared
-    if held is not None and held % batch == 0 and not given:
+        values["batch_size"] = _assumed_batch(int(values["batch_size"] or 1), held, facts, declared)
+    batch = int(values["batch_size"] or 1)
+    if held is not None and held % batch == 0 and "gradient_accumulation_steps" not in declared:
         values["gradient_accumulation_steps"] = held // batch
     return Config(values={knob.name: values[knob.name] for knob in KNOBS}), not declared
+
+
+def _assumed_batch(usual: int, held: int | None, facts: TargetFacts, declared: dict[str, Value]) -> int:
+    """The micro-batch of somebody who declared none: the usual one, or what makes up the global batch to be held."""
+    most = min(usual, facts.dataset_samples or usual)
+    if held is None:
+        return most
+    steps = int(declared.get("gradient_accumulation_steps") or 0)
+    if steps and held % steps == 0:
+        return held // steps
+    return max(size for size in range(1, min(most, held) + 1) if held % size == 0)
 
 
 def held_global_batch(settings: Settings, facts: TargetFacts, baseline: Config) -> int | None:
@@ -167,13 +183,30 @@ def memory_bounds(settings: Settings, environment: Environment) -> tuple[int, in
         )
     limit = asked or total
     enforced = asked
-    if asked is None and environment.device_kind == "cpu":
-        enforced = int(host_memory().available_bytes * USABLE_HOST_FRACTION)  # else the kernel kills whom it likes
-    fraction = HEADROOM_FRACTION if settings.headroom is None else settings.headroom
-    headroom = int(limit * fraction)
-    if settings.headroom is None and asked is None:
-        headroom = max(headroom, min(LEAST_HEADROOM_BYTES, limit // 4))
-    return limit, enforced, headroom
+    if environment.device_kind == "cpu":
+        enforced = _enforced_on_host(settings, environment, asked)
+    return limit, enforced, headroom_bytes(limit, settings.headroom, of_device=asked is None)
+
+
+def headroom_bytes(limit: int, fraction: float | None, *, of_device: bool) -> int:
+    """Bytes of `limit` to keep free; `fraction` None: as many as seem wise, which of a whole device are more."""
+    if fraction is not None:
+        return int(limit * fraction)
+    least = min(LEAST_HEADROOM_BYTES, limit // 4) if of_device else 0
+    return max(int(limit * HEADROOM_FRACTION), least)
+
+
+def _enforced_on_host(settings: Settings, environment: Environment, asked: int | None) -> int | None:
+    """Bytes that the kernel is told to grant a probe, which is Linux' alone to do. Raises `UsageError`."""
+    if environment.platform.startswith("Linux"):
+        return asked or int(host_memory().available_bytes * USABLE_FRACTION)  # else it kills whom it likes
+    if asked is not None:
+        raise UsageError(
+            f"--memory-limit {settings.memory_limit} cannot be enforced on the CPU under {environment.platform}. Its "
+            f"kernel limits no process, and compresses memory where Linux would refuse it. Leave the limit out, or "
+            f"search on Linux."
+        )
+    return None
 
 
 def asked_limit(text: str, total: int) -> int:
@@ -201,8 +234,11 @@ def fault(outcome: Outcome, failure: Failure, log: Path | None) -> TargetError |
     where = f"\nFull log: {log}" if log else ""
     if outcome is Outcome.USER_ERROR:
         return TargetError(f"{failure.message}{where}", traceback=failure.traceback)
+    advice = "a smaller --baseline batch=... may do"
+    if outcome is Outcome.TIMEOUT:
+        advice = "if one of its steps really takes longer, give --step-timeout 30m"
     return TargetError(
         f"The target ended with {outcome.value} in phase {failure.phase}: {failure.message} ({failure.evidence}). It "
-        f"has to run once as it is before it can be tuned; a smaller --baseline batch=... may do.{where}",
+        f"has to run once as it is before it can be tuned; {advice}.{where}",
         traceback=failure.traceback,
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 
 from autotune import folder as disk
+from autotune.errors import EnvironmentUnfit
 from autotune.guard import Guard, accidents
 from autotune.launch.base import LOG, Launcher
 from autotune.objective import WORDS, judge_among
@@ -15,8 +16,8 @@ from autotune.objectives import objective_of
 from autotune.records import Config, Purpose, StudyRequest
 from autotune.requests import ProbeBudget, ProbeRequest
 from autotune.results import Outcome, Trial, Verdict
-from autotune.tuning import drift
-from autotune.tuning.disturbance import BACK_OFF_SECONDS, FOUND, MOST_VAIN_REPEATS, Repeats, disturbances
+from autotune.tuning import drift, yardstick
+from autotune.tuning.disturbance import BACK_OFF_SECONDS, FOUND, MOST_VAIN_REPEATS, Repeats, disturbances, standing
 from autotune.tuning.prepare import fault
 from autotune.tuning.reporter import Reporter
 
@@ -27,6 +28,8 @@ FIRST_GUESS_SECONDS = 10.0  # of one probe, before any has been seen
 SEARCH = ProbeBudget(min_seconds=0.75)
 # Of a confirmation for which the budget is too short otherwise: the noise lies between probes, not within (note C2).
 BRIEF = ProbeBudget(min_seconds=0.75, max_seconds=2.0, target_precision=0.05)
+# Before each probe of a baseline that is not known yet: work that outlasts all of them is no burst, and is to be told.
+BASELINE_PAUSES_SECONDS = (0.0, BACK_OFF_SECONDS, 2 * BACK_OFF_SECONDS, 4 * BACK_OFF_SECONDS)
 FATAL_AT_BASELINE = (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.TIMEOUT, Outcome.CRASHED,
                      Outcome.DEVICE_FAULT, Outcome.COMPILE_FAILED)  # fmt: skip
 
@@ -68,6 +71,11 @@ class Prober:
         """The best value that a search probe had, samples/s; 0 if none ran."""
         return max((v.value for t, v in self.judged if v.feasible and v.value and t.purpose in FOUND), default=0.0)
 
+    def found(self, config: Config) -> float | None:
+        """The value that the search found last for this configuration; None if it never ran there."""
+        values = [v.value for t, v in self.judged if t.config == config and v.feasible and t.purpose in FOUND]
+        return values[-1] if values else None
+
     @property
     def typical_seconds(self) -> float:
         """Of one probe: the median of those that ran, a guess before the first."""
@@ -89,20 +97,55 @@ class Prober:
             return statistics.fmean(seconds[config])
         return statistics.median(chain(*seconds.values())) if seconds else FIRST_GUESS_SECONDS
 
+    def baseline(self) -> tuple[Trial, Verdict]:
+        """The baseline's probe that counts: known to 10 %, if need be by probing again, whatever the budget.
+
+        One that cannot run is measured once. Raises `EnvironmentUnfit` where it cannot be known.
+        """
+        config, usual = self._request.baseline, objective_of(self._request.goal).window
+        for pause in BASELINE_PAUSES_SECONDS:
+            tried = [trial for trial, _ in self._baselines()]
+            if pause:
+                self._reporter.note(
+                    f"Probe {tried[-1].number}: {yardstick.doubt(tried[-1])}. The baseline is measured again."
+                )
+                self._pause(pause)
+            trial, verdict = self.twice(config, "baseline", window=yardstick.window(tried, usual))
+            if trial.result.measurement is None:
+                return trial, verdict
+            if self.knows_baseline:
+                return self._baselines(standing(self.judged))[-1]
+        tried = [trial for trial, _ in self._baselines()][-len(BASELINE_PAUSES_SECONDS) :]
+        raise EnvironmentUnfit(yardstick.unknown(tried, str(self._folder)))
+
+    @property
+    def knows_baseline(self) -> bool:
+        """Whether the probes of the baseline tell its rate to 10 %."""
+        return yardstick.is_known([trial for trial, _ in self._baselines()])
+
+    def _baselines(self, judged: Sequence[tuple[Trial, Verdict]] | None = None) -> list[tuple[Trial, Verdict]]:
+        """The probes of the baseline that ran, for its own sake."""
+        among = self.judged if judged is None else judged
+        return [pair for pair in among if pair[0].purpose == "baseline" and pair[0].result.measurement is not None]
+
     def in_peace(
-        self, config: Config, purpose: Purpose, place: tuple[int, Path] | None = None
-    ) -> tuple[Trial, Verdict]:
-        """Probe, and once more after a while if others disturbed it; the less disturbed of the two counts."""
-        first = self.twice(config, purpose, place)
+        self, config: Config, purpose: Purpose, place: tuple[int, Path] | None = None, *,
+        window: ProbeBudget | None = None, has_time: Callable[[], bool] | None = None,
+    ) -> tuple[Trial, Verdict]:  # fmt: skip
+        """Probe, and once more after a while if others disturbed it; the less disturbed of the two counts.
+
+        `window` and `has_time` where they are not those of the purpose and of the search.
+        """
+        first = self.twice(config, purpose, place, window)
         if not self._repeats.wanted(first[0]):
             return first
         told = f"Probe {first[0].number}: {'; '.join(disturbances(first[0].result))}."
-        if not self._has_time():
-            self._reporter.note(f"{told} There is no time to try again.")
+        if not (has_time or self._has_time)():
+            self._reporter.note(f"{told} There is no time for another try.")
             return first
         self._reporter.note(f"{told} Trying once more.")
         self._pause(BACK_OFF_SECONDS)
-        repeat = self.twice(config, purpose)
+        repeat = self.twice(config, purpose, window=window, repeats=first[0].number)
         counts = self._repeats.settle(first[0], repeat[0])
         if self._repeats.given_up:
             self._reporter.note(f"{MOST_VAIN_REPEATS} repeats in a row were disturbed, too: no more are made.")
@@ -110,18 +153,19 @@ class Prober:
 
     def twice(
         self, config: Config, purpose: Purpose, place: tuple[int, Path] | None = None,
-        window: ProbeBudget | None = None,
+        window: ProbeBudget | None = None, repeats: int | None = None,
     ) -> tuple[Trial, Verdict]:  # fmt: skip
         """Probe, and once more in a fresh process if it looked like an accident. `window`: not the purpose's own."""
-        trial, verdict = self._probe(config, purpose, place or disk.new_probe(self._folder), window)
+        trial, verdict = self._probe(config, purpose, place or disk.new_probe(self._folder), window, repeats)
         if trial.result.outcome.retried:
             self._reporter.note(f"Probe {trial.number} {WORDS[trial.result.outcome]}: trying once more.")
-            trial, verdict = self._probe(config, purpose, disk.new_probe(self._folder), window)
+            trial, verdict = self._probe(config, purpose, disk.new_probe(self._folder), window, repeats)
         return trial, verdict
 
     def _probe(
-        self, config: Config, purpose: Purpose, place: tuple[int, Path], window: ProbeBudget | None
-    ) -> tuple[Trial, Verdict]:
+        self, config: Config, purpose: Purpose, place: tuple[int, Path], window: ProbeBudget | None,
+        repeats: int | None,
+    ) -> tuple[Trial, Verdict]:  # fmt: skip
         number, folder = place
         request = ProbeRequest(
             target=self._request.target,
@@ -130,6 +174,7 @@ class Prober:
             device_uuid=self._request.environment.device_uuid,
             number=number,
             purpose=purpose,
+            repeats=repeats,
             budget=window or (SEARCH if self._by_speed(purpose) else objective_of(self._request.goal).window),
             seed=self._request.seed,
             memory_limit_bytes=self._request.enforced_limit_bytes,
@@ -137,7 +182,7 @@ class Prober:
         )
         self._reporter.probing(number, config, purpose)
         result = self._launcher.probe(request, folder)
-        trial = Trial(number=number, purpose=purpose, config=config, result=result)
+        trial = Trial(number=number, purpose=purpose, config=config, result=result, repeats=repeats)
         if result.outcome is Outcome.ENVIRONMENT:
             assert result.failure is not None, "only OK has none"
             raise fault(result.outcome, result.failure, folder / LOG)

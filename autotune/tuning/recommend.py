@@ -5,26 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 from autotune.environment import fingerprint
 from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS
 from autotune.objective import WORDS, instability
 from autotune.objectives import objective_of
-from autotune.objectives.base import Contender
+from autotune.objectives.base import MEMORY_STEP
 from autotune.records import Config, StudyRequest
-from autotune.results import LossVerdict, Measurement, Outcome
+from autotune.results import LossVerdict, Measurement, Outcome, Trial, Verdict
 from autotune.stability import arithmetic, full_precision
 from autotune.stats import Rounds
 from autotune.tuning import race
 from autotune.tuning.achievement import achievement, contenders
 from autotune.tuning.advice import advise
+from autotune.tuning.choice import choose, confidence
 from autotune.tuning.confirm import Candidate
 from autotune.tuning.opening import shown
 from autotune.tuning.recommendation import Confirmation, Recommendation, RunnerUp
-from autotune.units import format_bytes
-
-MEMORY_STEP = 1.1  # peaks closer than 10 % are the same: the allocator rounds, the host's resident set wobbles
+from autotune.units import counted, format_bytes
 
 
 def recommend(
@@ -32,26 +32,22 @@ def recommend(
     losses: Sequence[LossVerdict] = (), busy: bool = False, certificate: str = "",
     probed: Collection[Config] = (),
 ) -> Recommendation:  # fmt: skip
-    """Choose among candidates that were measured in the same rounds; the baseline is among them if it runs.
+    """Choose among candidates that were measured in the same rounds (`choice.py`); the baseline is one if it runs.
 
-    Among those that score as high as the best (within 2 %, or within 5 % and the noise of the rounds, or within what
-    the objective allows) the objective's own order decides, then the baseline wins if it is there, for nothing
-    measurably beats it, however wide the noise; else the smallest global batch, the least memory, the fewest workers,
-    full precision before autocast. A candidate that is refused for its arithmetic never wins, nor one that others left
-    behind, unless they all failed.
-    `losses` are the verdicts on arithmetics; `busy`: others used the machine throughout; `certificate`: what is known
-    of configurations that were not measured; `probed`: all that the study has tried. Raises `NoRecommendation` if no
-    candidate held.
+    A candidate that is refused never wins, nor one that others left behind, unless they all failed. `losses` are the
+    verdicts on arithmetics; `busy`: others used the machine throughout; `certificate`: what is known of configurations
+    that were not measured; `probed`: all that the study has tried. Raises `NoRecommendation` if no candidate held.
     """
     held = [candidate for candidate in candidates if not candidate.lost and candidate.scores]
-    if all(candidate.refused for candidate in held):
+    allowed = _allowed(held, request)
+    if not allowed:
         raise NoRecommendation(_nothing_held(candidates))
     base = next((i for i, candidate in enumerate(held) if candidate.config == request.baseline), None)
     rounds = Rounds([candidate.by_round(candidate.rates) for candidate in held], base)
     scored = Rounds([candidate.by_round(candidate.scores) for candidate in held], base)
     compared = contenders(held, rounds, scored)
-    winner = _choose(held, compared, scored, request)
-    index = held.index(winner)
+    index = choose(compared, scored, request, allowed)
+    winner = held[index]
     achieved, told = achievement(compared, rounds, scored, index, base, request)
     speedup: tuple[float | None, float | None, float | None] = (None, None, None)
     if base is not None:
@@ -89,6 +85,7 @@ def recommend(
         confirmations=tuple(_confirmation(c, rounds.mean_rate(i)) for i, c in enumerate(held)),
         goal=request.goal,
         environment=request.environment,
+        facts=request.facts,
         fingerprint=fingerprint(request.environment),
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         probes=probes,
@@ -98,43 +95,11 @@ def recommend(
     )
 
 
-def _choose(
-    held: Sequence[Candidate], compared: Sequence[Contender], rounds: Rounds, request: StudyRequest
-) -> Candidate:
-    objective = objective_of(request.goal)
-    finalists = [c for c in held if not (c.refused or c.is_behind or c.config == request.baseline)]
-    trusted = [i for i, c in enumerate(held) if not c.refused and not (finalists and c.is_behind)]
-    best = max(trusted, key=rounds.mean_rate)
-    equal = [i for i in trusted if i == best or _tied(rounds, best, i, held[i].config, request)]
-    wanted = {i: objective.order(compared[i]) for i in equal}
-    equal = [i for i in equal if wanted[i] == min(wanted.values())]
-    for i in equal:
-        if held[i].config == request.baseline:
-            return held[i]
-    return held[min(equal, key=lambda i: (_preference(held[i], request), -rounds.mean_rate(i)))]
-
-
-def _tied(rounds: Rounds, best: int, other: int, config: Config, request: StudyRequest) -> bool:
-    """Whether the one that the rounds show best does not count as better than this other one."""
-    slack = objective_of(request.goal).slack(request.goal)
-    estimate, low, _ = rounds.ratio(best, other, _confidence(rounds, config, request))
-    if slack is not None:
-        return estimate * (1 - slack) <= 1
-    is_near = config == request.baseline or estimate <= 1 + race.MOST_TIE
-    return estimate <= 1 + race.TIE or (low <= 1 and is_near)
-
-
-def _confidence(rounds: Rounds, config: Config, request: StudyRequest) -> float:
-    """Of the interval that may set this one apart: the luckiest of many is not to beat the baseline by luck."""
-    return race.confidence(rounds.configurations - 1 if config == request.baseline else 1)
-
-
-def _preference(candidate: Candidate, request: StudyRequest) -> tuple[float, ...]:
-    config = candidate.config
-    global_batch = config.global_batch_size() if request.goal.global_batch is None else 0
-    memory = round(math.log(max(candidate.peak_bytes, 1)) / math.log(MEMORY_STEP))
-    changed = sum(config[knob.name] != request.baseline[knob.name] for knob in KNOBS)
-    return (global_batch, memory, *(knob.caution(config[knob.name]) for knob in KNOBS), changed)
+def _allowed(held: Sequence[Candidate], request: StudyRequest) -> list[int]:
+    """The positions of those that may be recommended."""
+    may_win = [i for i, c in enumerate(held) if not c.refused]
+    finalists = any(not held[i].is_behind and held[i].config != request.baseline for i in may_win)
+    return [i for i in may_win if not (finalists and held[i].is_behind)]
 
 
 def _runner_up(
@@ -146,16 +111,17 @@ def _runner_up(
         return RunnerUp(config=candidate.config, samples_per_second=None, reason=why)
     objective = objective_of(request.goal)
     index, best = held.index(candidate), held.index(winner)
-    ratio, low, high = scored.ratio(best, index, _confidence(scored, winner.config, request))
+    is_baseline = winner.config == request.baseline
+    ratio, low, high = scored.ratio(best, index, confidence(scored, is_baseline=is_baseline))
     if candidate.refused:
         reason = candidate.refused
     elif ratio < 1 and objective.slack(request.goal) is not None:
         reason = f"{1 / ratio - 1:.1%} {objective.better}, which is less than may be given up"
     elif ratio < 1:
-        why = "too little to count" if high < 1 else "which is within the noise"
-        reason = f"{1 / ratio - 1:.1%} {objective.better}, {why}, and not the more cautious choice"
+        why = f"less than the {race.TIE:.0%} that count" if high < 1 else "not significant"
+        reason = f"{1 / ratio - 1:.1%} {objective.better}, {why}"
     elif low <= 1:
-        reason = f"{1 - 1 / ratio:.1%} {objective.worse}, which is within the noise"
+        reason = f"{1 - 1 / ratio:.1%} {objective.worse}, not significant"
     else:
         reason = f"{1 - 1 / ratio:.1%} {objective.worse}"
     more = candidate.peak_bytes / max(winner.peak_bytes, 1)
@@ -193,7 +159,7 @@ def _stability(
     if request.goal.stability == "off":
         seen = next(filter(None, map(instability, measured)), "")
         return "not checked (--stability off)", (f"Nobody judged its losses, as asked, and {seen}.",) if seen else ()
-    steps = sum(len(m.losses) for m in measured)
+    steps = sum(m.trained_steps for m in measured)
     skipped = sum(m.skipped_steps + m.calibration_skips for m in measured)
     told = f", {skipped} steps skipped by the gradient scaler" if skipped else ""
     finite = f"losses finite over {steps} optimizer steps{told}"
@@ -235,11 +201,29 @@ def _significant(value: float) -> float:
 
 
 def _nothing_held(candidates: Sequence[Candidate]) -> str:
-    reasons = "; ".join(f"{shown(c.config)}: {c.lost or c.refused}" for c in candidates) or "nothing was measured"
-    if WORDS[Outcome.UNSTABLE] in reasons:
+    reasons = [f"{shown(c.config)}: {(c.lost or c.refused).rstrip('.')}" for c in candidates]
+    told = "; ".join(reasons) or "nothing was measured"
+    if any(c.refused and not c.lost for c in candidates):
+        return (
+            f"What ran may not be recommended, and nothing else survived being measured again: {told}. The limits or "
+            f"the dtypes that you allow probably leave too little. Allow more of either."
+        )
+    if WORDS[Outcome.UNSTABLE] in told:
         advice = "Training is at the edge of diverging. Lower the learning rate in optimizer(params) of the target."
     elif candidates and all(WORDS[Outcome.TIMEOUT] in candidate.lost for candidate in candidates):
         advice = "The machine was probably overloaded, or your data stopped coming. Search again when it is quiet."
     else:
         advice = "Memory is at its edge here. Search again with more --headroom, or a smaller --batch."
-    return f"No configuration survived being measured again: {reasons}. {advice}"
+    return f"No configuration survived being measured again: {told}. {advice}"
+
+
+def nothing_usable(folder: Path, judged: Sequence[tuple[Trial, Verdict]]) -> str:
+    """Why a search ends without a candidate: what went wrong most often, and where to look."""
+    reasons = [verdict.reason.rstrip(".") for _, verdict in judged if not verdict.feasible]
+    worst = max(set(reasons), key=reasons.count) if reasons else "nothing was probed"
+    full = any(verdict.constraints["memory"] > 0 for _, verdict in judged)
+    advice = "; a smaller --batch or a larger --memory-limit may help" if full else ""
+    return (
+        f"None of {counted(len(judged), 'probe')} was usable. Most often: {worst}. Look with "
+        f"`autotune show {folder} --failed`{advice}."
+    )

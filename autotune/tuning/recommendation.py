@@ -5,19 +5,22 @@ from __future__ import annotations
 import warnings
 from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar
 
 from msgspec.structs import replace
 
 from autotune import codec
 from autotune import folder as disk
 from autotune.branches import GoodputCheck
-from autotune.environment import mismatches
+from autotune.environment import fingerprint, mismatches
 from autotune.errors import EnvironmentMismatch, NoRecommendation, StudyError
 from autotune.folder import find
 from autotune.gradients import NoiseScale
+from autotune.harmless import plain
 from autotune.knobs import completed, defaults
-from autotune.records import Config, Environment, Goal, Record, Value
+from autotune.records import Config, Environment, Goal, Record, StudyRequest, TargetFacts, Value
 from autotune.results import LossVerdict
+from autotune.units import counted
 
 VERSION = 1
 
@@ -27,7 +30,7 @@ class Confirmation(Record, frozen=True, kw_only=True):
 
     config: Config
     samples_per_second: float  # over all rounds of the race, by its ratio to the baseline in those that it ran
-    rounds: tuple[float, ...]  # samples/s, one per round that it ran; fewer than others where it was left behind
+    rounds: tuple[float, ...]  # samples/s, one per round that counts; fewer than others where left behind or disturbed
     trials: tuple[int, ...]  # numbers of its probes
     peak_bytes: int  # largest over the rounds
     data_wait_share: float
@@ -66,6 +69,8 @@ class BatchAdvice(Record, frozen=True, kw_only=True):
 class Recommendation(Record, frozen=True, kw_only=True):
     """A configuration that was itself run, with all that it takes to believe it."""
 
+    FORMER: ClassVar[frozenset[str]] = frozenset({"interrupted"})
+
     version: int = VERSION
     study: str
     target: str
@@ -99,10 +104,10 @@ class Recommendation(Record, frozen=True, kw_only=True):
     measured_at: str  # UTC, ISO 8601
     probes: int
     seconds: float  # of searching, this run
-    interrupted: bool = False
     certificate: str = ""  # what is known of all that was not measured, in a clause; empty: of an earlier version
     batch_advice: BatchAdvice | None = None  # of `time-to-quality` only
     achieved: Achieved | None = None  # None: of a version that knew throughput only
+    facts: TargetFacts | None = None  # of the target, for exported programs; None: of an earlier version
 
 
 def baseline_name(*, assumed: bool) -> str:
@@ -117,10 +122,10 @@ def load_result(study: str | Path | None = None) -> Recommendation:
     """
     folder = find(study)
     if not (folder / disk.BEST).is_file():
+        held = counted(_count(folder), "finished probe")
         raise NoRecommendation(
-            f"{folder} has no recommendation yet: it holds {_count(folder)} finished probes and no best.json. The "
-            f"search was interrupted, or nothing in it was usable. Look with `autotune show {folder}`, or go on with "
-            f"`autotune search`."
+            f"{folder} has no recommendation yet: it holds {held} and no best.json. The search was interrupted, or "
+            f"nothing in it was usable. Look with `autotune show {folder}`, or go on with `autotune search`."
         )
     return read_best(folder / disk.BEST)
 
@@ -146,16 +151,21 @@ def load_best(study: str | Path | None = None, *, check: bool = True) -> dict[st
     result = load_result(study)
     for difference in mismatches(result.environment) if check else ():
         warnings.warn(
-            f"{difference} Run `autotune search` here, or pass check=False.", EnvironmentMismatch, stacklevel=2
+            f"{plain(difference)} Run `autotune search` here, or pass check=False.", EnvironmentMismatch, stacklevel=2
         )
     return dict(result.params)
 
 
-def answered_probes(folder: Path) -> int:
-    """How many probes the study in `folder` had when it came to its answer; 0 if it has none that can be read."""
-    with suppress(StudyError, FileNotFoundError):
-        return read_best(folder / disk.BEST).probes
-    return 0
+def answered_probes(folder: Path, request: StudyRequest) -> int:
+    """How many probes the study in `folder` had at its last answer to `request`, stood it or not; 0 if it has none."""
+    machine = fingerprint(request.environment)
+    probes = [0]
+    for path in (folder / disk.BEST, *folder.glob(disk.EARLIER.format("*"))):
+        with suppress(StudyError, FileNotFoundError):
+            answer = read_best(path)
+            if (answer.target, answer.goal, answer.fingerprint) == (request.target, request.goal, machine):
+                probes.append(answer.probes)
+    return max(probes)
 
 
 def _count(folder: Path) -> int:

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
-
-import msgspec
-from msgspec.structs import replace
+from typing import Literal
 
 from autotune import codec
 from autotune import folder as disk
-from autotune.environment import fingerprint
 from autotune.errors import StudyError, StudyNotFound
 from autotune.launch.base import RESULT
 from autotune.launch.files import store
 from autotune.records import Environment, StudyRequest, TargetFacts
 from autotune.results import Inspection
 from autotune.study import Lock
+from autotune.tuning.identity import compare
 from autotune.tuning.prepare import settle
 from autotune.tuning.settings import Settings
 
-# What may differ between two runs of one study: when, how the machine's free memory stood, how fast a step was.
+IGNORE = ".gitignore"
 MOST_TOLD = 3  # differences: the first ones are what the user changed, the rest follows from them
-VOLATILE = ("created_at", "enforced_limit_bytes", "seed")
-# What varies among machines of one fingerprint besides, or on one of them from boot to boot.
-VARIED = ("device_uuid", "device_bytes", "host_bytes", "platform", "python")
 
 
 def begin(
@@ -33,19 +28,18 @@ def begin(
     """The folder, locked, with study.json in place; and whether an earlier search is being continued.
 
     With `fresh` an earlier study is moved aside, never deleted. Raises `StudyError` if the study there was made
-    under other circumstances or lost its study.json, `StudyNotFound` if `resume` finds nothing.
+    for another request or lost its study.json, `StudyNotFound` if `resume` finds nothing.
     """
     check_resumable(folder, mode)
     if mode != "fresh" and _is_alike(folder, request):
         return folder, lock, True
-    if (folder / disk.STUDY).is_file() or (folder / disk.PROBES).is_dir():
+    if _holds_study(folder):
         lock.release()
-        _move_aside(folder)
-        disk.make(folder)
+        _begin_anew(folder)
         lock = Lock(folder)
     try:
-        if not (folder / ".gitignore").exists():  # the folder may have been somebody's before
-            (folder / ".gitignore").write_text(disk.IGNORED)
+        if disk.is_ours(folder):  # in a folder of the user's own it would hide their work from git
+            (folder / IGNORE).write_text(disk.IGNORED)
         codec.write(folder / disk.STUDY, request)
     except OSError as error:
         raise disk.unwritable(folder, error) from error
@@ -53,16 +47,36 @@ def begin(
 
 
 def check_alike(folder: Path, request: StudyRequest) -> bool:
-    """Whether a study lies there; raises `StudyError` if it was made under other circumstances than `request`."""
+    """Whether a study lies there; raises `StudyError` if it is no part of what `request` asks."""
     if not (folder / disk.STUDY).is_file():
         return False
     differences = compare(disk.read_request(folder), request)
     if differences:
         raise StudyError(
-            f"{folder} was searched under other circumstances: {_told(differences)}. Its probes cannot be compared "
-            f"with new ones. Use --fresh (the old study is moved aside) or another --study."
+            f"{folder} holds a study that does not fit this search: {_told(differences)}. Its probes and new ones "
+            f"would not be answers to one question. Use --fresh (the old study is moved aside) or another --study."
         )
     return True
+
+
+def check_place(settings: Settings) -> None:
+    """Raise `StudyError` where no study can lie, or none can be moved aside; asked before anything is made."""
+    folder = settings.folder.resolve()
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise StudyError(
+            f"The path of the study, {str(folder)!a}, is not UTF-8 text. It probably comes from a system with "
+            f"another encoding, and the JSON of a study cannot name it. Choose another place with --study."
+        ) from None
+    if settings.mode != "fresh" or not _holds_study(folder):
+        return
+    for held in (Path.cwd(), Path(settings.target.partition(":")[0])):
+        if held.exists() and held.resolve().is_relative_to(folder):
+            raise StudyError(
+                f"--fresh would have {folder} moved aside, which holds {held}. The study was probably searched in a "
+                f"folder that is not its own. Choose another --study, or move {disk.STUDY} and {disk.PROBES}/ away."
+            )
 
 
 def check_resumable(folder: Path, mode: Literal["auto", "resume", "fresh"]) -> None:
@@ -97,11 +111,12 @@ def rebuild(settings: Settings) -> str:
         return ""
     request, _ = settle(settings, *found)
     asked = disk.read_asked(folder)
-    differences = [f"target was {one.target}, is {request.target}" for one in asked if one.target != request.target]
+    differences = [f"the target was {one.target}, is {request.target}" for one in asked if one.target != request.target]
     differences += [
-        f"baseline was {_short(one.config.values)}, is {_short(request.baseline.values)}"
+        f"the baseline's {name} was {value}, is {request.baseline[name]}"
         for one in asked
-        if one.purpose == "baseline" and one.config != request.baseline
+        for name, value in one.config.values.items()
+        if one.purpose == "baseline" and value != request.baseline[name]
     ]
     if differences:
         raise StudyError(
@@ -133,34 +148,8 @@ def _is_alike(folder: Path, request: StudyRequest) -> bool:
     try:
         return check_alike(folder, request)
     except StudyError:
-        own = disk.read_request(folder)
-        kept = Inspection(environment=own.environment, facts=own.facts)
-        store(disk.make(folder / disk.INSPECT), RESULT, kept)
+        _keep_inspection(folder, disk.read_request(folder))
         raise
-
-
-def compare(old: StudyRequest, new: StudyRequest) -> list[str]:
-    """What sets two requests apart, in words; empty if their trials can be compared."""
-    if old.environment.default_threads is None:  # an earlier version did not note them
-        noted = replace(old.environment, default_threads=new.environment.default_threads)
-        old = replace(old, environment=noted)
-    if fingerprint(old.environment) == fingerprint(new.environment):
-        varied = {name: getattr(new.environment, name) for name in VARIED}
-        old = replace(old, environment=replace(old.environment, **varied))
-    return [
-        f"{name} was {_short(before)}, is {_short(after)}"
-        for name, before, after in _differences("", msgspec.to_builtins(old), msgspec.to_builtins(new))
-    ]
-
-
-def _differences(path: str, old: Any, new: Any) -> list[tuple[str, Any, Any]]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        found: list[tuple[str, Any, Any]] = []
-        for key in dict.fromkeys((*old, *new)):
-            if key not in (*VOLATILE, "step", "findings", "shm_bytes"):
-                found += _differences(f"{path}.{key}".lstrip("."), old.get(key), new.get(key))
-        return found
-    return [] if old == new else [(path, old, new)]
 
 
 def _told(differences: list[str]) -> str:
@@ -168,16 +157,27 @@ def _told(differences: list[str]) -> str:
     return "; ".join(differences[:MOST_TOLD]) + (f"; and {more} more" if more > 0 else "")
 
 
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _holds_study(folder: Path) -> bool:
+    return (folder / disk.STUDY).is_file() or (folder / disk.PROBES).is_dir()
 
 
-def _move_aside(folder: Path) -> Path:
+def _begin_anew(folder: Path) -> None:
+    """Move the study aside, all but the inspection, which is the new one's; the old one gets its own back."""
     number = 1
     while (aside := folder.with_name(f"{folder.name}.old-{number}")).exists():
         number += 1
     try:
-        return folder.rename(aside)
+        folder.rename(aside)
+        disk.make(folder)
+        if (aside / disk.INSPECT).is_dir():
+            (aside / disk.INSPECT).rename(folder / disk.INSPECT)
     except OSError as error:
         raise disk.unwritable(folder, error) from error
+    with suppress(StudyError, FileNotFoundError):  # a damaged or lost one is why it is begun anew
+        _keep_inspection(aside, disk.read_request(aside))
+
+
+def _keep_inspection(folder: Path, own: StudyRequest) -> None:
+    """Write down what was found of target and machine when the study was begun."""
+    found = Inspection(environment=own.environment, facts=own.facts)
+    store(disk.make(folder / disk.INSPECT), RESULT, found)

@@ -26,12 +26,13 @@ class RunOff:
 
     def __init__(
         self, request: StudyRequest, prober: Prober, numerics: Numerics, reporter: Reporter,
-        left_seconds: Callable[[], float], broken_off: BrokenOff | None = None,
+        left_seconds: Callable[[], float], broken_off: BrokenOff | None = None, excluded: str = "",
     ) -> None:  # fmt: skip
-        """`broken_off`: whole rounds of it are not run again."""
+        """`broken_off`: whole rounds of it are not run again. `excluded`: why the space leaves the baseline out."""
         self._request, self._prober, self._numerics = request, prober, numerics
         self._reporter, self._left_seconds, self._is_over = reporter, left_seconds, False
         self._broken_off = broken_off or BrokenOff()
+        self._repeats, self._has_repeated, self._excluded = 0, False, excluded
 
     def shortest_seconds(self) -> float:
         """Of the least that a confirmation may be: three leaders and the baseline, two rounds, measured briefly."""
@@ -77,10 +78,8 @@ class RunOff:
         """As many as there is time for; comparing their losses takes some of it. Those of a race that goes on."""
         judged, margin = self._judged(), self._margin()
         before = self._broken_off.leaders
-        for most in (len(before), len(before) + 1) if before else ():  # one more where the baseline was among them
-            chosen = self._numerics.leaders(judged, most, margin)
-            if [c.config for c in chosen if c.config != self._request.baseline] == before:
-                return chosen
+        if before and not any(map(self._numerics.refusal, before)):
+            return [Candidate(config=config, found=self._prober.found(config)) for config in before]
         seconds = self._probe_seconds(self._racing(race.MOST_LEADERS), self._window)
         chosen = self._numerics.leaders(judged, self._plan(race.MOST_LEADERS, seconds).leaders, margin)
         affordable = self._plan(len(chosen), seconds).leaders
@@ -90,7 +89,8 @@ class RunOff:
         config = self._request.baseline
         if not any(trial.config == config and verdict.feasible for trial, verdict in self._prober.judged):
             return []
-        return [Candidate(config=config, found=None, refused=self._numerics.refusal(config))]
+        refused = self._excluded and f"measured for comparison only: {self._excluded}"
+        return [Candidate(config=config, found=None, refused=refused or self._numerics.refusal(config))]
 
     def _has_time_alone(self) -> bool:
         """Whether the baseline can be measured again when there is nobody to race it."""
@@ -102,12 +102,11 @@ class RunOff:
         ran = [pair for pair in self._prober.judged if pair[0].config == baseline.config and pair[1].feasible]
         baseline.trials.append(ran[-1][0])
         baseline.verdicts.append(ran[-1][1])
-        self._reporter.note("Only the baseline ran, and there is no time to measure it again: its one probe stands.")
+        self._reporter.note("Only the baseline ran, and there is no time to confirm it: its latest probe stands.")
 
     def _race(self, candidates: list[Candidate]) -> None:
         """Tell the plan in a line and carry it out."""
-        config, goal = self._request.baseline, self._request.goal
-        leading = sum(candidate.config != config for candidate in candidates)
+        leading = sum(candidate.config != self._request.baseline for candidate in candidates)
         others = len(candidates) - leading
         racing, window = [candidate.config for candidate in candidates], self._window
         known = len(self._broken_off)
@@ -118,20 +117,31 @@ class RunOff:
         rounds = race.plan(leading, others, known + self._left_seconds() / probe_seconds).rounds
         seconds = max(0, race.probes(leading, rounds, others) - known) * probe_seconds
         briefly = ", measured briefly" if window != self._window else ""
+        self._repeats = len(racing) + int(max(0.0, self._left_seconds() / probe_seconds - max(0, least)))
         over = seconds - self._left_seconds()
         late = f" This takes about {format_seconds(over)} more than the time budget." if over > 0 else ""
         self._reporter.note(f"{_planned(leading, others, rounds)}{briefly}, {format_seconds(seconds)} at most.{late}")
         confirm.run(
             candidates,
             rounds,
-            lambda one: self._prober.twice(one, "confirm", window=window),
-            baseline=config,
-            goal=goal,
+            lambda one: self._prober.in_peace(one, "confirm", window=window, has_time=self._take_repeat),
+            self._request,
             affords=lambda running: (
                 self._left_seconds() >= sum(self._prober.expected_seconds(window, one) for one in running)
             ),
             broken_off=self._broken_off,
         )
+        late_by = -self._left_seconds()
+        if late_by > max(over, 0.0) and self._has_repeated:
+            self._reporter.note(
+                f"Because of repeats the confirmation ended {format_seconds(late_by)} after the time budget."
+            )
+
+    def _take_repeat(self) -> bool:
+        """Count one more repeat, and whether it is made: beyond the time budget as many as a round has at most."""
+        self._repeats -= 1
+        self._has_repeated = self._has_repeated or self._repeats >= 0
+        return self._repeats >= 0
 
     @property
     def _window(self) -> ProbeBudget:
@@ -148,9 +158,8 @@ class RunOff:
 
     def _racing(self, most: int) -> list[Config]:
         """Who would race now: the baseline, and at most so many leaders."""
-        free, goal, baseline = self._request.goal.global_batch is None, self._request.goal, self._request.baseline
-        leaders = confirm.leaders(self._judged(), free=free, goal=goal, most=most, margin=self._margin())
-        return [*(candidate.config for candidate in leaders), baseline]
+        leaders = confirm.leaders(self._judged(), self._request, most=most, margin=self._margin())
+        return [*(candidate.config for candidate in leaders), self._request.baseline]
 
     def _plan(self, available: int, probe_seconds: float) -> race.Plan:
         return race.plan(available, 1, self._left_seconds() / probe_seconds)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import math
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -13,6 +15,9 @@ from autotune.objectives import NAMES
 from autotune.records import Limit, ObjectiveName, Stability, Value
 from autotune.sampler_names import SAMPLERS, SamplerName
 
+DEVICES = ("cpu", "cuda", "mps", "xpu")
+MEANT = {"gpu": "cuda", "nvidia": "cuda", "rocm": "cuda", "hip": "cuda", "metal": "mps", "intel": "xpu"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -22,7 +27,7 @@ class Settings:
     study: Path | None = None  # None: studies/ and the target's name
     mode: Literal["auto", "resume", "fresh"] = "auto"  # auto: resume where target and machine match
     time_budget_seconds: float = 600.0  # of this run, confirmation included
-    probes: int | None = None  # of this run, confirmation not counted
+    probes: int | None = None  # of the search in this run; baseline and confirmation come on top
     device: str | None = None  # None: the accelerator if there is one
     objective: ObjectiveName = "throughput"
     within: float | None = None  # share of the fastest rate that `memory` may give up; None: 5 %
@@ -38,10 +43,17 @@ class Settings:
     sampler: SamplerName = "structured"
     stability: Stability = "quick"
     loss_tolerance: float | None = None  # of the full-precision loss decrease, that a dtype may fall behind
+    step_timeout_seconds: float | None = None  # until a silent micro-batch is a hang; None: as `ProbeBudget` says
     seed: int = 0
     command: str | None = None  # the line that resumes, as the user would type it
 
     def __post_init__(self) -> None:
+        check_device(self.device)
+        if any("\udc80" <= letter <= "\udcff" for letter in self.target):  # as Python has bytes of another encoding
+            raise UsageError(
+                f"The target {self.target!a} is not UTF-8 text. It probably comes from a system with another encoding, "
+                f"and the JSON of a study cannot name it. Rename the file."
+            )
         if not 0 < self.time_budget_seconds < math.inf:
             raise ValueError(f"the time budget must be above 0 seconds, got {self.time_budget_seconds}")
         if self.probes is not None and self.probes < 1:
@@ -54,6 +66,8 @@ class Settings:
             raise ValueError(f"within must be in [0, 1), got {self.within}")
         if self.price is not None and not 0 < self.price < math.inf:
             raise ValueError(f"the price must be above 0, got {self.price}")
+        if self.step_timeout_seconds is not None and not 0 < self.step_timeout_seconds < math.inf:
+            raise ValueError(f"the step timeout must be above 0 seconds, got {self.step_timeout_seconds}")
         if isinstance(self.global_batch, int) and self.global_batch < 1:
             raise ValueError(f"the global batch must be at least 1, got {self.global_batch}")
         for name, value, known in (
@@ -85,3 +99,13 @@ class Settings:
     def resume_command(self) -> str:
         """The line that goes on with this study."""
         return self.command or f"autotune search {self.target} --study {self.folder} --resume"
+
+
+def check_device(name: str | None) -> None:
+    """Raise `UsageError` for a name that no device can have; whether the device is there is asked of torch later."""
+    kind = "" if name is None else name.partition(":")[0].strip().lower()
+    if name is None or re.fullmatch(rf"({'|'.join(DEVICES)})(:[0-9]+)?", name):
+        return
+    near = [MEANT[kind]] if kind in MEANT else difflib.get_close_matches(kind, DEVICES, n=1)
+    hint = f"Did you mean {near[0]}?" if near else "Use one of cpu, cuda, cuda:1, mps and xpu."
+    raise UsageError(f"There is no device called {name!r}. The name was probably mistyped. {hint}")

@@ -38,7 +38,8 @@ def reason(progress: Progress) -> str | None:
     needed = progress.elapsed_seconds + progress.typical_seconds + progress.reserve_seconds
     if needed > progress.budget_seconds:
         kept = format_seconds(progress.reserve_seconds)
-        return f"the time budget is used up but for the {kept} that the confirmation takes"
+        rest = f" but for the {kept} that the confirmation takes" if progress.reserve_seconds else ""
+        return f"the time budget is used up{rest}"
     since = min(probes_without_gain(progress.values), progress.probed)  # whoever resumes wants to look on
     if since >= PATIENCE and not any(progress.values):
         return f"none of {len(progress.values)} probes was usable"

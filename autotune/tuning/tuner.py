@@ -20,7 +20,7 @@ from autotune.results import Trial, Verdict
 from autotune.sampler import Encoding, GuardedSampler, hardware, make
 from autotune.space import SearchSpace
 from autotune.study import Lock, Store
-from autotune.tuning import batch_advice, noise, verification, worths
+from autotune.tuning import batch_advice, keeping, left_out, noise, verification, worths
 from autotune.tuning.allowance import Allowance
 from autotune.tuning.broken_off import BrokenOff
 from autotune.tuning.confirm import Candidate
@@ -32,11 +32,11 @@ from autotune.tuning.opening import moving, opening_lines
 from autotune.tuning.prepare import check_scored, fault, inspect, settle
 from autotune.tuning.prober import FATAL_AT_BASELINE, Prober
 from autotune.tuning.race import FEWEST_LEADERS
-from autotune.tuning.recommend import recommend
+from autotune.tuning.recommend import nothing_usable, recommend
 from autotune.tuning.recommendation import Recommendation, answered_probes
 from autotune.tuning.recomputing import Recomputing
 from autotune.tuning.reporter import Reporter
-from autotune.tuning.resume import begin, check_resumable, rebuild
+from autotune.tuning.resume import begin, check_place, check_resumable, rebuild
 from autotune.tuning.runoff import RunOff
 from autotune.tuning.settings import Settings
 from autotune.tuning.view import load_view
@@ -56,12 +56,16 @@ def search(
     once there is an answer, it only leaves out the probes that explain it.
     """
     began = clock()
+    check_place(settings)
     rebuilt = rebuild(settings)
     check_resumable(settings.folder, settings.mode)
     folder = disk.make(settings.folder)
-    lock = Lock(folder)
+    lock = _locked(folder)
     try:
-        environment, facts = inspect(settings.target, settings.device, settings.seed, folder / disk.INSPECT, launcher)
+        environment, facts = inspect(
+            settings.target, settings.device, settings.seed, folder / disk.INSPECT, launcher,
+            memory_limit=settings.memory_limit,
+        )  # fmt: skip
         request, space = settle(settings, environment, facts)
         folder, lock, resumed = begin(folder, lock, request, settings.mode)
         lines = opening_lines(folder, request, space, settings, resumed=resumed)
@@ -87,6 +91,14 @@ def search(
         lock.release()
 
 
+def _locked(folder: Path) -> Lock:
+    try:
+        return Lock(folder)
+    except EnvironmentUnfit:
+        disk.clear_away(folder)
+        raise
+
+
 class Tuner:
     """One run of a search on an open study."""
 
@@ -106,16 +118,16 @@ class Tuner:
         judged = self._prober.judged
         encoding = Encoding(space)
         self.store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
-        self.store.reconcile(tuple(t for t, _ in standing(judged)), {t.number: v for t, v in judged})
         machine, seed = hardware(request.environment), settings.seed * 100_003 + self._prober.before
         self._foretelling = Foretelling(request, space, judged)
         self._recomputing = Recomputing(request, space, judged, self._guard, self._foretelling.expects_to_fit)
         worth = self._objective.worth(request.goal)
         sampler = make(settings.sampler, seed, encoding, self._guard, machine, self._foretelling.of, worth)
         self._numerics = Numerics(folder, request, launcher, reporter, lambda: self._runoff.spare_seconds())
-        self._broken_off = BrokenOff(judged, answered_probes(folder), request.baseline)
+        self._broken_off = BrokenOff(judged, answered_probes(folder, request), request.baseline)
         left = self._allowance.left_seconds
-        self._runoff = RunOff(request, self._prober, self._numerics, reporter, left, self._broken_off)
+        excluded = space.excludes(request.baseline)
+        self._runoff = RunOff(request, self._prober, self._numerics, reporter, left, self._broken_off, excluded)
         self._exploration = Exploration(
             folder, request, self._guard, self.store, GuardedSampler(sampler, encoding, self._guard), self._prober,
             reporter, self._allowance, settings.probes,
@@ -126,6 +138,7 @@ class Tuner:
     def run(self) -> Recommendation:
         """Baseline, search, confirmation, recommendation."""
         self._baseline()
+        self._stand_in()
         if not self._broken_off:
             self._tell_time()
         self._foretell()
@@ -142,20 +155,37 @@ class Tuner:
             probed={trial.config for trial, _ in self._prober.judged},
             certificate=certificate,
         )
+        recommendation = replace(recommendation, warnings=(*left_out.told(candidates), *recommendation.warnings))
         recommendation = batch_advice.advised(recommendation, self._folder, self._request, self._prober.judged)
-        self._keep(recommendation)
+        answer, recommendation = recommendation, self._stands(recommendation)
+        is_new = recommendation is answer
         if self._settings.verify_goodput:
             seconds = self._whole.left_seconds()
             recommendation = verification.verified(
                 recommendation, self._folder, self._request, self._launcher, self._reporter, seconds
             )
             self._keep(recommendation)
-        if self._objective.is_speed and self._measure_steps():
+        if self._objective.is_speed and is_new and self._measure_steps():
             probes, seconds = len(self._prober.judged), round(self._allowance.elapsed_seconds(), 1)
             recommendation = replace(recommendation, probes=probes, seconds=seconds)
             self._keep(recommendation)
         self._reporter.finished(recommendation)
         return recommendation
+
+    def _stands(self, answer: Recommendation) -> Recommendation:
+        """Keep a new answer beside those that the study has; the one that stands, told if it is the earlier one."""
+        latest = {trial.config: verdict for trial, verdict in self._prober.judged}
+
+        def fails(config: Config) -> bool:
+            return bool(self._numerics.refusal(config)) or (config in latest and not latest[config].feasible)
+
+        try:
+            stands, told = keeping.keep(self._folder, answer, fails)
+        except OSError as error:
+            raise disk.unwritable(self._folder, error) from error
+        if told:
+            self._reporter.note(told)
+        return stands
 
     def _keep(self, recommendation: Recommendation) -> None:
         try:
@@ -164,16 +194,25 @@ class Tuner:
             raise disk.unwritable(self._folder, error) from error
 
     def _baseline(self) -> None:
+        """Measure it where it is not known yet, before anything else; then the database says what the folders say."""
         known = next((pair for pair in self._prober.judged if pair[0].config == self._request.baseline), None)
-        if known is not None:
-            check_scored(*known, self._request)
+        runs = known is not None and known[0].result.measurement is not None
+        if known is None or (runs and not self._broken_off and not self._prober.knows_baseline):
+            known = trial, _ = self._prober.baseline()
+            if trial.result.outcome in FATAL_AT_BASELINE:
+                assert trial.result.failure is not None, "only OK has none"
+                raise fault(trial.result.outcome, trial.result.failure, disk.log_of(self._folder, trial.number))
+        check_scored(*known, self._request)
+        judged = self._prober.judged
+        self.store.reconcile(tuple(t for t, _ in standing(judged)), {t.number: v for t, v in judged})
+
+    def _stand_in(self) -> None:
+        """Probe what changes least of a baseline that may not be recommended: it should not be missed in the answer."""
+        if not self._space.excludes(self._request.baseline):
             return
-        trial, verdict = self._prober.in_peace(self._request.baseline, "baseline")
-        if trial.result.outcome in FATAL_AT_BASELINE:
-            assert trial.result.failure is not None, "only OK has none"
-            raise fault(trial.result.outcome, trial.result.failure, disk.log_of(self._folder, trial.number))
-        check_scored(trial, verdict, self._request)
-        self.store.add(trial, verdict)
+        nearest = self._space.nearest(self._request.baseline)
+        if nearest not in {trial.config for trial, _ in self._prober.judged}:
+            self.store.add(*self._prober.in_peace(nearest, "search"))
 
     def _foretell(self) -> None:
         if self._settings.sampler == "structured" or self._recomputing.decides:  # nobody else would look at it
@@ -194,7 +233,7 @@ class Tuner:
     def _confirm(self) -> list[Candidate]:
         candidates = self._runoff.run()
         if not candidates:
-            raise NoRecommendation(self._nothing_usable())
+            raise NoRecommendation(nothing_usable(self._folder, self._prober.judged))
         return candidates
 
     def _measure_steps(self) -> bool:
@@ -212,7 +251,12 @@ class Tuner:
         return worths.measure(self._folder, self._guard, self._reporter, probe, has_time)
 
     def _reserve_seconds(self) -> float:
-        """What the confirmation will take: the race, the comparison of losses, and what the objective probes after."""
+        """What the confirmation will take: the race, the comparison of losses, and what the objective probes after.
+
+        Nothing while there is nothing to confirm: a search that tried only the baseline has no answer to keep time for.
+        """
+        if self._missing_leaders() == FEWEST_LEADERS:
+            return 0.0
         besides = self._besides_seconds()
         most = MOST_RESERVED * self._allowance.seconds
         if self._missing_leaders() == 0:
@@ -249,13 +293,3 @@ class Tuner:
                 f"The time budget is short: even the shortest confirmation{more} ends about {format_seconds(over)} too "
                 f"late. Better give --time-budget {minutes}m."
             )
-
-    def _nothing_usable(self) -> str:
-        reasons = [verdict.reason.rstrip(".") for _, verdict in self._prober.judged if not verdict.feasible]
-        worst = max(set(reasons), key=reasons.count) if reasons else "nothing was probed"
-        full = any(verdict.constraints["memory"] > 0 for _, verdict in self._prober.judged)
-        advice = "; a smaller --batch or a larger --memory-limit may help" if full else ""
-        return (
-            f"None of {len(self._prober.judged)} probes was usable. Most often: {worst}. Look with "
-            f"`autotune show {self._folder} --failed`{advice}."
-        )

@@ -61,6 +61,8 @@ class _Watched:
 
     def epoch(self) -> None: ...
 
+    def micro_batch(self) -> None: ...
+
     def loaded(self, samples: int) -> Command:
         return Command.STOP
 

@@ -40,7 +40,7 @@ STUDIES: dict[str, Callable[[Path], StudyView]] = {
     "slow_loader": lambda _: load_view(RECORDED / "slow_loader-xeon"),
     "failed": lambda _: view(tuple(trial(number, config(8 << number), failed()) for number in range(6))),
     "single": lambda _: view((trial(0, config(), measured(152), "baseline"),)),
-    "interrupted": lambda _: view(ladder()[:12], recommendation(interrupted=True, rounds=1, relative_half_width=None)),
+    "once": lambda _: view(ladder()[:12], recommendation(rounds=1, relative_half_width=None)),
     "large": lambda _: view(whole(2000), recommendation()),
 }
 

@@ -185,14 +185,14 @@ def test_whatever_it_changes_every_framework_is_told(tested, here, framework):
         tested.apply(value, plan)
         said = tested.wording(value, framework, here.device_kind)
 
-        for statement in (*said.setup, *said.model, *said.batch):
+        for statement in (*said.setup, *said.model, *(f"part.{method}" for method in said.images)):
             ast.parse(statement)
-        assert bool(said.batch) == bool(plan.batch_transforms)
+        assert bool(said.images) == bool(plan.batch_transforms)
         assert bool(said.model) == bool(plan.model_transforms)
         if plan.forward_contexts:
             assert said.context or said.arguments
         if value == tested.default:
-            assert (said.setup, said.model, said.batch, said.context, said.scaler) == ((), (), (), "", False)
+            assert (said.setup, said.model, said.images, said.context, said.scaler) == ((), (), (), "", False)
 
 
 @every_knob

@@ -118,8 +118,20 @@ def test_a_study_of_another_goal_is_not_mixed(copy: Path) -> None:
 
     ended = run(copy, *SEARCH, "--global-batch", "32")
 
-    assert "goal.global_batch was 64, is 32" in assert_one_clear_error(ended)
+    assert "the held global batch (--global-batch) was 64, is 32" in assert_one_clear_error(ended)
     assert before == probe_results(copy)
+
+
+def test_a_dry_run_shows_its_plan_beside_a_study_of_another_goal(copy: Path) -> None:
+    before = listing(copy)
+
+    told = run(copy, *SEARCH, "--global-batch", "32", "--dry-run")
+
+    assert told.returncode == 0, told.stderr
+    assert "\nSpace " in told.stdout
+    assert "the held global batch (--global-batch) was 64, is 32" in told.stdout
+    assert "--fresh" in told.stdout
+    assert before == listing(copy)
 
 
 def test_a_read_only_place_is_exit_status_three(home: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from autotune import folder as disk
 from autotune.records import Config
+from autotune.units import counted
 from tests.commandline import COMMAND, environment, listing, probes, processes, start, wait_until
 from tests.end_to_end.conftest import SEARCH
 
@@ -59,7 +60,7 @@ def test_a_stopped_search_says_what_it_has_and_how_to_go_on(number: signal.Signa
     assert search.returncode == 130
     assert processes(copy) == []
     assert "Best so far" in output
-    assert f"The study keeps {len(before)} probes in studies/model." in output
+    assert f"The study keeps {counted(len(before), 'probe')} in studies/model." in output
     assert resume_line(output) == [*SEARCH, "--resume"]
     assert "Traceback" not in output
     assert "\x1b" not in output
@@ -162,9 +163,7 @@ def test_a_killed_search_leaves_no_process_and_loses_no_finished_probe(home: Pat
 def test_a_search_killed_in_the_confirmation_goes_on_with_the_round_that_it_was_in(home: Path) -> None:
     words = ("search", "model.py", "-n", "1", "-t", "10m")
     search = start(home, *words)
-    while len(confirmed(home)) < 3:  # one round, and the first of the next
-        done = len(results(home))
-        wait_until(lambda done=done: len(results(home)) > done, "a probe was not finished")
+    wait_for_confirmed(home, 3)  # one round, and the first of the next
     wait_for_a_probe(home)
     search.kill()
     search.communicate()
@@ -172,7 +171,7 @@ def test_a_search_killed_in_the_confirmation_goes_on_with_the_round_that_it_was_
     kept = confirmed(home)
 
     again = start(home, *words)
-    wait_until(lambda: len(confirmed(home)) > len(kept), "the confirmation did not go on")
+    wait_for_confirmed(home, len(kept) + 1)
     again.kill()
     output, _ = again.communicate()
 
@@ -181,10 +180,17 @@ def test_a_search_killed_in_the_confirmation_goes_on_with_the_round_that_it_was_
     assert begun == kept[len(kept) // 2 % 2]  # every other round begins at the other end
 
 
+def wait_for_confirmed(home: Path, probes: int) -> None:
+    """Come back when so many are finished, however many others come before: patience is for one probe at a time."""
+    while len(confirmed(home)) < probes:
+        done = len(results(home))
+        wait_until(lambda done=done: len(results(home)) > done, "a probe was not finished")
+
+
 def confirmed(home: Path) -> list[Config]:
-    """What every finished probe of the confirmation was asked, in order."""
+    """What every finished probe of the confirmation was asked, in order; repeats left out."""
     trials = disk.read_trials(home / STUDY)
-    return [trial.config for trial in trials if trial.purpose == "confirm"]
+    return [trial.config for trial in trials if trial.purpose == "confirm" and trial.repeats is None]
 
 
 def ended_within(search: subprocess.Popen[str], seconds: float) -> str:

@@ -175,14 +175,14 @@ def test_a_dry_run_says_the_space_and_writes_nothing(home: Path) -> None:
 
 
 def test_a_dry_run_in_json_lists_the_configurations(home: Path) -> None:
-    (home / "autotune.toml").write_text("batch = [32, 64]\nprobes = 3\ntime-budget = 20\n[fix]\nworkers = 0\n")
+    (home / "autotune.toml").write_text('batch = [32, 64]\nprobes = 3\ntime-budget = "20s"\n[fix]\nworkers = 0\n')
 
     told = run(home, "search", "model.py", "--dry-run", "--json")
 
     plan = json.loads(told.stdout)
     assert {32, 64} == {values["batch_size"] for values in plan["configurations"]}
     assert {64} == {c["batch_size"] * c["gradient_accumulation_steps"] for c in plan["configurations"]}
-    assert told.stderr == ""
+    assert told.stderr == f"Settings from {home / 'autotune.toml'}: time-budget, probes, fix, batch\n"
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from autotune.records import Config
 from autotune.requests import ProbeBudget, ProbeRequest
 from autotune.results import ProbeResult
 
-MARK = "AUTOTUNE_TEST_FOLDER"
+MARK = "_AUTOTUNE_TEST_FOLDER"
 Survivors = Callable[[], list[psutil.Process]]
 
 

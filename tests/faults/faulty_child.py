@@ -139,6 +139,21 @@ def linger(progress: Progress) -> None:
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
 
 
+def creep(progress: Progress) -> None:
+    """Takes ever more memory, in pieces that no limit on one allocation would notice."""
+    kept = []
+    for _ in range(4096):
+        kept.append(b"x" * 2**20)
+        time.sleep(0.002)
+
+
+def leave_workers(progress: Progress) -> None:
+    for _ in range(4):
+        if os.fork() == 0:
+            time.sleep(600)
+    os._exit(3)
+
+
 def abort_without_memory(progress: Progress) -> None:
     sys.stderr.write("terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n")
     os.abort()
@@ -163,7 +178,9 @@ FAULTS = {
     "half-a-result": leave_half_a_result,
     "fill-the-disk": fill_the_disk,
     "linger": linger,
+    "creep": creep,
     "cannot-write": lambda _: os._exit(74),
+    "leave-workers": leave_workers,
     "measure": measure,
     "ok": lambda _: None,
 }

@@ -21,7 +21,7 @@ from autotune.requests import ProbeBudget, ProbeRequest
 from autotune.results import Outcome, ProbeResult
 from tests.faults.targets import Fault
 
-TAG = "AUTOTUNE_PROBE"
+TAG = "_AUTOTUNE_PROBE"
 SHORT = {
     "min_warmup_seconds": 0.0,
     "max_compute_seconds": 0.1,

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from autotune import codec
 from autotune.errors import EnvironmentUnfit
 from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.launch.subprocess import SubprocessLauncher
+from autotune.requests import ProbeRequest
 from autotune.results import Outcome, ProbeResult
 
 Suffer = Callable[..., ProbeResult]
@@ -62,6 +67,29 @@ def test_a_dead_probe_is_a_result_with_evidence(
     assert result.failure.evidence.startswith(evidence)
     assert result == codec.read(tmp_path / RESULT, ProbeResult)
     assert survivors() == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other kernel tells what a process cannot give back")
+def test_a_probe_that_outgrows_its_limit_is_ended_as_out_of_memory(
+    launcher: SubprocessLauncher, request_for: Callable[..., ProbeRequest], tmp_path: Path, survivors: Survivors
+) -> None:
+    limited = replace(request_for("creep"), memory_limit_bytes=200 * 2**20)
+
+    result = launcher.probe(limited, tmp_path)
+
+    assert result.failure is not None
+    assert (result.outcome, result.failure.phase) == (Outcome.OOM_HOST, "load")
+    assert "of 200 MiB" in result.failure.message
+    assert survivors() == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other kernel tells what a process cannot give back")
+def test_the_limit_of_a_gpu_is_not_held_against_the_host(
+    launcher: SubprocessLauncher, request_for: Callable[..., ProbeRequest], tmp_path: Path
+) -> None:
+    on_a_gpu = replace(request_for("measure"), device="cuda:0", memory_limit_bytes=2**20)
+
+    assert launcher.probe(on_a_gpu, tmp_path).outcome is Outcome.OK
 
 
 @pytest.mark.parametrize("fault", ["hang", "hang-after-setsid"])
@@ -141,6 +169,41 @@ def test_what_a_good_probe_leaves_running_is_ended(suffer: Suffer, survivors: Su
     assert (result.outcome, survivors()) == (Outcome.OK, [])
 
 
+def test_a_process_with_a_thousand_open_files_can_search(suffer: Suffer, tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip("needs a limit on open files (ulimit -Hn) of 2048")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    try:
+        with ExitStack() as kept:
+            for _ in range(1100):  # FD_SETSIZE, beyond which select() cannot look, is 1024
+                kept.enter_context(Path(os.devnull).open())
+            result = suffer("measure")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert result.outcome is Outcome.OK
+
+
+def test_as_the_first_process_of_a_container_a_search_collects_no_zombies(
+    tmp_path: Path, child_command: tuple[str, ...]
+) -> None:
+    first = ("unshare", "--pid", "--fork", "--mount-proc")
+    if subprocess.run((*first, "true"), capture_output=True, check=False).returncode:
+        pytest.skip("to be the first process needs Linux and the right to unshare process numbers")
+    count = (
+        "import os, psutil\nassert os.getpid() == 1\n"
+        "print([child.pid for child in psutil.Process().children() if child.status() == psutil.STATUS_ZOMBIE])\n"
+    )
+
+    ended = subprocess.run(
+        (*first, sys.executable, "-c", PARENT + count, *child_command, str(tmp_path), "MARK", "leave-workers"),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert ended.stdout == "[]\n", ended.stderr
+
+
 @pytest.fixture
 def searching(
     tmp_path: Path, child_command: tuple[str, ...], survivors: Survivors
@@ -149,7 +212,7 @@ def searching(
     started: list[subprocess.Popen[bytes]] = []
 
     def start(fault: str) -> subprocess.Popen[bytes]:
-        arguments = [*child_command, str(tmp_path), "AUTOTUNE_TEST_FOLDER", fault]
+        arguments = [*child_command, str(tmp_path), "_AUTOTUNE_TEST_FOLDER", fault]
         process = subprocess.Popen([sys.executable, "-c", PARENT, *arguments], stderr=subprocess.DEVNULL)
         started.append(process)
         _wait_until(
@@ -213,7 +276,7 @@ def test_a_disk_that_fills_up_during_a_probe_stops_the_search(
 
 def test_a_file_size_limit_is_no_reason_for_a_traceback(tmp_path: Path, child_command: tuple[str, ...]) -> None:
     limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n" + PARENT
-    arguments = [*child_command, str(tmp_path), "AUTOTUNE_TEST_FOLDER", "ok"]
+    arguments = [*child_command, str(tmp_path), "_AUTOTUNE_TEST_FOLDER", "ok"]
 
     search = subprocess.run([sys.executable, "-c", limited, *arguments], capture_output=True, text=True)
 

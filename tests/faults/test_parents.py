@@ -19,7 +19,7 @@ from tests.faults.suffering import LANES, carrying, partial_files
 from tests.faults.targets import HEALTHY, LONG_WINDOW, in_build, in_sample, in_step, on_import
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is left of a probe is looked up in /proc")
-MARK = "AUTOTUNE_TEST_PARENT"
+MARK = "_AUTOTUNE_TEST_PARENT"
 PATIENCE_SECONDS = 60.0
 HERE = "(PROBE / 'here').touch(); forever()"
 ALONE = "os.setsid() if os.getsid(0) != os.getpid() else None\n" + HERE

@@ -4,13 +4,14 @@ import pytest
 from msgspec.structs import replace
 
 from autotune.errors import StudyError, UsageError
+from autotune.interference import GpuUse
 from autotune.launch.base import RESULT
 from autotune.launch.fake import FakeLauncher, Machine
 from autotune.launch.files import store
 from autotune.records import Config
 from autotune.report import phrases
 from autotune.report.page import render
-from autotune.results import GpuUse, Outcome
+from autotune.results import Outcome
 from autotune.tuning.recommendation import load_result
 from autotune.tuning.view import load_view
 from tests.worlds import GIB, Listener, declared, environment, facts, searched

@@ -152,10 +152,11 @@ def test_the_answer_rests_on_fresh_numbers_only(tmp_path):
         assert len(rates) >= 2
 
 
-def test_a_short_budget_still_confirms_in_the_rounds_that_an_interval_takes(tmp_path):
+def test_a_short_budget_still_confirms_in_rounds_enough_for_an_interval(tmp_path):
     answer = searched(tmp_path, FakeLauncher(facts=declared()), time_budget_seconds=30)
 
-    assert answer.rounds == fewest_rounds(len(answer.confirmations)) == 3
+    assert 2 <= answer.rounds <= fewest_rounds(len(answer.confirmations))
+    assert 1 < answer.speedup_low < answer.speedup_high
 
 
 @pytest.mark.parametrize(("budget", "most"), [(60, 1.2), (75, 1.1)])
@@ -264,11 +265,11 @@ def test_among_equals_pure_noise_does_not_displace_the_baseline(tmp_path, noise)
             trial = Trial(number=asked.number, purpose=purpose, config=where, result=result)
             return trial, judge(result, request)
 
-        candidates = leaders([probe(where, "search") for where in made.configs], free=False)
+        candidates = leaders([probe(where, "search") for where in made.configs], request)
         if all(candidate.config != request.baseline for candidate in candidates):
             candidates.append(Candidate(config=request.baseline, found=None))
 
-        answer = recommend(run(candidates, 2, probe), request, study="s", probes=1, seconds=1.0)
+        answer = recommend(run(candidates, 2, probe, request), request, study="s", probes=1, seconds=1.0)
 
         kept += answer.params == answer.baseline
 

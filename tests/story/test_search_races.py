@@ -185,3 +185,27 @@ def test_a_study_with_an_answer_is_searched_further_and_confirmed_anew(tmp_path)
 
     assert sum(trial.purpose == "search" for trial in again.trials) == 3
     assert sum(_raced(again).values()) >= 6
+
+
+def test_time_that_holds_one_more_probe_is_not_thrown_away(tmp_path):
+    """Nothing is kept for a confirmation while there is nothing to confirm."""
+    listener = Listener()
+
+    searched(tmp_path, FakeLauncher(facts=declared()), listener, time_budget_seconds=13, **WORKERS)
+
+    assert {trial.purpose for trial in listener.trials} == {"baseline", "search", "confirm"}
+
+
+@pytest.mark.parametrize(("speed", "rounds"), [(2.0, 2), (1.0, 2), (1.03, 3)])
+def test_a_budget_is_overrun_by_two_rounds_where_they_tell_enough_and_by_more_where_not(tmp_path, speed, rounds):
+    """Twice as fast shows in two rounds, and no gain is worth more; a small gain takes longer."""
+    listener = Listener()
+    machine = Machine(
+        sample_loading_seconds=1e-6, noise_between_probes=0.0,
+        channels_last_factor=dict.fromkeys((None, "bfloat16", "float16"), 1 / speed),
+    )  # fmt: skip
+
+    launcher = FakeLauncher(machine=machine, facts=declared())
+    searched(tmp_path, launcher, listener, time_budget_seconds=13, tune=("channels_last",), stability="off")
+
+    assert set(_raced(listener).values()) == {rounds}

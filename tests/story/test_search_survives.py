@@ -200,7 +200,7 @@ def test_a_study_is_not_continued_on_another_machine(tmp_path):
     searched(tmp_path, FakeLauncher(facts=declared()), **SMALL)
     before = len(load_view(tmp_path).trials)
     other = FakeLauncher(facts=declared(), environment=environment(device_name="Other GPU"))
-    with pytest.raises(StudyError, match=r"environment\.device_name was Fake GPU 16GB, is Other GPU"):
+    with pytest.raises(StudyError, match="the machine's device name was Fake GPU 16GB, is Other GPU"):
         searched(tmp_path, other, **SMALL)
 
     assert len(load_view(tmp_path).trials) == before
@@ -323,8 +323,12 @@ def test_a_lost_or_damaged_study_json_costs_no_probe(tmp_path, loss):
     [
         ({"facts": declared(), "environment": environment(device_name="Other GPU")}, {}, "was Fake GPU 16GB, is Other"),
         ({"facts": declared()}, {"target": "other.py"}, "target was model.py, is other.py"),
-        ({"facts": declared()}, {"baseline": {"batch_size": 32}}, "baseline was {'batch_size': 64, .* Give what was"),
-        ({"facts": facts(parameter_count=7, baseline={"batch_size": 64})}, {}, "facts.parameter_count was"),
+        (
+            {"facts": declared()},
+            {"baseline": {"batch_size": 32}},
+            r"the baseline's batch_size was 64, is 32\. Give what was",
+        ),
+        ({"facts": facts(parameter_count=7, baseline={"batch_size": 64})}, {}, "the target's parameter count was"),
     ],
 )
 def test_a_lost_study_json_is_not_rebuilt_for_what_cannot_be_compared(tmp_path, changes, settings, said):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
+from autotune.harmless import plain_lines
+
 HTML, TEXT = "text/html; charset=utf-8", "text/plain; charset=utf-8"
 NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
@@ -32,8 +34,8 @@ class Answer:
 
 
 def plain_text(message: str, status: HTTPStatus = HTTPStatus.OK) -> Answer:
-    """A sentence or a log: to a browser nothing but text, whatever it contains."""
-    return Answer(status=status, body=message.encode("utf-8", "replace"))
+    """A sentence or a log: to a browser and to a terminal nothing but text, whatever it contains."""
+    return Answer(status=status, body=plain_lines(message).encode())
 
 
 def page_policy(nonce: str) -> str:

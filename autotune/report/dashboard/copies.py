@@ -16,6 +16,7 @@ from optuna.trial import FrozenTrial
 from sqlalchemy.exc import SQLAlchemyError
 
 from autotune import folder as disk
+from autotune.harmless import plain
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class Copies:
             try:
                 trials = _trials(folder / disk.DATABASE) if stamp else []
             except UNREADABLE as error:
-                logger.warning("the database of %s cannot be copied: %s", folder, error)
+                logger.warning("the database of %s cannot be copied: %s", plain(str(folder)), plain(str(error)))
                 trials = []
             self._trials[folder] = (stamp, trials)
             changed = True

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment as Templates
-from jinja2 import FileSystemLoader, StrictUndefined
+from autotune.report.templates import templates
 
 HERE = Path(__file__).parent
 
-_templates = Templates(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+_templates = templates(HERE)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,6 +56,10 @@ class StudyHandler(BaseHTTPRequestHandler):
             raise  # the browser went away, or does not take its answer
         except (AutotuneError, OSError) as error:
             return self._send(plain_text(f"{error}\n", HTTPStatus.INTERNAL_SERVER_ERROR))
+        except Exception as error:  # an answer that says so is of more use than a connection that is closed
+            logger.exception("no answer to %s", self.path)
+            text = f"autotune itself failed: {type(error).__name__}: {error}. Please report it.\n"
+            return self._send(plain_text(text, HTTPStatus.INTERNAL_SERVER_ERROR))
 
     do_HEAD = do_GET  # noqa: N815 - the same without a body
 

@@ -1,0 +1,136 @@
+"""What a program says about the target's data: how the loader is made, what a batch unpacks to, how its loss is had."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from autotune.harmless import python
+from autotune.records import BatchLayout, TargetFacts
+
+WIDTH = 100  # characters of a call that stays on one line
+OF_A_LOADER = ("pin_memory", "persistent_workers", "prefetch_factor")  # handed to a dataloader() that takes them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """The target's data and loss, in the names that its file agreed upon."""
+
+    kind: Literal["dataset", "iterable", "dataloader", "batch"] = "dataset"
+    layout: BatchLayout | None = None  # None: of an earlier version, which took pairs for granted
+    takes_workers: bool = True
+    has_collate: bool = False
+    has_sampler: bool = False
+    has_loss: bool = False  # written as `loss(model, batch)`, not inferred
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether a batch is `inputs, targets`, and the loss a function of the model's output and the targets."""
+        return self.layout in (None, "pair") and not self.has_loss
+
+    @property
+    def batch(self) -> str:
+        """The name or names of a batch."""
+        return "inputs, targets" if self.is_pair else "batch"
+
+    @property
+    def loss(self) -> str:
+        """The expression of a batch's loss."""
+        if self.is_pair:
+            return "loss_fn(model(inputs), targets)"
+        if self.layout == "dict" and not self.has_loss:
+            return "model(**batch).loss"
+        return "loss_fn(model, batch)  # your loss(model, batch)"
+
+    def arrival(self, device: str, images: tuple[str, ...], *, pinned: bool) -> tuple[str, tuple[str, ...]]:
+        """What is done with a batch before the loss: a function that the program defines, and statements; or neither.
+
+        It is copied to `device`, "" where no copy is needed. `images` are calls for tensors of four dimensions.
+        """
+        # Without waiting only from pinned memory: on MPS others lose data (pytorch#139550).
+        copied = f"to({python(device)}{', non_blocking=True' if pinned else ''})" if device else ""
+        if not copied and not images:
+            return "", ()
+        if self.is_pair:
+            first = (f"inputs, targets = inputs.{copied}, targets.{copied}",) if copied else ()
+            return "", (*first, *(f"inputs = inputs.{method}" for method in images))
+        if self.layout == "tensor":
+            return "", tuple(f"batch = batch.{method}" for method in (copied, *images) if method)
+        if copied:
+            return _throughout("moved", copied, images, others=f"to({python(device)})"), ("batch = moved(batch)",)
+        return _throughout("converted", "", images), ("batch = converted(batch)",)
+
+    def loader(self, options: Mapping[str, str], spread: str = "") -> str:
+        """The statement that makes the loader, with options of a DataLoader or an expression of all of them."""
+        if self.kind == "batch":
+            size = options["batch_size"]
+            return f"# make a loader of your data here, of batches of {size}: the study timed a synthetic one alone"
+        if self.kind == "dataloader":
+            return self._own_loader(options)
+        parts = ["dataset"]
+        if self.has_sampler:
+            parts.append("sampler=sampler(dataset)")
+        elif self.kind == "dataset":
+            parts.append("shuffle=True")
+        parts += ["collate_fn=collate"] * self.has_collate
+        made = _called("DataLoader", *parts, *([f"**{spread}"] if spread else _named(options)))
+        if self.layout == "dict" and not self.has_collate:
+            return f"# rows of a Hugging Face dataset are joined by transformers.default_data_collator\nloader = {made}"
+        return f"loader = {made}"
+
+    def _own_loader(self, options: Mapping[str, str]) -> str:
+        names = ("batch_size", "num_workers") if self.takes_workers else ("batch_size",)
+        made = f"loader = {_called('dataloader', *_named({name: options[name] for name in names}))}"
+        more = ", ".join(_named({name: options[name] for name in OF_A_LOADER if name in options}))
+        return f"# it was measured with {more}, if it takes them\n{made}" if more else made
+
+
+def data_of(facts: TargetFacts | None) -> Data:
+    """The same in short; of an earlier version nothing is known, and most targets' data are taken for granted."""
+    if facts is None:
+        return Data()
+    return Data(
+        kind=facts.data,
+        layout=facts.batch_layout,
+        takes_workers=facts.takes_workers,
+        has_collate=facts.has_collate,
+        has_sampler=facts.has_sampler,
+        has_loss=any(finding.name == "loss" and not finding.inferred for finding in facts.findings),
+    )
+
+
+def _throughout(name: str, copied: str, images: tuple[str, ...], others: str = "") -> str:
+    """A function that does with a batch as a probe does (`targets.batches.move`), and needs no autotune."""
+    converted = f"batch{''.join(f'.{method}' for method in images)} if batch.dim() == 4 else batch"
+    here = f"batch.{copied}" if copied else "batch"
+    tensor = [f"batch = {here}"] * bool(copied) + [f"return {converted}"] if images else [f"return {here}"]
+    return "\n".join(
+        [
+            f"def {name}(batch):  # in containers of the same types",
+            "    if torch.is_tensor(batch):",
+            *(f"        {line}" for line in tensor),
+            "    if isinstance(batch, (list, tuple)):",
+            f"        parts = [{name}(part) for part in batch]",
+            '        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)',
+            "    if isinstance(batch, Mapping):",
+            f"        return type(batch)({{key: {name}(part) for key, part in batch.items()}})",
+            f'    return batch.{others} if hasattr(batch, "to") else batch' if others else "    return batch",
+        ]
+    )
+
+
+def call(function: str, **arguments: Any) -> str:
+    """A call in Python, on one line where it fits."""
+    return _called(function, *_named({name: python(value) for name, value in arguments.items()}))
+
+
+def _named(arguments: Mapping[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in arguments.items()]
+
+
+def _called(function: str, *parts: str) -> str:
+    line = f"{function}({', '.join(parts)})"
+    if len(line) <= WIDTH:
+        return line
+    return "\n".join([f"{function}(", *(f"    {part}," for part in parts), ")"])

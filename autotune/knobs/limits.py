@@ -1,0 +1,66 @@
+"""What a user writes about a knob: its name, one value, what may be searched.
+
+The one parser for command line, target and `autotune.search`. Whatever raises here raises `ValueError` with rule and
+value, for the caller to say where it was written.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+from autotune.knobs import KNOBS, knob
+from autotune.records import Limit, Value
+
+OPTIONS = {"batch_size": "--batch", "num_workers": "--workers", "num_threads": "--threads", "amp_dtype": "--amp"}
+
+
+def option(name: str) -> str:
+    """What limits the knob on the command line: an option of its own, or `--fix accum=...`."""
+    return OPTIONS.get(name, f"--fix {knob(name).alias}=...")
+
+
+def full_name(name: str) -> str:
+    """The name of the knob with that name or alias."""
+    try:
+        return knob(name).name
+    except KeyError:
+        near = difflib.get_close_matches(name, [one for k in KNOBS for one in (k.name, k.alias)], n=1)
+        there = ", ".join(k.name if k.alias == k.name else f"{k.name} ({k.alias})" for k in KNOBS)
+        hint = f"Did you mean {near[0]}?" if near else f"Use one of {there}."
+        raise ValueError(f"there is no knob {name!r}. The name was probably mistyped. {hint}") from None
+
+
+def checked(name: str, value: Any) -> Value:
+    """`value`, which the knob can apply."""
+    knob(name).check(value)
+    return value  # type: ignore[no-any-return]  # `check` knows the types of its knob
+
+
+def limit(name: str, allowed: Any) -> Limit:
+    """What Python says of a knob: two whole numbers in a tuple are a range, any other collection its values.
+
+    A range of a knob without an order is none; a single value is the only one.
+    """
+    if isinstance(allowed, tuple) and [type(end) for end in allowed] == [int, int] and knob(name).ordered:
+        return between(name, *allowed)
+    return listed(name, allowed if isinstance(allowed, list | tuple | set | range) else (allowed,))
+
+
+def between(name: str, low: Value, high: Value) -> Limit:
+    """The range from `low` to `high`, both included; None: no bound on that side."""
+    for end in (low, high):
+        if end is not None:
+            checked(name, end)
+    if low is not None and high is not None and int(low) > int(high):
+        raise ValueError(f"the range of {name} from {low} to {high} is empty, its ends are swapped")
+    return Limit(low=None if low is None else int(low), high=None if high is None else int(high))
+
+
+def listed(name: str, values: Iterable[Any]) -> Limit:
+    """These values and no others."""
+    found = tuple(checked(name, value) for value in values)
+    if not found:
+        raise ValueError(f"{name} has no value left: list at least one, or leave the knob out")
+    return Limit(values=found)

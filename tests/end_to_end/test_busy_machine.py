@@ -1,0 +1,45 @@
+"""The real command while other processes hold every core."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune import folder as disk
+from autotune.tuning.disturbance import is_spoiled
+from tests import commandline
+
+
+@pytest.fixture
+def other_work() -> Iterator[None]:
+    """Two processes for each core, which do nothing but compute."""
+    count = 2 * len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2 * (os.cpu_count() or 1)
+    computing = [subprocess.Popen((sys.executable, "-c", "while True: pass")) for _ in range(count)]
+    yield
+    for process in computing:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how long a thread waited for a core")
+def test_on_a_busy_machine_the_baseline_is_measured_again_and_nothing_is_recommended_from_a_wrong_one(
+    home: Path, other_work: None
+) -> None:
+    ended = subprocess.run(
+        (sys.executable, "-m", "autotune", "search", "model.py", "-t", "1s", "-n", "1"),
+        cwd=home, env=commandline.environment(home), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    study = home / "studies" / "model"
+    first, second = disk.read_trials(study)[:2]
+    assert [first.purpose, second.purpose] == ["baseline", "baseline"]
+    assert is_spoiled(first.result)
+    assert "The baseline is measured again." in ended.stderr
+    assert ended.returncode in (0, 3)
+    assert (study / disk.BEST).exists() is (ended.returncode == 0)
+    assert ("Other work on this machine is in the way" in ended.stderr) is (ended.returncode == 3)

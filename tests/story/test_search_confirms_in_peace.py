@@ -1,0 +1,160 @@
+"""Stories of confirmations that others disturb: what they spoiled does not decide."""
+
+import pytest
+
+from autotune.errors import NoRecommendation
+from autotune.launch.fake import FakeLauncher
+from autotune.records import Limit
+from autotune.results import Outcome
+from autotune.tuning.disturbance import disturbances
+from autotune.tuning.settings import Settings
+from autotune.tuning.standings import standings
+from autotune.tuning.tuner import search
+from autotune.tuning.view import load_view
+from tests.story.test_search_on_a_busy_machine import Disturbed
+from tests.worlds import Listener, declared
+
+TWO = {"tune": ("amp_dtype",), "limits": {"amp_dtype": Limit(values=(None, "bfloat16"))}}
+
+
+def _search(folder, launcher, listener=None, **settings):
+    told = Settings(target="model.py", study=folder, **{"sampler": "random", "time_budget_seconds": 1e6, **settings})
+    return search(told, launcher, listener or Listener(), launcher.clock, lambda seconds: None)
+
+
+def _slowed(*numbers):
+    """A machine on which others slow these probes of the confirmed baseline to less than half, the first being 0."""
+    seen = []
+
+    def busy(request):
+        if request.purpose != "confirm" or request.config["amp_dtype"] is not None:
+            return 0.0
+        if request.number not in seen:
+            seen.append(request.number)
+        return 0.6 if seen.index(request.number) in numbers else 0.0
+
+    return Disturbed(busy=busy)
+
+
+def _confirmed_baseline(answer):
+    return next(one for one in answer.confirmations if one.config["amp_dtype"] is None)
+
+
+def _of_the_baseline(folder):
+    confirmed = [trial for trial in load_view(folder).trials if trial.purpose == "confirm"]
+    return [trial for trial in confirmed if trial.config["amp_dtype"] is None]
+
+
+def test_a_disturbed_round_is_measured_again_and_the_repeat_counts(tmp_path):
+    listener, launcher = Listener(), _slowed(0)
+
+    answer = _search(tmp_path, launcher, listener, **TWO)
+
+    first, repeat, *others = _of_the_baseline(tmp_path)
+    assert repeat.repeats == first.number
+    assert _confirmed_baseline(answer).trials == (repeat.number, *(trial.number for trial in others))
+    assert answer.params["amp_dtype"] == "bfloat16"
+    assert answer.speedup_low > 1
+    assert not any("disturbed" in warning for warning in answer.warnings)
+    assert any(f"Probe {first.number}: " in note and "Trying once more" in note for note in listener.notes)
+
+
+def test_what_stays_disturbed_is_left_out_and_told(tmp_path):
+    launcher = _slowed(0, 1)
+
+    answer = _search(tmp_path, launcher, **TWO)
+
+    first, _, *others = _of_the_baseline(tmp_path)
+    baseline = _confirmed_baseline(answer)
+    assert baseline.trials == tuple(trial.number for trial in others)
+    assert len(baseline.rounds) == len(others) >= 2
+    assert baseline.samples_per_second == pytest.approx(launcher.throughput(baseline.config), rel=0.05)
+    assert answer.params["amp_dtype"] == "bfloat16"
+    assert answer.speedup_low > 1
+    (warning,) = [text for text in answer.warnings if "disturbed" in text]
+    assert "1 of its probes is left out" in warning
+    assert f"probe {first.number} at " in warning
+    assert "waited 60%" in warning
+
+
+def test_a_baseline_with_one_clean_round_is_told_by_that_one(tmp_path):
+    """No time for more than the fewest rounds, and all but the last are disturbed, repeats included."""
+    launcher = _slowed(0, 1, 2, 3, 4)
+
+    answer = _search(tmp_path, launcher, **TWO, time_budget_seconds=45)
+
+    of_it, baseline = _of_the_baseline(tmp_path), _confirmed_baseline(answer)
+    clean = [trial for trial in of_it if not disturbances(trial.result)]
+    assert len(of_it) > len(clean) > 0
+    assert baseline.trials == tuple(trial.number for trial in clean)
+    assert answer.baseline_samples_per_second == pytest.approx(launcher.throughput(baseline.config), rel=0.05)
+
+
+def test_a_confirmation_that_is_disturbed_throughout_says_so(tmp_path):
+    launcher = Disturbed(busy=lambda request: 0.4 if request.purpose == "confirm" else 0.0)
+
+    answer = _search(tmp_path, launcher, **TWO, time_budget_seconds=45)
+
+    (warning,) = [text for text in answer.warnings if "The confirmation was disturbed" in text]
+    assert "left in peace in 0 of " in warning
+    assert "waited 40%" in warning
+    assert all(one.trials for one in answer.confirmations)
+
+
+def test_the_rates_of_the_report_are_those_of_the_rounds_that_count(tmp_path):
+    answer = _search(tmp_path, _slowed(0, 1), **TWO)
+
+    shown = {one.config: one for one in standings(load_view(tmp_path))}
+    for confirmed in answer.confirmations:
+        assert shown[confirmed.config].samples_per_second == confirmed.samples_per_second
+        assert tuple(trial.number for trial in shown[confirmed.config].trials) == confirmed.trials
+
+
+@pytest.mark.parametrize("broken_off_at", range(3, 9))
+def test_a_confirmation_with_a_repeat_that_was_broken_off_goes_on_with_its_whole_rounds(tmp_path, broken_off_at):
+    class Interrupted(Disturbed):
+        def probe(self, request, folder):
+            if request.number == broken_off_at:
+                raise KeyboardInterrupt
+            return super().probe(request, folder)
+
+    def busy():
+        return _slowed(0)._busy
+
+    whole, again = Listener(), Listener()
+    _search(tmp_path / "whole", Disturbed(busy=busy()), whole, **TWO)
+    with pytest.raises(KeyboardInterrupt):
+        _search(tmp_path / "parts", Interrupted(busy=busy()), **TWO)
+
+    answer = _search(tmp_path / "parts", Disturbed(), again, **TWO)
+
+    confirmed = [trial for trial in load_view(tmp_path / "parts").trials if trial.purpose == "confirm"]
+    whole_rounds = [
+        trial.number for trial in whole.trials if trial.number < broken_off_at and trial.purpose == "confirm"
+    ]
+    assert len(confirmed) <= sum(trial.purpose == "confirm" for trial in whole.trials) + 2
+    assert answer.params["amp_dtype"] == "bfloat16"
+    counted = [number for one in answer.confirmations for number in one.trials]
+    assert len(set(counted) & set(whole_rounds)) >= (len(whole_rounds) - 1) // 2 * 2 - 1
+
+
+def test_repeats_overrun_the_budget_by_one_round_at_most(tmp_path):
+    """Every first probe of a round is disturbed, and no repeat."""
+    listener = Listener()
+    busy = Disturbed(busy=lambda request: 0.2 if request.purpose == "confirm" and request.repeats is None else 0.0)
+
+    _search(tmp_path, busy, listener, **TWO, time_budget_seconds=45)
+
+    repeats = [trial for trial in listener.trials if trial.purpose == "confirm" and trial.repeats is not None]
+    assert len(repeats) == 2
+    assert any("There is no time for another try" in note for note in listener.notes)
+    assert any("Because of repeats the confirmation ended" in note for note in listener.notes)
+
+
+def test_a_baseline_that_fails_its_repeats_alone_is_no_answer_and_no_fault(tmp_path):
+    fails = FakeLauncher(
+        facts=declared(), faults=lambda asked: Outcome.OOM_DEVICE if asked.purpose == "confirm" else None
+    )
+
+    with pytest.raises(NoRecommendation, match="No configuration survived being measured again"):
+        _search(tmp_path, fails, tune=("gradient_accumulation_steps",))

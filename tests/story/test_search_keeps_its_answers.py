@@ -1,0 +1,134 @@
+"""Stories of studies with more than one answer: the better supported one stands, and none is lost."""
+
+import msgspec
+import pytest
+
+from autotune import codec
+from autotune import folder as disk
+from autotune.launch.fake import FakeLauncher, Machine
+from autotune.records import Limit
+from autotune.results import Outcome
+from autotune.tuning.keeping import is_better_supported
+from autotune.tuning.recommendation import Recommendation, answered_probes, load_result
+from tests.worlds import Listener, declared, environment, searched
+
+SMALL = {
+    "tune": ("amp_dtype", "num_workers"),
+    "limits": {"amp_dtype": Limit(values=(None, "bfloat16")), "num_workers": Limit(values=(0, 4))},
+}
+
+
+def _earlier(folder, number=1):
+    return codec.read(folder / disk.EARLIER.format(number), Recommendation)
+
+
+def _poorer(answer):
+    """The same answer, had there been time for two rounds only."""
+    return msgspec.structs.replace(answer, rounds=2, relative_half_width=0.4)
+
+
+def test_a_search_without_time_does_not_replace_a_well_supported_answer(tmp_path):
+    first = searched(tmp_path, FakeLauncher(facts=declared()), time_budget_seconds=600, **SMALL)
+    before, listener = (tmp_path / disk.BEST).read_bytes(), Listener()
+    noisy = FakeLauncher(facts=declared(), machine=Machine(noise_between_probes=0.05))
+
+    second = searched(tmp_path, noisy, listener, time_budget_seconds=2, **SMALL)
+
+    assert (second.params, second.rounds) == (first.params, first.rounds)
+    assert listener.answer == second
+    assert (tmp_path / disk.BEST).read_bytes() == before
+    assert _earlier(tmp_path).rounds < first.rounds
+    (told,) = [note for note in listener.notes if note.startswith("The earlier answer stands")]
+    assert f"{first.rounds} interleaved rounds" in told
+    assert "best-1.json" in told
+
+
+def test_an_answer_that_is_as_well_supported_replaces_the_earlier_one_which_is_kept(tmp_path):
+    first = searched(tmp_path, FakeLauncher(facts=declared()), time_budget_seconds=45, **SMALL)
+
+    second = searched(tmp_path, FakeLauncher(facts=declared()), time_budget_seconds=1e6, **SMALL)
+    third = searched(tmp_path, FakeLauncher(facts=declared()), time_budget_seconds=1e6, **SMALL)
+
+    assert load_result(tmp_path) == third
+    assert [_earlier(tmp_path, number) for number in (1, 2)] == [first, second]
+
+
+def test_an_answer_of_another_machine_never_stands(tmp_path):
+    """A clone of a study holds best.json alone."""
+    there, here = tmp_path / "there", tmp_path / "here"
+    first = searched(there, FakeLauncher(facts=declared()), time_budget_seconds=1e6, **SMALL)
+    here.mkdir()
+    (here / disk.BEST).write_bytes((there / disk.BEST).read_bytes())
+    other = environment(device_name="Small GPU")
+
+    second = searched(here, FakeLauncher(facts=declared(), environment=other), time_budget_seconds=2, **SMALL)
+
+    assert second.environment.device_name == "Small GPU"
+    assert load_result(here) == second
+    assert _earlier(here) == first
+
+
+def test_an_earlier_answer_that_fails_now_does_not_stand(tmp_path):
+    first = searched(tmp_path, FakeLauncher(facts=declared()), time_budget_seconds=600, **SMALL)
+    assert first.params["amp_dtype"] == "bfloat16"
+    fails = FakeLauncher(facts=declared(), faults=lambda asked: Outcome.OOM_HOST if asked.config["amp_dtype"] else None)
+
+    second = searched(tmp_path, fails, time_budget_seconds=2, **SMALL)
+
+    assert second.params["amp_dtype"] is None
+    assert load_result(tmp_path) == second
+    assert _earlier(tmp_path) == first
+
+
+def test_what_was_confirmed_for_an_answer_that_does_not_stand_is_no_confirmation_broken_off(tmp_path):
+    searched(tmp_path, FakeLauncher(facts=declared()), time_budget_seconds=600, **SMALL)
+    searched(tmp_path, FakeLauncher(facts=declared()), time_budget_seconds=2, **SMALL)
+    listener = Listener()
+
+    searched(tmp_path, FakeLauncher(facts=declared()), listener, time_budget_seconds=2, **SMALL)
+
+    assert answered_probes(tmp_path, disk.read_request(tmp_path)) == len(disk.read_trials(tmp_path))
+    assert not any("broken off" in note for note in listener.notes)
+
+
+def test_a_damaged_answer_is_kept_as_it_was_and_replaced(tmp_path):
+    searched(tmp_path, FakeLauncher(facts=declared()), time_budget_seconds=600, **SMALL)
+    (tmp_path / disk.BEST).write_text("{")
+
+    answer = searched(tmp_path, FakeLauncher(facts=declared()), time_budget_seconds=2, **SMALL)
+
+    assert load_result(tmp_path) == answer
+    assert (tmp_path / disk.EARLIER.format(1)).read_text() == "{"
+
+
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory):
+    return searched(tmp_path_factory.mktemp("study"), FakeLauncher(facts=declared()), time_budget_seconds=600, **SMALL)
+
+
+def _baseline_alone(answer):
+    kept = tuple(one for one in answer.confirmations if dict(one.config.values) == answer.baseline)
+    return msgspec.structs.replace(answer, confirmations=kept, relative_half_width=0.001, rounds=12, achieved=None)
+
+
+def test_fewer_rounds_and_a_wider_interval_are_worse_and_one_of_them_alone_is_not(answer):
+    poorer = _poorer(answer)
+    wider = msgspec.structs.replace(answer, relative_half_width=0.4)
+    fewer = msgspec.structs.replace(answer, rounds=2)
+
+    assert is_better_supported(answer, poorer)
+    assert not is_better_supported(poorer, answer)
+    assert not is_better_supported(answer, answer)
+    assert not is_better_supported(answer, wider)
+    assert not is_better_supported(answer, fewer)
+
+
+def test_what_compared_the_baseline_with_nothing_is_worse_however_narrow(answer):
+    assert is_better_supported(answer, _baseline_alone(answer))
+    assert not is_better_supported(_baseline_alone(answer), _poorer(answer))
+
+
+def test_a_gain_that_surely_exceeds_the_earlier_one_needs_no_more_rounds(answer):
+    gain = msgspec.structs.replace(answer.achieved, gain_low=9.0, gain_high=11.0)
+
+    assert not is_better_supported(answer, msgspec.structs.replace(_poorer(answer), achieved=gain))

@@ -1,0 +1,238 @@
+"""The choice among configurations that were measured in the same rounds: what must hold whatever was measured."""
+
+import random
+from unittest import mock
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.errors import NoRecommendation
+from autotune.knobs import KNOBS
+from autotune.records import Goal
+from autotune.results import Trial
+from autotune.space import changes
+from autotune.stats import Rounds
+from autotune.tuning import confirm, preference, race
+from autotune.tuning.confirm import Candidate
+from autotune.tuning.recommend import recommend
+from tests.worlds import GIB, bad, config, facts, good, measured, space, study_request
+
+BASE = config(batch_size=64)
+FASTER = config(batch_size=64, amp_dtype="bfloat16")
+LEANER = config(batch_size=32, gradient_accumulation_steps=2)
+MEMORY = Goal(global_batch=64, objective="memory")
+
+
+def _candidate(where, rates, peak=GIB, **options):
+    trials = [
+        Trial(number=n, purpose="confirm", config=where, result=measured(rate, peak=peak))
+        for n, rate in enumerate(rates)
+    ]
+    return Candidate(config=where, found=None, trials=trials, verdicts=[good(rate) for rate in rates], **options)
+
+
+def _chosen(candidates, request):
+    answer = recommend(candidates, request, study="s", probes=1, seconds=1.0)
+    return next(one for one in candidates if one.config.values == answer.params)
+
+
+def test_the_tie_of_a_winner_has_to_beat_the_baseline_itself():
+    baseline = _candidate(BASE, (100.6, 99.4, 100.5, 99.5))
+    faster = _candidate(FASTER, (102.2, 103.2, 102.1, 103.2), peak=15 * GIB)
+    no_faster = _candidate(LEANER, (100.3, 101.5, 100.2, 101.4))
+
+    assert _chosen([baseline, faster, no_faster], study_request()) is faster
+
+
+def test_a_noisy_tie_that_is_slower_than_the_baseline_is_not_recommended():
+    steady = (100, 100.2, 99.8, 100.1, 99.9, 100, 100.1, 99.9)
+    baseline, faster = _candidate(BASE, steady), _candidate(FASTER, [1.04 * rate for rate in steady], peak=15 * GIB)
+    wobble = (1.10, 0.92, 1.09, 0.93, 1.07, 0.91, 1.05, 0.95)
+    slower = _candidate(LEANER, [99.6 * factor for factor in wobble])
+
+    assert _chosen([baseline, faster, slower], study_request()) is faster
+
+
+@pytest.mark.parametrize("peak", [GIB, 1.05 * GIB, 1.0489 * GIB, 0.999 * GIB])
+def test_peaks_within_ten_per_cent_are_the_same_wherever_they_lie(peak):
+    baseline = _candidate(BASE, (100, 100.1, 99.9, 100), peak=int(1.002 * peak))
+    slower = _candidate(LEANER, (96, 96.1, 95.9, 96), peak=int(peak))
+
+    assert _chosen([baseline, slower], study_request(goal=MEMORY)) is baseline
+
+
+def test_what_is_leaner_than_the_best_tie_has_to_be_leaner_than_the_baseline_too():
+    baseline = _candidate(BASE, (100, 100.1, 99.9, 100), peak=int(1.11 * GIB))
+    leanest = _candidate(config(batch_size=8, gradient_accumulation_steps=8), (97, 97.1, 96.9, 97), peak=GIB)
+    hardly = _candidate(FASTER, (98, 98.1, 97.9, 98), peak=int(1.09 * GIB))
+
+    assert _chosen([baseline, leanest, hardly], study_request(goal=MEMORY)) is leanest
+
+
+def test_a_refused_baseline_is_compared_with_and_cannot_win():
+    baseline = _candidate(BASE, (100, 100.1, 99.9), refused="256 samples are held")
+    slower = _candidate(LEANER, (90, 90.1, 89.9))
+
+    answer = recommend([baseline, slower], study_request(), study="s", probes=1, seconds=1.0)
+
+    assert answer.params == LEANER.values
+    assert [other.reason for other in answer.runners_up] == ["256 samples are held"]
+    assert answer.speedup == pytest.approx(0.9, rel=0.01)
+
+
+def test_if_only_a_refused_baseline_holds_there_is_no_recommendation():
+    failed = Candidate(config=LEANER, found=None, verdicts=[bad("out of memory")])
+    baseline = _candidate(BASE, (100, 100), refused="256 samples are held")
+
+    with pytest.raises(NoRecommendation, match=r"What ran may not be recommended, .*: 256 samples are held"):
+        recommend([baseline, failed], study_request(), study="s", probes=1, seconds=1.0)
+
+
+CONFIGS = space().configs
+FREE = space(Goal()).configs
+
+
+@st.composite
+def worlds(draw):
+    """A request and candidates of one run-off: rates, noise, peaks, who was refused, who stayed behind, what is held.
+
+    Rates come from a generator of random numbers, so that no two are equal and none lies exactly on a threshold.
+    """
+    chance = random.Random(draw(st.integers(0, 2**32)))
+    held, objective = draw(st.booleans()), draw(st.sampled_from(["throughput", "memory"]))
+    request = study_request(
+        goal=Goal(global_batch=64 if held else None, objective=objective),
+        facts=facts(has_batch_norm=draw(st.booleans())),
+    )
+    count, rounds = draw(st.integers(1, 7)), draw(st.integers(1, 8))
+    spread, noise = draw(st.sampled_from([0.0, 0.01, 0.03, 0.3])), draw(st.sampled_from([1e-6, 0.01, 0.05, 0.3]))
+    where = [one for one in chance.sample(CONFIGS if held else FREE, count) if one != BASE]
+    where += [BASE] if draw(st.booleans()) or not where else []
+    candidates = []
+    for one in where:
+        truth = 1000 * (1 + spread * chance.gauss(0, 1)) ** 2 + 1
+        rates = [truth * (1 + 0.2 * chance.random()) ** (noise * chance.gauss(0, 5)) for _ in range(rounds)]
+        candidates.append(_candidate(one, rates, peak=int(GIB * chance.uniform(0.5, 14.5))))
+    for one in candidates:
+        if one.config == BASE and chance.random() < 0.2:
+            one.refused = "it breaks what is held"
+        elif one.config != BASE and len(candidates) > 2:
+            one.refused = "learns less" if chance.random() < 0.1 else ""
+            one.is_behind = chance.random() < 0.2
+    chance.shuffle(candidates)
+    return request, candidates
+
+
+def _rounds(candidates):
+    base = next((i for i, one in enumerate(candidates) if one.config == BASE), None)
+    return Rounds([one.by_round(one.rates) for one in candidates], base), base
+
+
+@given(worlds())
+@settings(max_examples=200, deadline=None)
+def test_the_recommended_one_is_allowed(world):
+    request, candidates = world
+
+    try:
+        chosen = _chosen(candidates, request)
+    except NoRecommendation:
+        assert all(one.refused for one in candidates)
+        return
+
+    assert not chosen.refused
+    in_front = [one for one in candidates if not (one.refused or one.is_behind or one.config == BASE)]
+    assert not (in_front and chosen.is_behind)
+
+
+@given(worlds())
+@settings(max_examples=200, deadline=None)
+def test_the_recommended_one_is_the_baseline_or_beats_it_by_the_stated_test(world):
+    request, candidates = world
+    rounds, base = _rounds(candidates)
+    if base is None or candidates[base].refused:
+        return
+
+    chosen = _chosen(candidates, request)
+
+    winner = candidates.index(chosen)
+    rivals = len(candidates) - 1
+    estimate, low, high = rounds.ratio(winner, base, race.confidence(rivals))
+    if chosen.config != BASE and request.goal.objective == "throughput":
+        assert estimate > 1.02
+        assert low > 1
+    if chosen.config != BASE and request.goal.objective == "memory":
+        is_leaner = chosen.peak_bytes * 1.1 < candidates[base].peak_bytes
+        assert is_leaner or estimate * 0.95 > 1
+    assert high >= (1 if request.goal.objective == "throughput" else 0.95)  # never slower beyond the interval
+
+
+@given(worlds())
+@settings(max_examples=200, deadline=None)
+def test_the_recommended_one_loses_no_more_to_the_best_than_a_tie(world):
+    request, candidates = world
+    rounds, _ = _rounds(candidates)
+    try:
+        winner = candidates.index(_chosen(candidates, request))
+    except NoRecommendation:
+        return
+
+    for other, candidate in enumerate(candidates):
+        if candidate.refused or candidate.is_behind:
+            continue
+        is_baseline = candidates[winner].config == BASE
+        lead, low, _ = rounds.ratio(other, winner, race.confidence(len(candidates) - 1 if is_baseline else 1))
+        if request.goal.objective == "memory":
+            assert lead * 0.95 <= 1.0001
+        else:
+            assert lead <= 1.02 or (low <= 1 and (is_baseline or lead <= 1.05))
+
+
+def _in_other_units(candidates, request):
+    """Rates per minute, memory in eighths of a byte."""
+    changed = [
+        _candidate(one.config, [60 * rate for rate in one.rates], peak=8 * one.peak_bytes, refused=one.refused,
+                   is_behind=one.is_behind)
+        for one in candidates
+    ]  # fmt: skip
+    return changed, msgspec.structs.replace(request, memory_limit_bytes=8 * request.memory_limit_bytes)
+
+
+@given(worlds(), st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_neither_order_nor_units_nor_the_order_of_knobs_change_the_choice(world, chance):
+    request, candidates = world
+    if all(one.refused for one in candidates):
+        return
+    expected = _chosen(candidates, request).config
+
+    shuffled, knobs = chance.sample(candidates, len(candidates)), tuple(chance.sample(KNOBS, len(KNOBS)))
+
+    assert _chosen(shuffled, request).config == expected
+    assert _chosen(*_in_other_units(candidates, request)).config == expected
+    with mock.patch.object(preference, "KNOBS", knobs):
+        assert _chosen(candidates, request).config == expected
+
+
+@given(worlds(), st.integers(1, 8), st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_the_fastest_and_the_preferred_of_its_equals_are_confirmed(world, most, chance):
+    request, candidates = world
+    judged = [(one.trials[0], good(one.rates[0])) for one in candidates]
+    judged = [(msgspec.structs.replace(trial, purpose="search"), verdict) for trial, verdict in judged]
+
+    found = confirm.leaders(judged, request, most=most)
+
+    rates = {trial.config: verdict.value for trial, verdict in judged}
+    assert {one.config for one in found} <= set(rates)
+    assert min(len(rates), most, 3) <= len(found) <= most
+    assert [one.found for one in found] == sorted((rates[one.config] for one in found), reverse=True)
+    assert found[0].config == max(rates, key=rates.get)
+    again = confirm.leaders(chance.sample(judged, len(judged)), request, most=most)
+    assert [one.config for one in again] == [one.config for one in found]
+    if len(found) > 2 and request.goal.objective == "throughput":
+        near = [one for one in candidates if rates[one.config] >= 0.95 * found[0].found and one.config != BASE]
+        fewest = min((changes(one.config, BASE) for one in near), default=0)
+        if near and request.goal.global_batch is not None and not request.facts.has_batch_norm:
+            assert any(changes(one.config, BASE) == fewest for one in found)

@@ -1,0 +1,105 @@
+"""What holds for every command: how it ends when autotune itself is at fault, and where its output can go."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commandline import COMMAND, assert_one_clear_error, environment, run
+
+AT_FAULT = """
+import sys
+from autotune import folder
+from autotune.cli import main
+
+def find(name):
+    raise {raised}
+
+folder.find = find
+import autotune.tuning.recommendation
+autotune.tuning.recommendation.find = find
+sys.argv = ["autotune", "best", "my study"]
+main()
+"""
+
+
+def _failing(home: Path, raised: str) -> subprocess.CompletedProcess[str]:
+    program = AT_FAULT.format(raised=raised)
+    return subprocess.run(
+        [sys.executable, "-c", program], cwd=home, env=environment(home), capture_output=True, text=True, check=False
+    )
+
+
+def test_a_fault_of_autotune_itself_has_a_status_of_its_own_and_says_what_to_report(tmp_path: Path) -> None:
+    ended = _failing(tmp_path, 'ValueError("no such thing\\nas this")')
+
+    assert ended.returncode == 70  # EX_SOFTWARE; 1 would mean that a search ran and found nothing usable
+    assert ended.stdout == ""
+    first, *rest = ended.stderr.splitlines()
+    assert first.startswith("error: autotune itself failed: ValueError: no such thing. ")
+    assert "report" in first
+    assert rest[0].startswith("version: autotune ")
+    assert rest[1] == "command: autotune best 'my study'"
+    assert rest[2] == "Traceback (most recent call last):"
+    assert rest[-2:] == ["ValueError: no such thing", "as this"]
+
+
+def test_ctrl_c_is_no_fault(tmp_path: Path) -> None:
+    assert _failing(tmp_path, "KeyboardInterrupt").returncode == 130
+
+
+def test_help_lists_every_exit_status() -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "autotune", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+
+    for status in ("0 ", "1 ", "2 ", "3 ", "70 ", "130 "):
+        assert status in told.partition("Exit status:")[2]
+
+
+RECORDED = Path(__file__).parent.parent / "studies" / "digits_cnn-xeon"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+@pytest.mark.parametrize("command", ["best", "show", "export", "compare", "best --json"])
+def test_an_answer_arrives_at_a_terminal_that_has_no_letter_for_all_of_it(
+    command: str, encoding: str, tmp_path: Path
+) -> None:
+    name, *more = command.split()
+    studies = [str(RECORDED)] * (2 if name == "compare" else 1)
+
+    plain, narrow = (
+        subprocess.run(
+            (*COMMAND, name, *studies, *more), env=environment(tmp_path, PYTHONIOENCODING=letters), cwd=tmp_path,
+            encoding=letters, capture_output=True, check=False,
+        )
+        for letters in ("utf-8", encoding)
+    )  # fmt: skip
+
+    assert narrow.returncode == plain.returncode == 0, narrow.stderr
+    assert len(narrow.stdout.splitlines()) == len(plain.stdout.splitlines())
+
+
+def test_a_name_that_is_not_utf_8_can_be_complained_of(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    shutil.copytree(RECORDED, folder)
+
+    shown, missing = (run(tmp_path, "show", name) for name in (folder.name, f"{folder.name}x"))
+
+    assert shown.returncode == 0, shown.stderr
+    assert "does not exist" in assert_one_clear_error(missing)
+
+
+@pytest.mark.parametrize("command", ["check", "search"])
+def test_a_target_that_is_not_utf_8_is_refused(command: str, tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9.py")).write_text("raise AssertionError('not looked at')\n")
+
+    ended = run(tmp_path, command, os.fsdecode(b"caf\xe9.py"))
+
+    assert "is not UTF-8 text" in assert_one_clear_error(ended)
+    assert len(list(tmp_path.iterdir())) == 1

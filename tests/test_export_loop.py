@@ -1,0 +1,453 @@
+"""The printed loops are carried out: for every kind of data, over epochs, with what the target brings of its own."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from collections import UserDict, namedtuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pytest
+import torch
+from msgspec.structs import replace
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from autotune.errors import UsageError
+from autotune.export import accelerate, deepspeed, huggingface, lightning, loop
+from autotune.export.recipe import Recipe, recipe
+from autotune.export.torch import Tuned
+from autotune.knobs import defaults
+from autotune.knobs.wording import Framework
+from autotune.records import Finding, TargetFacts, Value
+from autotune.report.page import render
+from autotune.targets.batches import layout
+from tests.reporting import ENVIRONMENT, FACTS, recommendation, view
+
+README = Path(__file__).parent.parent / "README.md"
+MICRO, STEPS, MICRO_BATCHES = 4, 4, 7  # seven micro-batches an epoch leave three over
+ACCUMULATED: dict[str, Value] = {"batch_size": MICRO, "gradient_accumulation_steps": STEPS}
+OWN_LOSS = (Finding(name="loss", text="loss(model, batch)"),)
+
+
+def told(
+    framework: Framework = Framework.TORCH, values: dict[str, Value] = ACCUMULATED, device: str = "cpu", **facts: Any
+) -> Recipe:
+    """The recommendation of a search of a target of which `facts` hold."""
+    best = recommendation()
+    here = replace(best.environment, device=device)
+    known = TargetFacts(**{**{name: getattr(FACTS, name) for name in FACTS.__struct_fields__}, **facts})
+    return recipe(replace(best, params=defaults() | values, environment=here, facts=known), framework)
+
+
+def rows() -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    return [
+        (torch.randn(3, generator=generator), torch.randint(2, (), generator=generator))
+        for _ in range(MICRO * MICRO_BATCHES)
+    ]
+
+
+class Stream(IterableDataset[Any]):
+    """The rows one after the other."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(rows())
+
+
+class Noted(torch.optim.SGD):
+    """Keeps the gradients of every step that it takes."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, lr=0.1)
+        self.gradients: list[Tensor] = []
+
+    def step(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        """Noted."""
+        self.gradients.append(torch.cat([p.grad.flatten() for group in self.param_groups for p in group["params"]]))
+        return super().step(*args, **kwargs)
+
+
+def network() -> nn.Module:
+    torch.manual_seed(2)
+    return nn.Linear(3, 2)
+
+
+def carried_out(text: str, **more: Any) -> Noted:
+    """Two epochs of the printed program on the rows, in their order unless it shuffles them itself."""
+    model = network()
+    optimizer = Noted(model.parameters())
+    names = {
+        "model": model, "dataset": rows(), "loss_fn": nn.functional.cross_entropy, "optimizer": optimizer, "epochs": 2,
+        **more,
+    }  # fmt: skip
+    exec(text, names)
+    return optimizer
+
+
+def reference(epochs: int = 2) -> list[Tensor]:
+    """The gradients of steps that take the whole global batch each, whichever epochs it lies in."""
+    model = network()
+    optimizer = Noted(model.parameters())
+    window = MICRO * STEPS
+    stream = list(itertools.chain.from_iterable(itertools.repeat(rows(), epochs)))
+    for first in range(0, len(stream) - window + 1, window):
+        inputs, targets = zip(*stream[first : first + window], strict=True)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(torch.stack(inputs)), torch.stack(targets)).backward()
+        optimizer.step()
+    return optimizer.gradients
+
+
+def assert_same(found: list[Tensor], expected: list[Tensor]) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_what_an_epoch_leaves_over_is_part_of_the_next_step_and_of_no_other() -> None:
+    text = loop.text(told()).replace("shuffle=True", "shuffle=False")
+
+    found = carried_out(text)
+
+    assert_same(found.gradients, reference())
+
+
+def test_an_epoch_shorter_than_a_step_still_trains() -> None:
+    text = loop.text(told(values={**ACCUMULATED, "gradient_accumulation_steps": 10}))
+
+    assert len(carried_out(text).gradients) == 1
+
+
+@pytest.mark.parametrize("data", [None, "iterable", "dataloader"])
+def test_the_loop_of_the_page_takes_the_same_steps(monkeypatch: pytest.MonkeyPatch, data: Any) -> None:
+    import autotune
+
+    page = loop.with_autotune("studies/resnet", data and replace(FACTS, data=data))
+    monkeypatch.setattr(autotune, "apply", lambda study: Tuned(dict(ACCUMULATED), device="cpu"))
+
+    def dataloader(batch_size: int, num_workers: int) -> Any:
+        return DataLoader(rows(), batch_size=batch_size, num_workers=num_workers)  # type: ignore[arg-type]
+
+    more = {"dataset": Stream()} if data == "iterable" else {}
+    found = carried_out(page.replace("shuffle=True", "shuffle=False"), dataloader=dataloader, **more)
+
+    assert_same(found.gradients, reference())
+
+
+def test_the_loop_of_readme_takes_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    import autotune
+
+    (text,) = re.findall(r"```python\n(tuned = autotune.apply.*?)```", README.read_text(), re.DOTALL)
+    monkeypatch.setattr(autotune, "apply", lambda study: Tuned(dict(ACCUMULATED), device="cpu"))
+
+    found = carried_out(text.replace("shuffle=True", "shuffle=False"), DataLoader=DataLoader, autotune=autotune)
+
+    assert_same(found.gradients, reference())
+
+
+@pytest.mark.parametrize("data", ["dataset", "iterable", "dataloader", "batch"])
+def test_the_page_imports_what_its_loop_takes_and_no_more(data: Any) -> None:
+    page = loop.with_autotune("studies/resnet", replace(FACTS, data=data))
+
+    assert ("import DataLoader" in page) == ("DataLoader(" in page) == (data in ("dataset", "iterable"))
+
+
+def test_the_counter_is_explained_in_the_same_words_everywhere() -> None:
+    import autotune.export.torch
+
+    loops = README.read_text(), autotune.export.torch.__doc__, loop.text(told()), loop.with_autotune("resnet", None)
+
+    assert [text.count(loop.COUNTER) for text in loops if text] == [1] * 4
+    assert [text.count("micro_batches = 0") for text in loops if text] == [1] * 4
+
+
+def test_a_stream_is_not_shuffled_by_its_loader() -> None:
+    text = loop.text(told(data="iterable"))
+
+    assert_same(carried_out(text, dataset=Stream()).gradients, reference())
+
+
+@pytest.mark.parametrize("data", ["iterable", "dataset"])
+def test_the_page_shuffles_what_can_be_shuffled(data: Literal["iterable", "dataset"]) -> None:
+    page = render(view((), recommendation(), facts=replace(FACTS, data=data)))
+
+    assert ("shuffle=True" in page) == (data == "dataset")
+
+
+def test_a_sampler_of_the_targets_own_orders_the_samples() -> None:
+    def sampler(dataset: Any) -> Any:
+        return torch.utils.data.SequentialSampler(dataset)
+
+    text = loop.text(told(has_sampler=True))
+
+    assert_same(carried_out(text, sampler=sampler).gradients, reference())
+
+
+def test_dicts_are_joined_by_the_targets_collate_and_have_the_models_own_loss() -> None:
+    class Own(nn.Linear):
+        """Computes its loss, as models of transformers do."""
+
+        def forward(self, inputs: Tensor, labels: Tensor) -> Any:  # type: ignore[override]
+            loss = nn.functional.cross_entropy(super().forward(inputs), labels)
+            return type("Output", (), {"loss": loss})
+
+    def collate(samples: Any) -> dict[str, Tensor]:
+        return {
+            "inputs": torch.stack([one["x"] for one in samples]),
+            "labels": torch.stack([one["y"] for one in samples]),
+        }
+
+    torch.manual_seed(2)
+    model = Own(3, 2)
+    optimizer = Noted(model.parameters())
+    text = loop.text(told(has_collate=True, batch_layout="dict")).replace("shuffle=True", "shuffle=False")
+
+    carried_out(text, model=model, optimizer=optimizer, collate=collate, dataset=[{"x": x, "y": y} for x, y in rows()])
+
+    assert_same(optimizer.gradients, reference())
+
+
+@pytest.mark.parametrize("layout", ["pair", "tuple", "dict", "tensor", "other"])
+def test_a_loss_of_the_targets_own_gets_model_and_batch(layout: Any) -> None:
+    def loss_fn(model: Any, batch: Any) -> Tensor:
+        inputs, targets = batch.values() if layout == "dict" else batch
+        return nn.functional.cross_entropy(model(inputs), targets)
+
+    text = loop.text(told(findings=OWN_LOSS, batch_layout=layout, has_collate=layout == "dict"))
+    text = text.replace("shuffle=True", "shuffle=False")
+
+    def collate(samples: Any) -> Any:
+        inputs, targets = zip(*samples, strict=True)
+        return {"inputs": torch.stack(inputs), "targets": torch.stack(targets)}
+
+    assert_same(carried_out(text, loss_fn=loss_fn, collate=collate).gradients, reference())
+
+
+Pixels = namedtuple("Pixels", "images labels")  # the untyped kind is what users' collations make
+
+
+class Encoding(UserDict[str, Any]):
+    """A mapping that is no dict, and that can be moved as a whole, as transformers' is."""
+
+    def to(self, device: str) -> Encoding:
+        """Never asked: its tensors are moved one by one."""
+        raise AssertionError
+
+
+def image() -> Tensor:
+    return torch.zeros(2, 3, 4, 4)
+
+
+BATCHES = {
+    "named tuple": Pixels(image(), torch.zeros(2)),
+    "list of images, list of dicts": ([image(), image()], [{"boxes": torch.zeros(2, 4)}, {"boxes": torch.zeros(1, 4)}]),
+    "dict with nested values": {
+        "image": image(),
+        "targets": {"masks": (image(), None), "names": ["a", "b"]},
+        "count": 2,
+    },
+    "mapping": Encoding(image=image()),
+    "list in a tuple": ([image()], 3),
+}
+
+
+@pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
+@pytest.mark.parametrize("values", [{}, {"channels_last": True}], ids=["plain", "channels_last"])
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_the_loss_gets_the_batch_in_the_containers_that_a_probe_gives_it(
+    monkeypatch: pytest.MonkeyPatch, device: str, values: dict[str, Value], batch: Any
+) -> None:
+    given: list[Any] = []
+
+    def loss_fn(model: Any, batch: Any) -> Tensor:
+        given.append(batch)
+        return sum(parameter.sum() for parameter in model.parameters())
+
+    text = loop.text(told(values=values, device=device, findings=OWN_LOSS, batch_layout=layout(batch), data="batch"))
+    carried_out(text, loss_fn=loss_fn, loader=[batch], optimizer=torch.optim.SGD(network().parameters()), epochs=1)
+
+    monkeypatch.setattr("autotune.export.torch._require", lambda device: None)  # no machine has a device called meta
+    assert_alike(given[0], Tuned(values, device=device).to_device(batch))
+
+
+def assert_alike(found: Any, expected: Any) -> None:
+    """The same containers of the same tensors: device, and order in memory."""
+    assert type(found) is type(expected)
+    if isinstance(found, Tensor):
+        assert (found.shape, found.dtype, found.device) == (expected.shape, expected.dtype, expected.device)
+        assert found.stride() == expected.stride()
+    elif isinstance(found, dict | UserDict):
+        assert_alike([*found.items()], [*expected.items()])
+    elif isinstance(found, list | tuple):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_alike(one, other)
+    else:
+        assert found == expected
+
+
+def test_what_moves_itself_is_asked_to() -> None:
+    class Graph:
+        """Of a library of graphs."""
+
+        def to(self, device: str) -> str:
+            """Tells where it is asked to go."""
+            return f"on {device}"
+
+    given: list[Any] = []
+
+    def loss_fn(model: Any, batch: Any) -> Tensor:
+        given.append(batch)
+        return sum(parameter.sum() for parameter in model.parameters())
+
+    text = loop.text(told(device="meta", findings=OWN_LOSS, batch_layout="other", data="batch"))
+    carried_out(
+        text, loss_fn=loss_fn, loader=[Graph(), [Graph()]], optimizer=torch.optim.SGD(network().parameters()), epochs=1
+    )
+
+    assert given == ["on meta", ["on meta"]]
+
+
+@pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
+@pytest.mark.parametrize("framework", [Framework.HUGGING_FACE, Framework.LIGHTNING, Framework.ACCELERATE])
+def test_where_a_framework_moves_the_batch_only_its_images_are_converted(framework: Framework, batch: Any) -> None:
+    facts = {"device": "cuda", "findings": OWN_LOSS, "batch_layout": layout(batch)}
+    home = {Framework.HUGGING_FACE: huggingface, Framework.LIGHTNING: lightning, Framework.ACCELERATE: accelerate}
+
+    text = home[framework].text(told(framework, {"channels_last": True}, **facts))
+
+    assert "batch = converted(batch)" in text
+    assert_alike(function(text, "converted")(batch), Tuned({"channels_last": True}, device="cpu").to_device(batch))
+
+
+def test_deepspeed_has_the_conversion_beside_its_file() -> None:
+    facts = {"device": "cuda", "findings": OWN_LOSS, "batch_layout": "tuple"}
+
+    beside = "\n".join(deepspeed.beside(told(Framework.DEEPSPEED, {"channels_last": True}, **facts)))
+
+    assert "def converted(batch):" in beside and "batch = converted(batch)" in beside
+
+
+def function(text: str, name: str) -> Any:
+    """The function of that name that the program defines, on its own: nothing of the framework is needed."""
+    kept = [
+        part
+        for part in ast.parse(text).body
+        if (isinstance(part, ast.FunctionDef) and part.name == name)
+        or (
+            isinstance(part, ast.Import | ast.ImportFrom)
+            and ast.unparse(part).split()[1] in ("torch", "collections.abc")
+        )
+    ]
+    names: dict[str, Any] = {}
+    exec(compile(ast.Module(kept, []), "export", "exec"), names)
+    return names[name]
+
+
+@pytest.mark.parametrize("own_loss", [(), OWN_LOSS], ids=["inferred", "own"])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_plain_batches_are_moved_without_a_function(device: str, own_loss: Any) -> None:
+    plain = "pair" if not own_loss else "tensor"
+    text = loop.text(told(values={"channels_last": True}, device=device, batch_layout=plain, findings=own_loss))
+
+    assert "def " not in text
+
+
+@pytest.mark.parametrize("takes_workers", [True, False])
+def test_a_loader_of_the_targets_own_is_called_as_it_was_measured(takes_workers: bool) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def dataloader(batch_size: int, **more: Any) -> Any:
+        asked.append({"batch_size": batch_size, **more})
+        inputs, targets = zip(*rows(), strict=True)
+        return DataLoader(TensorDataset(torch.stack(inputs), torch.stack(targets)), batch_size=batch_size)
+
+    text = loop.text(told(data="dataloader", takes_workers=takes_workers, dataset_samples=None))
+
+    assert_same(carried_out(text, dataloader=dataloader).gradients, reference())
+    assert asked == [{"batch_size": MICRO} | ({"num_workers": 0} if takes_workers else {})]
+
+
+def test_a_synthetic_batch_leaves_the_loader_to_the_reader() -> None:
+    text = loop.text(told(data="batch", dataset_samples=None))
+
+    made = carried_out(text, loader=DataLoader(rows(), batch_size=MICRO))  # type: ignore[arg-type]
+
+    assert "DataLoader" not in text and f"batches of {MICRO}" in text
+    assert_same(made.gradients, reference())
+
+
+@pytest.mark.parametrize("device", ["cpu", "mps", "xpu", "cuda"])
+@pytest.mark.parametrize("layout", ["pair", "dict", None])
+def test_only_pinned_memory_is_copied_without_waiting(device: str, layout: Any) -> None:
+    text = loop.text(told(device=device, batch_layout=layout))
+
+    assert ("non_blocking=True" in text) == ("pin_memory=True" in text) == (device == "cuda")
+
+
+@pytest.mark.parametrize(("kind", "waits"), [("cuda", False), ("mps", True), ("xpu", True), ("cpu", True)])
+def test_apply_waits_for_copies_that_could_lose_their_source(
+    monkeypatch: pytest.MonkeyPatch, kind: str, waits: bool
+) -> None:
+    class Copied(Tensor):
+        """Notes how it is copied."""
+
+        asked: ClassVar[list[bool]] = []
+
+        def to(self, *args: Any, non_blocking: bool = False, **kwargs: Any) -> Tensor:
+            """Stays."""
+            self.asked.append(non_blocking)
+            return torch.zeros(1)
+
+    monkeypatch.setattr("autotune.export.torch._require", lambda device: None)
+
+    Tuned({}, device=kind).to_device([torch.zeros(1).as_subclass(Copied)])
+
+    assert Copied.asked.pop() is not waits
+
+
+@pytest.mark.parametrize("framework", [huggingface, lightning, accelerate])
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"has_collate": True, "batch_layout": "dict"},
+        {"has_sampler": True},
+        {"data": "iterable"},
+        {"data": "dataloader"},
+    ],
+)
+def test_what_the_target_brings_is_told_for_every_framework(framework: Any, facts: dict[str, Any]) -> None:
+    kinds = {huggingface: Framework.HUGGING_FACE, lightning: Framework.LIGHTNING, accelerate: Framework.ACCELERATE}
+
+    text = framework.text(told(kinds[framework], **facts))
+
+    compile(text, "export", "exec")
+    assert ("collate" in text) == ("has_collate" in facts)
+    assert ("sampler" in text) == ("has_sampler" in facts)
+    assert ("dataloader(" in text) == (facts.get("data") == "dataloader")
+    assert "shuffle" not in text or not {"has_sampler", "data"} & facts.keys()
+
+
+def test_lightning_has_no_name_for_every_device() -> None:
+    with pytest.raises(UsageError, match=r"xpu.*--to torch"):
+        lightning.text(told(Framework.LIGHTNING, device="xpu"))
+
+
+def test_a_trainer_that_would_take_every_gpu_is_told_of() -> None:
+    alone, several = (huggingface.text(told(Framework.HUGGING_FACE, device=device)) for device in ("cpu", "cuda"))
+
+    assert "CUDA_VISIBLE_DEVICES" in several and "DataParallel" in several
+    assert "DataParallel" not in alone
+
+
+def test_what_an_earlier_version_left_is_exported_as_pairs() -> None:
+    best = recommendation()
+
+    text = loop.text(recipe(replace(best, environment=replace(ENVIRONMENT, device="cpu")), Framework.TORCH))
+
+    assert best.facts is None
+    assert "loss_fn(model(inputs), targets)" in text and "shuffle=True" in text

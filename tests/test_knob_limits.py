@@ -1,0 +1,66 @@
+"""What may be searched of a knob means the same in a target, in `autotune.search` and on the command line."""
+
+import inspect
+
+import pytest
+
+from autotune.cli.search import search
+from autotune.knobs import KNOBS
+from autotune.knobs.limits import OPTIONS, between, full_name, limit, listed, option
+from autotune.records import Limit
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "meant"),
+    [
+        ("batch_size", (8, 64), Limit(low=8, high=64)),
+        ("batch_size", [8, 64], Limit(values=(8, 64))),
+        ("batch_size", (8, 16, 64), Limit(values=(8, 16, 64))),
+        ("batch_size", range(8, 11), Limit(values=(8, 9, 10))),
+        ("batch_size", 64, Limit(values=(64,))),
+        ("num_threads", (1, None), Limit(values=(1, None))),
+        ("channels_last", (False, True), Limit(values=(False, True))),
+        ("amp_dtype", (None, "bfloat16"), Limit(values=(None, "bfloat16"))),
+        ("amp_dtype", "bfloat16", Limit(values=("bfloat16",))),
+    ],
+)
+def test_python_writes_ranges_values_or_one_value(name, written, meant):
+    assert limit(name, written) == meant
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "words"),
+    [
+        ("batch_size", (64, 8), "from 64 to 8 is empty, its ends are swapped"),
+        ("batch_size", (0, 8), "at least 1, got 0"),
+        ("batch_size", [8, "many"], "got 'many'"),
+        ("batch_size", [], "no value left"),
+        ("amp_dtype", (1, 2), "amp_dtype must be"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_its_values(name, written, words):
+    with pytest.raises(ValueError, match=words):
+        limit(name, written)
+
+
+def test_an_open_end_is_no_bound():
+    assert between("batch_size", None, 8) == Limit(high=8)
+    assert between("batch_size", 8, None) == Limit(low=8)
+    assert listed("num_threads", [None]) == Limit(values=(None,))
+
+
+def test_a_knob_is_found_by_both_names_and_guessed_from_a_third():
+    assert full_name("batch") == full_name("batch_size") == "batch_size"
+    with pytest.raises(ValueError, match=r"there is no knob 'batchsize'\. .*\. Did you mean batch_size\?"):
+        full_name("batchsize")
+    with pytest.raises(ValueError, match=r"no knob 'speed'\. .*\. Use one of batch_size \(batch\), "):
+        full_name("speed")
+
+
+def test_the_options_that_errors_advise_exist():
+    typed = inspect.signature(search).parameters
+
+    for knob in KNOBS:
+        word = option(knob.name).split()[0].removeprefix("--")
+        assert word in typed
+    assert set(OPTIONS) < {knob.name for knob in KNOBS}
