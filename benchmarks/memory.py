@@ -57,6 +57,8 @@ class Row:
 class _Steps:
     """A watch that lets `left` optimizer steps happen."""
 
+    steps_at_once = 1
+
     def __init__(self, left: int) -> None:
         self._left = left
 

@@ -25,6 +25,8 @@ COMPLETE = MODEL + DATASET
 class Recorder:
     """A watch that answers with `commands`, and stops when they are used up."""
 
+    steps_at_once = 1
+
     def __init__(self, *commands: Command) -> None:
         self._commands = list(commands)
         self.steps: list[Step] = []

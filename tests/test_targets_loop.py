@@ -290,3 +290,18 @@ def test_every_one_of_several_micro_batches_is_a_sign_of_life(tmp_path: Path) ->
     session.train(recorder := watch(2))
 
     assert recorder.micro_batches == 8
+
+
+def test_steps_that_are_asked_for_at_once_are_those_that_come_one_by_one(tmp_path: Path) -> None:
+    one_by_one, at_once = watch(6), watch(2)
+    at_once.steps_at_once = 3
+    for recorder in (one_by_one, at_once):
+        torch.manual_seed(0)
+        start(tmp_path, COMPLETE, gradient_accumulation_steps=2, batch_size=10).train(recorder)
+
+    assert [step.steps for step in at_once.steps] == [3, 3]
+    assert [step.samples for step in at_once.steps] == [60, 60]
+    assert [step.micro_batches for step in at_once.steps] == [6, 6]
+    assert one_by_one.epochs == at_once.epochs == 1
+    assert (one_by_one.micro_batches, at_once.micro_batches) == (12, 0)  # a block is a sign of life itself
+    assert [step.loss for step in at_once.steps] == [one_by_one.steps[2].loss, one_by_one.steps[5].loss]

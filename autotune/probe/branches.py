@@ -141,6 +141,8 @@ class Carried:
 class Course:
     """The watch of one training: keeps its losses, ends it in time, and gives every epoch its order of the data."""
 
+    steps_at_once = 1
+
     def __init__(
         self, seed: int, progress: Progress, *, steps: int | None = None, samples: int | None = None,
         seconds: float = math.inf,

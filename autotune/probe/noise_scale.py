@@ -102,6 +102,8 @@ class Sketches:
 class Sampling:
     """The watch: decides when training has begun, keeps the weights from then on, and collects."""
 
+    steps_at_once = 1
+
     def __init__(self, request: NoiseScaleRequest, session: Session, sketches: Sketches, progress: Progress) -> None:
         self._request, self._session, self._sketches, self._progress = request, session, sketches, progress
         self._began = time.monotonic()

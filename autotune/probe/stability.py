@@ -138,6 +138,8 @@ class Gradients:
 class Diary:
     """The watch of one run: writes down every step, and gives each the random state that belongs to it."""
 
+    steps_at_once = 1
+
     def __init__(
         self, session: Session, gradients: Gradients, seed: int, steps: int, ends: float, beat: Callable[[], None]
     ) -> None:

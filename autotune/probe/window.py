@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from autotune.interference import Contamination
 from autotune.probe import UnstableTraining, contamination
@@ -64,10 +65,8 @@ class Window:
         self._clock, self._beat, self._phase = clock, beat, phase
         self._round, self._loads = max(workers, 1), loads
         self._warm_up, self.track = warm_up, track
-        self._stage: Callable[[list[Step]], Command] = self._warming
-        self._block: list[Step] = []  # not complete yet
-        self._together, self._going_on = 1, Command.CONTINUE  # steps of a block now, and the command within it
-        self.steps_per_block = 1  # where they are short enough to be looked at together
+        self._stage: Callable[[Step], Command] = self._warming
+        self.steps_at_once = self.steps_per_block = 1  # now, and where they are short enough to be looked at together
         self._last = time.perf_counter()
         self._settling = 0
         self._step_seconds, self._micro_batches = 0.0, 1  # of an optimizer step, once it is warm
@@ -77,7 +76,7 @@ class Window:
         self.ending = Ending(budget, workers=workers, incumbent=incumbent)  # by the device's clock
         self.computing, self.loading = Computing(budget), Loading(budget, workers, ready)
         self.first_batch_seconds = 0.0
-        self.steps: list[Step] = []  # one per block, their losses apart
+        self.steps: list[Step] = []  # one per block, without their losses
         self._judged = 0  # of the steps
         self.calibration_skips = self.skipped_steps = self.restarts = 0
         self.contamination: Contamination | None = None
@@ -94,13 +93,9 @@ class Window:
             self.loading.epoch()
 
     def step(self, step: Step) -> Command:
-        """Take note of one optimizer step."""
-        self._block.append(step)
-        if len(self._block) < self._together:
-            return self._going_on
-        steps, self._block = self._block, []
+        """Take note of the optimizer steps that were asked for."""
         self._beat()
-        return self._stage(steps)
+        return self._stage(step)
 
     def micro_batch(self) -> None:
         """Pass the sign of life on."""
@@ -112,7 +107,7 @@ class Window:
         return self._settle() if self.loading.batch(self._lap(), samples) else Command.LOAD
 
     def losses(self) -> tuple[float | None, ...]:
-        """Loss of every block but those on a repeated batch, None where not finite; waits for the device."""
+        """Loss of every block's last step, repeated batches left out; None: not finite. Waits for the device."""
         values = torch.stack([torch.as_tensor(loss, dtype=torch.float32) for loss in self._losses]).tolist()
         return tuple(value if math.isfinite(value) else None for value in values)
 
@@ -127,33 +122,25 @@ class Window:
         later = self.steps[1:]
         return sum(step.own_seconds for step in later) / len(later) / self.steps_per_block if later else None
 
-    def _learned(self, steps: list[Step]) -> Step:
-        """Take note of steps that count, and give them back as one, without the loss."""
+    def _learned(self, step: Step) -> None:
+        """Take note of steps that count."""
         # A scalar that stays in the heap of the CPU splits the block that the next activations would have reused:
         # 1000 steps of 128 KiB tensors grew the process by 370 MiB (measured). On the CPU reading it costs no waiting.
-        if steps[0].loss.device.type == "cpu":
-            self._losses.append(sum(step.loss.item() for step in steps) / len(steps))
-        else:
-            self._losses.append(torch.stack([step.loss for step in steps]).mean() if len(steps) > 1 else steps[0].loss)
-        for step in steps:
-            self._noted(skipped=step.skipped)
-        return _joined(steps)
+        self._losses.append(step.loss.item() if step.loss.device.type == "cpu" else step.loss)
+        self._successes += step.steps - step.skipped
+        if self._successes:
+            self.skipped_steps += step.skipped
+            return
+        self.calibration_skips += step.skipped
+        if self.calibration_skips > MOST_CALIBRATION_SKIPS:
+            raise UnstableTraining(
+                f"the first {self.calibration_skips} optimizer steps were all skipped by the gradient scaler: "
+                f"gradients overflow in this dtype even after the loss scale was halved that often"
+            )
 
-    def _noted(self, *, skipped: bool) -> None:
-        self._successes += not skipped
-        if skipped and not self._successes:
-            self.calibration_skips += 1
-            if self.calibration_skips > MOST_CALIBRATION_SKIPS:
-                raise UnstableTraining(
-                    f"the first {self.calibration_skips} optimizer steps were all skipped by the gradient scaler: "
-                    f"gradients overflow in this dtype even after the loss scale was halved that often"
-                )
-        elif skipped:
-            self.skipped_steps += 1
-
-    def _warming(self, steps: list[Step]) -> Command:
-        step = self._learned(steps)
-        if not self._warm_up.step(self._lap(), skipped=step.skipped):
+    def _warming(self, step: Step) -> Command:
+        self._learned(step)
+        if not self._warm_up.step(self._lap(), skipped=bool(step.skipped)):
             return Command.CONTINUE
         # The mean: workers deliver in bursts, and most steps of a loader-bound training are short.
         self._step_seconds = statistics.fmean(self.warmup_seconds[len(self.warmup_seconds) // 2 :])
@@ -162,10 +149,10 @@ class Window:
         if not self._loads:
             return self._settle()
         self._phase("alone")
-        return self._next_stage(self._compute, Command.REPEAT, together=self.steps_per_block)
+        return self._next_stage(self._compute, Command.REPEAT, at_once=self.steps_per_block)
 
-    def _compute(self, steps: list[Step]) -> Command:
-        enough = self.computing.step(self._lap(), sum(step.samples for step in steps))
+    def _compute(self, step: Step) -> Command:
+        enough = self.computing.step(self._lap(), step.samples)
         return Command.LOAD if enough else Command.REPEAT
 
     def _settle(self) -> Command:
@@ -175,18 +162,20 @@ class Window:
         self._look = contamination.look()  # before settling, which takes up what looking costs
         return self._next_stage(self._settled, Command.CONTINUE)
 
-    def _settled(self, steps: list[Step]) -> Command:
-        self._settling += self._learned(steps).micro_batches
+    def _settled(self, step: Step) -> Command:
+        self._learned(step)
+        self._settling += step.micro_batches
         if self._settling >= self._round:
             self._clock.now()  # the device has settled, too: what the launcher reads of it begins with the phase
             self._phase("measure")
-            self._next_stage(self._measure, Command.CONTINUE, together=self.steps_per_block)
+            self._next_stage(self._measure, Command.CONTINUE, at_once=self.steps_per_block)
             self._clock.mark()
         return Command.CONTINUE
 
-    def _measure(self, steps: list[Step]) -> Command:
+    def _measure(self, step: Step) -> Command:
         self._clock.mark()
-        self.steps.append(self._learned(steps))
+        self._learned(step)
+        self.steps.append(replace(step, loss=None))  # kept apart
         self.track.step(self.steps_per_block)
         if not self._is_enough():
             return Command.CONTINUE
@@ -204,8 +193,8 @@ class Window:
                 return True
         return False
 
-    def _next_stage(self, stage: Callable[[list[Step]], Command], command: Command, together: int = 1) -> Command:
-        self._stage, self._going_on, self._together = stage, command, together
+    def _next_stage(self, stage: Callable[[Step], Command], command: Command, at_once: int = 1) -> Command:
+        self._stage, self.steps_at_once = stage, at_once
         self._last = time.perf_counter()
         return command
 
@@ -219,24 +208,3 @@ class Window:
 def _together(step_seconds: float) -> int:
     """How many steps of that length are looked at together."""
     return max(1, min(MOST_TOGETHER, int(BLOCK_SECONDS / max(step_seconds, 1e-6))))
-
-
-def _joined(steps: list[Step]) -> Step:
-    """All of them as one, without the loss, which is kept apart. In one pass: the next step pays for it."""
-    samples = tokens = micro_batches = 0
-    waited = own = 0.0
-    for step in steps:
-        samples += step.samples
-        tokens += step.tokens or 0
-        micro_batches += step.micro_batches
-        waited += step.loader_wait_seconds
-        own += step.own_seconds
-    return Step(
-        loss=None,
-        samples=samples,
-        tokens=None if steps[0].tokens is None else tokens,
-        micro_batches=micro_batches,
-        loader_wait_seconds=waited,
-        skipped=any(step.skipped for step in steps),
-        own_seconds=own,
-    )

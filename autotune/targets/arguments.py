@@ -20,6 +20,15 @@ def takes(function: Callable[..., Any], name: str) -> bool:
     return parameter is not None and parameter.kind in _NAMED
 
 
+def takes_just(function: Callable[..., Any], *names: str) -> bool:
+    """Whether `function` has these arguments in this order and no others, so that they can be passed by position."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some built-in functions tell no signature
+        return False
+    return tuple((p.name, p.kind) for p in parameters) == tuple((name, _NAMED[0]) for name in names)
+
+
 def bind(
     function: Callable[..., Any],
     name: str,

@@ -33,19 +33,25 @@ class Command(Enum):
 
 
 class Step(Record, frozen=True, kw_only=True):
-    """One optimizer step, reported right after it was issued (not: finished, on an accelerator)."""
+    """One optimizer step or several, reported right after the last was issued (not: finished, on an accelerator)."""
 
-    loss: Any  # 0-dim tensor on the device: mean over the micro-batches, undivided by the accumulation
+    loss: Any  # of the last of them, 0-dim tensor on the device: mean over the micro-batches, undivided by their number
+    steps: int = 1
     samples: int
     tokens: int | None
-    micro_batches: int
+    micro_batches: int  # of all the steps
     loader_wait_seconds: float
-    skipped: bool  # by the gradient scaler: the parameters did not change
+    skipped: int  # steps that the gradient scaler skipped: the parameters did not change
     own_seconds: float = 0.0  # that the host spent on watching it, and not on what a plain loop does
 
 
 class Watch(Protocol):
     """What a session reports to."""
+
+    @property
+    def steps_at_once(self) -> int:
+        """How many optimizer steps the next report covers: those of a hundredth of a second where steps are short."""
+        ...
 
     def first_batch(self, seconds: float) -> None:
         """The first batch arrived `seconds` after it was asked for: worker start-up included."""
@@ -56,11 +62,11 @@ class Watch(Protocol):
         ...
 
     def step(self, step: Step) -> Command:
-        """An optimizer step was issued."""
+        """As many optimizer steps as were asked for were issued."""
         ...
 
     def micro_batch(self) -> None:
-        """One of several micro-batches of an optimizer step was issued: a sign of life."""
+        """One of several micro-batches of an optimizer step was issued: a sign of life. Not told within a block."""
         ...
 
     def loaded(self, samples: int) -> Command:

@@ -28,6 +28,11 @@ def tensors(batch: Any) -> Iterator[torch.Tensor]:
             yield from tensors(part)
 
 
+def are_tensors(batch: Any) -> bool:
+    """Whether the batch is a list or tuple of nothing but tensors, as most are."""
+    return type(batch) in (list, tuple) and all(type(part) is torch.Tensor for part in batch)
+
+
 def move(batch: Any, change: Callable[[torch.Tensor], torch.Tensor], device: str) -> Any:
     """The batch with `change` applied to every tensor, in containers of the same types.
 
@@ -58,12 +63,12 @@ def shape_of(part: Any) -> Shape:
     return tuple(part.shape) if isinstance(part, torch.Tensor | np.ndarray) else ()
 
 
-def count_tokens(batch: Any) -> list[int]:
-    """Elements of `input_ids`, padding included, as a list of one; empty if the batch has no such key."""
-    if isinstance(batch, list | tuple):  # most are, and asking whether it is a mapping takes longer
-        return []
+def count_tokens(batch: Any) -> int:
+    """Elements of `input_ids`, padding included; 0 if the batch has no such key."""
+    if type(batch) in (list, tuple):  # most are, and asking whether it is a mapping takes longer
+        return 0
     ids = batch.get("input_ids") if isinstance(batch, Mapping) else None
-    return [ids.numel()] if isinstance(ids, torch.Tensor) else []
+    return ids.numel() if isinstance(ids, torch.Tensor) else 0
 
 
 class Shapes:

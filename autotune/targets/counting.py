@@ -63,7 +63,10 @@ class OwnBatches:
         """Whether every place has the size asked for, as in most batches: in one look, for each step pays for it."""
         try:
             for keys, dimension in self._places or ():
-                if _part(batch, keys).shape[dimension] != self._batch_size:
+                part = batch
+                for key in keys:
+                    part = part[key]
+                if part.shape[dimension] != self._batch_size:
                     return False
         except (LookupError, TypeError, AttributeError):  # of another structure, or a list
             return False

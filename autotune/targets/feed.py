@@ -22,20 +22,22 @@ class Feed:
         self._epoch: Iterator[Any] | None = None
         self._seen: Any = None
         self._repeats = False
-        self.asked = self.arrived = time.perf_counter()  # for the batch that `next` gave last, and when it was there
+        self.arrived = time.perf_counter()  # when the batch that `next` gave last was there
+        self.waited = 0.0  # seconds for all batches so far
 
     def next(self) -> Any:
         """The next batch; the time until it is there counts as waiting."""
-        self.asked = time.perf_counter()
+        asked = time.perf_counter()
         if self._repeats:
-            self.arrived = self.asked
+            self.arrived = asked
             return self._seen
-        first = self._epoch is None
         self._seen = None  # not held while the next one is loaded
-        self._seen = batch = self._take()
-        self.arrived = time.perf_counter()
-        if first:
-            self._watch.first_batch(self.arrived - self.asked)
+        batch = next(self._epoch, _END) if self._epoch is not None else _END
+        if batch is _END:
+            batch = self._begin()
+        self._seen = batch
+        self.arrived = arrived = time.perf_counter()
+        self.waited += arrived - asked
         return batch
 
     @property
@@ -55,20 +57,22 @@ class Feed:
     def unused(self) -> Any:
         """The next batch, for no step: the time until it is there is not waiting."""
         self._seen = None
-        return self._take()
+        batch = next(self._epoch, _END) if self._epoch is not None else _END
+        return self._begin() if batch is _END else batch
 
-    def _take(self) -> Any:
-        if self._epoch is not None:
-            batch = next(self._epoch, _END)
-            if batch is not _END:
-                return batch
+    def _begin(self) -> Any:
+        """The first batch of the next epoch."""
+        asked, is_first = time.perf_counter(), self._epoch is None
+        if not is_first:
             self._watch.epoch()
         self._epoch = self._source()
         batch = next(self._epoch, _END)
-        if batch is not _END:
-            return batch
-        raise TargetError(
-            "the loader gave no batch in a whole epoch. The data has fewer samples than one batch (the last, partial "
-            "one is left out), or it can be iterated only once. Lower batch_size, or return an object whose __iter__ "
-            "starts anew."
-        )
+        if batch is _END:
+            raise TargetError(
+                "the loader gave no batch in a whole epoch. The data has fewer samples than one batch (the last, "
+                "partial one is left out), or it can be iterated only once. Lower batch_size, or return an object "
+                "whose __iter__ starts anew."
+            )
+        if is_first:
+            self._watch.first_batch(time.perf_counter() - asked)
+        return batch

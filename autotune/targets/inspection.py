@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 from torch.optim import Optimizer
@@ -94,6 +94,7 @@ def _name(model: nn.Module, reference: Reference) -> str:
 class _FirstStep:
     """A watch that lets one optimizer step happen, and remembers what went in."""
 
+    steps_at_once: ClassVar[int] = 1
     batch: Any = None
     steps: list[Step] = field(default_factory=list)
 

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from autotune.knobs.base import Plan
 from autotune.targets.base import Command, Step, Watch
-from autotune.targets.batches import Shapes, count_tokens, move
+from autotune.targets.batches import Shapes, are_tensors, count_tokens, move
 from autotune.targets.data import Source
 from autotune.targets.feed import Feed
 from autotune.targets.losses import Loss, checked
@@ -43,13 +43,16 @@ class Training:
         self._scaler = torch.amp.GradScaler(self.plan.device.partition(":")[0], enabled=self.plan.scale_loss)
         self._shapes = Shapes()
         self._watch: Watch | None = None  # of `train`; hears of micro-batches after that, too
+        self._on_device, self._context = self._copy(), self._forward_context()
+        self._counts_tokens = True
+        self._update: Callable[[], bool] | None = None  # made with the optimizer
+        self._ended = 0.0  # when the last report was made, by `time.perf_counter`
         self._epoch: Any = None  # where training stopped; kept, so that workers live until their memory was read
 
     def train(self, watch: Watch) -> None:
         """Do what the watch says until it says `STOP`; raises what the user's code raises."""
         self._watch = watch
         feed = Feed(self.source, watch)
-        steps = self._steps(feed, self.count_samples)
         command = Command.CONTINUE
         while command is not Command.STOP:
             if command is Command.LOAD:
@@ -57,9 +60,9 @@ class Training:
             elif command is Command.REPEAT and self.optimizer:
                 with feed.repeating(), without_learning(self.optimizer, self.plan.device):
                     while command is Command.REPEAT:
-                        command = watch.step(next(steps))
+                        command = watch.step(self._take(watch.steps_at_once, feed))
             else:
-                command = watch.step(next(steps))
+                command = watch.step(self._take(watch.steps_at_once, feed))
         self._epoch = feed.epoch
 
     def loss_scale(self) -> float | None:
@@ -76,89 +79,102 @@ class Training:
         batch = self.worst(self._shapes.vary)
         if batch is None:
             return 0
-        asked_for = int(self.plan.loader_options["batch_size"])  # not counted: it need not look like the loader's
-        return next(self._steps(Same(batch), lambda batch: asked_for)).micro_batches
+        self._take(1, Same(batch), reports=False)
+        return self.plan.accumulation_steps
 
     def validate(self, batches: int) -> int:
         """Evaluate up to `batches` batches as one would between epochs; returns how many there were."""
         if self.validation is None:
             return 0
         self.model.eval()
-        done, on_device = 0, self._copy()
+        done = 0
         with torch.no_grad():
             for batch, _ in zip(self.validation(), range(batches), strict=False):
-                with self._forward_context():
-                    checked(self.loss(self.model, on_device(batch)), training=False)
+                with self._context():
+                    checked(self.loss(self.model, self._on_device(batch)), training=False)
                 done += 1
         self.model.train()
         return done
 
-    def _steps(self, feed: Feed | Same, count_samples: Callable[[Any], int]) -> Iterator[Step]:
-        """Optimizer steps without end. Nothing here waits for an accelerator, except a gradient scaler's own check.
+    def _take(self, steps: int, feed: Feed | Same, *, reports: bool = True) -> Step:
+        """Take optimizer steps. Nothing here waits for an accelerator, except a gradient scaler's own check.
 
-        What a plain loop would not do costs time that is not the user's: it is little, and it is measured.
+        Whatever a plain loop would not do makes short steps look slow: it is little, and `own_seconds` measures it. A
+        call or two within the innermost loop is 1 us of a step (measured), so most is done once for all the steps.
+        Without `reports` batches are not counted and no loss is read, so that they may be fake.
         """
-        scaler, count, on_device = self._scaler, self.plan.accumulation_steps, self._copy()
-        update: _Update | None = None
-        own_seconds = 0.0
-        while True:
-            losses: list[Tensor] = []
-            tokens: list[int] = []
-            samples, waited = 0, 0.0
+        scaler, count, context, copy = self._scaler, self.plan.accumulation_steps, self._context, self._on_device
+        beat = self._watch.micro_batch if self._watch and steps == 1 < count else None
+        update = self._update
+        own_seconds = time.perf_counter() - self._ended if self._ended else 0.0  # the watch looked at the last report
+        samples = tokens = skipped = held = 0
+        waited, losses = feed.waited, list[Tensor]()
+        for left in range(steps, 0, -1):
             for _ in range(count):
                 batch = feed.next()
-                waited += feed.arrived - feed.asked
-                held = count_samples(batch)
-                self._shapes.note(batch, held, feed.arrived)
-                samples += held
-                tokens += count_tokens(batch)
-                update = update or _Update(self._optimizer_for(batch), scaler)
-                own_seconds += time.perf_counter() - feed.arrived
-                batch = on_device(batch)
-                with self._forward_context():
-                    loss = checked(self.loss(self.model, batch), training=True)
+                if reports:
+                    held = self.count_samples(batch)
+                    samples += held
+                    if self._counts_tokens:
+                        tokens += count_tokens(batch)
+                    own_seconds += time.perf_counter() - feed.arrived
+                if update is None:
+                    self._update = update = self._begun(batch)
+                with context():
+                    loss = checked(self.loss(self.model, copy(batch)), training=True)
                 # Summed up they give the gradient of one large batch. A division by 1 would cost 20 us (measured).
                 share: Any = scaler.scale(loss if count == 1 else loss / count)
                 share.backward()
-                losses.append(loss.detach())
-                if count > 1 and self._watch:
-                    self._watch.micro_batch()
-            assert update is not None  # there is at least one micro-batch
-            skipped, ended = not update(), time.perf_counter()
-            yield Step(
-                skipped=skipped,
-                loss=losses[0] if count == 1 else torch.stack(losses).float().mean(),
-                samples=samples,
-                tokens=sum(tokens) if tokens else None,
-                micro_batches=count,
-                loader_wait_seconds=waited,
-                own_seconds=own_seconds,
-            )
-            own_seconds = time.perf_counter() - ended  # the watch has looked at this step on the time of the next
+                if left == 1:
+                    losses.append(loss.detach())
+                if beat:
+                    beat()
+            assert update is not None, "there is at least one micro-batch"
+            skipped += not update()
+        self._ended = time.perf_counter()
+        if reports:
+            self._shapes.note(batch, held, self._ended)
+        return Step(
+            loss=losses[0] if count == 1 else torch.stack(losses).float().mean(),
+            steps=steps,
+            samples=samples,
+            tokens=tokens or None,
+            micro_batches=steps * count,
+            loader_wait_seconds=feed.waited - waited,
+            skipped=skipped,
+            own_seconds=own_seconds,
+        )
 
-    def _optimizer_for(self, batch: Any) -> Optimizer:
+    def _begun(self, batch: Any) -> Callable[[], bool]:
+        """What applies the gradients, now that the first batch is there."""
         if self.optimizer is None:
             self.optimizer = self.make_optimizer(batch)
-        return self.optimizer
+        self._counts_tokens = count_tokens(batch) > 0
+        return _Update(self.optimizer, self._scaler)
 
     def _copy(self) -> Callable[[Any], Any]:
         """Brings a batch to the device, in the form that the plan wants."""
         pinned = bool(self.plan.loader_options.get("pin_memory"))
-        device = self.plan.device
+        device, transforms = self.plan.device, self.plan.batch_transforms
 
         def change(tensor: Tensor) -> Tensor:
             tensor = tensor.to(device, non_blocking=pinned)
-            for transform in self.plan.batch_transforms:
+            for transform in transforms:
                 tensor = transform(tensor)
             return tensor
 
-        return lambda batch: move(batch, change, device)
+        def copy(batch: Any) -> Any:
+            return batch if stays and are_tensors(batch) else move(batch, change, device)
 
-    def _forward_context(self) -> AbstractContextManager[Any]:
+        stays = device == "cpu" and not transforms
+        return copy
+
+    def _forward_context(self) -> Callable[[], AbstractContextManager[Any]]:
+        """Makes what a forward pass runs in."""
         contexts = self.plan.forward_contexts
         if len(contexts) > 1:
-            return _entered(contexts)
-        return contexts[0]() if contexts else _NO_CONTEXT
+            return lambda: _entered(contexts)
+        return contexts[0] if contexts else lambda: _NO_CONTEXT
 
 
 @contextmanager

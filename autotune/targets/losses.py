@@ -75,6 +75,8 @@ def choose(output: Any, target: Tensor) -> tuple[str, Loss]:
 
 def checked(loss: Any, *, training: bool) -> Tensor:
     """The loss as a tensor without dimensions. Raises `TargetError` if it is no scalar, or cannot be trained with."""
+    if type(loss) is Tensor and not loss.dim() and (loss.requires_grad or not training):  # as nearly all are: 0.2 us
+        return loss
     if isinstance(loss, Mapping | list | tuple):
         total = "sum(losses.values())" if isinstance(loss, Mapping) else "sum(losses)"
         raise TargetError(

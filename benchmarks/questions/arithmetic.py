@@ -54,6 +54,8 @@ def _mask(device: str, size: int, dtype: torch.dtype) -> tuple[torch.Tensor, tor
 class _Watched:
     """Lets some steps pass, then counts what waits during the next ones."""
 
+    steps_at_once = 1
+
     def __init__(self) -> None:
         self._done = 0
 
