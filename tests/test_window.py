@@ -322,7 +322,7 @@ def test_long_steps_are_looked_at_one_by_one(clock):
 def test_computing_alone_has_its_rate_where_short_steps_are_looked_at_in_blocks(clock):
     window = _window(clock, workers=2, ready=4, loads=True)
 
-    commands = _drive(window, clock, lambda n: 0.0005, loading=0.0005)
+    _drive(window, clock, lambda n: 0.0005, loading=0.0005)
 
     assert window.computing.result.samples_per_second == pytest.approx(8 / 0.0005)
     assert window.computing.result.samples == window.steps_per_block * 8
