@@ -127,6 +127,7 @@ class Finding(Record, frozen=True, kw_only=True):
     text: str
     inferred: bool = False
     override: str = ""  # the line that would replace an inference
+    needs_attention: bool = False  # as an inference does: the user should look at it
 
 
 class StepFacts(Record, frozen=True, kw_only=True):

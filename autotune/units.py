@@ -44,7 +44,7 @@ def parse_bytes(text: str, total: int | None = None) -> int:
     number = float(match[1])
     if match[2] == "%":
         if not 0 < number <= 100:
-            raise ValueError(f"{text!r} is not a share of the memory: write more than 0% and at most 100%")
+            raise ValueError(f"a share of the memory must be above 0% and at most 100%, got {number:g}%: write 90%")
         if total is None:
             raise ValueError(f"{text!r} is a share, and here an amount is needed: write 8GiB or 8000MB")
         return int(total * number / 100)
@@ -55,13 +55,18 @@ def parse_bytes(text: str, total: int | None = None) -> int:
 
 
 def parse_fraction(text: str) -> float:
-    """A fraction in `8%` or `0.08`, at least 0 and below 1. Raises `ValueError`."""
+    """A fraction in `8%` or `0.08`, at least 0 and below 1. Raises `ValueError` with the rule and the value."""
+    number, percent, rest = text.strip().partition("%")
     try:
-        fraction = float(text[:-1]) / 100 if text.strip().endswith("%") else float(text)
+        fraction = float(number) / 100 if percent else float(number)
     except ValueError:
         fraction = math.nan
+    if rest or not math.isfinite(fraction):
+        raise ValueError(f"{text[:MOST_TOLD]!r} is not a share: write 8% or 0.08")
     if not 0 <= fraction < 1:
-        raise ValueError(f"{text!r} is not a share: write 8% or 0.08")
+        likely = float(number) if 1 <= float(number) < 100 else 8.0  # who writes 10 means 10%
+        got = format_percent(fraction)
+        raise ValueError(f"a share must be between 0% and 100%, got {got}: write {likely:g}% or {likely / 100:g}")
     return fraction
 
 
@@ -122,6 +127,11 @@ def format_seconds(seconds: float) -> str:
         return f"{minutes}:{rest:02d} min"
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d} h"
+
+
+def format_percent(share: float) -> str:
+    """`10%`, `2.5%`, `1000%`: a share as it would be typed, no digit of it rounded away."""
+    return f"{100 * share:.6g}%"
 
 
 def format_share(share: float) -> str:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from autotune.report.blocks import doctor_block
 from autotune.report.checkup import checkup
 from autotune.results import Inspection, Outcome
 from tests.worlds import environment
@@ -29,7 +30,9 @@ def one_card(monkeypatch):
 def advice(*, chosen=False, **changes):
     """About torch."""
     inspection = Inspection(outcome=Outcome.OK, environment=environment(**changes))
-    return next(check.advice for check in checkup(inspection, chosen=chosen) if check.name == "torch")
+    return next(
+        check.advice for check in checkup(inspection, chosen=chosen, foreign=lambda: 0.0) if check.name == "torch"
+    )
 
 
 @pytest.mark.parametrize(("cuda", "expected"), [(None, "install a CUDA build"), ("13.0", "driver 470.1 is probably")])
@@ -46,3 +49,16 @@ def test_a_hidden_card_is_nobodys_mistake(one_card, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
     assert advice(device="cpu", cuda="13.0") == ""
+
+
+@pytest.mark.parametrize(
+    ("foreign", "state"), [(0.0, "good"), (0.3, "good"), (0.5, "busy"), (4.0, "busy")], ids=lambda value: str(value)
+)
+def test_cores_that_others_keep_busy_make_a_machine_unfit_for_now(foreign, state):
+    inspection = Inspection(outcome=Outcome.OK, environment=environment(usable_cores=4))
+
+    checks = checkup(inspection, foreign=lambda: foreign)
+
+    cores = next(check for check in checks if check.name == "cores")
+    assert (cores.state, cores.text) == (state, f"4 usable, {foreign:.1f} kept busy by others")
+    assert ("too busy for a search now" in doctor_block(checks).plain) is (state == "busy")

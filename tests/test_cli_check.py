@@ -20,10 +20,12 @@ def test_what_each_batch_needs_is_foretold_in_a_table(tmp_path):
     checked = run(tmp_path, "check", "model.py", "--memory-limit", "4GiB")
 
     assert checked.returncode == 0, checked.stderr
+    assert "\n  hold global batch 64\n  baseline 64×1\n" in checked.stdout
     table = checked.stdout.partition("will tune")[2].splitlines()
     assert table[1].split() == ["batch", "peak"]
     assert [line.split()[0] for line in table[2:10]] == ["1", "2", "4", "8", "16", "32", "64", "512"]
-    assert all(line.endswith("✓") for line in table[2:10])
+    assert all(line.endswith("✓") for line in table[2:9])
+    assert "✓" not in table[9] and table[9].endswith("not searched: it does not divide the held global batch")
     assert "3.8 GiB may be used" in checked.stdout  # a search keeps 5 % of a limit free
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["model.py"]
 
@@ -38,10 +40,21 @@ def test_what_is_not_tuned_for_want_of_divisors_is_said(tmp_path):
     assert "batch not searched: 12 samples are held per optimizer step" in checked.stdout
 
 
+def test_a_baseline_that_breaks_what_is_held_is_said_to_be_for_comparison_only(tmp_path):
+    (tmp_path / "model.py").write_text(
+        TARGET.replace('"batch_size": 64}', '"batch_size": 48}') + "global_batch_size = 64\n"
+    )
+
+    checked = run(tmp_path, "check", "model.py")
+
+    assert "\n  hold global batch 64\n" in checked.stdout
+    assert "(for comparison only: its global batch is 48, and 64 is held)\n" in checked.stdout
+
+
 def test_as_json_it_is_the_dry_run_itself(capsys):
     wide = space(goal=Goal(), baseline=config(batch_size=64))
 
-    foretell(FakeLauncher(), study_request(), wide, "90%", json_output=True, console=Console())
+    foretell(FakeLauncher(), study_request(), wide, "90%", (64,), json_output=True, console=Console())
 
     found = codec.decode(capsys.readouterr().out.encode(), DryRun)
     assert found.outcome is Outcome.OK
@@ -58,7 +71,7 @@ def test_the_table_and_a_search_hold_peaks_against_the_same_bytes(capsys):
             asked.append(request.limit_bytes)
             return super().dry_run(request, folder)
 
-    foretell(Watched(), request, wide, "50%", json_output=True, console=Console())
+    foretell(Watched(), request, wide, "50%", (64,), json_output=True, console=Console())
 
     assert asked == [limit - headroom]
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
+from autotune.report.checkup import BUSY_SHARE
 from tests.commandline import listing, run
 
 
@@ -19,6 +22,19 @@ def test_doctor_says_in_json_what_it_says_in_words(tmp_path: Path) -> None:
     for check in told["checks"]:
         assert check["name"] in words.stdout
     assert listing(tmp_path) == set()
+
+
+def test_doctor_sees_a_program_that_computes(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
+        try:
+            told = json.loads(run(tmp_path, "doctor", "--device", "cpu", "--json").stdout)
+        finally:
+            other.kill()
+
+    cores = next(check for check in told["checks"] if check["name"] == "cores")
+    busy = float(cores["text"].partition(" usable, ")[2].split()[0])
+    assert busy > 0.5
+    assert (cores["state"] == "busy") is (busy > BUSY_SHARE * told["environment"]["usable_cores"])
 
 
 def test_doctor_is_exit_status_three_where_no_search_can_run(tmp_path: Path) -> None:

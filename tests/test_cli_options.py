@@ -31,12 +31,15 @@ WRONG = [
     (("--global-batch", "much"), "--global-batch much"),
     (("--global-batch", "0"), "--global-batch 0"),
     (("--memory-limit", "lots"), "--memory-limit: 'lots'"),
-    (("--memory-limit", "0%"), "--memory-limit: '0%'"),
+    (("--memory-limit", "0%"), "--memory-limit: a share of the memory must be above 0% and at most 100%, got 0%"),
     (("--batch", "8:x"), "--batch 8:x: batch_size"),
-    (("--headroom", "2"), "--headroom: '2'"),
+    (("--headroom", "2"), "--headroom: a share must be between 0% and 100%, got 200%: write 2% or 0.02"),
+    (("--headroom", "much"), "--headroom: 'much' is not a share: write 8% or 0.08"),
     (("--sampler", "magic"), "--sampler magic"),
     (("--objective", "fame"), "--objective fame"),
-    (("--within", "120%"), "--within"),
+    (("--within", "120%"), "--within: a share must be between 0% and 100%, got 120%: write 8% or 0.08"),
+    (("--within", "10"), "--within: a share must be between 0% and 100%, got 1000%: write 10% or 0.1"),
+    (("--memory-limit", "120%"), "--memory-limit: a share of the memory must be above 0% and at most 100%, got 120%"),
     (("--price", "cheap"), "--price"),
     (("--objective", "cost", "--price", "2,49"), "--price: '2,49'"),
     (("--device", "gpu"), "There is no device called 'gpu'. The name was probably mistyped. Did you mean cuda?"),
@@ -71,7 +74,6 @@ def test_a_wrong_value_is_one_clear_error_and_leaves_nothing(
         (("search", "model.py", "--probess", "3"), "--probess"),
         (("search",), "target"),
         (("serch", "model.py"), "Did you mean 'search'?"),
-        (("show", "--sort", "beauty"), "--sort"),
         (("dashboard", "--port", "70000"), "--port"),
     ],
 )
@@ -82,6 +84,22 @@ def test_a_wrong_word_is_named_with_exit_status_two(words: tuple[str, ...], name
     assert named in ended.stderr
     assert "Traceback" not in ended.stderr
     assert listing(tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "choices"),
+    [
+        (("export", "--to", "keras"), "torch, hf, lightning, accelerate, deepspeed"),
+        (("log", "--to", "paper"), "csv, tensorboard, wandb, mlflow"),
+        (("show", "--sort", "beauty"), "number, speed, memory"),
+    ],
+)
+def test_what_is_not_among_the_choices_is_answered_by_listing_them(
+    words: tuple[str, ...], choices: str, tmp_path: Path
+) -> None:
+    message = assert_one_clear_error(run(tmp_path, *words))
+
+    assert message == f"{words[1]} {words[2]} is not known. It was probably mistyped. Use one of: {choices}."
 
 
 def test_a_target_that_is_not_there_leaves_no_study(tmp_path: Path) -> None:

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from autotune.cli.variables import SWITCHES
 from autotune.launch.processes import TAG
 from tests.commandline import assert_one_clear_error, listing, run
+from tests.fuzz import inprocess
+from tests.fuzz.inprocess import target
 
 
 def search(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -83,10 +86,16 @@ def test_an_unknown_key_is_refused_with_the_nearest_one(command: tuple[str, ...]
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        ('probes = "many"', "probes to 'many', and it takes a whole number"),
-        ("probes = true", "probes to True, and it takes a whole number"),
-        ('quiet = "maybe"', "quiet to 'maybe', and it takes true or false"),
-        ("amp = false", "amp to False, and it takes a text"),
+        (
+            'probes = "many"',
+            'probes to "many", and it takes a whole number. TOML writes these without quotes. Write probes = 20',
+        ),
+        ("probes = true", "probes to true, and it takes a whole number"),
+        (
+            'exact = "yes"',
+            'exact to "yes", and it takes true or false. TOML writes these without quotes. Write exact = t',
+        ),
+        ("amp = false", "amp to false, and it takes a text, a number or a list of them. The option is no switch"),
     ],
 )
 def test_a_value_of_the_wrong_type_names_file_and_key(line: str, named: str, tmp_path: Path) -> None:
@@ -97,6 +106,36 @@ def test_a_value_of_the_wrong_type_names_file_and_key(line: str, named: str, tmp
     message = assert_one_clear_error(ended)
     assert f"{tmp_path / 'autotune.toml'} sets {named}" in message
     assert {str(tmp_path / "autotune.toml")} == listing(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["json", "dry-run", "dry_run", "output", "target"])
+def test_an_option_of_one_call_is_said_to_be_no_setting(key: str, tmp_path: Path) -> None:
+    (tmp_path / "autotune.toml").write_text(f"{key} = true\n")
+
+    ended = search(tmp_path)
+
+    assert f"sets '{key}', which is an option of the command line only" in assert_one_clear_error(ended)
+
+
+@pytest.mark.parametrize("value", ["maybe", " yes", "2"])
+def test_a_variable_that_is_neither_on_nor_off_is_answered_by_what_is_understood(value: str, tmp_path: Path) -> None:
+    message = assert_one_clear_error(search(tmp_path, AUTOTUNE_EXACT=value))
+
+    assert f"The environment sets AUTOTUNE_EXACT to {value!r}, which is neither on nor off." in message
+    assert f"Use one of: {', '.join(SWITCHES)}." in message
+
+
+@pytest.mark.parametrize("value", ["", "TRUE", *SWITCHES])
+def test_what_is_said_to_be_understood_is(value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AUTOTUNE_EXACT", value)
+    target(tmp_path)
+
+    ended = inprocess.run("search", "model.py", "--dry-run", "--global-batch", "free")
+
+    is_exact = value.lower() in SWITCHES[:6]
+    assert ("--exact holds the global batch" in ended.stderr) is is_exact
+    assert ended.status == (2 if is_exact else 0), ended.stderr
 
 
 @pytest.mark.parametrize("command", [("search", "model.py"), ("best",), ("doctor",)])

@@ -119,7 +119,7 @@ def test_what_is_printed_is_python(framework: Framework, values: dict[str, Value
     assert names <= {
         "torch", "autotune", "model", "dataset", "loader", "loss_fn", "optimizer", "epochs", "loss", "inputs",
         "targets", "epoch", "range", "micro_batches", "DataLoader", "Trainer", "trainer", "Accelerator", "accelerator",
-        "TrainingArguments", "args", "scaler",
+        "TrainingArguments", "args", "scaler", "x",
     }  # fmt: skip
 
 

@@ -243,6 +243,11 @@ def image() -> Tensor:
 
 
 BATCHES = {
+    "pair": [image(), torch.zeros(2)],
+    "tuple of images and masks": (image(), image()),
+    "pair without images": [torch.zeros(2, 3, 4), torch.zeros(2, 3, 4, 4, 4)],
+    "single tensor": image(),
+    "single volume": torch.zeros(2, 3, 4, 4, 4),
     "named tuple": Pixels(image(), torch.zeros(2)),
     "list of images, list of dicts": ([image(), image()], [{"boxes": torch.zeros(2, 4)}, {"boxes": torch.zeros(1, 4)}]),
     "dict with nested values": {
@@ -267,7 +272,11 @@ def test_the_loss_gets_the_batch_in_the_containers_that_a_probe_gives_it(
         given.append(batch)
         return sum(parameter.sum() for parameter in model.parameters())
 
-    text = loop.text(told(values=values, device=device, findings=OWN_LOSS, batch_layout=layout(batch), data="batch"))
+    text = loop.text(
+        told(
+            values=values, device=device, findings=OWN_LOSS, batch_layout=layout(batch, is_unpacked=False), data="batch"
+        )
+    )
     carried_out(text, loss_fn=loss_fn, loader=[batch], optimizer=torch.optim.SGD(network().parameters()), epochs=1)
 
     monkeypatch.setattr("autotune.export.torch._require", lambda device: None)  # no machine has a device called meta
@@ -315,13 +324,75 @@ def test_what_moves_itself_is_asked_to() -> None:
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 @pytest.mark.parametrize("framework", [Framework.HUGGING_FACE, Framework.LIGHTNING, Framework.ACCELERATE])
 def test_where_a_framework_moves_the_batch_only_its_images_are_converted(framework: Framework, batch: Any) -> None:
-    facts = {"device": "cuda", "findings": OWN_LOSS, "batch_layout": layout(batch)}
+    facts = {"device": "cuda", "findings": OWN_LOSS, "batch_layout": layout(batch, is_unpacked=False)}
     home = {Framework.HUGGING_FACE: huggingface, Framework.LIGHTNING: lightning, Framework.ACCELERATE: accelerate}
 
     text = home[framework].text(told(framework, {"channels_last": True}, **facts))
 
-    assert "batch = converted(batch)" in text
-    assert_alike(function(text, "converted")(batch), Tuned({"channels_last": True}, device="cpu").to_device(batch))
+    names = {"batch": batch}
+    kept = [part for part in ast.parse(text).body if isinstance(part, ast.FunctionDef) or _imports_what_is_here(part)]
+    exec(compile(ast.Module(kept, []), "export", "exec"), names)
+    exec(for_each_batch(text), names)
+    assert_alike(names["batch"], Tuned({"channels_last": True}, device="cpu").to_device(batch))
+
+
+def _imports_what_is_here(part: ast.stmt) -> bool:
+    """Nothing of the framework is needed for what is done with a batch."""
+    return isinstance(part, ast.Import | ast.ImportFrom) and ast.unparse(part).split()[1] in (
+        "torch",
+        "collections.abc",
+    )
+
+
+def for_each_batch(text: str) -> str:
+    """The statements about a batch, which a program has in its loop, or in remarks where the framework has the loop."""
+    lines = [line.strip().removeprefix("# and for each batch: ") for line in text.splitlines()]
+    return "\n".join(line for line in lines if line.startswith(("batch = ", "inputs, targets = ")))
+
+
+@pytest.mark.parametrize("framework", [Framework.HUGGING_FACE, Framework.LIGHTNING, Framework.ACCELERATE])
+def test_a_plain_pair_needs_no_function_for_its_images(framework: Framework) -> None:
+    home = {Framework.HUGGING_FACE: huggingface, Framework.LIGHTNING: lightning, Framework.ACCELERATE: accelerate}
+
+    text = home[framework].text(told(framework, {"channels_last": True}, findings=OWN_LOSS, batch_layout="pair"))
+
+    assert "def " not in text
+    assert len(for_each_batch(text).splitlines()) == 1
+
+
+@pytest.mark.parametrize("rank", [2, 3, 4, 5])
+@pytest.mark.parametrize("own_loss", [(), OWN_LOSS], ids=["inferred", "own"])
+def test_inputs_of_any_rank_are_trained_on_and_only_images_are_converted(rank: int, own_loss: Any) -> None:
+    inputs, targets = torch.zeros(2, 3, *[4] * (rank - 2)), torch.zeros(2, 1, 4, 4)
+    seen: list[Tensor] = []
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(1))
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            seen.append(inputs)
+            return self.weight * inputs.sum()
+
+    def loss_fn(output: Any, targets: Any) -> Tensor:
+        if own_loss:
+            model, (inputs, targets) = output, targets
+            output = model(inputs)
+        seen.append(targets)
+        return torch.as_tensor(output + targets.sum())
+
+    text = loop.text(
+        told(values={"channels_last": True}, findings=own_loss, batch_layout="pair", data="batch", dataset_samples=None)
+    )
+    model = Model()
+    carried_out(
+        text, model=model, optimizer=Noted(model.parameters()), loss_fn=loss_fn, loader=[[inputs, targets]], epochs=1
+    )
+
+    expected = Tuned({"channels_last": True}, device="cpu").to_device([inputs, targets])
+    for found, wanted in zip(seen, expected, strict=True):
+        assert found.stride() == wanted.stride()
 
 
 def test_deepspeed_has_the_conversion_beside_its_file() -> None:
@@ -330,22 +401,6 @@ def test_deepspeed_has_the_conversion_beside_its_file() -> None:
     beside = "\n".join(deepspeed.beside(told(Framework.DEEPSPEED, {"channels_last": True}, **facts)))
 
     assert "def converted(batch):" in beside and "batch = converted(batch)" in beside
-
-
-def function(text: str, name: str) -> Any:
-    """The function of that name that the program defines, on its own: nothing of the framework is needed."""
-    kept = [
-        part
-        for part in ast.parse(text).body
-        if (isinstance(part, ast.FunctionDef) and part.name == name)
-        or (
-            isinstance(part, ast.Import | ast.ImportFrom)
-            and ast.unparse(part).split()[1] in ("torch", "collections.abc")
-        )
-    ]
-    names: dict[str, Any] = {}
-    exec(compile(ast.Module(kept, []), "export", "exec"), names)
-    return names[name]
 
 
 @pytest.mark.parametrize("own_loss", [(), OWN_LOSS], ids=["inferred", "own"])

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from autotune.launch.fake import FakeLauncher
 from autotune.records import Goal, Limit
-from autotune.tuning.opening import moving, opening_lines, shown
+from autotune.tuning.opening import moving, opening_lines, short_budget, shown
 from autotune.tuning.settings import Settings
-from tests.worlds import config, environment, facts, space, study_request
+from tests.worlds import Listener, config, declared, environment, facts, searched, space, study_request
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:0", "cuda:12"])
@@ -73,3 +74,41 @@ def test_a_baseline_that_takes_more_steps_than_was_declared_says_why(asked, said
     held = opening_lines(Path("study"), request, space(goal, request.baseline), settings, resumed=False)[3]
 
     assert ("(accumulated to hold it)" in held) is said
+
+
+def _goes_on(folder, seed):
+    listener = Listener()
+    searched(folder, FakeLauncher(facts=declared()), listener, seed=seed, probes=1)
+    return listener.lines
+
+
+def test_a_study_that_goes_on_with_another_seed_says_so_and_what_that_changes(tmp_path):
+    first, same, other = (_goes_on(tmp_path / "study", seed) for seed in (0, 0, 7))
+
+    assert [line for line in (*first, *same) if line.startswith("Seed")] == []
+    assert "(resumed)" in other[0]
+    assert other[-1] == (
+        "Seed  7 for new probes, 0 for those that the study has: other weights, order of the data and choice of what "
+        "is probed next; all of them count"
+    )
+
+
+@pytest.mark.parametrize(("seconds", "probes", "wanted"), [(2, None, "12 probes"), (2, 1, "6 probes"), (60, 1, "")])
+def test_a_time_budget_in_which_no_search_ends_is_answered_by_one_that_does(seconds, probes, wanted):
+    settings = Settings(target="model.py", time_budget_seconds=seconds, probes=probes)
+
+    said = short_budget(settings, space(), inspection_seconds=3.0)
+
+    assert bool(said) is bool(wanted)
+    if said:
+        assert wanted in said
+        assert "The time budget of 2.0 s is short: a probe takes about 5.5 s here" in said
+        assert "Better give --time-budget" in said
+
+
+def test_a_search_that_would_not_begin_is_not_called_new():
+    lines = opening_lines(
+        Path("study"), study_request(), space(), Settings(target="model.py"), resumed=False, refused=True
+    )
+
+    assert lines[0].endswith("study study (refused)")

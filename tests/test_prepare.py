@@ -230,3 +230,8 @@ def test_any_other_end_says_how_and_where():
 
     assert isinstance(error, TargetError)
     assert "ended with crashed in phase build: killed by signal 11 (exit status -11)." in str(error)
+
+
+def test_a_share_is_told_as_it_is_typed():
+    with pytest.raises(UsageError, match=r"^--within 10% says nothing to --objective throughput\."):
+        settle(_settings(within=0.1), ENVIRONMENT, facts())

@@ -133,6 +133,12 @@ def test_check_marks_inferences_and_names_the_line_that_replaces_them() -> None:
     assert text.endswith("will tune: batch_size (3 values)\n")
 
 
+def test_check_does_not_tick_what_the_user_should_look_at() -> None:
+    unknown = replace(FACTS.findings[0], name="worst batch", text="not known", inferred=False, needs_attention=True)
+
+    assert "! worst batch" in printed(check_block("model.py", replace(FACTS, findings=(unknown,)), ENVIRONMENT, {}))
+
+
 def test_check_does_not_tick_a_loss_that_is_not_finite() -> None:
     assert FACTS.step is not None
     broken = replace(FACTS, step=replace(FACTS.step, loss=None))

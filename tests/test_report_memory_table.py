@@ -13,9 +13,12 @@ def _arm(values, per_sample, reason=""):
     return Arm(values=values, points=points, reason=reason)
 
 
-def _lines(*arms, base=100, usable=500, on_host=False):
+BATCHES = (8, 16, 32, 64, 128, 256, 512)
+
+
+def _lines(*arms, base=100, usable=500, on_host=False, searched=BATCHES):
     found = DryRun(outcome=Outcome.OK, arms=arms, base_bytes=base * MIB)
-    block = memory_block(found, (8, 16, 32, 64, 128, 256, 512), usable * MIB, on_host=on_host)
+    block = memory_block(found, BATCHES, usable * MIB, searched, on_host=on_host)
     return block.plain.splitlines()
 
 
@@ -84,7 +87,7 @@ def test_one_arm_needs_no_name():
 def test_a_dry_run_that_died_says_how():
     died = DryRun(outcome=Outcome.CRASHED, failure=Failure(phase="measure", message="killed by SIGSEGV", evidence=""))
 
-    assert memory_block(died, (8,), MIB).plain == "  memory cannot be foretold: killed by SIGSEGV"
+    assert memory_block(died, (8,), MIB, (8,)).plain == "  memory cannot be foretold: killed by SIGSEGV"
 
 
 def test_what_trades_time_for_memory_is_told_in_a_line_and_is_no_column():
@@ -109,3 +112,16 @@ def test_where_nothing_but_a_trade_is_asked_for_it_is_the_table():
 
     assert lines[0].split() == ["batch", "peak"]
     assert not any("activation" in line for line in lines)
+
+
+def test_a_batch_that_no_search_would_use_has_no_tick():
+    lines = _lines(_arm(FULL, 6), _arm(HALF, 3), searched=(8, 32))
+
+    assert [line.count("✓") for line in lines[1:4]] == [2, 0, 2]
+    assert [line.endswith("not searched: it does not divide the held global batch") for line in lines[1:4]] == [0, 1, 0]
+
+
+def test_a_trade_is_told_up_to_the_largest_batch_that_a_search_would_use():
+    arms = [_arm({"activation_checkpointing": on}, 6 - 4 * on) for on in (False, True)]
+
+    assert _lines(*arms, searched=(8, 16, 32))[-3] == "  with activation checkpointing ✓ up to 32"

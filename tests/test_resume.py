@@ -112,8 +112,8 @@ def _goal(**changes):
         ({"environment": environment(torch="2.14.0")}, "the machine's torch was 2.13.0, is 2.14.0"),
         ({"goal": Goal(global_batch=128)}, "the held global batch (--global-batch) was 64, is 128"),
         (_goal(global_batch=None), "the held global batch (--global-batch) was 64, is free"),
-        (_goal(limits={"num_workers": Limit(low=1)}), "--workers was not given, is 1:."),
-        (_goal(limits={"batch_size": Limit(values=(4, 6, 12))}), "--batch was not given, is 4,6,12."),
+        (_goal(limits={"num_workers": Limit(low=1)}), "--workers or --fix workers was not given, is 1:."),
+        (_goal(limits={"batch_size": Limit(values=(4, 6, 12))}), "--batch or --fix batch was not given, is 4,6,12."),
         (_goal(limits={"channels_last": Limit(values=(True,))}), "--fix channels_last was not given, is true."),
         (_goal(tune=("batch_size", "num_workers")), "--tune was not given, is batch_size,num_workers."),
         (_goal(objective="memory"), "--objective was throughput, is memory."),
@@ -161,7 +161,7 @@ def test_what_only_follows_from_an_option_is_not_told_beside_it():
     fewer = {**REQUEST.domains, "batch_size": (4, 6, 12)}
     narrowed = replace(REQUEST, goal=replace(REQUEST.goal, limits={"batch_size": Limit(values=(4, 6, 12))}))
 
-    assert compare(REQUEST, replace(narrowed, domains=fewer)) == ["--batch was not given, is 4,6,12"]
+    assert compare(REQUEST, replace(narrowed, domains=fewer)) == ["--batch or --fix batch was not given, is 4,6,12"]
     assert compare(REQUEST, replace(REQUEST, domains=fewer))[0].startswith(
         "the search of batch_size was 8,16,32,64, is 4,6,12"
     )

@@ -319,3 +319,31 @@ def test_a_file_that_is_inspected_says_what_a_batch_looks_like(tmp_path: Path) -
     found = {finding.name: finding.text for finding in inspect(tmp_path, text).findings}
 
     assert found["data"] == "one synthetic batch, reused; a batch is (float32 (32, 4), int64 (32,))"
+
+
+STREAM = (
+    "class Stream(IterableDataset):\n    def __iter__(self):\n        {asks}\n"
+    "        for _ in range(64): yield torch.randn(4), torch.tensor(1)\ndef dataset(): return Stream()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("asks", "repeats"),
+    [
+        ("pass", True),
+        ("torch.utils.data.get_worker_info()", False),
+        ("from torch.utils.data import get_worker_info as mine; mine()", False),
+    ],
+)
+def test_a_stream_that_workers_would_repeat_is_pointed_out_before_any_search(
+    tmp_path: Path, asks: str, repeats: bool
+) -> None:
+    found = inspect(tmp_path, MODEL + STREAM.format(asks=asks)).findings
+
+    told = [finding for finding in found if finding.name == "workers"]
+    assert [finding.needs_attention for finding in told] == [True] * repeats
+    assert all("get_worker_info()" in finding.text and "--workers 0:1" in finding.text for finding in told)
+
+
+def test_samples_that_are_told_by_number_are_shared_out_by_the_loader(tmp_path: Path) -> None:
+    assert "workers" not in {finding.name for finding in inspect(tmp_path, COMPLETE).findings}

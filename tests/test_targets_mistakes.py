@@ -186,7 +186,11 @@ MISTAKES = {
     ),
     "two models": (
         HEAD + "def model(): return nn.Linear(4, 4), nn.Linear(4, 1)\n" + DATASET,
-        ["model() returned a tuple of 2. autotune supports one model with one optimizer", "GAN", "nn.ModuleDict"],
+        [
+            "model() returned a tuple of 2. autotune supports one model with one optimizer and one loss. Parts that "
+            "one loss trains belong into one module: return nn.ModuleDict({...}).",
+            "as in a GAN, return the one that takes most of the time",
+        ],
     ),
     "two models by name": (
         HEAD + "def model(): return {'g': nn.Linear(4, 4), 'd': nn.Linear(4, 1)}\n" + DATASET,
@@ -194,7 +198,11 @@ MISTAKES = {
     ),
     "two optimizers": (
         COMPLETE + "def optimizer(params): return torch.optim.SGD(params[:1]), torch.optim.SGD(params[1:])\n",
-        ["optimizer() returned a tuple of 2. autotune supports one model with one optimizer"],
+        [
+            "optimizer() returned a tuple of 2. autotune supports one model with one optimizer and one loss.",
+            "write one with groups, from optimizer(model): torch.optim.AdamW([{'params': model.body.parameters()",
+            "as in a GAN, return that of the model that takes most of the time",
+        ],
     ),
     "an optimizer and its schedule": (
         COMPLETE + "def optimizer(params):\n    o = torch.optim.SGD(params, lr=1.)\n"
@@ -275,6 +283,21 @@ MISTAKES = {
     ),
     "unknown knob": (COMPLETE + "baseline = {'batchsize': 8}\n", ["there is no knob 'batchsize'", "batch_size?"]),
     "impossible value": (COMPLETE + "space = {'amp_dtype': ['bf16']}\n", ['space["amp_dtype"]:', "got 'bf16'"]),
+    "a number in quotes": (
+        COMPLETE + "baseline = {'batch_size': '64'}\n",
+        [
+            "baseline[\"batch_size\"]: batch_size must be a whole number of at least 1, got '64'. A str was given",
+            "such as baseline = {'batch_size': 32}",
+        ],
+    ),
+    "values in a text": (
+        COMPLETE + "space = {'num_workers': '0,2'}\n",
+        ["must be a whole number of at least 0, got '0,2'. A str was given", "such as space = {'num_workers': [0]}"],
+    ),
+    "a number for a switch": (
+        COMPLETE + "baseline = {'channels_last': 1}\n",
+        ["must be true or false, got 1. A int was given", "such as baseline = {'channels_last': False}"],
+    ),
     "empty range": (COMPLETE + "space = {'batch_size': (64, 8)}\n", ["the range of batch_size from 64 to 8 is empty"]),
     "baseline is a list": (COMPLETE + "baseline = [8]\n", ["baseline is a list"]),
     "global batch of nothing": (COMPLETE + "global_batch_size = 0\n", ["global_batch_size is 0"]),

@@ -119,17 +119,18 @@ def test_a_worst_batch_that_is_no_function_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "said", "is_known"),
     [
-        (COMPLETE, "the longest samples, where shapes vary"),
-        (COMPLETE + "def worst_batch(batch_size): return dataset()[:batch_size]\n", "trained on in every probe"),
-        (MODEL + "def dataloader(): return [(torch.randn(32, 4), torch.zeros(32).long())]\n", "not known"),
+        (COMPLETE, "the longest samples, where shapes vary", True),
+        (COMPLETE + "def worst_batch(batch_size): return dataset()[:batch_size]\n", "trained on in every probe", True),
+        (MODEL + "def dataloader(): return [(torch.randn(32, 4), torch.zeros(32).long())]\n", "not known", False),
     ],
 )
-def test_a_check_says_how_the_worst_case_will_be_known(tmp_path: Path, text: str, said: str) -> None:
+def test_a_check_says_how_the_worst_case_will_be_known(tmp_path: Path, text: str, said: str, is_known: bool) -> None:
     found = {finding.name: finding for finding in inspect(tmp_path, text).findings}
 
     assert said in found["worst batch"].text
+    assert found["worst batch"].needs_attention is not is_known
 
 
 def test_a_synthetic_batch_has_no_worst_case_to_speak_of(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -46,7 +47,7 @@ def check(
     from autotune.cli.settings_file import announce
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.report.blocks import check_block
-    from autotune.tuning.opening import not_searched
+    from autotune.tuning.opening import baseline, held, not_searched
     from autotune.tuning.prepare import inspect, settle
     from autotune.tuning.settings import Settings
     from autotune.units import parse_bytes
@@ -62,20 +63,25 @@ def check(
     request, space = settle(settings, environment, facts)
     foretells, console = memory or memory_limit is not None, plain_console()
     if not json_output:
+        settled = (f"hold {held(request)}", f"baseline {baseline(request, space, settings)}")
         left_out = not_searched(request, space)
-        console.print(check_block(target, facts, environment, space.free, left_out), soft_wrap=True)
+        console.print(check_block(target, facts, environment, space.free, settled, left_out), soft_wrap=True)
     elif not foretells:
         sys.stdout.write(codec.encode(request).decode())
-    if foretells:  # any batch is of interest, whatever a search would hold
+    if foretells:  # any batch is of interest, and those that a search would leave out are marked
+        searched = {config.batch_size for config in space.configs}
         request, space = settle(replace(settings, global_batch="free"), environment, facts)
-        foretell(SubprocessLauncher(), request, space, memory_limit, json_output=json_output, console=console)
+        foretell(SubprocessLauncher(), request, space, memory_limit, searched, json_output=json_output, console=console)
 
 
 def foretell(
-    launcher: Launcher, request: StudyRequest, space: SearchSpace, memory_limit: str | None, *, json_output: bool,
-    console: Console,
+    launcher: Launcher, request: StudyRequest, space: SearchSpace, memory_limit: str | None, searched: Collection[int],
+    *, json_output: bool, console: Console,
 ) -> None:  # fmt: skip
-    """The table of peaks for `request`, on standard output. Raises `UsageError` for a limit that is none."""
+    """The table of peaks for `request`, on standard output; `searched` are the micro-batches that a search may use.
+
+    Raises `UsageError` for a limit that is none.
+    """
     from autotune import codec
     from autotune.report.memory_table import memory_block
     from autotune.tuning.foretelling import asking
@@ -92,4 +98,4 @@ def foretell(
         sys.stdout.write(codec.encode(found).decode())
     else:
         on_host = request.environment.device_kind == "cpu"
-        console.print(memory_block(found, asked.batches, usable, on_host=on_host), soft_wrap=True)
+        console.print(memory_block(found, asked.batches, usable, searched, on_host=on_host), soft_wrap=True)

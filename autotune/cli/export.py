@@ -23,26 +23,29 @@ HOMES = {
 def export(
     study: Annotated[str | None, typer.Argument(help="Folder or name of a study. [default: the newest]")] = None,
     to: Annotated[
-        Framework, typer.Option(help="torch, hf (TrainingArguments), lightning, accelerate or deepspeed (JSON).")
-    ] = Framework.TORCH,
+        str, typer.Option(help="torch, hf (TrainingArguments), lightning, accelerate or deepspeed (JSON).")
+    ] = Framework.TORCH.value,
     output: Annotated[str | None, typer.Option("--output", "-o", help="A file. [default: standard output]")] = None,
 ) -> None:
     """Print the recommendation as code for your framework.
 
     Where a framework has no argument for a setting, the line of code stands beside it.
     """
+    from autotune.cli.options import one_of
     from autotune.cli.output import say, written
     from autotune.export.recipe import recipe
     from autotune.harmless import comment
     from autotune.tuning.recommendation import load_result
 
-    found, home = recipe(load_result(study), to), import_module(HOMES[to])
+    one_of("--to", to, tuple(Framework))
+    framework = Framework(to)
+    found, home = recipe(load_result(study), framework), import_module(HOMES[framework])
     text = home.text(found)
     if output is None:
         sys.stdout.write(text)
     else:
         written(Path(output), text.encode())
         say(f"wrote {output}", stderr=True)
-    for statement in home.beside(found) if to is Framework.DEEPSPEED else ():
+    for statement in home.beside(found) if framework is Framework.DEEPSPEED else ():
         for line in statement.splitlines():
             say(comment(line), stderr=True)

@@ -21,7 +21,7 @@ class Tracker(StrEnum):
 
 def log(
     study: Annotated[str | None, typer.Argument(help="Folder or name of a study. [default: the newest]")] = None,
-    to: Annotated[Tracker, typer.Option(help="csv, tensorboard, wandb or mlflow.")] = Tracker.CSV,
+    to: Annotated[str, typer.Option(help="csv, tensorboard, wandb or mlflow.")] = Tracker.CSV.value,
     output: Annotated[
         str | None,
         typer.Option(
@@ -36,13 +36,15 @@ def log(
 
     After the search: nothing is logged while probes are measured.
     """
+    from autotune.cli.options import one_of
     from autotune.cli.output import say, written
     from autotune.folder import find
     from autotune.tuning.view import load_view
     from autotune.units import counted
 
+    one_of("--to", to, tuple(Tracker))
     view = load_view(find(study))
-    match to:
+    match Tracker(to):
         case Tracker.CSV:
             from autotune.export.csv import table
 

@@ -14,6 +14,7 @@ from autotune.knobs.limits import OPTIONS, between, full_name, listed
 from autotune.records import Limit, Value
 
 T = TypeVar("T")
+MISTYPED = "It was probably mistyped."
 MOST_TOLD = 40  # characters of a number that cannot be meant
 
 
@@ -68,8 +69,7 @@ class Options:
 
     def one_of(self, option: str, value: str, choices: tuple[str, ...]) -> None:
         """Raise `UsageError` unless `value` is one of `choices`."""
-        if value not in choices:
-            raise UsageError(f"{option} {value} is not known. {self._whence(option)} Use one of: {', '.join(choices)}.")
+        one_of(option, value, choices, self._whence(option))
 
     def _limit(self, name: str, text: str) -> Limit:
         """`8:512`, `8:`, `:512`, or a list `16,32,64`."""
@@ -96,7 +96,7 @@ class Options:
         source = getattr(self._context.get_parameter_source(name), "name", "")
         if source == "ENVIRONMENT":
             return f"It stands in the variable AUTOTUNE_{name.upper()}."
-        return f"It stands in {self._context.obj}." if source == "DEFAULT_MAP" else "It was probably mistyped."
+        return f"It stands in {self._context.obj}." if source == "DEFAULT_MAP" else MISTYPED
 
 
 def _ends(name: str, text: str) -> tuple[int | None, int | None]:
@@ -113,6 +113,12 @@ def _end(name: str, part: str, text: str) -> int | None:
             f"{part!r} is no number, so it bounds no range: list the values, {text.strip(':').replace(':', ',')}"
         )
     return value if isinstance(value, int) else None
+
+
+def one_of(option: str, value: str, choices: tuple[str, ...], why: str = MISTYPED) -> None:
+    """Raise `UsageError` unless `value` is one of `choices`; `why` is the probable reason, a sentence."""
+    if value not in choices:
+        raise UsageError(f"{option} {value} is not known. {why} Use one of: {', '.join(choices)}.")
 
 
 def known(option: str, name: str) -> str:

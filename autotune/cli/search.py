@@ -7,18 +7,21 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autotune.cli.dry_run import plan
 from autotune.cli.options import Options
-from autotune.cli.output import plain_console, say
+from autotune.cli.output import plain_console
 from autotune.cli.settings_file import announce
-from autotune.errors import StudyError
 from autotune.objectives import NAMES
 from autotune.records import Limit
 from autotune.sampler_names import SAMPLERS
 from autotune.units import parse_bytes, parse_fraction, parse_price, parse_seconds
+
+if TYPE_CHECKING:
+    from autotune.tuning.settings import Settings
 
 
 def _variable(name: str) -> str:
@@ -217,12 +220,14 @@ def search(
     resolve(target)  # a missing file is told before a folder is made for its study
     signal.signal(signal.SIGTERM, _interrupt)  # a scheduler's polite stop is a Ctrl-C
     if dry_run:
-        _plan(settings, json_output)
+        plan(settings, as_json=json_output)
     else:
         _search(settings, json_output, output, quiet=quiet, verbose=verbose, progress=not no_progress)
 
 
-def _search(settings: Any, as_json: bool, output: Path | None, *, quiet: bool, verbose: bool, progress: bool) -> None:
+def _search(
+    settings: Settings, as_json: bool, output: Path | None, *, quiet: bool, verbose: bool, progress: bool
+) -> None:
     from autotune import codec
     from autotune.folder import unwritable
     from autotune.launch.subprocess import SubprocessLauncher
@@ -246,35 +251,6 @@ def _search(settings: Any, as_json: bool, output: Path | None, *, quiet: bool, v
     else:
         view = load_view(Path(recommendation.study))
         plain_console().print(result_block(recommendation, view), soft_wrap=True)
-
-
-def _plan(settings: Any, as_json: bool) -> None:
-    import tempfile
-
-    from autotune import codec
-    from autotune.launch.subprocess import SubprocessLauncher
-    from autotune.tuning.opening import opening_lines
-    from autotune.tuning.prepare import inspect, settle
-    from autotune.tuning.resume import check_alike
-
-    with tempfile.TemporaryDirectory(prefix="autotune-") as place:
-        found = inspect(
-            settings.target, settings.device, settings.seed, Path(place), SubprocessLauncher(), keeps_log=False,
-            memory_limit=settings.memory_limit,
-        )  # fmt: skip
-    request, space = settle(settings, *found)
-    if as_json:
-        plan = {"request": request, "configurations": [config.values for config in space.configs]}
-        sys.stdout.write(codec.encode(plan).decode())
-        return
-    resumed, mind = False, ""
-    try:
-        resumed = settings.mode != "fresh" and check_alike(settings.folder, request)
-    except StudyError as error:  # it stops a search, and a plan is no search
-        mind = f"A search would stop here: {error}"
-    for line in (*opening_lines(settings.folder, request, space, settings, resumed=resumed), *filter(None, [mind])):
-        say(line)
-    say("Nothing was probed (--dry-run).")
 
 
 def _command() -> str:

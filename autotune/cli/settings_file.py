@@ -17,8 +17,10 @@ from autotune.cli.output import plain_console
 from autotune.errors import UsageError
 
 OWN, SHARED = "autotune.toml", "pyproject.toml"
-NOT_SETTINGS = ("context", "target", "json_output", "output", "dry_run", "return")  # of one call, not of a project
-TEXT = "a text, a number or a list of them"
+OF_ONE_CALL = {"target": "MODEL.py", "json": "--json", "output": "--output FILE", "dry_run": "--dry-run"}
+NOT_SETTINGS = ("context", "json_output", "return", *OF_ONE_CALL)  # parameters of `search` that no file may set
+SWITCH, COUNT, TEXT = "true or false", "a whole number", "a text, a number or a list of them"
+EXAMPLES = {SWITCH: "true", COUNT: "20", TEXT: '"..."'}
 
 
 def announce(context: typer.Context) -> None:
@@ -48,6 +50,11 @@ def defaults(start: Path | None = None) -> tuple[Path | None, dict[str, Any]]:
     values = {}
     for key, value in table.items():
         name = key.replace("-", "_")
+        if name in OF_ONE_CALL:
+            raise UsageError(
+                f"{path} sets {key!r}, which is an option of the command line only. It belongs to one call of a "
+                f"command and not to a project. Take it out, and type autotune search ... {OF_ONE_CALL[name]}."
+            )
         if name not in kinds:
             close = difflib.get_close_matches(name, kinds, n=1)
             hint = f"Did you mean {close[0].replace('_', '-')}?" if close else "Keys are the long options of search."
@@ -62,17 +69,31 @@ def _checked(path: Path, key: str, value: Any, kind: Any) -> Any:
     """`value` as the command line would have it: a list as `16,32`, a table as `batch=64,amp=bf16`."""
     accepted = typing.get_args(kind) or (kind,)
     if bool in accepted:
-        wanted, fits = "true or false", isinstance(value, bool)
+        wanted, fits = SWITCH, isinstance(value, bool)
     elif int in accepted:
-        wanted, fits = "a whole number", isinstance(value, int) and not isinstance(value, bool)
+        wanted, fits = COUNT, isinstance(value, int) and not isinstance(value, bool)
     else:
         wanted, fits = TEXT, not isinstance(value, bool)
     if not fits:
         raise UsageError(
-            f"{path} sets {key} to {value!r}, and it takes {wanted}. The value was probably meant for another key. "
-            f"Correct it or take it out."
+            f"{path} sets {key} to {_toml(value)}, and it takes {wanted}. {_why(value, wanted)} "
+            f"Write {key} = {EXAMPLES[wanted]}, or take it out."
         )
     return value if wanted != TEXT else _text(value)
+
+
+def _toml(value: Any) -> str:
+    """A value as it stands in the file."""
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _why(value: Any, wanted: str) -> str:
+    """The probable reason of a value of the wrong type."""
+    if isinstance(value, str) and wanted != TEXT:
+        return "TOML writes these without quotes."
+    if isinstance(value, bool) and wanted == TEXT:
+        return "The option is no switch: it takes a value."
+    return "The value was probably mistyped."
 
 
 def _text(value: Any) -> str:

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal, cast, get_args
 
 import typer
 
 from autotune.cli.output import plain_console
 
-
-class Sort(StrEnum):
-    """By what the probes are sorted."""
-
-    NUMBER = "number"
-    SPEED = "speed"
-    MEMORY = "memory"
+Sort = Literal["number", "speed", "memory"]
 
 
 def show(
     study: Annotated[str | None, typer.Argument(help="Folder or name of a study. [default: the newest]")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only what failed, and where its log is.")] = False,
-    sort: Annotated[Sort, typer.Option(help="number, speed or memory.")] = Sort.NUMBER,
+    sort: Annotated[str, typer.Option(help="number, speed or memory.")] = "number",
     probe: Annotated[
         int | None, typer.Option(help="Only this probe, with what the sampler had expected of it.", metavar="NUMBER")
     ] = None,
@@ -33,6 +26,7 @@ def show(
     From what its folder holds: a search that is running is not disturbed.
     """
     from autotune import codec
+    from autotune.cli.options import one_of
     from autotune.errors import UsageError
     from autotune.folder import find, log_of
     from autotune.report.blocks import trials_table
@@ -41,6 +35,7 @@ def show(
     from autotune.tuning.view import load_view
     from autotune.units import counted
 
+    one_of("--sort", sort, get_args(Sort))
     view = load_view(find(study))
     asked = [trial for trial in view.trials if probe in (None, trial.number)]
     if probe is not None and not asked:
@@ -71,7 +66,7 @@ def show(
     first = f"{view.folder} · {view.request.target} · {counted(len(view.trials), 'probe')} · {state}"
     console.print(plain(first), soft_wrap=True)
     width = console.width if console.is_terminal else None
-    console.print(trials_table(view, failed_only=failed, sort=sort.value, width=width), soft_wrap=True)
+    console.print(trials_table(view, failed_only=failed, sort=cast(Sort, sort), width=width), soft_wrap=True)
     for compared in view.stability:
         if compared.verdict == "ok" and failed:
             continue

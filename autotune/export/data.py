@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from autotune.harmless import python
+from autotune.knobs.wording import IMAGE_DIMENSIONS
 from autotune.records import BatchLayout, TargetFacts
 
 WIDTH = 100  # characters of a call that stays on one line
@@ -46,7 +47,8 @@ class Data:
     def arrival(self, device: str, images: tuple[str, ...], *, pinned: bool) -> tuple[str, tuple[str, ...]]:
         """What is done with a batch before the loss: a function that the program defines, and statements; or neither.
 
-        It is copied to `device`, "" where no copy is needed. `images` are calls for tensors of four dimensions.
+        It is copied to `device`, "" where no copy is needed. `images` are methods for tensors of four dimensions: all
+        others stay as they are, as in a probe.
         """
         # Without waiting only from pinned memory: on MPS others lose data (pytorch#139550).
         copied = f"to({python(device)}{', non_blocking=True' if pinned else ''})" if device else ""
@@ -54,9 +56,14 @@ class Data:
             return "", ()
         if self.is_pair:
             first = (f"inputs, targets = inputs.{copied}, targets.{copied}",) if copied else ()
-            return "", (*first, *(f"inputs = inputs.{method}" for method in images))
+            last = (f"inputs, targets = [{_converted('x', images)} for x in (inputs, targets)]",) if images else ()
+            return "", (*first, *last)
+        if self.layout == "pair":
+            parts = [f"x.{copied}"] * bool(copied) + [_converted("x", images)] * bool(images)
+            return "", tuple(f"batch = type(batch)({part} for x in batch)" for part in parts)
         if self.layout == "tensor":
-            return "", tuple(f"batch = batch.{method}" for method in (copied, *images) if method)
+            whole = [f"batch.{copied}"] * bool(copied) + [_converted("batch", images)] * bool(images)
+            return "", tuple(f"batch = {one}" for one in whole)
         if copied:
             return _throughout("moved", copied, images, others=f"to({python(device)})"), ("batch = moved(batch)",)
         return _throughout("converted", "", images), ("batch = converted(batch)",)
@@ -100,11 +107,17 @@ def data_of(facts: TargetFacts | None) -> Data:
     )
 
 
+def _converted(name: str, images: tuple[str, ...]) -> str:
+    """The tensor `name` after the methods for images, if it is one."""
+    return f"{'.'.join((name, *images))} if {name}.dim() == {IMAGE_DIMENSIONS} else {name}"
+
+
 def _throughout(name: str, copied: str, images: tuple[str, ...], others: str = "") -> str:
     """A function that does with a batch as a probe does (`targets.batches.move`), and needs no autotune."""
-    converted = f"batch{''.join(f'.{method}' for method in images)} if batch.dim() == 4 else batch"
     here = f"batch.{copied}" if copied else "batch"
-    tensor = [f"batch = {here}"] * bool(copied) + [f"return {converted}"] if images else [f"return {here}"]
+    tensor = (
+        [f"batch = {here}"] * bool(copied) + [f"return {_converted('batch', images)}"] if images else [f"return {here}"]
+    )
     return "\n".join(
         [
             f"def {name}(batch):  # in containers of the same types",

@@ -17,8 +17,9 @@ OPTIONS = {"batch_size": "--batch", "num_workers": "--workers", "num_threads": "
 
 
 def option(name: str) -> str:
-    """What limits the knob on the command line: an option of its own, or `--fix accum=...`."""
-    return OPTIONS.get(name, f"--fix {knob(name).alias}=...")
+    """What limits the knob on the command line: `--fix accum=...`, and an option of its own if it has one."""
+    fixes = f"--fix {knob(name).alias}=..."
+    return f"{OPTIONS[name]} or {fixes}" if name in OPTIONS else fixes
 
 
 def full_name(name: str) -> str:

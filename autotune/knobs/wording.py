@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+IMAGE_DIMENSIONS = 4  # (batch, channels, height, width): the only rank that has the memory format channels_last
+
 
 class Framework(StrEnum):
     """Whose words."""
@@ -28,7 +30,7 @@ class Wording:
     arguments: Mapping[str, Any] = field(default_factory=dict)  # of the framework's own object
     setup: tuple[str, ...] = ()  # statements before there is a model
     model: tuple[str, ...] = ()  # statements about `model`, before the optimizer is made
-    images: tuple[str, ...] = ()  # methods to be called on every tensor of a batch that has four dimensions
+    images: tuple[str, ...] = ()  # methods of every tensor of a batch that has IMAGE_DIMENSIONS
     context: str = ""  # expression of a context manager around forward pass and loss
     scaler: bool = False  # whether gradients need a scaler that the framework does not bring
 

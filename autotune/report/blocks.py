@@ -32,11 +32,11 @@ class Check:
 
     name: str
     text: str
-    state: Literal["good", "advice", "bad"] = "good"
+    state: Literal["good", "advice", "busy", "bad"] = "good"
     advice: str = ""
 
 
-SIGNS = {"good": ("✓", "green"), "advice": ("!", "yellow"), "bad": ("✗", "red")}
+SIGNS = {"good": ("✓", "green"), "advice": ("!", "yellow"), "busy": ("!", "yellow"), "bad": ("✗", "red")}
 
 
 def result_block(recommendation: Recommendation, view: StudyView | None = None) -> Text:
@@ -115,11 +115,11 @@ def trials_table(
 
 def check_block(
     target: str, facts: TargetFacts, environment: Environment, domains: Mapping[str, Sequence[Value]],
-    left_out: Sequence[str] = (),
+    settled: Sequence[str] = (), left_out: Sequence[str] = (),
 ) -> Text:  # fmt: skip
     """What was found in a target, what was inferred (and the line that would replace it), what would be tuned or not.
 
-    `left_out` are sentences on what users expect to be tuned and is not.
+    `settled` says what would be held and compared with, `left_out` what users expect to be tuned and is not.
     """
     block = Text().append(f"{plain(target)}\n", "bold")
     names = max((len(finding.name) for finding in facts.findings), default=0) + FEWEST_GAP
@@ -129,7 +129,7 @@ def check_block(
     for finding in facts.findings:
         if finding.name == "step":
             continue  # told below with its time
-        sign, style = SIGNS["advice" if finding.inferred else "good"]
+        sign, style = SIGNS["advice" if finding.inferred or finding.needs_attention else "good"]
         block.append(f"  {sign} ", style).append(plain(finding.name).ljust(names))
         override = f"override: {plain(finding.override)}" if finding.override else ""
         block.append(f"{plain(finding.text).ljust(texts)}{gap}{override}".rstrip() + "\n")
@@ -142,7 +142,7 @@ def check_block(
             f"{step.parameters_with_gradient} of {step.trainable_parameters} parameters\n"
         )
     tuned = [f"{name} ({len(values)} values)" for name, values in domains.items() if len(values) > 1]
-    block.append(f"  on {environment_line(environment)}\n")
+    block.append("".join(f"  {line}\n" for line in (f"on {environment_line(environment)}", *settled)))
     block.append(f"  will tune: {', '.join(tuned) or 'nothing: every knob has one value here'}")
     return block.append("".join(f"\n  {text}" for text in left_out))
 
@@ -160,6 +160,10 @@ def doctor_block(checks: Sequence[Check]) -> Text:
     advice = sum(check.state == "advice" for check in checks)
     if bad:
         return block.append(f"This machine is not fit for a search: {bad} of {len(checks)} checks failed.", "bold red")
+    if any(check.state == "busy" for check in checks):
+        return block.append(
+            "This machine is too busy for a search now: what it measured would be noise.", "bold yellow"
+        )
     hint = f", with {advice} piece{'s' if advice > 1 else ''} of advice above" if advice else ""
     return block.append(f"This machine is fit for a search{hint}.", "bold")
 

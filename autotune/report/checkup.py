@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable
+
 from autotune.environment import visible_gpus
 from autotune.host import host_memory, shared_memory_bytes
 from autotune.nvml import deprecated_pynvml, gpus, nvml_problem
+from autotune.probe.contamination import between, look
 from autotune.records import Environment
 from autotune.report.blocks import Check
 from autotune.results import Inspection
 from autotune.units import format_bytes
 
 LITTLE_SHARED_MEMORY = 256 * 2**20  # Docker's default is 64 MiB; a few batches of images per worker fill it
-BUSY_LOAD = 0.5  # runnable processes per usable core before anything of ours runs
+BUSY_SHARE = 0.1  # of the usable cores: a probe computes on all of them, and is slower by as much
+SAMPLE_SECONDS = 1.0  # in ticks of 10 ms, which err by 1 %
 
 
-def checkup(inspection: Inspection, *, chosen: bool = False) -> list[Check]:
-    """All findings; the inspection was made without a target, and of a device that the user has `chosen` or not."""
+def foreign_cores() -> float | None:
+    """How many cores others keep busy now, by a short look; None: this system does not tell."""
+    before = look()
+    time.sleep(SAMPLE_SECONDS)
+    return between(before, look()).foreign_cores
+
+
+def checkup(
+    inspection: Inspection, *, chosen: bool = False, foreign: Callable[[], float | None] = foreign_cores
+) -> list[Check]:
+    """All findings; the inspection was made without a target, and of a device that the user has `chosen` or not.
+
+    `foreign` tells how many cores others keep busy.
+    """
     found = inspection.environment
     if found is None:
         message = inspection.failure.message if inspection.failure else "the probe process left no word"
@@ -24,7 +42,7 @@ def checkup(inspection: Inspection, *, chosen: bool = False) -> list[Check]:
         _device(found),
         _torch(found, chosen),
         _precision(found),
-        _cores(found),
+        _cores(found.usable_cores, foreign()),
         _memory(found),
         *_shared(),
         *_gpus(),
@@ -55,18 +73,13 @@ def _precision(found: Environment) -> Check:
     return Check(name="autocast", text=f"computed natively: {native}")
 
 
-def _cores(found: Environment) -> Check:
-    import os
-
-    load = os.getloadavg()[0] / found.usable_cores
-    text = f"{found.usable_cores} usable, load {load:.0%}"
-    if load > BUSY_LOAD:
-        return Check(
-            name="cores",
-            text=text,
-            state="advice",
-            advice="Other programs keep the cores busy: throughputs will be too low and too noisy. Wait for quiet.",
-        )
+def _cores(usable: int, foreign: float | None) -> Check:
+    if foreign is None:  # as outside of Linux: the average of a minute, in which our own inspection counts
+        foreign = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    text = f"{usable} usable, {foreign:.1f} kept busy by others"
+    if foreign > BUSY_SHARE * usable:
+        advice = "Probes would wait for them: speeds come out too low and too noisy. Wait until other work has ended."
+        return Check(name="cores", text=text, state="busy", advice=advice)
     return Check(name="cores", text=text)
 
 

@@ -17,6 +17,7 @@ from autotune.units import format_bytes
 FITS, CLOSE, OVER, UNKNOWN = "✓", "?", "✗", "–"
 STYLES = {FITS: "green", CLOSE: "yellow", OVER: "red", UNKNOWN: "dim"}
 GAP = 3
+NOT_SEARCHED = "  not searched: it does not divide the held global batch"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +66,13 @@ class Outlook:
         )
 
 
-def memory_block(found: DryRun, batches: Sequence[int], usable_bytes: int, *, on_host: bool = False) -> Text:
-    """Rows are micro-batches, columns arms; peaks are predicted, and held against `usable_bytes`."""
+def memory_block(
+    found: DryRun, batches: Sequence[int], usable_bytes: int, searched: Collection[int], *, on_host: bool = False
+) -> Text:
+    """Rows are micro-batches, columns arms; peaks are predicted, and held against `usable_bytes`.
+
+    No word is said on whether those fit that are not among `searched`: a search would not use them.
+    """
     if found.outcome is not Outcome.OK:
         why = found.failure.message if found.failure else found.outcome.value
         return Text(f"  memory cannot be foretold: {plain(why)}", "yellow")
@@ -92,9 +98,10 @@ def memory_block(found: DryRun, batches: Sequence[int], usable_bytes: int, *, on
         for batch, row in zip(batches, cells, strict=False):
             block.append(f"  {batch:>6}")
             for (text, sign), width in zip(row, widths, strict=True):
-                block.append(text.rjust(width - 2)).append(f" {sign}", STYLES[sign])
-            block.append("\n")
-    for line in _traded(trading, batches, outlook, usable_bytes):
+                block.append(text.rjust(width - 2))
+                block.append(*((f" {sign}", STYLES[sign]) if batch in searched else ("  ", "")))
+            block.append("\n" if batch in searched else f"{NOT_SEARCHED}\n", "dim")
+    for line in _traded(trading, [batch for batch in batches if batch in searched], outlook, usable_bytes):
         block.append(f"  {line}\n")
     for arm in found.arms:
         if arm.reason:

@@ -105,14 +105,19 @@ def _alike(samples: int, shapes: tuple[Shape, ...], others: int, other: tuple[Sh
     )
 
 
-def layout(batch: Any) -> BatchLayout:
-    """What a training loop has to unpack."""
+def layout(batch: Any, *, is_unpacked: bool) -> BatchLayout:
+    """What a training loop has to do with it.
+
+    A named tuple is a pair only where the loop unpacks it: a loss of the target's own may ask for its names.
+    """
     if isinstance(batch, torch.Tensor):
         return "tensor"
     if isinstance(batch, Mapping):
         return "dict"
     if not isinstance(batch, list | tuple):
         return "other"
+    if hasattr(batch, "_fields") and not is_unpacked:
+        return "tuple"
     return "pair" if len(batch) == 2 and all(isinstance(part, torch.Tensor) for part in batch) else "tuple"
 
 

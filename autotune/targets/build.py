@@ -114,17 +114,26 @@ _ONE = {
 }
 
 
+_TO_WRITE = {  # by what there are several of
+    torch.nn.Module: (
+        "Parts that one loss trains belong into one module: return nn.ModuleDict({...}). Of models that are trained by "
+        "turns, as in a GAN, return the one that takes most of the time."
+    ),
+    Optimizer: (
+        "For other settings of some parameters write one with groups, from optimizer(model): torch.optim.AdamW(["
+        "{'params': model.body.parameters(), 'lr': 1e-4}, {'params': model.head.parameters(), 'lr': 1e-3}]). Of those "
+        "that step by turns, as in a GAN, return that of the model that takes most of the time."
+    ),
+}
+
+
 def _several(returned: Any, kind: type) -> str:
     """What to return instead of `returned`, which is no `kind` but may hold several."""
     parts = returned.values() if isinstance(returned, Mapping) else returned
     held = sum(isinstance(part, kind) for part in parts) if isinstance(returned, Mapping | list | tuple) else 0
     if held < 2:
         return f": {_ONE[kind]}"
-    return (
-        f" of {held}. autotune supports one model with one optimizer and one loss, not two that are trained by turns, "
-        f"as in a GAN. Tune the one that takes most of the time by itself, or put parts that one optimizer trains "
-        f"together into one nn.ModuleDict."
-    )
+    return f" of {held}. autotune supports one model with one optimizer and one loss. {_TO_WRITE[kind]}"
 
 
 def _loss(contract: Contract, offered: Mapping[str, Any]) -> Loss:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any, ClassVar
 
 from torch import nn
-from torch.optim import Optimizer
+from torch.utils.data import get_worker_info
 
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS, defaults
 from autotune.knobs.base import Plan
-from autotune.records import Config, Finding, StepFacts, TargetFacts, Value
+from autotune.records import Config, StepFacts, TargetFacts, Value
 from autotune.targets import contract as contracts
 from autotune.targets import data as sources
-from autotune.targets.arguments import takes
 from autotune.targets.base import Command, Step
 from autotune.targets.batches import describe, layout
 from autotune.targets.blame import blaming
@@ -26,12 +28,13 @@ from autotune.targets.checkpointing import checkpointable_blocks
 from autotune.targets.contract import Contract
 from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
+from autotune.targets.findings import findings, takes_workers
 from autotune.targets.loop import Training
-from autotune.targets.losses import InferredLoss
 from autotune.targets.reference import Reference
 from autotune.targets.settings import Settings, read_settings
 
 _IMAGE_CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)  # channels_last is a format of four dimensions
+_OF_THE_LOADER = ("torch.utils.data._utils", "torch.utils.data.dataloader", "torch.random")  # ask for each batch
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -70,12 +73,12 @@ def inspect(reference: Reference, device: str, config: Config | None, phase: Cal
         space=settings.space,
         global_batch_size=settings.global_batch_size,
         has_validation=training.validation is not None,
-        takes_workers=_takes_workers(contract, data),
+        takes_workers=takes_workers(contract, data),
         has_collate="collate" in contract,
         has_sampler="sampler" in contract,
-        batch_layout=layout(first.batch),
+        batch_layout=layout(first.batch, is_unpacked="loss" not in contract),
         checkpointable_blocks=blocks[0],
-        findings=_findings(contract, data, training, first, facts),
+        findings=findings(contract, data, training, first.batch, facts, is_shared_out=first.asked_for_worker),
         step=facts,
     )
 
@@ -96,6 +99,7 @@ class _FirstStep:
 
     steps_at_once: ClassVar[int] = 1
     batch: Any = None
+    asked_for_worker: bool = False  # whether loading it called `torch.utils.data.get_worker_info`
     steps: list[Step] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -125,12 +129,36 @@ class _FirstStep:
         """`source`, whose first batch is kept (on the host, as it was loaded)."""
 
         def epoch() -> Iterator[Any]:
-            for batch in source():
+            batches = iter(source())
+            if self.batch is None:
+                with _asking_for_worker() as asking:
+                    self.batch = next(batches, None)
+                self.asked_for_worker = bool(asking)
                 if self.batch is None:
-                    self.batch = batch
-                yield batch
+                    return
+                yield self.batch
+            yield from batches
 
         return epoch
+
+
+@contextmanager
+def _asking_for_worker() -> Iterator[list[str]]:
+    """The modules that call `get_worker_info` in this thread meanwhile, under whatever name; torch's own left out."""
+    asking: list[str] = []
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code is get_worker_info.__code__ and frame.f_back is not None:
+            module = str(frame.f_back.f_globals.get("__name__"))
+            if not module.startswith(_OF_THE_LOADER):
+                asking.append(module)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield asking
+    finally:
+        sys.setprofile(before)
 
 
 def _take_step(training: Training, first: _FirstStep, contract: Contract) -> StepFacts:
@@ -204,98 +232,3 @@ def _check_global_batch(settings: Settings, data: Data) -> None:
             f"dataset has {data.samples} samples, the held global batch is {held}. One optimizer step would need more "
             f"than an epoch. Lower --global-batch or global_batch_size in the file."
         )
-
-
-def _findings(
-    contract: Contract, data: Data, training: Training, first: _FirstStep, facts: StepFacts
-) -> tuple[Finding, ...]:
-    count = sum(parameter.numel() for parameter in training.model.parameters())
-    loss = training.loss
-    inferred_optimizer = "optimizer" not in contract
-    shown = "not finite" if facts.loss is None else f"{facts.loss:.4g}"
-    gradients = f"{facts.parameters_with_gradient} of {facts.trainable_parameters} parameter tensors got a gradient"
-    found = [
-        Finding(name="model", text=f"{type(training.model).__name__}, {count:,} parameters"),
-        Finding(name="data", text=f"{data.description}; a batch is {describe(first.batch)}"),
-        Finding(
-            name="loss",
-            text=loss.explanation + _not_read(contract, "loss"),
-            inferred=True,
-            override=contracts.NAMES["loss"],
-        )
-        if isinstance(loss, InferredLoss)
-        else Finding(name="loss", text=contracts.NAMES["loss"]),
-        Finding(
-            name="optimizer",
-            text=_optimizer_text(training.optimizer) + _not_read(contract, "optimizer"),
-            inferred=inferred_optimizer,
-            override=contracts.NAMES["optimizer"] if inferred_optimizer else "",
-        ),
-    ]
-    if "validation" in contract:
-        found.append(Finding(name="validation", text="one batch evaluated; its memory will count"))
-    if not _takes_workers(contract, data):
-        line = contracts.NAMES["dataloader"]
-        found.append(Finding(name="workers", text="not tuned: dataloader() takes no num_workers", override=line))
-    found += _samples(contract, training, first)
-    found += _unread(contract, data)
-    found += _worst(contract, data)
-    found.append(Finding(name="step", text=f"one optimizer step: loss {shown}, {gradients}"))
-    return tuple(found)
-
-
-def _samples(contract: Contract, training: Training, first: _FirstStep) -> list[Finding]:
-    """What the samples of a batch are counted by. Nothing is said of batches that are cut here."""
-    line, count = contracts.NAMES["samples"], training.count_samples
-    if isinstance(count, OwnBatches):
-        text, follows = count.explanation(first.batch), count.is_told or "setup" in contract  # which may tell it
-        if not follows:
-            text += f"; {contract.data}() takes no batch_size, so other sizes will be refused"
-        return [Finding(name="samples", text=text, inferred=not (count.is_plain and follows), override=line)]
-    if "samples" not in contract:
-        return []
-    return [Finding(name="samples", text=f"{count(first.batch):,} in a batch, by {line}")]
-
-
-def _unread(contract: Contract, data: Data) -> list[Finding]:
-    """What the file has under other names than agreed, and so is left out."""
-    found = []
-    for name, used in (("sampler", "shuffled"), ("validation", "none"), ("baseline", "assumed")):
-        if name in contract.unread and (name != "sampler" or data.kind == "dataset"):
-            own = contract.unread[name].name
-            line = f'{{"batch_size": {own}}}' if name == "baseline" and own != name else own
-            text = used + _not_read(contract, name)
-            found.append(Finding(name=name, text=text, inferred=True, override=f"{name} = {line}"))
-    return found
-
-
-def _not_read(contract: Contract, name: str) -> str:
-    return f"; {contract.unread[name].name} is not read" if name in contract.unread else ""
-
-
-def _takes_workers(contract: Contract, data: Data) -> bool:
-    return data.kind != "dataloader" or takes(contract.names["dataloader"], "num_workers")
-
-
-def _worst(contract: Contract, data: Data) -> list[Finding]:
-    """How the memory of the largest batch will be known. Nothing is said of a synthetic one, which is always the same.
-
-    Whether shapes vary, one batch does not tell.
-    """
-    line = contracts.NAMES["worst_batch"]
-    if "worst_batch" in contract:
-        return [Finding(name="worst batch", text=f"{line}, trained on in every probe; its memory will count")]
-    if data.kind == "batch":
-        return []
-    text = "the longest samples" if data.kind == "dataset" else "not known"
-    return [Finding(name="worst batch", text=f"{text}, where shapes vary", override=line)]
-
-
-def _optimizer_text(optimizer: Optimizer | None) -> str:
-    assert optimizer is not None  # a step has been taken
-    settings = []
-    for name in ("lr", "momentum"):
-        values = dict.fromkeys(str(group[name]) for group in optimizer.param_groups if name in group)
-        if values:
-            settings.append(f"{name}={' and '.join(values)}")
-    return f"{type(optimizer).__name__}({', '.join(settings)})"

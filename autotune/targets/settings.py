@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from autotune.errors import TargetError
+from autotune.knobs import knob
 from autotune.knobs.limits import checked, full_name, limit
 from autotune.records import Limit, Value
 from autotune.targets.contract import Contract
@@ -59,8 +60,11 @@ def _meant(setting: str, parse: Callable[[str, Any], T], name: str, written: Any
     try:
         return parse(name, written)
     except ValueError as error:
+        usual = knob(name).default
+        example = {name: [usual] if setting == "space" else usual}
         raise TargetError(
-            f'{setting}["{name}"]: {error}. It was probably meant otherwise. Write what the knob can take.'
+            f'{setting}["{name}"]: {error}. A {type(written).__name__} was given: it was probably mistyped, or has '
+            f"the wrong type. Write a value that it can take, such as {setting} = {example}."
         ) from error
 
 

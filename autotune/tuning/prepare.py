@@ -16,7 +16,7 @@ from autotune.requests import InspectRequest
 from autotune.results import Failure, Outcome, Trial, Verdict
 from autotune.space import SearchSpace, build
 from autotune.tuning.settings import Settings
-from autotune.units import format_bytes, parse_bytes
+from autotune.units import format_bytes, format_percent, parse_bytes
 
 LEAST_HEADROOM_BYTES = 512 * 2**20  # of a whole device: other tenants, fragmentation, the context
 HEADROOM_FRACTION = 0.05  # a judgement, not a measurement (note D2)
@@ -87,10 +87,12 @@ def check_goal(settings: Settings, goal: Goal, environment: Environment) -> None
     """Raise `UsageError` where the objective cannot be had here, or is told what it does not look at."""
     objective = objective_of(goal)
     objective.check(goal, environment)
-    for option, value, name in (("--within", settings.within, "memory"), ("--price", settings.price, "cost")):
+    within = None if settings.within is None else format_percent(settings.within)
+    price = None if settings.price is None else f"{settings.price:g}"
+    for option, value, name in (("--within", within, "memory"), ("--price", price, "cost")):
         if value is not None and objective.name != name:
             raise UsageError(
-                f"{option} {value:g} says nothing to --objective {objective.name}. It belongs to {name}, which was "
+                f"{option} {value} says nothing to --objective {objective.name}. It belongs to {name}, which was "
                 f"probably meant. Add --objective {name}, or leave {option} out."
             )
 

@@ -122,16 +122,33 @@ def test_a_study_of_another_goal_is_not_mixed(copy: Path) -> None:
     assert before == probe_results(copy)
 
 
-def test_a_dry_run_shows_its_plan_beside_a_study_of_another_goal(copy: Path) -> None:
+@pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["words", "json"])
+def test_a_dry_run_shows_its_plan_and_ends_as_the_search_would(as_json: tuple[str, ...], copy: Path) -> None:
     before = listing(copy)
+    words = (*SEARCH, "--global-batch", "32", "--fix", "amp=none")
 
-    told = run(copy, *SEARCH, "--global-batch", "32", "--dry-run")
+    told, searched = run(copy, *words, "--dry-run", *as_json), run(copy, *words)
 
-    assert told.returncode == 0, told.stderr
-    assert "\nSpace " in told.stdout
-    assert "the held global batch (--global-batch) was 64, is 32" in told.stdout
-    assert "--fresh" in told.stdout
+    assert told.returncode == searched.returncode == 2
+    assert told.stderr == searched.stderr
+    assert "the held global batch (--global-batch) was 64, is 32" in told.stderr
+    assert "--amp or --fix amp was not given, is none" in told.stderr
+    if as_json:
+        assert json.loads(told.stdout)["request"]["goal"]["global_batch"] == 32
+    else:
+        assert "(refused)\n" in told.stdout and "(new)" not in told.stdout
+        assert "\nSpace " in told.stdout
     assert before == listing(copy)
+
+
+def test_a_dry_run_that_is_to_resume_what_is_not_there_ends_as_the_search_would(home: Path) -> None:
+    words = (*SEARCH, "--resume")
+
+    told, searched = run(home, *words, "--dry-run"), run(home, *words)
+
+    assert told.returncode == searched.returncode == 2
+    assert told.stderr == searched.stderr
+    assert "holds no study that could be resumed" in told.stderr
 
 
 def test_a_read_only_place_is_exit_status_three(home: Path) -> None:

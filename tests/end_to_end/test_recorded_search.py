@@ -174,6 +174,14 @@ def test_a_dry_run_says_the_space_and_writes_nothing(home: Path) -> None:
     assert before == listing(home)
 
 
+def test_a_dry_run_says_of_a_time_budget_that_is_too_short_which_is_not(home: Path) -> None:
+    told = run(home, "search", "model.py", "--dry-run", "--time-budget", "2s")
+
+    assert told.returncode == 0, told.stderr
+    assert "The time budget of 2.0 s is short: a probe takes about" in told.stdout
+    assert "Better give --time-budget" in told.stdout
+
+
 def test_a_dry_run_in_json_lists_the_configurations(home: Path) -> None:
     (home / "autotune.toml").write_text('batch = [32, 64]\nprobes = 3\ntime-budget = "20s"\n[fix]\nworkers = 0\n')
 

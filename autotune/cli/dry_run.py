@@ -1,0 +1,62 @@
+"""`autotune search --dry-run`: what a search would begin with, or why it would not begin."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.cli.output import say
+from autotune.errors import StudyError
+
+if TYPE_CHECKING:
+    from autotune.records import StudyRequest
+    from autotune.tuning.settings import Settings
+
+
+def plan(settings: Settings, *, as_json: bool) -> None:
+    """Print what a search would begin with. Raises `StudyError` where it would not begin, after that."""
+    from autotune import codec
+    from autotune.launch.subprocess import SubprocessLauncher
+    from autotune.tuning.opening import opening_lines, short_budget
+    from autotune.tuning.prepare import inspect, settle
+
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="autotune-") as place:
+        found = inspect(
+            settings.target, settings.device, settings.seed, Path(place), SubprocessLauncher(), keeps_log=False,
+            memory_limit=settings.memory_limit,
+        )  # fmt: skip
+    seconds = time.monotonic() - began
+    request, space = settle(settings, *found)
+    resumed, refusal = _begins(settings, request)
+    if as_json:
+        asked = {"request": request, "configurations": [config.values for config in space.configs]}
+        sys.stdout.write(codec.encode(asked).decode())
+    else:
+        lines = opening_lines(settings.folder, request, space, settings, resumed=resumed, refused=refusal is not None)
+        for line in (*lines, short_budget(settings, space, seconds), "Nothing was probed (--dry-run)."):
+            if line:
+                say(line)
+    if refusal is not None:
+        raise refusal
+
+
+def _begins(settings: Settings, request: StudyRequest) -> tuple[bool, StudyError | None]:
+    """Whether a search would go on with a study; and why it would not begin at all."""
+    from autotune import folder as disk
+    from autotune.launch.base import RESULT
+    from autotune.tuning.resume import check_alike, check_place, check_resumable
+
+    folder = settings.folder
+    is_lost = (folder / disk.PROBES).is_dir() and not (folder / disk.STUDY).exists()
+    is_rebuilt = is_lost and (folder / disk.INSPECT / RESULT).is_file()
+    try:
+        check_place(settings)
+        if not is_rebuilt:
+            check_resumable(folder, settings.mode)
+        return settings.mode != "fresh" and (is_rebuilt or check_alike(folder, request)), None
+    except StudyError as error:
+        return False, error

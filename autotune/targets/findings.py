@@ -1,0 +1,125 @@
+"""What was found in a target, in words: each part, and whether it was written or inferred."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.optim import Optimizer
+
+from autotune.records import Finding, StepFacts
+from autotune.targets import contract as contracts
+from autotune.targets.arguments import takes
+from autotune.targets.batches import describe
+from autotune.targets.contract import Contract
+from autotune.targets.counting import OwnBatches
+from autotune.targets.data import Data
+from autotune.targets.loop import Training
+from autotune.targets.losses import InferredLoss
+
+REPEATED = (  # https://pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset
+    "each would iterate over all of the data, so that N workers give every sample N times: let __iter__ take its share "
+    "by torch.utils.data.get_worker_info(), or search with --workers 0:1"
+)
+
+
+def findings(
+    contract: Contract, data: Data, training: Training, batch: Any, facts: StepFacts, *, is_shared_out: bool
+) -> tuple[Finding, ...]:
+    """What `training` is made of, after its first step on `batch`.
+
+    `is_shared_out`: iterating the data asked for the number of the loader worker, so that each can take its share.
+    """
+    count = sum(parameter.numel() for parameter in training.model.parameters())
+    loss = training.loss
+    inferred_optimizer = "optimizer" not in contract
+    shown = "not finite" if facts.loss is None else f"{facts.loss:.4g}"
+    gradients = f"{facts.parameters_with_gradient} of {facts.trainable_parameters} parameter tensors got a gradient"
+    found = [
+        Finding(name="model", text=f"{type(training.model).__name__}, {count:,} parameters"),
+        Finding(name="data", text=f"{data.description}; a batch is {describe(batch)}"),
+        Finding(
+            name="loss",
+            text=loss.explanation + _not_read(contract, "loss"),
+            inferred=True,
+            override=contracts.NAMES["loss"],
+        )
+        if isinstance(loss, InferredLoss)
+        else Finding(name="loss", text=contracts.NAMES["loss"]),
+        Finding(
+            name="optimizer",
+            text=_optimizer_text(training.optimizer) + _not_read(contract, "optimizer"),
+            inferred=inferred_optimizer,
+            override=contracts.NAMES["optimizer"] if inferred_optimizer else "",
+        ),
+    ]
+    if "validation" in contract:
+        found.append(Finding(name="validation", text="one batch evaluated; its memory will count"))
+    if not takes_workers(contract, data):
+        line = contracts.NAMES["dataloader"]
+        found.append(Finding(name="workers", text="not tuned: dataloader() takes no num_workers", override=line))
+    if data.kind == "iterable" and not is_shared_out:
+        found.append(Finding(name="workers", text=REPEATED, needs_attention=True))
+    found += _samples(contract, training, batch)
+    found += _unread(contract, data)
+    found += _worst(contract, data)
+    found.append(Finding(name="step", text=f"one optimizer step: loss {shown}, {gradients}"))
+    return tuple(found)
+
+
+def _samples(contract: Contract, training: Training, batch: Any) -> list[Finding]:
+    """What the samples of a batch are counted by. Nothing is said of batches that are cut here."""
+    line, count = contracts.NAMES["samples"], training.count_samples
+    if isinstance(count, OwnBatches):
+        text, follows = count.explanation(batch), count.is_told or "setup" in contract  # which may tell it
+        if not follows:
+            text += f"; {contract.data}() takes no batch_size, so other sizes will be refused"
+        return [Finding(name="samples", text=text, inferred=not (count.is_plain and follows), override=line)]
+    if "samples" not in contract:
+        return []
+    return [Finding(name="samples", text=f"{count(batch):,} in a batch, by {line}")]
+
+
+def _unread(contract: Contract, data: Data) -> list[Finding]:
+    """What the file has under other names than agreed, and so is left out."""
+    found = []
+    for name, used in (("sampler", "shuffled"), ("validation", "none"), ("baseline", "assumed")):
+        if name in contract.unread and (name != "sampler" or data.kind == "dataset"):
+            own = contract.unread[name].name
+            line = f'{{"batch_size": {own}}}' if name == "baseline" and own != name else own
+            text = used + _not_read(contract, name)
+            found.append(Finding(name=name, text=text, inferred=True, override=f"{name} = {line}"))
+    return found
+
+
+def _not_read(contract: Contract, name: str) -> str:
+    return f"; {contract.unread[name].name} is not read" if name in contract.unread else ""
+
+
+def takes_workers(contract: Contract, data: Data) -> bool:
+    """Whether the number of loader workers can be chosen."""
+    return data.kind != "dataloader" or takes(contract.names["dataloader"], "num_workers")
+
+
+def _worst(contract: Contract, data: Data) -> list[Finding]:
+    """How the memory of the largest batch will be known. Nothing is said of a synthetic one, which is always the same.
+
+    Whether shapes vary, one batch does not tell.
+    """
+    line = contracts.NAMES["worst_batch"]
+    if "worst_batch" in contract:
+        return [Finding(name="worst batch", text=f"{line}, trained on in every probe; its memory will count")]
+    if data.kind == "batch":
+        return []
+    known = data.kind == "dataset"
+    text = f"{'the longest samples' if known else 'not known'}, where shapes vary"
+    return [Finding(name="worst batch", text=text, override=line, needs_attention=not known)]
+
+
+def _optimizer_text(optimizer: Optimizer | None) -> str:
+    assert optimizer is not None  # a step has been taken
+    settings = []
+    for name in ("lr", "momentum"):
+        values = dict.fromkeys(str(group[name]) for group in optimizer.param_groups if name in group)
+        if values:
+            settings.append(f"{name}={' and '.join(values)}")
+    return f"{type(optimizer).__name__}({', '.join(settings)})"
