@@ -22,7 +22,10 @@ OLD = re.compile(r"\b(theory|measurement|optuna|research) note\b|\bnote (distrib
 
 
 def _tracked(*patterns: str) -> list[Path]:
-    """Files of the repository, those that are about to be added too."""
+    """Files of the repository, also those about to be added; in a copy without its history, all that is there."""
+    if not (ROOT / ".git").exists():
+        found = [path for pattern in patterns or ("*",) for path in ROOT.rglob(pattern) if path.is_file()]
+        return [path for path in found if not {".venv", "build"} & set(path.relative_to(ROOT).parts)]
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns],
         cwd=ROOT,
