@@ -1,17 +1,31 @@
-.PHONY: check format test gpu-test
+.PHONY: try test lint check format docs site gpu-test
 
-check:          ## what CI runs, without its fresh environment
-	ruff format --check .
-	ruff check .
-	mypy
-	python -m pytest -n 2 --dist loadfile
+try:            ## a first answer: environment, pinned versions, a search of two minutes
+	python3 -m venv .venv
+	.venv/bin/pip install --quiet -c constraints.txt -e ".[examples]"
+	.venv/bin/autotune search examples/digits_cnn.py --time-budget 2m
+
+test:           ## all tests: environment, pinned versions, pytest
+	python3 -m venv .venv
+	.venv/bin/pip install --quiet -c constraints.txt -e ".[dev]"
+	.venv/bin/python -m pytest -n 2 --dist loadfile
+
+lint:           ## the linters, in the environment of `make test`
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+
+check: test lint
 
 format:
-	ruff format .
-	ruff check --fix .
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
 
-test:
-	python -m pytest -n 2 --dist loadfile
+docs:           ## the page of the command line, from --help
+	.venv/bin/python docs/command_line.py
+
+site:           ## the documents as pages; needs `pip install mkdocs-material`
+	mkdocs build --strict
 
 gpu-test:       ## needs a CUDA device; everything in it skips with a reason elsewhere
-	python -m pytest tests/gpu -rs
+	.venv/bin/python -m pytest tests/gpu -rs

@@ -3,8 +3,8 @@
 The peak of a step is the largest of its phases (forward, backward, optimizer), each of them a + c * b in the
 micro-batch b with c >= 0: convex and piecewise linear. So between two known points their chord is an upper bound, and
 beyond the last one the line through the last two is a lower bound, which is why a dry run climbs until its slopes
-agree (theory note 1.4). What an allocator really needs is offset + ratio * predicted (1.5): the offset is the context
-or the interpreter, the ratio fragmentation, and both are learned from measured peaks.
+agree (docs/notes/memory.md 5). What an allocator really needs is offset + ratio * predicted (section 6): the offset
+is the context or the interpreter, the ratio fragmentation, and both are learned from measured peaks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autotune.records import PROTOCOL, Record, Value
 from autotune.results import Failure, Outcome
 
 AGREEMENT = 0.005  # relative difference of two slopes that are one segment: 2 points on the last one err by <= 2.6 %
-START_MARGIN = 0.07  # one-sided, before residuals are known (theory note 1.5)
+START_MARGIN = 0.07  # one-sided, before residuals are known (docs/notes/memory.md 6)
 PEAK_SPREAD = 0.01  # of one measured peak, relative
 
 
@@ -42,8 +42,8 @@ ON_DEVICE = Prior(
 )
 # Lines through the resident sets of 70 probes in 27 arms of four targets (torch 2.13 for CPUs, Linux, 2026-11-21,
 # `studies/surfaces`): 101 MiB besides (78 to 130) and 1.7 +- 0.55 times the tensors (1.1 to 2.6, all but one). These
-# were tens of MiB; of gigabytes it was 1.0 (theory note 1.3). Arms of one target differ as targets do: char_transformer
-# took 1.3 times its tensors in float32, and 1.9 times with activation checkpointing (2026-11-22).
+# were tens of MiB; of gigabytes it was 1.0 (docs/notes/memory.md 4). Arms of one target differ as targets do:
+# char_transformer took 1.3 times its tensors in float32, and 1.9 times with activation checkpointing (2026-11-22).
 ON_HOST = Prior(besides_bytes=100 * 2.0**20, offset_spread=0.1, ratio=1.7, ratio_spread=0.6, margin=0.0, arm_spread=0.6)
 
 

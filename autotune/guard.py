@@ -21,7 +21,7 @@ class Guard:
     """Learns from trials; independent of the sampler that it protects.
 
     Without it a sampler that knows nothing of memory spent 13 to 18 of 60 probes on running out of it; with it 3 to 4
-    (research on 20 simulated machines).
+    (docs/notes/search.md 1).
     """
 
     def __init__(self, space: SearchSpace) -> None:

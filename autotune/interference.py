@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.records import Record
 
-MOST_WAIT_SHARE = 0.03  # above it steps are longer by about as much (measurement note C2)
+MOST_WAIT_SHARE = 0.03  # above it steps are longer by about as much (docs/notes/timing.md 2)
 # Less costs a probe on two cores 5 % at most. Ticks of 10 ms err by less, and what a search itself takes is less.
 MOST_FOREIGN_CORES = 0.1
 
@@ -28,7 +28,7 @@ class Contamination(Record, frozen=True, kw_only=True):
 
     @property
     def slowdown(self) -> float:
-        """How many times as long a step took because of the waiting: 1 / (1 - w), right to 3 % (note distributed 4)."""
+        """How many times as long a step took for the waiting: 1 / (1 - w), right to 3 % (docs/notes/timing.md 2)."""
         return 1 / max(1e-3, 1 - (self.run_queue_wait_share or 0.0))
 
 

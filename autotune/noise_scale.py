@@ -14,9 +14,9 @@ from statistics import NormalDist, fmean, harmonic_mean
 
 from autotune.gradients import GradientSample, NoiseScale
 
-CONFIDENCE = 0.9  # of intervals; the jackknife's then held the truth in 92 to 94 of 100 (theory note 3.2)
+CONFIDENCE = 0.9  # of intervals; the jackknife's then held the truth in 92 to 94 of 100 (docs/notes/noise.md 2)
 FEWEST = 8  # micro-batches: with fewer a spread is chance
-GROWTH = 3.0  # at least, of phi during the rest of training: it grows 3 to 10 times (theory note 3.3)
+GROWTH = 3.0  # at least, of phi during the rest of training: it grows 3 to 10 times (docs/notes/noise.md 3)
 
 
 def estimate(sample: GradientSample) -> NoiseScale | None:
@@ -77,7 +77,7 @@ def half_batch(batches: Sequence[float], step_seconds: Sequence[float]) -> float
     """The global batch with half of the largest possible throughput; None where measurements do not show it.
 
     From seconds per optimizer step = alpha + beta * batch, by least squares on relative errors (1.5 to 7 % off over
-    1 to 256 samples, theory note 2.1); alpha / beta is the answer. Needs two different batches.
+    1 to 256 samples, docs/notes/throughput.md 1); alpha / beta is the answer. Needs two different batches.
     """
     if len(set(batches)) < 2:
         return None
@@ -90,7 +90,7 @@ def half_batch(batches: Sequence[float], step_seconds: Sequence[float]) -> float
 
 
 def best_batch(phi: float, half: float) -> float:
-    """The global batch that reaches a given loss soonest: sqrt(phi * b_half) (theory note 3.1).
+    """The global batch that reaches a given loss soonest: sqrt(phi * b_half) (docs/notes/noise.md 1).
 
     Time to it is proportional to (1 + phi / B) (alpha + beta * B). A phi that is wrong by 3 costs 8 % at most.
     """
@@ -107,8 +107,8 @@ def batch_range(noise: NoiseScale, half: float) -> tuple[float, float] | None:
 def learning_rate_factor(batch: float, before: float, phi: float) -> float:
     """What SGD's learning rate may be multiplied by when the global batch changes from `before`: a starting point.
 
-    (1 + phi / B0) / (1 + phi / B), right to about 2 times; for Adam its square root (theory note 3.5: rms error of 0.5
-    and 0.4 octaves; the linear rule 2.1 and 1.7).
+    (1 + phi / B0) / (1 + phi / B), right to about 2 times; for Adam its square root (docs/notes/noise.md 4: rms error
+    of 0.5 and 0.4 octaves; the linear rule 2.1 and 1.7).
     """
     return (1 + phi / before) / (1 + phi / batch)
 

@@ -16,15 +16,15 @@ from autotune.units import format_bytes, format_share
 # order is the alphabet's, because that is what comes back from the database's index.
 CONSTRAINTS = ("memory", "runnable", "stability")
 SATISFIED, VIOLATED = -1.0, 1.0
-MOST_SKIPS_PER_STEP = 1 / 50  # after calibration; healthy float16 runs skip about one step in 2000 (note F)
-MOST_LOSS_GROWTH = 3.0  # last against first: beyond it training has left the rails (note F)
+MOST_SKIPS_PER_STEP = 1 / 50  # after calibration; healthy float16 runs skip one in 2000 (docs/notes/precision.md 1)
+MOST_LOSS_GROWTH = 3.0  # last against first: beyond it training has left the rails (docs/notes/precision.md 1)
 AVERAGED_LOSSES = 3  # a single micro-batch's loss is noise
 VARIED_HEADROOM = (
-    0.1  # of the limit, where shapes vary: a mixture of sizes fragments what the allocator holds (note D2)
+    0.1  # of the limit, where shapes vary: mixed sizes fragment what the allocator holds (docs/notes/memory.md 2)
 )
 MOST_RETRIES = 0  # of the allocator in the window: each flushes its cache, waits for the device and allocates anew
 NEAR_TOTAL = (
-    0.9  # of the device's memory: from there on a driver may spill into the host's instead of failing (note B3)
+    0.9  # of the device's memory: above it a driver may spill into the host's and not fail (docs/notes/memory.md 7)
 )
 CLIFF = 2.0  # times the seconds per sample of the next smaller batch, where a larger batch should cost fewer
 
@@ -84,7 +84,7 @@ def judge_among(trial: Trial, others: Iterable[Trial], request: StudyRequest) ->
 def spill(trial: Trial, others: Iterable[Trial], request: StudyRequest) -> str:
     """Why this probe seems to have run in the host's memory in part, without an error; empty if it does not.
 
-    Drivers under Windows and WSL do so from 536.40 on; what shows is the time (measurement note B3).
+    Drivers under Windows and WSL do so from 536.40 on; what shows is the time (docs/notes/memory.md 7).
     """
     measured = trial.result.measurement
     total = request.environment.device_bytes

@@ -76,7 +76,7 @@ class Goal(Record, frozen=True, kw_only=True):
     memory_limit_bytes: int | None = None  # None: all of the device's memory
     headroom_fraction: float | None = None  # of the limit, kept free; None: max(5 %, 512 MiB), 10 % if shapes vary
     stability: Stability = "quick"
-    loss_tolerance: float = 0.02  # of the full-precision loss decrease; a dtype that loses more is refused (note F)
+    loss_tolerance: float = 0.02  # of the full-precision loss decrease, at most (docs/notes/precision.md 3)
     limits: dict[str, Limit] = {}  # knob name -> what may be searched
     tune: tuple[str, ...] | None = None  # only these knobs move, the others stay at the baseline's value; None: all
 

@@ -23,7 +23,7 @@ class ProbeBudget(Record, frozen=True, kw_only=True):
     min_steps: int = 8
     max_steps: int = 2000
     min_seconds: float = 1.5
-    max_seconds: float = 4.0  # interference is slow: more rounds help, longer windows do not (note C2)
+    max_seconds: float = 4.0  # interference is slow: more rounds help, longer windows do not (docs/notes/timing.md 2)
     target_precision: float = 0.03  # relative half width of the 95 % interval by batch means
     rough_precision: float = 0.05  # the same, enough where that interval does not include the incumbent
     start_deadline_seconds: float = 120.0
@@ -77,7 +77,7 @@ class StabilityRequest(Record, frozen=True, kw_only=True, tag="stability", tag_f
     candidate: Config
     device: str
     seeds: tuple[int, ...] = (0,)
-    steps: int = 50  # optimizer steps of each run; 40 to 60 resolve what seeds would hide (measurement note F)
+    steps: int = 50  # optimizer steps of each run; 40 to 60 resolve what seeds would hide (docs/notes/precision.md 2)
     max_seconds: float = 60.0  # of training, all runs together; what it cuts short is told by the number of losses
     budget: ProbeBudget = ProbeBudget()
     memory_limit_bytes: int | None = None
@@ -87,7 +87,7 @@ class NoiseScaleRequest(Record, frozen=True, kw_only=True, tag="noise-scale", ta
     """Ask for the gradients of many micro-batches at the same weights, as soon as training has really begun.
 
     At initialisation they say nothing of training: what they lead to was wrong by 0.03 to 7 times there, within 3.4
-    times after 30 steps (theory note 3.3). So training goes on to where the loss has fallen, and not for ever.
+    times after 30 steps (docs/notes/noise.md 3). So training goes on until the loss has fallen, within limits.
     """
 
     protocol: int = PROTOCOL
@@ -97,8 +97,8 @@ class NoiseScaleRequest(Record, frozen=True, kw_only=True, tag="noise-scale", ta
     seed: int = 0
     least_steps: int = 30  # optimizer steps before the loss is looked at, however long they take
     most_steps: int = 100  # and after which it is done whether the loss has fallen or not
-    least_fall: float = 0.1  # of the first losses; 10 to 30 % is where training has begun (theory note 3.3)
-    micro_batches: int = 64  # with 16 the interval is often open at its upper end (theory note 3.2)
+    least_fall: float = 0.1  # of the first losses; 10 to 30 % is where training has begun (docs/notes/noise.md 3)
+    micro_batches: int = 64  # with 16 the interval is often open at its upper end (docs/notes/noise.md 2)
     max_seconds: float = 60.0  # of training and measuring; what it cuts short is told by the number of gradients
     budget: ProbeBudget = ProbeBudget()
     memory_limit_bytes: int | None = None

@@ -65,7 +65,7 @@ class MemoryPeak(Record, frozen=True, kw_only=True):
     def bytes(self) -> int:
         """The figure that is held against the memory limit: the device's on an accelerator, else the host's.
 
-        On the device: the peak of the allocator, and what is not its: context, workspaces, other processes (note D1).
+        On the device: the peak of the allocator and what is not its, such as the context (docs/notes/memory.md 1).
         """
         if self.reserved_bytes is None:
             return self.host_bytes
@@ -183,7 +183,7 @@ class ProbeResult(Record, frozen=True, kw_only=True):
     def samples_per_joule(self) -> float | None:
         """Samples of the window for the energy that the GPU took during it; None where the card does not count it.
 
-        The counter moves every 0.1 s: over a window of 2 s this is right to 5 % (note distributed 5).
+        The counter moves every 0.1 s: over a window of 2 s this is right to 5 % (docs/notes/gpu.md 1).
         """
         if self.measurement is None or self.gpu is None or not self.gpu.energy_joules:
             return None

@@ -1,7 +1,7 @@
 """The verdict on paired losses: does an arithmetic learn what full precision learns, step by step? Pure.
 
-The decision rule, in this order (measurement note F, calibrated on two toy models: 14 of 14 healthy autocast runs
-passed with at most 0.23 % of the loss decrease, 8 of 8 drifting pure-bfloat16 runs were refused at 5.0 to 5.7 %):
+The decision rule, in this order (docs/notes/precision.md 3, calibrated on two toy models: 14 of 14 healthy autocast
+runs passed with at most 0.23 % of the loss decrease, 8 of 8 drifting pure-bfloat16 runs were refused at 5.0 to 5.7 %):
 
     full precision itself breaks or does not learn          inconclusive, nobody is blamed
     losses not finite, steps skipped, gradients vanish      unstable
@@ -33,7 +33,7 @@ NOISE = 2.0  # standard errors by which a loss must have fallen to have fallen
 
 
 class Thresholds(Record, frozen=True, kw_only=True):
-    """Where the lines are drawn; all from measurement note F."""
+    """Where the lines are drawn; all from docs/notes/precision.md."""
 
     least_steps: int = 20  # fewer say nothing
     tolerance: float = 0.02  # of the full-precision loss decrease: 8.7 times the largest healthy difference seen
@@ -213,7 +213,7 @@ def _compared(verdict: LossVerdict, pairs: Sequence[_Pair], lines: Thresholds, n
     low = high = differences[0]
     if len(pairs) >= FEWEST_SEEDS:
         low, high = mean_bounds(differences)
-        if loose > lines.tolerance:  # runs are hardly paired: held against what another seed does (note F)
+        if loose > lines.tolerance:  # hardly paired: held against what another seed does (docs/notes/precision.md 2)
             allowed = max(allowed, statistics.stdev(pair.end for pair in pairs))
     elif loose > lines.tolerance:
         reason = (

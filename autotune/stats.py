@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit  # Student's quantile; scipy.stats has it too, and takes a second to import
 
 FEWEST_BLOCKS = 4  # below it Student's t makes the interval meaningless
-FEWEST_READINGS = 20  # of memory: below it a slope is chance (measurement note D3)
-RISING_SHARE = 0.8  # of consecutive readings that must rise: 48 of 49 in a leaking run, 6 of 49 in a clean one (D3)
-HOPELESS, HOPELESS_BLOCKS = 0.7, 2  # times the incumbent: no drift that was seen makes up for so much (optuna note 6)
-WORTHLESS = 0.98  # times the incumbent: whoever is surely slower than that is not what is looked for (optuna note 6)
+FEWEST_READINGS = 20  # of memory: below it a slope is chance (docs/notes/memory.md 3)
+RISING_SHARE = 0.8  # of consecutive readings that must rise: 48 of 49 in a leaking run, 6 of 49 in a clean one
+HOPELESS, HOPELESS_BLOCKS = 0.7, 2  # times the incumbent: no drift makes up for so much (docs/notes/search.md 3)
+WORTHLESS = 0.98  # times the incumbent: what is surely slower is not searched for (docs/notes/search.md 3)
 NORMAL_95 = 1.645  # standard deviations: one-sided, of the normal distribution
-DRIFT = 0.03  # standard deviation between two probes of the same, until repeats tell (theory note 4a)
-LEAST_GROWTH_BYTES = 64 * 2**10  # a step: a clean run's resident set grew by 9 kB, a leaking one's by 1.25 MB (D3)
+DRIFT = 0.03  # standard deviation between two probes of the same, until repeats tell (docs/notes/search.md 3)
+LEAST_GROWTH_BYTES = 64 * 2**10  # a step: a clean run's resident set grew by 9 kB, a leaking one's by 1.25 MB
 OWN_ROUNDS = 6  # of two configurations: then their own ratios tell their noise about as well as all others do
 
 Floats = NDArray[np.float64]
@@ -29,7 +29,7 @@ def relative_half_width(seconds: Sequence[float], block: int = 1, confidence: fl
     `block` steps are averaged before the spread is taken, so that short autocorrelation (loader bursts) does not
     shrink it; with more than 20 blocks they are merged. None with fewer than four blocks. Source: batch means, Law &
     Kelton, "Simulation Modeling and Analysis"; of the rules tried on recorded traces the only one that kept its
-    promise at 5 % spread (measurement note C3).
+    promise at 5 % spread (docs/notes/timing.md 3).
     """
     values = np.asarray(seconds, dtype=float)
     block = max(block, len(values) // 20, 1)
@@ -53,7 +53,7 @@ def clearly_slower(rates: Sequence[float], incumbent: float) -> bool:
 
     One-sided by Student's t: the upper bound (95 %) of the mean lies below 98 % of the incumbent. Machines drift
     between two probes, which no block of one of them shows: that is added to the interval. Sooner where every block
-    is below 70 %. Source: optuna note 6, where none of 150 equal configurations was given up, and all at 0.9 times.
+    is below 70 %. Source: docs/notes/search.md 3: none of 150 equal configurations was given up, and all at 0.9 times.
     """
     ratios = np.asarray(rates, dtype=float) / incumbent
     if len(ratios) >= HOPELESS_BLOCKS and float(ratios.max()) < HOPELESS:
@@ -152,7 +152,7 @@ class Rounds:
     def gaps(self, running: Sequence[int]) -> dict[int, float]:
         """How far behind the fastest of these each is (log ratio, 0 and below), over the rounds that all of them ran.
 
-        Medians of the differences to each round's mean: one bad round moves nobody (theory note 4b).
+        Medians of the differences to each round's mean: one bad round moves nobody (docs/notes/search.md 4).
         """
         logs = self._logs[list(running)]
         common = logs[:, ~np.isnan(logs).any(axis=0)]

@@ -229,7 +229,7 @@ class Store:
 
 
 def _storage(path: Path) -> RDBStorage:
-    """SQLite in WAL mode: 9 ms an ask and tell, nothing corrupted in 30 kill -9 (research note 4)."""
+    """SQLite in WAL mode: 9 ms an ask and tell, nothing corrupted in 30 kill -9 (docs/notes/search.md 7)."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     url = sqlalchemy.URL.create("sqlite", database=str(path.resolve())).render_as_string()
     storage = RDBStorage(url, engine_kwargs={"connect_args": {"timeout": BUSY_SECONDS}})

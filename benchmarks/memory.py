@@ -6,8 +6,8 @@ For every model one dry run (as `autotune check --memory` asks for it) in float3
 at every batch, each in a process of its own: two optimizer steps under torch's profiler, whose memory events are the
 CPU allocator's own count, kernels' temporaries included. The frontier is the batch at which the dry run's law reaches
 what the largest batch really took, against that batch; errors below 0 are optimistic for peaks, too careful for
-frontiers above 0. What a process holds besides (4 to 10 MiB and the interpreter, theory note 1.3) is not the subject
-here. GPT-2 needs the transformers library. On a GPU: not run.
+frontiers above 0. What a process holds besides (4 to 10 MiB and the interpreter, docs/notes/memory.md 4) is not the
+subject here. GPT-2 needs the transformers library. On a GPU: not run.
 """
 
 from __future__ import annotations

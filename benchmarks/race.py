@@ -4,9 +4,9 @@
 
 A probe is five segments of time: two to start, three measured, of which the median counts. The machine drifts from
 segment to segment (AR(1)), the probe adds noise, and one segment in twenty is slowed by an outlier: parameters as
-measured on a shared machine (theory note 4). 24 configurations, the first one being the baseline; their true rates
-spread by 5 %. Selection, race and recommendation are the product's own; regret is what the recommended configuration
-is slower than the truly best one.
+measured on a shared machine (docs/notes/search.md 4). 24 configurations, the first one being the baseline; their true
+rates spread by 5 %. Selection, race and recommendation are the product's own; regret is how much slower the recommended
+configuration is than the truly best one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Random training machines in closed form, for comparing samplers: some that obey the sampler's law, some that do not.
 
 A machine is a model, a device and a host. Its surface has 10,608 configurations: micro-batch 1..4096, workers 0..16,
-accumulation 1..8, three dtypes, two memory formats. The family and its ranges follow the research note on samplers:
+accumulation 1..8, three dtypes, two memory formats. The family and its ranges follow docs/notes/search.md 1:
 compute (alpha^p + (beta b)^p)^(1/p) with p in 1..3, devices on which bfloat16 is slower than float32, layouts that gain
 only with autocast, an optimizer step amortised by accumulation, a loader that needs 0.2 to 24 workers, memory that
 admits float32 batches of 8 to 4096, 3 % noise.

@@ -9,7 +9,7 @@ from autotune.results import Outcome
 
 RUN, BINARY, CUDA = "torch 2.13.0+cpu, run", "torch 2.13.0 CUDA wheel, string", "CUDA 13 docs, cudaError_t"
 LIBRARY, ACCELERATE = "torch 2.13.0+cpu wheel, string", "accelerate 1.15.0 utils/memory.py"
-ISSUE = "issue threads of PyTorch 2.x, read for the research note on measurement, table B2"
+ISSUE = "issue threads of PyTorch 2.x, docs/notes/failures.md 1"
 CUDA_RUN = "torch 2.11.0+cu130, raised by its own allocator and error handling"
 ASYNCHRONOUS = "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
 REFERENCE = (

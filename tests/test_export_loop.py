@@ -27,7 +27,7 @@ from autotune.report.page import render
 from autotune.targets.batches import layout
 from tests.reporting import ENVIRONMENT, FACTS, recommendation, view
 
-README = Path(__file__).parent.parent / "README.md"
+DOCUMENT = Path(__file__).parent.parent / "docs" / "using-the-answer.md"
 MICRO, STEPS, MICRO_BATCHES = 4, 4, 7  # seven micro-batches an epoch leave three over
 ACCUMULATED: dict[str, Value] = {"batch_size": MICRO, "gradient_accumulation_steps": STEPS}
 OWN_LOSS = (Finding(name="loss", text="loss(model, batch)"),)
@@ -138,10 +138,10 @@ def test_the_loop_of_the_page_takes_the_same_steps(monkeypatch: pytest.MonkeyPat
     assert_same(found.gradients, reference())
 
 
-def test_the_loop_of_readme_takes_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loop_of_the_documents_takes_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     import autotune
 
-    (text,) = re.findall(r"```python\n(tuned = autotune.apply.*?)```", README.read_text(), re.DOTALL)
+    (text,) = re.findall(r"```python\n(tuned = autotune.apply.*?)```", DOCUMENT.read_text(), re.DOTALL)
     monkeypatch.setattr(autotune, "apply", lambda study: Tuned(dict(ACCUMULATED), device="cpu"))
 
     found = carried_out(text.replace("shuffle=True", "shuffle=False"), DataLoader=DataLoader, autotune=autotune)
@@ -159,7 +159,7 @@ def test_the_page_imports_what_its_loop_takes_and_no_more(data: Any) -> None:
 def test_the_counter_is_explained_in_the_same_words_everywhere() -> None:
     import autotune.export.torch
 
-    loops = README.read_text(), autotune.export.torch.__doc__, loop.text(told()), loop.with_autotune("resnet", None)
+    loops = DOCUMENT.read_text(), autotune.export.torch.__doc__, loop.text(told()), loop.with_autotune("resnet", None)
 
     assert [text.count(loop.COUNTER) for text in loops if text] == [1] * 4
     assert [text.count("micro_batches = 0") for text in loops if text] == [1] * 4

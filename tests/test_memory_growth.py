@@ -7,7 +7,7 @@ import pytest
 from autotune.stats import FEWEST_READINGS, LEAST_GROWTH_BYTES, memory_growth
 
 MIB = 2**20
-LEAK = 1_250_000  # bytes a step: measurement note D3
+LEAK = 1_250_000  # bytes a step: docs/notes/memory.md 3
 
 
 def _track(count, step_bytes, *, stride=1, noise=0, seed=0):
@@ -38,7 +38,7 @@ def test_one_jump_of_the_allocator_does_not_move_the_slope():
         (),
         _track(FEWEST_READINGS - 1, LEAK),
         _track(60, 0),
-        _track(60, 9_000),  # a clean run: measurement note D3
+        _track(60, 9_000),  # a clean run: docs/notes/memory.md 3
         _track(60, LEAST_GROWTH_BYTES),
         _track(60, 0, noise=20 * MIB),  # batches of differing lengths
         _track(60, -LEAK),

@@ -1,6 +1,9 @@
-"""README tells the truth: its code runs, its options and its names exist."""
+"""README tells the truth: its code runs, and the gate finds its commands."""
+
+from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,53 +14,91 @@ from autotune.knobs import KNOBS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+MOST_LINES = 150  # two screens of text beside the two versions of train.py
 
 
-def _help(*command):
-    run = subprocess.run(
-        [sys.executable, "-m", "autotune", *command, "--help"], capture_output=True, text=True, check=True
-    )
-    return run.stdout
+def _block(page: str, first_line: str) -> str:
+    """The one Python block of a page that begins with this line."""
+    (code,) = re.findall(rf"```python\n({re.escape(first_line)}\n.*?)```", page, re.S)
+    return str(code)
 
 
-def test_the_first_target_in_readme_passes_check(tmp_path):
-    (code,) = re.findall(r"```python\n# model\.py\n(.*?)```", README, re.S)
-    (tmp_path / "model.py").write_text(code)
+def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, check=False)
 
-    checked = subprocess.run(
-        [sys.executable, "-m", "autotune", "check", "model.py"], cwd=tmp_path, capture_output=True, text=True
-    )
+
+def test_the_training_before_trains(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_block(README, "# train.py, before"))
+
+    ended = _run(tmp_path, "train.py")
+
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_the_training_after_is_a_target_without_a_guess(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_block(README, "# train.py, after"))
+
+    checked = _run(tmp_path, "-m", "autotune", "check", "train.py")
+
+    assert checked.returncode == 0, checked.stderr
+    assert "loss(model, batch)" in checked.stdout
+    assert "inferred" not in checked.stdout
+
+
+def test_the_training_after_trains_with_an_answer(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_block(README, "# train.py, after"))
+    answer = tmp_path / "studies" / "train"
+    answer.mkdir(parents=True)
+    shutil.copy(ROOT / "studies" / "digits_cnn-epyc" / "best.json", answer)
+
+    ended = _run(tmp_path, "train.py")
+
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_the_first_target_of_the_documents_passes_check(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "targets.md").read_text()
+    (tmp_path / "model.py").write_text(_block(page, "# model.py"))
+
+    checked = _run(tmp_path, "-m", "autotune", "check", "model.py")
 
     assert checked.returncode == 0, checked.stderr
     assert "cross_entropy" in checked.stdout
 
 
 @pytest.mark.parametrize("name", ["command one", "using it", "command two"])
-def test_the_gate_finds_each_command_once(name):
+def test_the_gate_finds_each_command_once(name: str) -> None:
     assert len(re.findall(rf"<!-- {name} -->\n```bash\n.+?```", README, re.S)) == 1
 
 
-def test_every_option_in_readme_exists():
-    known = _help("search") + _help("best") + _help("show") + _help() + _help("check") + _help("dashboard")
-    known += _help("compare") + _help("log") + _help("report")
-    mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", re.sub(r"pip install[^\n]*|git [^\n]*", "", README)))
-    elsewhere = {"--seconds", "--tasks", "--dist"}  # of benchmarks, of pytest
-
-    assert {option for option in mentioned - elsewhere if option not in known} == set()
+def test_readme_is_two_screens() -> None:
+    assert len(README.splitlines()) <= MOST_LINES
 
 
-def test_every_command_in_readme_exists():
-    listed = _help()
-
-    commands = set(re.findall(r"autotune ([a-z]+)(?: |`|$)", README)) - {"as", "itself"}
-    assert {command for command in commands if not re.search(rf"^  {command} ", listed, re.M)} == set()
-
-
-def test_no_placeholder_is_left():
+def test_no_placeholder_is_left() -> None:
     assert re.findall(r"@[A-Z]+@", README) == []
 
 
-def test_the_dict_in_readme_has_the_keys_of_the_knobs():
-    (shown,) = re.findall(r"# (\{.*?\})\n```", README)
+def test_the_output_in_readme_is_that_of_the_recorded_study() -> None:
+    shown = re.search(r"Recommended   (\d\.\d+)× faster than your baseline \((.+?) to (.+?)\)", README)
+    from autotune import load_result
+
+    recorded = load_result(ROOT / "studies" / "digits_cnn-epyc")
+
+    assert shown
+    assert [f"{value:.2f}" for value in (recorded.speedup, recorded.speedup_low, recorded.speedup_high)] == [
+        *shown.groups()
+    ]
+
+
+def test_the_dict_in_the_documents_has_the_keys_of_the_knobs() -> None:
+    page = (ROOT / "docs" / "using-the-answer.md").read_text()
+    (shown,) = re.findall(r"# (\{.*?\})\n```", page)
 
     assert set(re.findall(r"'(\w+)':", shown)) == {knob.name for knob in KNOBS}
+
+
+def test_every_knob_is_in_the_table_of_knobs() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", (ROOT / "docs" / "knobs.md").read_text(), re.M)
+
+    assert rows == [(knob.name, knob.alias) for knob in KNOBS]

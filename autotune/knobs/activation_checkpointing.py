@@ -11,7 +11,7 @@ from autotune.records import Value
 
 FEWEST_BLOCKS = 2  # a single one is computed again as a whole, and then needs what it needed before
 # Forward is a third of forward and backward, and comes twice. Memory of a sample: -53 % in full precision and -37 %
-# with autocast for a small GPT (theory note 6); less of it is left the deeper the model is.
+# with autocast for a small GPT (docs/notes/throughput.md 4); less of it is left the deeper the model is.
 RECOMPUTED = Influence(
     fixed_time=Factor(4 / 3, 0.08),
     sample_time=Factor(4 / 3, 0.08),

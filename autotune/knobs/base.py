@@ -145,7 +145,7 @@ class Knob(Protocol):
         """Whether all its values compute the same, up to the order of rounding; `--exact` keeps the other knobs still.
 
         The same batches in the same order are not asked for: where samples are augmented at random or dropped out,
-        another number of workers or another micro-batch draws other random numbers (theory note 6).
+        another number of workers or another micro-batch draws other random numbers (docs/notes/throughput.md 5).
         """
         return not self.numerics
 

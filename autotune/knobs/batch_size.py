@@ -9,7 +9,7 @@ from autotune.knobs.influence import NEUTRAL, Influence
 from autotune.records import Limit, TargetFacts, Value
 
 SMALLEST = 8  # below it the fixed cost of a step dominates on any hardware; a user's limit may go lower
-MULTIPLE = 8  # tensor cores want dimensions that are multiples of it (theory note 2.2)
+MULTIPLE = 8  # tensor cores want dimensions that are multiples of it (docs/notes/throughput.md 2)
 LARGEST = 4096  # where nobody has said anything else; throughput has long flattened
 
 
@@ -47,7 +47,7 @@ class BatchSize(Knob):
         return None
 
     def is_exact(self, facts: TargetFacts) -> bool:
-        """Not where BatchNorm takes its statistics from it (theory note 3.6); else the global batch alone matters.
+        """Not where BatchNorm takes its statistics from it (docs/notes/throughput.md 5).
 
         Not covered: a loss that is no mean over samples (over tokens of unequal number, over pairs of a batch).
         """

@@ -9,7 +9,7 @@ from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.knobs.wording import IMAGE_DIMENSIONS, NOTHING, Framework, Wording
 from autotune.records import Value
 
-# 1.17 to 1.55 times as fast on a CPU, 1.08 to 1.35 with autocast on GPUs, and slower without (theory note 2.2 and 6);
+# 1.17 to 1.55 times as fast on a CPU, 1.08 to 1.35 with autocast on GPUs, slower without (docs/notes/throughput.md 2);
 # on the surface resnet 1.1 to 1.4, on denoiser, whose layers have eight channels, 0.4 to 0.9.
 LAYOUT = Influence(sample_time=Factor(0.9, 0.3), fixed_memory=Factor(1.0, 0.02), sample_memory=Factor(1.0, 0.08))
 

@@ -26,7 +26,7 @@ class NumThreads(Knob):
 
     Threads and workers that do not find a core each slow one another down far beyond their share: two threads with two
     workers on two cores took 187 ms a step where the slower of computing and loading took 22; one thread took 20
-    (measurement note C4). More workers and threads together than cores may still be fastest, so all pairs are searched.
+    (docs/notes/timing.md 4). More workers and threads than cores may still be fastest, so all pairs are searched.
     """
 
     name = "num_threads"

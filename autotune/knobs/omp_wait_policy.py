@@ -13,7 +13,7 @@ CHOICES: tuple[Value, ...] = (None, PASSIVE)
 NONE = ("none", LEFT_ALONE)
 # To be woken takes threads longer than to go on from spinning, for every operator alike: 20 ms a micro-batch of a small
 # transformer (1.2 to 1.8 times its time), 5 of a CNN (1.3 to 1.7). Who sleeps stands in nobody's way: of the time that
-# crowding cost a third to a half was left, next to nothing in measurement note C4. Surfaces char_transformer, jpeg_cnn.
+# crowding cost a third to a half was left, almost none in docs/notes/timing.md 4. Surfaces char_transformer, jpeg_cnn.
 SLEEPING = Influence(fixed_time=Factor(2.0, 0.8), sample_time=Factor(1.15, 0.2), crowding=Factor(0.35, 0.8))
 
 
@@ -21,7 +21,7 @@ class OmpWaitPolicy(Knob):
     """None leaves the environment as it is; "passive" has waiting threads sleep at once instead of spinning.
 
     The OpenMP runtime reads the variable when it is loaded, which is when torch is imported. Worth a try where others
-    want the cores: 187 ms a step became 22 with two threads and two workers on two cores (measurement note C4).
+    want the cores: 187 ms a step became 22 with two threads and two workers on two cores (docs/notes/timing.md 4).
     """
 
     name = "omp_wait_policy"

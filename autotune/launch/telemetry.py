@@ -17,7 +17,7 @@ from autotune.interference import GpuUse
 from autotune.nvml import Glance, glance
 
 PHASE = "measure"
-PERIOD_SECONDS = 0.2  # a card renews its utilization in 1/6 to 1 s, its energy counter in 0.1 s (note distributed 5)
+PERIOD_SECONDS = 0.2  # a card renews its utilization in 1/6 to 1 s, its energy counter in 0.1 s (docs/notes/gpu.md 1)
 LAST_READING_SECONDS = 2.0  # to wait for it: a call into the driver of a lost card may never return
 
 

@@ -16,7 +16,7 @@ class Energy(Objective):
     """Of the GPU alone: what processor, memory and fans of the host take is not counted by anything it can read.
 
     The counter is NVML's (Volta and later; many consumer cards have none). It moves every 0.1 s, so that windows are to
-    last 5 s (note distributed 5): that is right to 2 %, and the rounds of the confirmation average over several.
+    last 5 s (docs/notes/gpu.md 1): that is right to 2 %, and the rounds of the confirmation average over several.
     """
 
     name: ObjectiveName = "energy"

@@ -9,7 +9,7 @@ from autotune.requests import ProbeBudget
 from autotune.results import Alone
 
 COMPUTE_STEPS = 3  # at least, of computing alone
-LOADER_ROUNDS = 3  # of loading alone, where there is time for so many (measurement note C4)
+LOADER_ROUNDS = 3  # of loading alone, where there is time for so many (docs/notes/timing.md 4)
 LEAST_LOADING = 0.1  # of its longest time: three rounds of a fast loader would be over in a millisecond
 MOST_ROUNDS = 30  # of a very fast one
 

@@ -94,8 +94,8 @@ class Carried:
 
     Optimizers are met at their first step, whoever made them. For that step and every later one the rate is multiplied
     and then put back, so that a schedule goes on as it would. `rate` is for SGD; everything else is taken to be
-    adaptive like Adam and has its square root (theory note 3.5). Adam's betas stay: at another one the average that it
-    began with would be corrected wrongly, and its steps be several times too long.
+    adaptive like Adam and has its square root (docs/notes/noise.md 4). Adam's betas stay: at another one the average
+    that it began with would be corrected wrongly, and its steps be several times too long.
     """
 
     def __init__(self, state: bytes | None, rate: float = 1.0) -> None:

@@ -27,7 +27,7 @@ from autotune.targets.base import DryTarget, DryTraining
 from autotune.targets.frames import headline
 from autotune.targets.rebatch import CannotForetell
 
-GROWTH = 4  # between micro-batches: two points on the last segment are enough (theory note 1.4)
+GROWTH = 4  # between micro-batches: two points on the last segment are enough (docs/notes/memory.md 5)
 FIRST_STEPS = 2  # the optimizer's state is allocated in the first, and weighs from the second on
 OUT_OF_TIME = "there was no time left for it"
 _CONTENTS = ("DataDependentOutputException", "DynamicOutputShapeException", "GuardOnDataDependentSymNode")

@@ -17,9 +17,9 @@ CUDA_BLOCK = 512  # bytes that the caching allocator rounds up to (torch 2.13, c
 class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 2.13
     """While entered, every storage that an operation makes is counted until it is freed.
 
-    Equal to the byte to the same count of real tensors, and to `torch.distributed._tools.MemTracker` (theory note 1.3),
-    which needs its module statistics reset after every forward and is as private. Not covered: what a kernel allocates
-    for itself while it runs, but for those in `workspaces.py`.
+    Equal to the byte to the same count of real tensors, and to `torch.distributed._tools.MemTracker`
+    (docs/notes/memory.md 4), which needs its module statistics reset after every forward and is as private. Not
+    covered: what a kernel allocates for itself while it runs, but for those in `workspaces.py`.
     """
 
     def __init__(self, device: str) -> None:

@@ -59,7 +59,7 @@ class EventClock:
     """For CUDA and XPU: one event per mark on the current stream, and no waiting for the newest until the end.
 
     Checked on a GPU only by `tests/gpu`; the sum of the intervals is the wall time of the window, launch gaps and
-    loader waits included (measurement note C1). The host's clock would not do for deciding when that is long enough:
+    loader waits included (docs/notes/timing.md 1). The host's clock would not do for deciding when that is long enough:
     at first the host only fills the queue of the device, which holds about a thousand kernels, in a fraction of a step.
     Simulated with that queue and steps of 0.09 s, such a window took 4.1 s and was called noisy, instead of 0.8 s.
     """

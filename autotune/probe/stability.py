@@ -28,7 +28,7 @@ from autotune.results import LossRun, Outcome, StabilityResult
 from autotune.targets import resolve
 from autotune.targets.base import Command, Session, Step
 
-PERTURBATION = 1e-6  # relative, of every weight: about eight units in the last place of float32 (note F)
+PERTURBATION = 1e-6  # relative, of every weight: eight units in the last place of float32 (docs/notes/precision.md 2)
 PHASE = "measure"
 _SEEDS = 2**32  # that numpy accepts
 _STRIDE = 1_000_003  # between the draws of two seeds, so that the steps of one are not the next one's

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-MOST_READINGS = 64  # a slope needs some twenty (measurement note D3); a record shall stay short
+MOST_READINGS = 64  # a slope needs some twenty (docs/notes/memory.md 3); a record shall stay short
 
 _STATM = Path("/proc/self/statm")
 

@@ -10,9 +10,9 @@ import torch
 
 from autotune.requests import ProbeBudget
 
-STEADY_FRACTION = 0.9  # of the three steps before; medians of three within 10 % are steady (measurement note C3)
+STEADY_FRACTION = 0.9  # of the three steps before; medians of three within 10 % are steady (docs/notes/timing.md 3)
 COMPARED_STEPS = 3
-LEAST_SUCCESSES = 2  # the optimizer's state is allocated in the first step and felt in the second (note D2)
+LEAST_SUCCESSES = 2  # the optimizer's state is allocated in the first step, felt in the second (docs/notes/memory.md 2)
 
 Growth = Callable[[], tuple[int, ...]]  # counters that stand still when nothing is being set up any more
 
@@ -22,7 +22,7 @@ class WarmUp:
 
     That is: as many steps, seconds and successes as asked for; the median of the last three no longer clearly below
     that of the three before; and nothing allocated or compiled during the last three. On recorded traces the best cut
-    in hindsight lies at 0 to 9 steps (measurement note C3).
+    in hindsight lies at 0 to 9 steps (docs/notes/timing.md 3).
     """
 
     def __init__(self, budget: ProbeBudget, growth: Growth) -> None:

@@ -11,7 +11,7 @@ Steps below 5 ms are taken together in blocks from `compute` on, settling left o
 good part of what they take.
 
 Without the drain a probe of 20 steps overestimated a loader-bound run by up to 2.2 times; in this order the error
-was -1.0 to +4.5 % in seven settings (measurement note C4).
+was -1.0 to +4.5 % in seven settings (docs/notes/timing.md 4).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from autotune.targets.base import Command, Step
 
 BLOCK_SECONDS = 0.01  # of short steps that are looked at together: a look takes up to 60 us between steps (measured)
 MOST_TOGETHER = 100
-MOST_CALIBRATION_SKIPS = 10  # dynamic loss scaling skips a few steps at first; ten in a row is overflow (note F)
+MOST_CALIBRATION_SKIPS = 10  # loss scaling skips some at first; ten in a row is overflow (docs/notes/precision.md 1)
 
 
 class Window:

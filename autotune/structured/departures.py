@@ -16,7 +16,7 @@ from autotune.structured.grid import Floats, Integers
 from autotune.structured.law import Law
 
 JITTER = 1e-9
-BREAK = np.log(1.15)  # a residual beyond 15 % says that the law does not hold there (theory note 7)
+BREAK = np.log(1.15)  # a residual beyond 15 % says that the law does not hold there (docs/notes/search.md 6)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from autotune.structured.observation import Observation
 
 COUPLED, COMPUTE, LOADER = range(3)
 Foretell = Callable[[int], Foretold | None]  # of a row of the grid what a dry run says; None where it cannot say
-# Standard deviations of logarithms. The law itself erred by 2.5 to 7 % on measured curves (theory note 2.1), most at
-# the ends of an arm and at single batches: cache spill, powers of two, tiles and waves (2.2).
+# Standard deviations of logarithms. The law itself erred by 2.5 to 7 % on measured curves (docs/notes/throughput.md 1),
+# most at the ends of an arm and at single batches: cache spill, powers of two, tiles and waves (section 2).
 CELL = 0.05  # the law at one batch of one arm
 ARM = 0.08  # the law along one arm, over OCTAVES
 OCTAVES = 2.0

@@ -22,7 +22,7 @@ from autotune.structured.parameters import Parameters
 
 DOUBLINGS = 3
 NOBODY = 1e-9  # workers where there are none, so that a logarithm exists
-ROUNDING = 2**DOUBLINGS  # exponent of the rounding: 9 % where two are equal, as was measured (3 to 11 %, theory note 5)
+ROUNDING = 2**DOUBLINGS  # of the rounding: 9 % where two are equal; 3 to 11 % measured (docs/notes/throughput.md 3)
 
 
 @dataclass(frozen=True)

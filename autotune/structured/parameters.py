@@ -11,8 +11,8 @@ from autotune.knobs.influence import Factor
 from autotune.structured.grid import CERTAIN, Floats, Grid, Hardware, Integers
 
 # Every unknown is the logarithm of something positive, normally distributed beforehand as (mean, standard deviation).
-# Sources: theory note 2.1 and 2.2 (half-saturation at 10 to 55 samples on a CPU, launches of 1 to 30 ms), optuna note
-# 2.1 and 8; the spreads cover a laptop and a data-centre GPU.
+# Sources: docs/notes/throughput.md 1 and 2 (half-saturation at 10 to 55 samples on a CPU, launches of 1 to 30 ms),
+# docs/notes/search.md 1; the spreads cover a laptop and a data-centre GPU.
 FIXED, SATURATION, SHARPNESS, OPTIMIZER, LOADING, CAP, SCALING, SHARE, CROWDING = range(9)
 STATIC, SAMPLE, BEND, WORKER = range(9, 13)
 BELIEFS = {
@@ -31,7 +31,7 @@ BELIEFS = {
     WORKER: (math.log(0.01), 1.5),  # memory of one worker in units of the limit, where workers live in that memory
 }
 # On a CPU, in units of what loading takes on a core: for so long computing stands still. Threads wait for the one whose
-# core a worker has, and spin on the others': 1.6 to 4.3 on the surface jpeg_cnn (two cores), 11 in measurement note C4.
+# core a worker has, and spin on the others': 1.6 to 4.3 on surface jpeg_cnn (two cores), 11 in docs/notes/timing.md 4.
 CROWDING_ON_CORES = (math.log(2.5), 0.9)
 # Of a sample's time, with half as many threads on a CPU: 1.5 to 1.7 in a residual network and in a transformer, 1.5 to
 # 2 in a small CNN (surfaces resnet, char_transformer, jpeg_cnn). Beyond torch's own count, which is that of physical

@@ -13,7 +13,7 @@ from autotune.stats import memory_growth
 from autotune.tuning.confirm import Candidate
 from autotune.units import format_bytes, format_share
 
-LOADER_BOUND = 0.15  # share of a step spent waiting: 0.04 when compute-bound, 0.2 to 0.75 when not (note C4)
+LOADER_BOUND = 0.15  # share of a step spent waiting: 0.04 if compute-bound, else 0.2 to 0.75 (docs/notes/timing.md 4)
 NOISY = 0.05  # spread of repeats beyond which a ranking of near-ties means little
 
 

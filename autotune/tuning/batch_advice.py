@@ -15,7 +15,7 @@ from autotune.records import StudyRequest
 from autotune.results import Trial, Verdict
 from autotune.tuning.recommendation import BatchAdvice, Recommendation
 
-WRONG_AT_START = 30  # times, by which a noise scale was off that was measured at initialisation (theory note 3.3)
+WRONG_AT_START = 30  # times, by which a noise scale measured at initialisation was off (docs/notes/noise.md 3)
 
 
 def informed(folder: Path, request: StudyRequest) -> StudyRequest:

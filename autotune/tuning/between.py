@@ -16,10 +16,10 @@ from autotune.records import Config, StudyRequest
 from autotune.results import Trial, Verdict
 from autotune.tuning.disturbance import FOUND
 
-MULTIPLE = 8  # samples: tensor cores want dimensions that are multiples of it (theory note 2.2)
+MULTIPLE = 8  # samples: tensor cores want dimensions that are multiples of it (docs/notes/throughput.md 2)
 STEPS = 4  # per octave
 MOST_PROBES = 2
-LEAST_GAIN = 0.02  # expected, as a share of the best: less does not pay for a probe (optuna note 2.5)
+LEAST_GAIN = 0.02  # expected, as a share of the best: less does not pay for a probe (docs/notes/search.md 2)
 LIKELY = 0.5  # chance to fit
 
 

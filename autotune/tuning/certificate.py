@@ -17,7 +17,7 @@ def bound(rest: float | None, better: str = "faster") -> str:
 
 
 def certificate(measured: int, remaining: int, rest: float | None, better: str = "faster") -> str:
-    """Which of three statements holds, the strongest first (theory note 4c).
+    """Which of three statements holds, the strongest first (docs/notes/search.md 5).
 
     `measured` configurations were probed, and `remaining` might still be: without those known to fail, or to be no
     better.

@@ -9,10 +9,10 @@ from autotune.records import Config
 from autotune.results import ProbeResult, Trial, Verdict
 from autotune.units import format_share
 
-# A power cap is how a large GPU normally runs: recorded, and no disturbance (measurement note C2).
+# A power cap is how a large GPU normally runs: recorded, and no disturbance (docs/notes/timing.md 2).
 HARMFUL = ("hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake")
 POWER_CAP = "power cap"
-MOST_CLOCK_DRIFT = 0.03  # of the SM clock within a window; a steady card stays within it (note distributed 4)
+MOST_CLOCK_DRIFT = 0.03  # of the SM clock within a window; a steady card stays within it (docs/notes/gpu.md 2)
 LEAST_UTILIZATION = 0.9  # from which on the clock is not the probe's own doing: a card that rests lowers it by itself
 MOST_FOREIGN_SHARE = MOST_WAIT_SHARE  # of a card's time: a kernel of others keeps ours waiting for as long
 BACK_OFF_SECONDS = 2.0  # before a repeat: a compilation or a backup takes longer, most bursts are over

@@ -16,8 +16,8 @@ from autotune.results import Trial, Verdict
 from autotune.tuning.disturbance import disturbances
 from autotune.units import format_share
 
-REFERENCE_EVERY = 8  # search probes between two of the baseline (measurement note C3)
-MOST_DRIFT = 0.05  # of the baseline's rate: less is noise between probes (the same note)
+REFERENCE_EVERY = 8  # search probes between two of the baseline (docs/notes/timing.md 3)
+MOST_DRIFT = 0.05  # of the baseline's rate: less is noise between probes (the same section)
 SLOW = 2.0  # times a typical probe: a baseline that takes longer is too dear to be probed again and again
 Judged = Sequence[tuple[Trial, Verdict]]
 

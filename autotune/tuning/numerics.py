@@ -28,9 +28,9 @@ from autotune.tuning.race import FEWEST_LEADERS
 from autotune.tuning.reporter import Reporter
 
 LEAST_SECONDS = 10.0  # for one comparison, however late it is
-STEPS = 50  # of a first comparison (note F)
+STEPS = 50  # of a first comparison (docs/notes/precision.md 2)
 SEED_SECONDS = 60.0  # at most, for so many steps of the three runs of one seed
-FULL_SEEDS = 3  # the fewest that give an interval (note F)
+FULL_SEEDS = 3  # the fewest that give an interval (docs/notes/precision.md 2)
 TRIES = 2  # of a comparison that crashed: it may have been an accident
 MORE_TIME = 2.0  # times what a comparison had that was cut short: then it is run again
 RUNS = 3  # of one seed: full precision, the same perturbed, the candidate

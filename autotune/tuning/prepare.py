@@ -19,7 +19,7 @@ from autotune.tuning.settings import Settings
 from autotune.units import format_bytes, format_percent, parse_bytes
 
 LEAST_HEADROOM_BYTES = 512 * 2**20  # of a whole device: other tenants, fragmentation, the context
-HEADROOM_FRACTION = 0.05  # a judgement, not a measurement (note D2)
+HEADROOM_FRACTION = 0.05  # a judgement, not a measurement (docs/notes/memory.md 2)
 LOSS_TOLERANCE, WITHIN = Goal().loss_tolerance, Goal().within_fraction
 LEAST_LIMIT_BYTES = 2**20  # less is a number without its unit: torch alone takes hundreds of times as much
 

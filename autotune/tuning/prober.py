@@ -26,7 +26,7 @@ FIRST_GUESS_SECONDS = 10.0  # of one probe, before any has been seen
 # half as long, and nine of ten rates are off by 1.6 % at most (benchmarks/probe_length.py). All others are measured for
 # their own sake.
 SEARCH = ProbeBudget(min_seconds=0.75)
-# Of a confirmation for which the budget is too short otherwise: the noise lies between probes, not within (note C2).
+# Of a confirmation for which the budget is too short otherwise: the noise is between probes (docs/notes/timing.md 2).
 BRIEF = ProbeBudget(min_seconds=0.75, max_seconds=2.0, target_precision=0.05)
 # Before each probe of a baseline that is not known yet: work that outlasts all of them is no burst, and is to be told.
 BASELINE_PAUSES_SECONDS = (0.0, BACK_OFF_SECONDS, 2 * BACK_OFF_SECONDS, 4 * BACK_OFF_SECONDS)

@@ -8,7 +8,7 @@
     until it is decided, or the time is used up
 
 Of the rules tried on simulated machines with the noise measured here, the one with the least regret at equal cost
-(theory note 4; `benchmarks/race.py`).
+(docs/notes/search.md 4; `benchmarks/race.py`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ MOST_LEADERS, FEWEST_LEADERS, FINALISTS = 8, 3, 2
 HALVED_AFTER = (3, 6)  # rounds
 FEWEST_ROUNDS = 2  # one has no interval
 FEWEST_FREEDOM = 3  # of the noise: Student's 95 % is 3.2 standard errors with three, 12.7 with one (two rounds of two)
-GOAL_ROUNDS = 8  # of the finalists: on a quiet machine they tell 2 % apart with a power of 0.92 (theory note 4)
+GOAL_ROUNDS = 8  # of the finalists: on a quiet machine they tell 2 % apart, power 0.92 (docs/notes/search.md 4)
 MOST_ROUNDS = 12  # eight leave the recommended a regret of 1.9 %, twelve 1.2 %, for a sixth more (`benchmarks/race.py`)
 SURE_ROUNDS = 3  # before it may be decided: two rounds agree by luck now and then
 SURE = 0.99  # confidence of what ends a race: it is asked anew after every round
 SLOWER = 1.01  # who is surely slower by more than 1 % need not be measured again
 TIE = 0.02  # faster by less is not worth a change
 MOST_TIE = 0.05  # beyond it an interval that includes 0 is lack of rounds, and no tie of two leaders
-PRIOR_PROBES = 4  # repeats after which the reference's own spread counts for as much as the prior (theory note 4a)
+PRIOR_PROBES = 4  # repeats after which the reference's own spread weighs as much as the prior (docs/notes/search.md 3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ def plan(available: int, others: int, affordable: float) -> Plan:
 def margin(references: Sequence[float]) -> float:
     """By which share a configuration may have been measured slower than the best and still be as fast.
 
-    Three standard deviations of the difference of two probes (theory note 4b). The deviation of one is that of
+    Three standard deviations of the difference of two probes (docs/notes/search.md 4). The deviation of one is that of
     `references` (rates of one configuration, probed again and again), drawn towards 3 % while they are few.
     """
     logs = [math.log(rate) for rate in references]

@@ -3,7 +3,7 @@
 Where a batch fits without the trade, the trade can only be slower: the same samples, and more to compute for each.
 Where it does not, a larger batch can win back no more than what is fixed: with fixed + sample * b seconds of computing,
 and a trade that makes them longer by a share x, only if b_mem < (fixed / sample) / x, with b_mem the largest batch that
-fits without (theory note 6). Nothing here names a knob: its influence tells what it trades.
+fits without (docs/notes/throughput.md 4). Nothing here names a knob: its influence tells what it trades.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from autotune.units import format_seconds
 
-PATIENCE = 15  # probes without a gain; a sampler that learns from nothing but values needs so many (research 2.5)
+PATIENCE = 15  # probes without a gain; a sampler that learns only from values needs so many (docs/notes/search.md 2)
 # Two proposals in a row that promise less, after as many probes: the median search then recommends the best to 0 %
-# (well-specified) or 1.2 % (misspecified machines), of 8 probes (optuna note 2.5, rule "fast").
+# (well-specified) or 1.2 % (misspecified machines), of 8 probes (docs/notes/search.md 2).
 LITTLE, PROPOSALS, PROBES = 0.02, 2, 8
 GAIN = 1.01  # less is within the noise of one probe
 

@@ -1,4 +1,4 @@
-"""Paired losses on a real CUDA device: the masks of dropout there are what measurement note F left open."""
+"""Paired losses on a real CUDA device: the masks of dropout there are what docs/notes/precision.md 2 left open."""
 
 import pytest
 import torch
