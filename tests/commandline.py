@@ -35,8 +35,8 @@ space = {"batch_size": [1, 2, 4, 8, 16, 32, 64], "amp_dtype": [None], "num_worke
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """This process's environment without anybody's settings for autotune or for colours."""
-    foreign = ("AUTOTUNE_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TERM")
+    """This process's environment without anybody's settings for autotune, for threads or for colours."""
+    foreign = ("AUTOTUNE_", "OMP_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TERM")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return {**inherited, "TERM": "xterm-256color", MARK: str(home), **more}
 

@@ -1,6 +1,29 @@
 """What holds for every test."""
 
+import functools
+import os
 import signal
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import alembic.util.pyfiles
+import pytest
 
 # A shell starts background jobs with Ctrl-C ignored, and every process that a test interrupts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Before torch is loaded. Small tensors gain nothing by threads, and the tests beside these want the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _revisions_once() -> Iterator[None]:
+    """Alembic executes every revision of Optuna's tables three times for each new database: once is enough."""
+    load = alembic.util.pyfiles.load_module_py
+    kept = functools.cache(load)
+
+    def loaded(module_id: str, path: str) -> object:
+        return (kept if Path(path).parent.name == "versions" else load)(module_id, path)
+
+    with mock.patch.object(alembic.util.pyfiles, "load_module_py", loaded):
+        yield

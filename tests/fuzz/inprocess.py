@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import sys
 from collections.abc import Iterable, Sequence
@@ -10,9 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+import typer
+
 from autotune.cli import main
 from autotune.launch.fake import FakeLauncher
 
+COMMANDS = functools.cache(
+    typer.main.get_command
+)  # typer builds the whole tree for every call, and it is always the same
 ANSWERED = (0, 1, 2, 3, 130)  # README's exit statuses, but for a fault of autotune itself
 MOST_TOLD = 600  # characters of one fault
 
@@ -42,6 +48,7 @@ def run(*words: str) -> Ended:
     out, err = Stream(), Stream()
     with (
         mock.patch("autotune.launch.subprocess.SubprocessLauncher", lambda **options: FakeLauncher()),
+        mock.patch("typer.main.get_command", COMMANDS),
         mock.patch.object(sys, "argv", ["autotune", *words]),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
