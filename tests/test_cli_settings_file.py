@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from autotune.launch.processes import TAG
-from tests.commandline import assert_one_clear_error, listing, run
+from tests.commandline import assert_one_clear_error, listing
+from tests.commandline import run_here as run
 
 
 def search(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
