@@ -33,7 +33,7 @@ class Config(Record, frozen=True, kw_only=True):
     values: dict[str, Value]
 
     def __hash__(self) -> int:
-        return hash(tuple(sorted((name, repr(value)) for name, value in self.values.items())))
+        return hash(frozenset(self.values.items()))
 
     def __getitem__(self, name: str) -> Value:
         return self.values[name]

@@ -29,14 +29,16 @@ class SearchSpace:
         self.domains = dict(domains)
         self._circumstances = circumstances
         self._limits = dict(limits or {})
+        sample = {knob.name: domains[knob.name][0] for knob in KNOBS}
+        self._derived = {knob.name for knob in KNOBS if knob.derive(sample, circumstances) is not None}
         self.configs = tuple(self._enumerate())
-        for name in filter(self._derived, domains if self.configs else ()):
+        for name in self._derived if self.configs else ():
             self.domains[name] = tuple(sorted({config[name] for config in self.configs}, key=lambda v: int(v or 0)))
 
     @property
     def free(self) -> dict[str, tuple[Value, ...]]:
         """The domains that leave a choice and are not derived."""
-        return {name: values for name, values in self.domains.items() if len(values) > 1 and not self._derived(name)}
+        return {name: values for name, values in self.domains.items() if len(values) > 1 and name not in self._derived}
 
     def complete(self, values: Mapping[str, Value]) -> Config:
         """A configuration from the values of free knobs, in canonical form: the others' and derived ones filled in."""
@@ -79,9 +81,9 @@ class SearchSpace:
         return min(self.configs, key=distance)
 
     def _enumerate(self) -> Iterable[Config]:
-        seen = set()
-        for values in product(*self.free.values()):
-            config = self.complete(dict(zip(self.free, values, strict=True)))
+        seen, free = set(), self.free
+        for values in product(*free.values()):
+            config = self.complete(dict(zip(free, values, strict=True)))
             if config not in seen and self._fits(config):
                 seen.add(config)
                 yield config
@@ -91,16 +93,12 @@ class SearchSpace:
         samples = config.global_batch_size()
         if (most is not None and samples > most) or held not in (None, samples):
             return False
-        derived = {name: limit for name, limit in self._limits.items() if self._derived(name)}
+        derived = {name: limit for name, limit in self._limits.items() if name in self._derived}
         return all(_within(config[name], limit) for name, limit in derived.items())
 
     def _value(self, knob: Knob, filled: dict[str, Value]) -> Value:
         derived = knob.derive(filled, self._circumstances)
         return filled[knob.name] if derived is None else derived
-
-    def _derived(self, name: str) -> bool:
-        sample = {knob.name: self.domains[knob.name][0] for knob in KNOBS}
-        return any(k.name == name and k.derive(sample, self._circumstances) is not None for k in KNOBS)
 
 
 def canonical(config: Config, circumstances: Circumstances) -> Config:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import io
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
+from unittest import mock
 
 import psutil
+import typer
+
+from autotune.cli import main
 
 # Takes a baseline as it was measured: the machine that runs the tests is often too busy for one that is known to 10 %.
 COMMAND = (
@@ -35,8 +41,8 @@ space = {"batch_size": [1, 2, 4, 8, 16, 32, 64], "amp_dtype": [None], "num_worke
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """This process's environment without anybody's settings for autotune or for colours."""
-    foreign = ("AUTOTUNE_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TERM")
+    """This process's environment without anybody's settings for autotune, for threads or for colours."""
+    foreign = ("AUTOTUNE_", "OMP_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TERM")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return {**inherited, "TERM": "xterm-256color", MARK: str(home), **more}
 
@@ -46,6 +52,41 @@ def run(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str
     return subprocess.run(
         (*COMMAND, *words), cwd=home, env=environment(home, **more), capture_output=True, text=True, check=False
     )
+
+
+class Stream(io.TextIOWrapper):
+    """A stream as a terminal's: bytes below, strict UTF-8 above."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", write_through=True)
+
+    def text(self) -> str:
+        """All that was written."""
+        return self.buffer.getvalue().decode("utf-8", "replace")  # type: ignore[attr-defined]
+
+
+TREE = functools.cache(typer.main.get_command)  # of commands; typer builds all of it again for every call
+
+
+def run_here(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """The same as `run`, in this process: where it is not the process that is tested. Probes are real ones."""
+    out, err = Stream(), Stream()
+    status: object = 0
+    with (
+        mock.patch.dict(os.environ, environment(home, **more), clear=True),
+        mock.patch.object(sys, "argv", ["autotune", *words]),
+        mock.patch("typer.main.get_command", TREE),
+        mock.patch("signal.signal"),  # `search` takes SIGTERM for itself
+        chdir(home),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        try:
+            main()
+        except SystemExit as ending:
+            status = ending.code
+    code = status if isinstance(status, int) else 0 if status is None else 1
+    return subprocess.CompletedProcess(words, code, out.text(), err.text())
 
 
 def start(home: Path, *words: str) -> subprocess.Popen[str]:

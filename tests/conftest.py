@@ -1,6 +1,42 @@
 """What holds for every test."""
 
+import functools
+import os
 import signal
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import alembic.util.pyfiles
+import pytest
 
 # A shell starts background jobs with Ctrl-C ignored, and every process that a test interrupts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Before torch is loaded. Small tensors gain nothing by threads, and the tests beside these want the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin the folders of long tests first, as the alphabet has it, and not the files of many short ones."""
+    config.option.loadscopereorder = False
+
+
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep each file in one process, and all that looks at the one recorded search, which takes a minute."""
+    for item in items:
+        shares = "recorded" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("recorded" if shares else item.nodeid.partition("::")[0]))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _revisions_once() -> Iterator[None]:
+    """Alembic executes every revision of Optuna's tables three times for each new database: once is enough."""
+    load = alembic.util.pyfiles.load_module_py
+    kept = functools.cache(load)
+
+    def loaded(module_id: str, path: str) -> object:
+        return (kept if Path(path).parent.name == "versions" else load)(module_id, path)
+
+    with mock.patch.object(alembic.util.pyfiles, "load_module_py", loaded):
+        yield

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.commandline import assert_one_clear_error, listing, run
+from tests.commandline import assert_one_clear_error, listing
+from tests.commandline import run_here as run
 
 WRONG = [
     (("-t", "soon"), "--time-budget: 'soon'"),

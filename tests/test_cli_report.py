@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.commandline import run
+from tests.commandline import run_here as run
 from tests.reporting import ladder, recommendation, written
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from autotune.cli.variables import SWITCHES
 from autotune.launch.processes import TAG
-from tests.commandline import assert_one_clear_error, listing, run
+from tests.commandline import assert_one_clear_error, listing
+from tests.commandline import run_here as run
 from tests.fuzz import inprocess
 from tests.fuzz.inprocess import target
 

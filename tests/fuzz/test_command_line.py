@@ -79,8 +79,9 @@ def test_a_switch_takes_no_value(command: str, option: str) -> None:
 
 @pytest.mark.parametrize("command", list(_commands()))
 def test_a_command_explains_every_argument_that_it_does_not_take(command: str) -> None:
+    few = ("-n", "1") if command == "search" else ()  # of its probes: the argument is tried, not the search
     for value in _values(command):
-        assert_answered([(command, value), _words(command, value)])
+        assert_answered([(command, value, *few), _words(command, value)])
 
 
 @pytest.mark.parametrize("seed", range(40))

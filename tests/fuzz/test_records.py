@@ -61,7 +61,7 @@ def damage(path: Path, chance: random.Random) -> None:
 
 
 def test_every_command_answers_for_the_undamaged_study(study: Path) -> None:
-    assert {words: run(*words).status for words in READERS} == dict.fromkeys(READERS, 0)
+    assert {words: run(*words).returncode for words in READERS} == dict.fromkeys(READERS, 0)
 
 
 @pytest.mark.parametrize("seed", range(60))
