@@ -18,7 +18,7 @@ from autotune.report.terminal import probe_line
 from autotune.results import Trial
 from autotune.tuning.recommendation import Recommendation
 from autotune.tuning.view import StudyView
-from autotune.units import format_rate, format_seconds, format_share
+from autotune.units import counted, format_seconds, format_share
 
 INDENT = 14  # "Recommended" and what stands to the right of it
 FEWEST_GAP = 3
@@ -60,7 +60,7 @@ def result_block(recommendation: Recommendation, view: StudyView | None = None) 
         if line:
             block.append(f"  {plain(line)}\n")
     for index, (name, lost) in enumerate(phrases.runners_up(recommendation)):
-        rate = "" if lost.samples_per_second is None else f"{format_rate(lost.samples_per_second)} samples/s, "
+        rate = "" if lost.samples_per_second is None else f"{phrases.samples_per_second(lost.samples_per_second)}, "
         _titled(block, "Not chosen" if index == 0 else "", f"{name}: {rate}{lost.reason}")
     for index, line in enumerate(() if view is None else _steps(view)):
         _titled(block, "Step by step" if index == 0 else "", line)
@@ -160,7 +160,7 @@ def doctor_block(checks: Sequence[Check]) -> Text:
     advice = sum(check.state == "advice" for check in checks)
     if bad:
         return block.append(f"This machine is not fit for a search: {bad} of {len(checks)} checks failed.", "bold red")
-    hint = f", with {advice} piece{'s' if advice > 1 else ''} of advice above" if advice else ""
+    hint = f", with {counted(advice, 'piece')} of advice above" if advice else ""
     return block.append(f"This machine is fit for a search{hint}.", "bold")
 
 

@@ -60,8 +60,8 @@ def probe_block(view: StudyView, trial: Trial) -> Text:
     shown = phrases.reason(verdict) or phrases.outcome_word(trial, verdict)
     if measured is not None:
         spread = phrases.half_width(measured.relative_half_width)
-        rate = format_rate(measured.samples_per_second)
-        shown = f"{rate} samples/s ± {spread}, {format_bytes(measured.memory.bytes)}: {shown}"
+        rate = phrases.samples_per_second(measured.samples_per_second)
+        shown = f"{rate} ± {spread}, {format_bytes(measured.memory.bytes)}: {shown}"
     said = prediction_of(view, trial)
     lines = [("measured", shown), ("log", str(disk.log_of(view.folder, trial.number)))]
     if measured is not None:

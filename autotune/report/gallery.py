@@ -8,9 +8,6 @@ from autotune.report.charts import memory, throughput
 from autotune.report.figure import Absence, Figure
 from autotune.report.loading import loading
 from autotune.report.losses import numerics
-from autotune.report.noise import machine, repeats
-from autotune.report.timing import phases, timeline
-from autotune.report.tradeoffs import pareto
 from autotune.report.waterfall import worth
 from autotune.tuning.view import StudyView
 
@@ -20,13 +17,7 @@ FIGURES: dict[str, Callable[[StudyView], Figure | Absence]] = {
     "loading": loading,
     "numerics": numerics,
     "worth": worth,
-    "pareto": pareto,
-    "timeline": timeline,
-    "phases": phases,
-    "repeats": repeats,
-    "machine": machine,
 }
-LAST = ("repeats", "machine")  # they belong to the environment, below the table of probes
 
 
 def figures(view: StudyView) -> list[Figure | Absence]:

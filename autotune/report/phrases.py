@@ -85,6 +85,22 @@ def exports(values: Mapping[str, Value]) -> tuple[str, ...]:
     return tuple(f"export {name}={shell_word(text)}" for name, text in environ(values).items())
 
 
+def samples_per_second(rate: float) -> str:
+    """`2,610 samples/s`."""
+    return f"{format_rate(rate)} samples/s"
+
+
+def configuration_phrase(values: Mapping[str, Value]) -> str:
+    """The configuration in words: `batch 64 × 1, amp bfloat16, no loader workers`."""
+    batch = " × ".join(str(values.get(name)) for name in GLOBAL_BATCH)
+    return ", ".join([f"batch {batch}", *settings(values)])
+
+
+def range_phrase(low: float, high: float) -> str:
+    """Two factors: `16.7 to 17.5`."""
+    return f"{format_speedup(low)} to {format_speedup(high)}"
+
+
 def baseline_name(recommendation: Recommendation) -> str:
     """`your baseline`, or `the default (assumed)` where the user named none."""
     return named(assumed=recommendation.baseline_assumed)
@@ -95,7 +111,15 @@ def interval(recommendation: Recommendation) -> str:
     low, high = recommendation.speedup_low, recommendation.speedup_high
     if low is None or high is None or not math.isfinite(high):
         return ""
-    return f"{format_speedup(low)} to {format_speedup(high)}"
+    return range_phrase(low, high)
+
+
+def speedup_phrase(recommendation: Recommendation) -> str:
+    """`17.1× (16.7 to 17.5)`; `–` where the baseline could not run."""
+    if recommendation.speedup is None:
+        return "–"
+    spread = interval(recommendation)
+    return f"{format_speedup(recommendation.speedup)}×{f' ({spread})' if spread else ''}"
 
 
 def is_faster(recommendation: Recommendation) -> bool:
@@ -144,7 +168,7 @@ def batch_phrase(recommendation: Recommendation) -> str:
 
 def rate_phrase(recommendation: Recommendation) -> str:
     """`2,605 samples/s`, with tokens where the target has them."""
-    rate = f"{format_rate(recommendation.samples_per_second)} samples/s"
+    rate = samples_per_second(recommendation.samples_per_second)
     if recommendation.tokens_per_second is None:
         return rate
     return f"{rate} ({format_rate(recommendation.tokens_per_second)} tokens/s)"
@@ -174,14 +198,12 @@ def confidence(recommendation: Recommendation) -> str:
 
 def closing_sentence(recommendation: Recommendation) -> str:
     """The whole answer as a person would repeat it."""
-    batch = " × ".join(str(recommendation.params.get(name)) for name in GLOBAL_BATCH)
-    chosen = ", ".join([f"batch {batch}", *settings(recommendation.params)])
     result = f"{rate_phrase(recommendation)} on {recommendation.environment.device_name}"
     if recommendation.speedup is not None and is_faster(recommendation):
         result += f", {format_speedup(recommendation.speedup)}× {baseline_name(recommendation)}"
     if achieved(recommendation):
         result += f", {achieved(recommendation)}"
-    return plain(f"{recommendation.model} trains at {result}, with {chosen}.")
+    return plain(f"{recommendation.model} trains at {result}, with {configuration_phrase(recommendation.params)}.")
 
 
 def outcome_word(trial: Trial, verdict: Verdict, best_so_far: bool = False) -> str:
