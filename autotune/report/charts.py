@@ -155,15 +155,15 @@ def _marked(plane: Plane, view: StudyView) -> list[str]:
     """The recommendation in a ring and the baseline in a square, with a key to both above the plane."""
     best = view.recommendation
     baseline = [one for one in standings(view) if one.config == view.request.baseline]
-    parts, x = [], plane.right - 2
+    parts, key = [], plane.right
     for one in baseline:
         parts.append(drawing.square(plane.x(one.config.batch_size), plane.y(one.samples_per_second)))
-        parts += [drawing.text(x, 13, "baseline", "note", "end"), drawing.square(x - 74, 9)]
-        x -= 100
+        parts += [drawing.text(key, 13, "baseline", "note", "end"), drawing.square(key - 72, 9)]
+        key -= 98
     if best is not None and isinstance(batch := best.params.get("batch_size"), int):
         ring = drawing.ring(plane.x(batch), plane.y(best.samples_per_second))
         parts.append(drawing.titled(ring, f"recommended: {samples_per_second(best.samples_per_second)}"))
-        parts += [drawing.text(x, 13, "recommended", "good", "end"), drawing.ring(x - 100, 9)]
+        parts += [drawing.text(key, 13, "recommended", "good", "end"), drawing.ring(key - 112, 9)]
     return parts
 
 

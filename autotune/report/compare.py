@@ -34,7 +34,7 @@ ASPECTS: tuple[tuple[str, Kind, Callable[[StudyRequest], object]], ...] = (
     ("platform", "software", lambda asked: asked.environment.platform),
     ("target", "question", lambda asked: asked.target),
     ("model", "training", lambda asked: asked.facts.name),
-    ("parameters", "training", lambda asked: f"{asked.facts.parameter_count:,}"),
+    ("parameters", "training", lambda asked: asked.facts.parameter_count),
     ("data", "training", lambda asked: asked.facts.data),
     ("samples in the dataset", "question", lambda asked: asked.facts.dataset_samples),
     ("objective", "question", lambda asked: asked.goal.objective),
@@ -148,7 +148,9 @@ def _domain(asked: StudyRequest, knob: str) -> str | None:
 
 
 def _text(value: object) -> str | None:
-    return None if value in (None, "") else phrases.plain(str(value))
+    if value in (None, ""):
+        return None
+    return f"{value:,}" if isinstance(value, int) else phrases.plain(str(value))
 
 
 def _gibibytes(count: int) -> str:

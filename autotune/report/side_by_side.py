@@ -33,7 +33,9 @@ def sentence(comparison: Comparison) -> str:
 
 
 def caution(comparison: Comparison) -> str:
-    """What the ratio is the effect of."""
+    """What the ratio is the effect of; empty where there is none."""
+    if comparison.overall is None:
+        return ""
     different = [title for kind, title in KINDS if comparison.differs_in(kind)]
     if different:
         said = f"They differ in {', '.join(different)}: a ratio is the effect of all of that together."
@@ -55,13 +57,13 @@ def answer_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
 
 
 def shared_rows(comparison: Comparison) -> list[tuple[str, str, str, str, str]]:
-    """Configuration, A, B, B over A, and which measurements those are."""
+    """Configuration, B over A, A, B, and which measurements those are."""
     return [
         (
             phrases.short(one.config.values),
+            f"{format_speedup(one.ratio)}×",
             format_rate(one.a_samples_per_second),
             format_rate(one.b_samples_per_second),
-            f"{format_speedup(one.ratio)}×",
             _evidence(one),
         )
         for one in comparison.shared
@@ -88,13 +90,13 @@ def comparison_block(comparison: Comparison) -> Text:
     a, b = phrases.plain(comparison.a.study), phrases.plain(comparison.b.study)
     _table(block, [("", f"A: {a}", f"B: {b}"), *answer_rows(comparison)])
     for title, rows in _differences(comparison):
-        block.append(f"\n{title}\n", "bold")
+        block.append(f"\n{title} differs\n", "bold")
         _table(block, [(f"  {name}", *values) for name, *values in rows])
     if comparison.shared:
         block.append("\nMeasured by both, samples/s\n", "bold")
         shared = [(f"  {name}", *rest) for name, *rest in shared_rows(comparison)]
-        _table(block, [("  configuration", "A", "B", "B over A", "measured"), *shared])
-    block.append(f"\n{caution(comparison)}\n", "yellow")
+        _table(block, [("  configuration", "B over A", "A", "B", "measured"), *shared])
+        block.append(f"\n{caution(comparison)}\n", "yellow")
     return block.append(f"\n{phrases.plain(sentence(comparison))}", "bold")
 
 
@@ -109,7 +111,7 @@ def _table(block: Text, rows: list[tuple[str, ...]]) -> None:
 def _differences(comparison: Comparison) -> list[tuple[str, list[tuple[str, str, str]]]]:
     """By kind: the name of each, A's and B's."""
     found = [
-        (f"{title.capitalize()} differs", [(d.name, d.a or "–", d.b or "–") for d in comparison.differs_in(kind)])
+        (title.capitalize(), [(d.name, d.a or "–", d.b or "–") for d in comparison.differs_in(kind)])
         for kind, title in KINDS
     ]
     return [(title, rows) for title, rows in found if rows]
