@@ -17,7 +17,7 @@ def compare(
     json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a page to this file.")] = None,
 ) -> None:
-    """Compare two studies: what differs, and the ratio of what both measured.
+    """Compare the speed of two studies, and list what differs.
 
     Of two GPUs, of two versions of torch, or from before and after a change.
     """

@@ -1,8 +1,8 @@
 """Study pages that keep themselves up to date, served read-only; `autotune dashboard` starts the server.
 
-server.py    socket, host names, Starlette and Uvicorn (the extra `dashboard`), until Ctrl-C
-site.py      the pages, made anew when a study changed     reading.py   studies by file times, never following a link
-live.js      keeps a page up to date in the browser
+server.py        socket, host names, Uvicorn, until Ctrl-C        site.py      pages, made anew when a study changed
+application.py   addresses, headers, read-only: Starlette         reading.py   studies by file times, following no link
+live.js          keeps a page up to date in the browser
 """
 
 from __future__ import annotations
