@@ -9,7 +9,7 @@ import pytest
 from autotune.report.figure import Absence, Figure
 from autotune.report.loading import loading
 from autotune.report.losses import numerics, paired_losses
-from autotune.report.waterfall import worth
+from autotune.report.waterfall import waterfall
 from autotune.results import Alone, Outcome, StabilityResult
 from tests.reporting import FACTS, config, failed, ladder, measured, paired, recommendation, trial, view, whole
 
@@ -80,7 +80,7 @@ def test_numerics_tells_why_a_comparison_failed_or_that_there_was_none() -> None
 
 
 def test_the_waterfall_names_every_change_with_what_was_measured() -> None:
-    figure = shown(worth(view(ladder(), recommendation())))
+    figure = shown(waterfall(view(ladder(), recommendation())))
 
     assert [(change, gain) for change, _, _, gain, _ in figure.table.rows] == [
         ("baseline: 64×16 fp32 workers 0 nchw", ""),
@@ -95,7 +95,7 @@ def test_the_waterfall_names_every_change_with_what_was_measured() -> None:
 def test_the_waterfall_marks_what_was_measured_only_together_and_never_invents_a_number() -> None:
     kept = tuple(one for one in ladder() if one.number in (0, 6))
 
-    figure = shown(worth(view(kept, recommendation())))
+    figure = shown(waterfall(view(kept, recommendation())))
 
     assert len(figure.table.rows) == 2
     assert "together only" in figure.table.rows[1][-1]
@@ -111,7 +111,7 @@ def test_a_change_that_cost_speed_falls() -> None:
         trial(2, config(**best.params), measured(2330)),
     )
 
-    figure = shown(worth(view(trials, best)))
+    figure = shown(waterfall(view(trials, best)))
 
     assert figure.table.rows[1][3] == "(–52)"
     assert 'class="down"' in figure.svg()
@@ -126,12 +126,12 @@ def test_a_gain_that_the_intervals_swallow_is_called_noise(half_width: float, ga
         trial(2, config(**best.params), measured(2330)),
     )
 
-    figure = shown(worth(view(trials, best)))
+    figure = shown(waterfall(view(trials, best)))
 
     assert figure.table.rows[1][3] == gain
     assert ("Noise:" in figure.note) is (gain == "(noise)")
 
 
-@pytest.mark.parametrize("chart", [worth, loading])
+@pytest.mark.parametrize("chart", [waterfall, loading])
 def test_charts_of_a_whole_study_are_well_formed(chart: Any) -> None:
     shown(chart(view(whole(), recommendation())))

@@ -18,7 +18,7 @@ from autotune.units import format_bytes
 Kind = Literal["machine", "software", "training", "question"]
 
 # What a difference may come from. Left out: what differs from boot to boot or says nothing of speed (one card's
-# identity, seeds, dates, shared memory). Host memory is told in whole GiB, for the kernel's share varies.
+# identity, seeds, dates, shared memory). Host memory is shown in whole GiB, for the kernel's share varies.
 ASPECTS: tuple[tuple[str, Kind, Callable[[StudyRequest], object]], ...] = (
     ("device", "machine", lambda asked: asked.environment.device_name),
     ("memory of the device", "machine", lambda asked: _gibibytes(asked.environment.device_bytes)),

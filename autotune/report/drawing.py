@@ -58,7 +58,7 @@ def ordinal(values: Sequence[float], title: str) -> Axis:
 def linear(high: float, title: str, low: float = 0.0, lines: int = 5) -> Axis:
     """An axis with about `lines` round ticks, from a round number at or below `low` to one at or above `high`.
 
-    Large numbers are written in thousands, `20k`: five digits do not fit beside a narrow chart.
+    Large numbers are written in thousands, `20k`: five digits do not fit left of a narrow chart.
     """
     step = _round_step((high - low) / lines) if high > low else 1.0
     show = _thousands if high >= THOUSANDS_FROM else "{:,.10g}".format
@@ -126,7 +126,7 @@ class Plane:
         return [*parts, *self._legend()]
 
     def _legend(self) -> list[str]:
-        """The name of each arm beside its marker."""
+        """The marker and the name of each arm."""
         parts = []
         for row, line in enumerate(legend_lines(self.names, self.size)):
             x, y = 6.0, self.size.top + row * (LINE + 3)
@@ -184,7 +184,7 @@ def marker(arm: int, x: float, y: float, *, is_hollow: bool = False) -> str:
     return f'<path class="{kind}" transform="translate({x:.1f} {y:.1f})" d="{SHAPES[arm]}"/>'
 
 
-SHAPES = (  # circle, square, triangle, diamond, turned triangle, plus: told apart without colour
+SHAPES = (  # circle, square, triangle, diamond, turned triangle, plus: distinguishable without colour
     "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z", "M-4-4h8v8h-8z", "M0-5.2L4.8 3.6H-4.8z",
     "M0-5.4L5.4 0 0 5.4-5.4 0z", "M0 5.2L4.8-3.6H-4.8z", "M-1.6-5h3.2v3.4H5v3.2H1.6V5h-3.2V1.6H-5v-3.2h3.4z",
 )  # fmt: skip

@@ -8,7 +8,7 @@ from autotune.report.charts import memory, throughput
 from autotune.report.figure import Absence, Figure
 from autotune.report.loading import loading
 from autotune.report.losses import numerics
-from autotune.report.waterfall import worth
+from autotune.report.waterfall import waterfall
 from autotune.tuning.view import StudyView
 
 FIGURES: dict[str, Callable[[StudyView], Figure | Absence]] = {
@@ -16,7 +16,7 @@ FIGURES: dict[str, Callable[[StudyView], Figure | Absence]] = {
     "memory": memory,
     "loading": loading,
     "numerics": numerics,
-    "worth": worth,
+    "worth": waterfall,
 }
 
 

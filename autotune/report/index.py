@@ -43,7 +43,7 @@ class Entry:
 
     @property
     def state(self) -> str:
-        """What there is to say beside the numbers."""
+        """The state of the study in words."""
         if self.problem:
             return self.problem
         if self.running:

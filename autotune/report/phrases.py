@@ -1,4 +1,4 @@
-"""The words and sentences in which terminal and page tell results, so that both tell the same."""
+"""The words and sentences for results, the same on the terminal and on the page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PURPOSES = {"search": "ok", "baseline": "baseline", "reference": "baseline again
             "worth": "a step on the way"}  # fmt: skip
 PRECISE, NOISY = 0.03, 0.1  # half widths of the rate: a probe's own aim, and where near-ties mean little
 MOST_OWN_SHARE = 0.01  # of a step, that watching it may take without a word
-GLOBAL_BATCH = ("batch_size", "gradient_accumulation_steps")  # told together: their product is the global batch
+GLOBAL_BATCH = ("batch_size", "gradient_accumulation_steps")  # shown together: their product is the global batch
 
 
 def times(count: int) -> str:
@@ -32,7 +32,7 @@ def times(count: int) -> str:
 
 
 def watching(measured: Measurement) -> str:
-    """What the probe's own work cost its steps, where that is more than a trifle; else empty."""
+    """What the probe's own work cost its steps, where that is over 1% of them; else empty."""
     share = (measured.own_seconds_per_step or 0.0) * measured.steps / sum(measured.step_seconds)
     return f"took {share:.1%} of a step, which training does not pay" if share > MOST_OWN_SHARE else ""
 
@@ -48,7 +48,7 @@ def shown(knob: Knob, values: Mapping[str, Value]) -> str:
 
 
 def settings(values: Mapping[str, Value]) -> tuple[str, ...]:
-    """The knobs apart from the global batch, each in words; those not worth a word are left out."""
+    """The knobs apart from the global batch, each in words; one at a value that needs no word is left out."""
     phrases = []
     for knob in KNOBS:
         if knob.name in GLOBAL_BATCH:
@@ -64,7 +64,7 @@ def settings(values: Mapping[str, Value]) -> tuple[str, ...]:
 def short(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> str:
     """The configuration as in the table of probes, mere numbers with their column: `1024×1 bf16 workers 12 nhwc`.
 
-    Besides the batch only `knobs` are told.
+    `knobs` are those that appear after the batch.
     """
     batch = "".join(shown(knob, values) for knob in KNOBS if knob.name in GLOBAL_BATCH)
     others = ((knob.label, shown(knob, values)) for knob in knobs if knob.name not in GLOBAL_BATCH)
@@ -129,7 +129,7 @@ def is_faster(recommendation: Recommendation) -> bool:
 
 
 def achieved(recommendation: Recommendation) -> str:
-    """What was measurably won where speed does not tell it: `67% less memory than your baseline (...)`; else empty."""
+    """What was measurably gained, where that is not speed: `67% less memory than your baseline (...)`; else empty."""
     return recommendation.achieved.headline if recommendation.achieved is not None else ""
 
 
@@ -148,7 +148,7 @@ def headline(recommendation: Recommendation) -> str:
         return f"keep {name}: no configuration was {objective.unbeaten} ({measured})"
     if recommendation.speedup is None:
         best = f"the {objective.best} that was found"
-        return f"{best}, {measured}; {name} cannot run here, so there is no speed-up to tell"
+        return f"{best}, {measured}; {name} cannot run here, so there is no speed-up"
     if achieved(recommendation):
         return f"{achieved(recommendation)}, {measured}"
     factor = f"{format_speedup(recommendation.speedup)}×"
@@ -186,14 +186,14 @@ def confidence(recommendation: Recommendation) -> str:
     """How far the rate can be trusted, in a word and why: `high: ±0.8% over 3 interleaved rounds`."""
     width, rounds = recommendation.relative_half_width, recommendation.rounds
     if width is None:
-        alone = "in a single round" if rounds == 1 else "with nothing beside it"
+        alone = "in a single round" if rounds == 1 else "with nothing to compare it with"
         return f"low: measured {alone}, which has no interval"
     word = "high" if width <= PRECISE else "fair" if width <= NOISY else "low"
-    told = f"{word}: ±{half_width(width)} over {rounds} interleaved rounds of fresh processes"
+    text = f"{word}: ±{half_width(width)} over {rounds} interleaved rounds of fresh processes"
     spread = interval(recommendation)
     if spread and recommendation.params != recommendation.baseline and not is_faster(recommendation):
-        return f"{told}; the speed-up's interval ({spread}) includes none"
-    return told
+        return f"{text}; the speed-up's interval ({spread}) includes none"
+    return text
 
 
 def closing_sentence(recommendation: Recommendation) -> str:

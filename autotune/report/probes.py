@@ -10,7 +10,7 @@ from autotune.interference import Contamination, GpuUse
 from autotune.knobs import touched
 from autotune.report import phrases
 from autotune.report.columns import Column, columns
-from autotune.report.expected import beside, expectation, prediction_of
+from autotune.report.expected import compared, expectation, prediction_of
 from autotune.results import Measurement, Trial
 from autotune.tuning.view import StudyView
 from autotune.units import counted, format_bytes, format_seconds, format_share
@@ -86,8 +86,8 @@ def _expected(view: StudyView, trial: Trial) -> tuple[tuple[str, str], ...]:
     said = prediction_of(view, trial)
     if said is None:
         return ()
-    told = [("expected", expectation(said).removeprefix("expected ")), ("came out", beside(said, trial))]
-    return tuple((name, text) for name, text in told if text)
+    entries = [("expected", expectation(said).removeprefix("expected ")), ("came out", compared(said, trial))]
+    return tuple((name, text) for name, text in entries if text)
 
 
 def _details(trial: Trial) -> tuple[tuple[str, str], ...]:
@@ -100,11 +100,11 @@ def _details(trial: Trial) -> tuple[tuple[str, str], ...]:
     measured, failure = result.measurement, result.failure
     if measured is not None:
         alone = [(measured.compute_only, "model"), (measured.loader_only, "loader")]
-        told = [
+        rates = [
             f"{name} {phrases.samples_per_second(one.samples_per_second)}" for one, name in alone if one is not None
         ]
         entries += [
-            ("alone", " · ".join(told)),
+            ("alone", " · ".join(rates)),
             ("window", f"{measured.steps} steps{_how_it_ended(measured)}"),
             ("watching", phrases.watching(measured)),
             ("waited for a core", _interference(measured.contamination)),

@@ -1,4 +1,4 @@
-"""The way from the baseline to the recommendation in words: what each step changed, brought, and how that is known."""
+"""The steps from the baseline to the recommendation in words: what each changed, what it gained, and the evidence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNKNOWN_SPREAD = 0.02  # where a spread is not known: that of one probe on a qui
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class StepRow:
     """One step in words; the first one is the baseline, and has no gain."""
 
     step: Step
@@ -26,11 +26,11 @@ class Told:
     evidence: str
 
 
-def told(view: StudyView) -> tuple[Told, ...]:
-    """Every step, the baseline first; empty where there is no way, or only its end."""
+def step_rows(view: StudyView) -> tuple[StepRow, ...]:
+    """Every step, the baseline first; empty where no measured step leads to the recommendation."""
     way = steps(view)
     return tuple(
-        Told(
+        StepRow(
             step=step,
             change=_change(step, way[0]),
             labels=" + ".join(knob.label for knob in KNOBS if knob.name in step.changed),
@@ -50,7 +50,7 @@ def verdict(view: StudyView) -> str:
     if apart == len(way):
         return "Every step is one change, measured."
     joint = len(way) - apart
-    more = f"{counted(lacking, 'more probe')} would tell" if lacking else "what lies between could not be used"
+    more = f"{counted(lacking, 'more probe')} would show it" if lacking else "what lies between could not be used"
     return (
         f"Measured one change at a time: {apart} of {counted(len(way), 'step')}. {joint} made several "
         f"changes at once: how {'its' if joint == 1 else 'their'} gain divides was not measured ({more})."
