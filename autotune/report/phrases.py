@@ -96,9 +96,12 @@ def configuration_phrase(values: Mapping[str, Value]) -> str:
     return ", ".join([f"batch {batch}", *settings(values)])
 
 
-def range_phrase(low: float, high: float) -> str:
-    """Two factors: `16.7 to 17.5`."""
-    return f"{format_speedup(low)} to {format_speedup(high)}"
+def factor_phrase(factor: float, low: float | None, high: float | None) -> str:
+    """`17.1× (16.7 to 17.5)`; without an interval the factor alone."""
+    text = f"{format_speedup(factor)}×"
+    if low is None or high is None or not math.isfinite(high):
+        return text
+    return f"{text} ({format_speedup(low)} to {format_speedup(high)})"
 
 
 def baseline_name(recommendation: Recommendation) -> str:
@@ -111,15 +114,14 @@ def interval(recommendation: Recommendation) -> str:
     low, high = recommendation.speedup_low, recommendation.speedup_high
     if low is None or high is None or not math.isfinite(high):
         return ""
-    return range_phrase(low, high)
+    return f"{format_speedup(low)} to {format_speedup(high)}"
 
 
 def speedup_phrase(recommendation: Recommendation) -> str:
     """`17.1× (16.7 to 17.5)`; `–` where the baseline could not run."""
     if recommendation.speedup is None:
         return "–"
-    spread = interval(recommendation)
-    return f"{format_speedup(recommendation.speedup)}×{f' ({spread})' if spread else ''}"
+    return factor_phrase(recommendation.speedup, recommendation.speedup_low, recommendation.speedup_high)
 
 
 def is_faster(recommendation: Recommendation) -> bool:

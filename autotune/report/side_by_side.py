@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.text import Text
 
 from autotune.report import phrases
-from autotune.report.compare import Comparison, Kind, Ratio, Shared, Side
+from autotune.report.compare import Comparison, Kind, Shared, Side
 from autotune.report.templates import Served, render_template
 from autotune.tuning.recommendation import Recommendation
 from autotune.units import format_rate, format_speedup
@@ -27,9 +27,10 @@ def sentence(comparison: Comparison) -> str:
         return f"{a} and {b} train different things; their throughputs cannot be compared."
     if comparison.overall is None:
         return f"{a} and {b} share no configuration that both could use; there is no ratio."
+    ratio = phrases.factor_phrase(comparison.overall.estimate, comparison.overall.low, comparison.overall.high)
     count, how = len(comparison.compared), "confirmed" if comparison.compared[0].is_confirmed else "measured"
     what = "the one configuration" if count == 1 else f"the {count} configurations"
-    return f"{b} runs {what} that both {how} at {_ratio(comparison.overall)} the throughput of {a}."
+    return f"{b} runs {what} that both {how} at {ratio} the throughput of {a}."
 
 
 def caution(comparison: Comparison) -> str:
@@ -115,12 +116,6 @@ def _differences(comparison: Comparison) -> list[tuple[str, list[tuple[str, str,
         for kind, title in KINDS
     ]
     return [(title, rows) for title, rows in found if rows]
-
-
-def _ratio(value: Ratio) -> str:
-    """`1.12× (1.05 to 1.19)`."""
-    spread = f" ({phrases.range_phrase(value.low, value.high)})" if value.low and value.high else ""
-    return f"{format_speedup(value.estimate)}×{spread}"
 
 
 def _evidence(one: Shared) -> str:
