@@ -163,7 +163,7 @@ def _marked(plane: Plane, view: StudyView) -> list[str]:
     if best is not None and isinstance(batch := best.params.get("batch_size"), int):
         ring = drawing.ring(plane.x(batch), plane.y(best.samples_per_second))
         parts.append(drawing.titled(ring, f"recommended: {samples_per_second(best.samples_per_second)}"))
-        parts += [drawing.text(key, 13, "recommended", "good", "end"), drawing.ring(key - 112, 9)]
+        parts += [drawing.text(key, 13, "recommended", "good", "end"), drawing.ring(key - 112, 10.5)]
     return parts
 
 
