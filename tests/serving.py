@@ -9,30 +9,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from autotune.report.dashboard import StudyServer, make_server
+from autotune.report.dashboard.server import StudyServer
 
 
 @contextmanager
 def serving(path: Path, host: str = "127.0.0.1", **options: Any) -> Iterator[StudyServer]:
     """The server of `path` at work."""
-    with make_server(path, host, port=0, **options) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    server = StudyServer(path, host, port=0, **options)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        thread.join()
 
 
 def ask(
     server: StudyServer, path: str, method: str = "GET", host: str | None = None, **headers: str
 ) -> tuple[int, http.client.HTTPMessage, str]:
     """Status, headers and content of one answer; `headers` with underscores for their dashes."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
     try:
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
-        connection.putheader("Host", host or f"127.0.0.1:{server.server_address[1]}")
+        connection.putheader("Host", host or f"127.0.0.1:{server.port}")
         for name, value in headers.items():
             connection.putheader(name.replace("_", "-"), value)
         connection.endheaders()

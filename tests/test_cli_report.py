@@ -46,6 +46,7 @@ def test_one_chart_is_written_as_svg(home: Path) -> None:
     ("words", "remedy"),
     [
         (("--chart", "throughputs"), "--chart throughput, memory, loading"),
+        (("--chart", "timeline"), "--chart throughput, memory, loading, numerics, worth."),
         (("--chart", "throughput", "-o", "curve.png"), "-o curve.svg"),
         (("--chart", "numerics"), "no paired runs were made"),
         (("-o", "studies"), "-o"),

@@ -22,10 +22,7 @@ FLOORS = {  # the highest floor that a room may import from; rooms and single mo
     "cli": 6, "__init__": 6, "__main__": 6,
 }  # fmt: skip
 CHILD_ONLY = ("probe", "targets", "export")  # and inside functions of knobs
-OPTUNA_HOMES = (
-    "structured/sampler.py", "structured/spaces.py", "sampler.py", "study.py", "tuning/tuner.py",
-    "report/dashboard/copies.py",
-)  # fmt: skip
+OPTUNA_HOMES = ("structured/sampler.py", "structured/spaces.py", "sampler.py", "study.py", "tuning/tuner.py")
 
 
 def _modules():

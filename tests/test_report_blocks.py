@@ -165,7 +165,7 @@ def test_rounds_that_ran_alone_are_not_called_a_single_round() -> None:
     alone = confidence(recommendation(relative_half_width=None, rounds=2))
 
     assert (alone, confidence(recommendation(relative_half_width=None, rounds=1))) == (
-        "low: measured with nothing beside it, which has no interval",
+        "low: measured with nothing to compare it with, which has no interval",
         "low: measured in a single round, which has no interval",
     )
 

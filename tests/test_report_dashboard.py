@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import StudyNotFound, UsageError
-from autotune.report.dashboard import make_server, serve
-from autotune.report.dashboard.site import MOST_LOG_BYTES
+from autotune.report import dashboard
+from autotune.report.dashboard import serve
+from autotune.report.dashboard.server import StudyServer
+from autotune.report.dashboard.site import MOST_LOG_BYTES, Site
 from tests.commandline import run, start
 from tests.reporting import ladder, recommendation, written
 from tests.serving import ask, serving
@@ -91,7 +93,7 @@ def test_head_is_get_without_its_body(studies: Path) -> None:
 )
 def test_a_foreign_name_for_this_machine_gets_no_answer(studies: Path, host: str) -> None:
     with serving(studies) as server:
-        assert ask(server, "/", host=host)[0] == 421
+        assert ask(server, "/", host=host)[0] == 400
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:9000", "127.0.0.1", "[::1]:8088", "127.0.0.1:1"])
@@ -199,13 +201,13 @@ def test_a_damaged_probe_of_one_study_leaves_the_list_of_all(studies: Path, old:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.7"])
 def test_listening_beyond_this_machine_has_to_be_asked_for_and_is_said_to_expose(tmp_path: Path, host: str) -> None:
     with pytest.raises(UsageError, match=r"source paths, error texts and logs.*--host 127\.0\.0\.1.*--expose"):
-        make_server(tmp_path, host=host, port=0)
+        StudyServer(tmp_path, host=host, port=0)
 
 
 @pytest.mark.parametrize("host", ["example.com", "", "127.0.0.1.example.com"])
 def test_a_name_is_no_address_to_listen_on(tmp_path: Path, host: str) -> None:
     with pytest.raises(UsageError, match="is not an address"):
-        make_server(tmp_path, host=host, port=0, exposed=True)
+        StudyServer(tmp_path, host=host, port=0, exposed=True)
 
 
 @pytest.mark.parametrize(
@@ -214,8 +216,8 @@ def test_a_name_is_no_address_to_listen_on(tmp_path: Path, host: str) -> None:
         ("127.0.0.1", 200),
         ("gpu-box.example", 200),
         ("GPU-BOX.example:80", 200),
-        ("evil.example", 421),
-        ("10.9.8.7", 421),
+        ("evil.example", 400),
+        ("10.9.8.7", 400),
     ],
 )
 def test_an_exposed_server_answers_to_its_address_and_the_names_given_for_it(
@@ -227,7 +229,7 @@ def test_an_exposed_server_answers_to_its_address_and_the_names_given_for_it(
 
 def test_two_host_headers_are_none(studies: Path) -> None:
     with serving(studies) as server:
-        assert ask(server, "/", host="localhost", Host="evil.example")[0] == 421
+        assert ask(server, "/", host="localhost", Host="evil.example")[0] == 400
 
 
 def test_a_taken_port_names_the_next_one(tmp_path: Path) -> None:
@@ -235,12 +237,12 @@ def test_a_taken_port_names_the_next_one(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
 
         with pytest.raises(UsageError, match=f"Port {port} of 127.0.0.1 is taken.*--port"):
-            make_server(tmp_path, port=port)
+            StudyServer(tmp_path, port=port)
 
 
 def test_an_impossible_port_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Port 70000"):
-        make_server(tmp_path, port=70000)
+        StudyServer(tmp_path, port=70000)
 
 
 def test_no_folder_is_no_study(tmp_path: Path) -> None:
@@ -248,9 +250,34 @@ def test_no_folder_is_no_study(tmp_path: Path) -> None:
         serve(tmp_path / "nothing", port=0, on_ready=lambda _: None)
 
 
+def test_without_the_extra_one_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dashboard, "find_spec", lambda name: None if name == "uvicorn" else object())
+
+    with pytest.raises(UsageError, match=r'needs uvicorn, .*pip install "torch-autotune\[dashboard\]"'):
+        serve(tmp_path, port=0, on_ready=lambda _: None)
+
+
+def test_a_fault_of_ours_is_said_and_the_server_lives_on(studies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(studies) as server:
+        with monkeypatch.context() as patched:
+            patched.setattr(Site, "index", lambda _: 1 / 0)
+            status, headers, body = ask(server, "/")
+        after = ask(server, "/")[0]
+
+    assert (status, after) == (500, 200)
+    assert "autotune itself failed: ZeroDivisionError" in body
+    assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+
+
+def test_names_with_a_star_would_let_any_page_in(studies: Path) -> None:
+    with pytest.raises(UsageError, match="--allow-host takes whole names only"):
+        StudyServer(studies, "0.0.0.0", port=0, exposed=True, names=["*"])
+
+
 SERVE = """
 import sys
 from pathlib import Path
+from autotune.report import dashboard
 from autotune.report.dashboard import serve
 serve(Path(sys.argv[1]), port=0, on_ready=lambda address: print(address, flush=True))
 heavy = {"torch", "optuna"} & set(sys.modules)

@@ -16,7 +16,7 @@ from autotune.errors import UsageError
 from autotune.prediction import Expectation, Fit, Prediction
 from autotune.report.charts import memory, throughput
 from autotune.report.drawing import WIDE
-from autotune.report.expected import beside, expectation, probe_block
+from autotune.report.expected import compared, expectation, probe_block
 from autotune.report.figure import Figure
 from autotune.report.page import render
 from autotune.tuning.view import StudyView
@@ -59,7 +59,7 @@ def test_other_reasons_have_other_words(changes: dict[str, Any], told: str) -> N
     ],
 )
 def test_the_measurement_is_held_against_what_was_expected(result: Any, told: str) -> None:
-    assert beside(SAID, trial(1, config(), result)) == told
+    assert compared(SAID, trial(1, config(), result)) == told
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The table of foretold memory, as `autotune check --memory` prints it."""
+"""The table of predicted memory, as `autotune check --memory` prints it."""
 
 from autotune.forecast import Arm, DryRun
 from autotune.report.memory_table import memory_block
@@ -64,19 +64,19 @@ def test_rows_end_where_nothing_fits_any_more():
     assert lines[7].startswith("  Predicted from shapes alone, 100 MiB of the process included; 500 MiB may be used.")
 
 
-def test_an_arm_that_could_not_be_foretold_says_why():
+def test_an_arm_that_could_not_be_predicted_says_why():
     lines = _lines(_arm(FULL, 6), Arm(values=HALF, reason="contents decide"))
 
     assert lines[0].split() == ["batch", "fp32"]
     assert "  ! bf16: contents decide" in lines
 
 
-def test_where_no_arm_could_be_foretold_no_table_is_explained():
+def test_where_no_arm_could_be_predicted_no_table_is_explained():
     lines = _lines(Arm(values=FULL, reason="contents decide"))
 
     assert lines == [
         "  ! peak: contents decide",
-        "  Memory cannot be foretold here; `autotune search` measures it.",
+        "  Memory cannot be predicted here; `autotune search` measures it.",
     ]
 
 
@@ -87,7 +87,7 @@ def test_one_arm_needs_no_name():
 def test_a_dry_run_that_died_says_how():
     died = DryRun(outcome=Outcome.CRASHED, failure=Failure(phase="measure", message="killed by SIGSEGV", evidence=""))
 
-    assert memory_block(died, (8,), MIB, (8,)).plain == "  memory cannot be foretold: killed by SIGSEGV"
+    assert memory_block(died, (8,), MIB, (8,)).plain == "  memory cannot be predicted: killed by SIGSEGV"
 
 
 def test_what_trades_time_for_memory_is_told_in_a_line_and_is_no_column():

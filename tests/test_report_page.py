@@ -10,12 +10,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from autotune.interference import Contamination, GpuUse
 from autotune.report import phrases
 from autotune.report.blocks import result_block, trials_table
 from autotune.report.figure import Figure
 from autotune.report.gallery import figures
 from autotune.report.page import render
+from autotune.report.templates import Served
 from autotune.results import Outcome
+from autotune.tuning.view import load_view
 from tests.reporting import (
     ENVIRONMENT,
     FACTS,
@@ -69,8 +72,7 @@ def test_the_page_answers_in_the_order_of_the_questions() -> None:
     assert page.open == []
     ids = [value for tag, name, value in page.attributes if tag in ("header", "section", "h3") and name == "id"]
     assert ids == [
-        "top", "answer", "throughput", "memory", "loading", "worth", "pareto", "timeline", "phases", "probes",
-        "environment", "repeats", "machine",
+        "top", "answer", "throughput", "memory", "loading", "worth", "probes", "environment",
     ]  # fmt: skip
     assert page.text.index("15.3×") < page.text.index("2,330 samples/s") < page.text.index("Every probe")
     assert 'autotune.load_best("studies/resnet")' in page.text
@@ -128,7 +130,7 @@ def test_the_page_allows_exactly_its_own_style_and_script() -> None:
 
 
 def test_a_served_page_leaves_the_policy_to_the_server() -> None:
-    source = render(view(ladder()), nonce="abc")
+    source = render(view(ladder()), served=Served(nonce="abc", tag="t"))
 
     assert '<style nonce="abc">' in source
     assert '<script nonce="abc">' in source
@@ -170,12 +172,12 @@ def test_hostile_text_stays_text() -> None:
         params={**config().values, "amp_dtype": HOSTILE, HOSTILE: HOSTILE}, environment=machine,
     )  # fmt: skip
     study = view(trials, best, facts=facts, environment=machine, target=HOSTILE, created_at=HOSTILE)
-    harmless = Reader(render(view(whole(), recommendation()), nonce="n"))
+    harmless = Reader(render(view(whole(), recommendation()), served=Served(nonce="n", tag="t")))
 
     for hostile in (study, dataclasses.replace(study, folder=Path("studies", HOSTILE.replace("/", "")))):
-        page = Reader(render(hostile, nonce="n"))
+        page = Reader(render(hostile, served=Served(nonce="n", tag="t")))
 
-        assert page.tags.count("script") == 1
+        assert page.tags.count("script") == 2  # of the page, and what keeps it live
         assert "img" not in page.tags
         assert "onerror" not in {name for _, name, _ in page.attributes}
         assert {name for _, name, _ in page.attributes} <= {name for _, name, _ in harmless.attributes}
@@ -239,3 +241,31 @@ def test_confidence_is_high_only_with_a_narrow_interval_of_several_rounds() -> N
     assert words == {0.008: "high", 0.05: "fair", 0.28: "low", None: "low"}
     noise = recommendation(speedup=1.01, speedup_low=0.97, speedup_high=1.05)
     assert "0.97 to 1.05" in phrases.confidence(noise)
+
+
+def test_what_others_did_meanwhile_stands_behind_the_row_of_each_probe() -> None:
+    waits = Contamination(run_queue_wait_share=0.2, foreign_cores=1.5)
+    use = GpuUse(
+        readings=9, utilization=0.8, used_bytes=2**30, power_watts=512, sm_clock_mhz=(980, 1980),
+        throttle_reasons=("power cap",), foreign_processes=(1, 2),
+    )  # fmt: skip
+    result = msgspec.structs.replace(measured(90, contamination=waits), gpu=use)
+
+    page = Reader(render(view((trial(0, config(), result),)))).text
+
+    assert "waited for a core: 20% of the window, others kept 1.5 cores busy" in page
+    assert (
+        "GPU: 80% busy · 1 GiB used · 512 W · SM clock 980–1980 MHz · slowed by power cap · shared with 2 others"
+        in page
+    )
+
+
+def test_the_raw_trials_are_one_command_away_where_the_study_keeps_its_database(tmp_path: Path) -> None:
+    without = render(written(tmp_path / "a study", ladder()))
+    (tmp_path / "a study" / "study.db").touch()
+
+    page = Reader(render(load_view(tmp_path / "a study"))).text
+
+    assert "optuna-dashboard" not in without
+    assert f"optuna-dashboard 'sqlite:///{tmp_path}/a study/study.db'" in page
+    assert "ignores constraints" in page

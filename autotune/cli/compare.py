@@ -17,7 +17,7 @@ def compare(
     json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a page to this file.")] = None,
 ) -> None:
-    """Compare two studies, and say what cannot be concluded.
+    """Compare the speed of two studies, and list what differs.
 
     Of two GPUs, of two versions of torch, or from before and after a change.
     """
@@ -34,5 +34,4 @@ def compare(
     if json_output:
         sys.stdout.write(codec.encode(comparison).decode())
     elif output is None:
-        console = plain_console()
-        console.print(comparison_block(comparison, every=not console.is_terminal), soft_wrap=True)
+        plain_console().print(comparison_block(comparison), soft_wrap=True)

@@ -53,7 +53,8 @@ def _drawn(name: str, place: Path, view: StudyView) -> str:
 
     if name not in FIGURES:
         raise UsageError(
-            f"There is no chart {name!r}. It was probably misspelt. Choose one of --chart {', '.join(FIGURES)}."
+            f"There is no chart {name!r}. It was probably misspelt, or is one of an earlier version. "
+            f"Choose one of --chart {', '.join(FIGURES)}."
         )
     if place.suffix.lower() not in (".svg", ""):
         raise UsageError(

@@ -18,12 +18,12 @@ from autotune.report.terminal import probe_line
 from autotune.results import Trial
 from autotune.tuning.recommendation import Recommendation
 from autotune.tuning.view import StudyView
-from autotune.units import format_rate, format_seconds, format_share
+from autotune.units import counted, format_seconds, format_share
 
 INDENT = 14  # "Recommended" and what stands to the right of it
 FEWEST_GAP = 3
 BEFORE_PYTHON = "(in the shell, before Python starts: it is read when torch is imported)"
-LONGEST_PADDED = 60  # a longer text must not push the column beside it off the screen
+LONGEST_PADDED = 60  # a longer text must not push the next column off the screen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ SIGNS = {"good": ("✓", "green"), "advice": ("!", "yellow"), "busy": ("!", "yel
 def result_block(recommendation: Recommendation, view: StudyView | None = None) -> Text:
     """What a search came to, up to one sentence that a person can repeat. Print it with `soft_wrap=True`.
 
-    `view` of the study adds what each change was worth.
+    `view` of the study adds what each change gained.
     """
     better = phrases.is_better(recommendation)
     block = Text()
@@ -60,7 +60,7 @@ def result_block(recommendation: Recommendation, view: StudyView | None = None) 
         if line:
             block.append(f"  {plain(line)}\n")
     for index, (name, lost) in enumerate(phrases.runners_up(recommendation)):
-        rate = "" if lost.samples_per_second is None else f"{format_rate(lost.samples_per_second)} samples/s, "
+        rate = "" if lost.samples_per_second is None else f"{phrases.samples_per_second(lost.samples_per_second)}, "
         _titled(block, "Not chosen" if index == 0 else "", f"{name}: {rate}{lost.reason}")
     for index, line in enumerate(() if view is None else _steps(view)):
         _titled(block, "Step by step" if index == 0 else "", line)
@@ -128,7 +128,7 @@ def check_block(
     texts = max((length for length in overridden if length <= LONGEST_PADDED), default=0)
     for finding in facts.findings:
         if finding.name == "step":
-            continue  # told below with its time
+            continue  # it has its own line below, with its time
         sign, style = SIGNS["advice" if finding.inferred or finding.needs_attention else "good"]
         block.append(f"  {sign} ", style).append(plain(finding.name).ljust(names))
         override = f"override: {plain(finding.override)}" if finding.override else ""
@@ -164,13 +164,13 @@ def doctor_block(checks: Sequence[Check]) -> Text:
         return block.append(
             "This machine is too busy for a search now: what it measured would be noise.", "bold yellow"
         )
-    hint = f", with {advice} piece{'s' if advice > 1 else ''} of advice above" if advice else ""
+    hint = f", with {counted(advice, 'piece')} of advice above" if advice else ""
     return block.append(f"This machine is fit for a search{hint}.", "bold")
 
 
 def _steps(view: StudyView) -> list[str]:
-    """Each change with its worth in samples/s, and how much of that was measured."""
-    way = steps.told(view)
+    """Each change with its gain in samples/s, and how much of that was measured."""
+    way = steps.step_rows(view)
     if not way:
         return []
     width = max((len(one.change) for one in way if len(one.change) <= LONGEST_PADDED), default=0)

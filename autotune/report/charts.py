@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Sequence
 
 from autotune.prediction import Expectation
 from autotune.report import drawing
 from autotune.report.curves import Curve, curves, fitted
-from autotune.report.drawing import Labels, Plane, Size
+from autotune.report.drawing import Plane, Size
 from autotune.report.figure import Absence, Figure, Table
-from autotune.report.phrases import half_width, short
+from autotune.report.phrases import half_width, samples_per_second, short
 from autotune.tuning.standings import Standing, standings
 from autotune.tuning.view import StudyView
 from autotune.units import format_bytes, format_rate
 
 BATCH = "micro-batch, samples (log scale)"
-CROSS = 13.0  # pixels that two crosses need to be told apart
 FAR = 8  # a limit that many times above every peak would flatten the curves
 READING = "Each line takes, at each micro-batch, the {} of all settings that it does not name. ✕: memory ran out."
 EXPECTED = " Thin: what the search expects of the fastest setting, after its last probe."
-CROSS_SHARE = 0.07  # of the plane's height that a cross takes
 
 
 def throughput(view: StudyView) -> Figure | Absence:
@@ -34,20 +30,14 @@ def throughput(view: StudyView) -> Figure | Absence:
     highest = max([highest, *(point.expected.samples_per_second for points in learned for point in points)])
 
     def draw(size: Size) -> list[str]:
-        up = drawing.linear(highest * 1.04, "samples/s")
-        plane = _plane(size, drawn, up)
-        places = [
-            [(plane.x(one.config.batch_size), plane.y(one.samples_per_second)) for one in c.fastest] for c in drawn
-        ]
-        crosses = _crosses(plane, drawn, [spots[-1][1] if spots else plane.bottom for spots in places])
+        plane = _plane(size, drawn, drawing.linear(highest * 1.04, "samples/s"))
         parts = plane.axes()
         for arm in reversed(range(len(drawn))):  # the fastest lies on top
-            lines = _expected(plane, learned[arm], [point.expected.samples_per_second for point in learned[arm]])
-            lines += [_interval(plane, one) for one in drawn[arm].fastest]
-            parts += _arm(arm, drawn[arm], drawn[arm].fastest, places[arm], crosses.get(arm), lines)
-        labels = _labels(plane, places, crosses)
-        parts += _marked(plane, view, labels)
-        return parts + _names(plane, drawn, places, crosses)
+            points = [(one, one.samples_per_second) for one in drawn[arm].fastest]
+            below = [_expected(plane, [(it, it.expected.samples_per_second) for it in learned[arm]])]
+            below += [_interval(plane, one) for one in drawn[arm].fastest]
+            parts += _arm(plane, arm, drawn[arm], points, points[-1][1] if points else 0.0, below)
+        return parts + _marked(plane, view)
 
     rows = [
         (
@@ -66,8 +56,7 @@ def throughput(view: StudyView) -> Figure | Absence:
         summary=f"Throughput in samples/s against micro-batch. {'; '.join(_extent(curve) for curve in drawn)}.",
         table=Table(titles=titles, rows=tuple(rows)),
         draw=draw,
-        note=f"{READING.format('fastest')} Bars are 95% intervals; ring: recommended, square: baseline."
-        + (EXPECTED if any(learned) else ""),
+        note=f"{READING.format('fastest')} Bars are 95% intervals." + (EXPECTED if any(learned) else ""),
     )
 
 
@@ -82,25 +71,19 @@ def memory(view: StudyView) -> Figure | Absence:
     highest = max([highest, *(point.expected.memory_bytes or 0 for points in learned for point in points)])
     is_near = limit < FAR * highest or any(curve.exhausted_batch for curve in drawn)
     top = max(highest, limit) if is_near else highest
-    together = Counter(curve.exhausted_batch for curve in drawn if curve.exhausted_batch)
-    room = 1.08 + CROSS_SHARE * (max(together.values(), default=1) - 1)
     unit, name = (2**30, "GiB") if top >= 2**30 else (2**20, "MiB")
     words = (f"limit {format_bytes(limit)}", f"usable {format_bytes(usable)}")
 
     def draw(size: Size) -> list[str]:
-        plane = _plane(size, drawn, drawing.linear(top * room / unit, f"peak memory, {name}"))
-        places = [
-            [(plane.x(one.config.batch_size), plane.y(one.peak_bytes / unit)) for one in c.heaviest] for c in drawn
-        ]
-        crosses = _crosses(plane, drawn, [plane.y(limit * 1.03 / unit)] * len(drawn), upwards=True)
-        labels = _labels(plane, places, crosses)
+        plane = _plane(size, drawn, drawing.linear(top * 1.08 / unit, f"peak memory, {name}"))
         parts = plane.axes()
         if is_near:
-            parts += _limits(plane, plane.y(limit / unit), plane.y(usable / unit), words, labels)
+            parts += _limits(plane, plane.y(limit / unit), plane.y(usable / unit), words)
         for arm in reversed(range(len(drawn))):
-            lines = _expected(plane, learned[arm], [(it.expected.memory_bytes or 0) / unit for it in learned[arm]])
-            parts += _arm(arm, drawn[arm], drawn[arm].heaviest, places[arm], crosses.get(arm), lines)
-        return parts + _names(plane, drawn, places, crosses)
+            points = [(one, one.peak_bytes / unit) for one in drawn[arm].heaviest]
+            below = [_expected(plane, [(it, (it.expected.memory_bytes or 0) / unit) for it in learned[arm]])]
+            parts += _arm(plane, arm, drawn[arm], points, limit * 1.03 / unit, below)
+        return parts
 
     rows = [
         (curve.label, f"{one.config.batch_size:,}", short(one.config.values), format_bytes(one.peak_bytes))
@@ -123,42 +106,38 @@ def memory(view: StudyView) -> Figure | Absence:
     )
 
 
-def _expected(plane: Plane, points: Sequence[Expectation], heights: Sequence[float]) -> list[str]:
-    """The thin line of what was learned, below what was measured."""
-    batches = [int(point.values["batch_size"] or 0) for point in points]
-    places = [(plane.x(batch), plane.y(height)) for batch, height in zip(batches, heights, strict=True)]
-    return [drawing.polyline(places, "expected")] if len(places) > 1 else []
-
-
 def _plane(size: Size, drawn: Sequence[Curve], up: drawing.Axis) -> Plane:
     batches = {one.config.batch_size for curve in drawn for one in curve.fastest}
     batches |= {curve.exhausted_batch for curve in drawn if curve.exhausted_batch is not None}
-    rows = len(drawing.legend_lines([curve.label for curve in drawn], size)) if size.is_narrow else 0
-    return Plane(size=size, across=drawing.logarithmic(sorted(batches), BATCH), up=up, legend=rows)
+    names = [curve.label for curve in drawn]
+    return Plane(size=size, across=drawing.logarithmic(sorted(batches), BATCH), up=up, names=names)
+
+
+def _expected(plane: Plane, points: Sequence[tuple[Expectation, float]]) -> str:
+    """The thin line of what was learned, below what was measured."""
+    places = [(plane.x(int(point.values["batch_size"] or 0)), plane.y(value)) for point, value in points]
+    return drawing.polyline(places, "expected") if len(places) > 1 else ""
 
 
 def _arm(
-    arm: int,
-    curve: Curve,
-    standings: Sequence[Standing],
-    places: Sequence[tuple[float, float]],
-    cross: tuple[float, float] | None,
-    below: Sequence[str],
+    plane: Plane, arm: int, curve: Curve, points: Sequence[tuple[Standing, float]], end: float, below: Sequence[str]
 ) -> list[str]:
-    """One curve: what lies below it, its line, its points, and the fall to where memory ran out."""
+    """One curve: what lies below it, its line, its points, and the fall to `end` where memory ran out."""
+    places = [(plane.x(one.config.batch_size), plane.y(value)) for one, value in points]
     parts = [f'<g class="arm{arm}">', *below, drawing.polyline(places, "line")]
-    for one, (x, y) in zip(standings, places, strict=True):
+    for (one, _), (x, y) in zip(points, places, strict=True):
         parts.append(drawing.titled(drawing.marker(arm, x, y, is_hollow=not one.feasible), _tip(one)))
-    if cross is not None:
-        parts.append(drawing.polyline([places[-1] if places else cross, cross], "fall"))
+    if curve.exhausted_batch is not None:
+        place = (plane.x(curve.exhausted_batch), plane.y(end))
+        parts.append(drawing.polyline([*places[-1:], place], "fall"))
         title = f"{curve.label}: out of memory at {curve.exhausted_batch:,}"
-        parts.append(drawing.titled(drawing.cross(*cross), title))
+        parts.append(drawing.titled(drawing.cross(*place), title))
     return [*parts, "</g>"]
 
 
 def _tip(one: Standing) -> str:
     spread = half_width(one.relative_half_width)
-    rate = f"{format_rate(one.samples_per_second)} samples/s ± {spread}"
+    rate = f"{samples_per_second(one.samples_per_second)} ± {spread}"
     numbers = ", ".join(str(trial.number) for trial in one.trials)
     unusable = "" if one.feasible else ", not usable"
     return f"{short(one.config.values)}: {rate}, {format_bytes(one.peak_bytes)}{unusable} (probe {numbers})"
@@ -172,50 +151,23 @@ def _interval(plane: Plane, one: Standing) -> str:
     return f'<path class="interval" d="M{x:.1f} {bottom:.1f}V{top:.1f}m-3 0h6M{x - 3:.1f} {bottom:.1f}h6"/>'
 
 
-def _crosses(
-    plane: Plane, drawn: Sequence[Curve], heights: Sequence[float], *, upwards: bool = False
-) -> dict[int, tuple[float, float]]:
-    """Where each arm ran out of memory; of crosses that would cover each other, the fastest arm's stays in place."""
-    places: dict[int, tuple[float, float]] = {}
-    for arm, curve in enumerate(drawn):
-        if curve.exhausted_batch is None:
-            continue
-        x, y = plane.x(curve.exhausted_batch), heights[arm]
-        step = -CROSS if upwards or y > plane.bottom - 4 * CROSS else CROSS
-        while any(abs(x - ox) < CROSS and abs(y - oy) < CROSS for ox, oy in places.values()):
-            y += step
-        places[arm] = (x, y)
-    return places
-
-
-def _labels(
-    plane: Plane, places: Sequence[Sequence[tuple[float, float]]], crosses: dict[int, tuple[float, float]]
-) -> Labels:
-    labels = Labels(plane)
-    for spots in places:
-        labels.reserve_line(spots)
-    for x, y in (*(place for spots in places for place in spots), *crosses.values()):
-        labels.reserve(x, y)
-    return labels
-
-
-def _marked(plane: Plane, view: StudyView, labels: Labels) -> list[str]:
-    """The recommendation in a ring and the baseline in a square, both named."""
+def _marked(plane: Plane, view: StudyView) -> list[str]:
+    """The recommendation in a ring and the baseline in a square, with a key to both above the plane."""
     best = view.recommendation
-    parts = []
+    baseline = [one for one in standings(view) if one.config == view.request.baseline]
+    parts, key = [], plane.right
+    for one in baseline:
+        parts.append(drawing.square(plane.x(one.config.batch_size), plane.y(one.samples_per_second)))
+        parts += [drawing.text(key, 13, "baseline", "note", "end"), drawing.square(key - 72, 9)]
+        key -= 98
     if best is not None and isinstance(batch := best.params.get("batch_size"), int):
-        x, y = plane.x(batch), plane.y(best.samples_per_second)
-        rate = format_rate(best.samples_per_second)
-        parts.append(drawing.titled(drawing.ring(x, y), f"recommended: {rate} samples/s"))
-        parts.append(labels.put("recommended", x, y, "good"))
-    for one in standings(view):
-        if one.config == view.request.baseline:
-            x, y = plane.x(one.config.batch_size), plane.y(one.samples_per_second)
-            parts += [drawing.square(x, y), labels.put("baseline", x, y, "note")]
+        ring = drawing.ring(plane.x(batch), plane.y(best.samples_per_second))
+        parts.append(drawing.titled(ring, f"recommended: {samples_per_second(best.samples_per_second)}"))
+        parts += [drawing.text(key, 13, "recommended", "good", "end"), drawing.ring(key - 112, 10.5)]
     return parts
 
 
-def _limits(plane: Plane, limit: float, usable: float, words: tuple[str, str], labels: Labels) -> list[str]:
+def _limits(plane: Plane, limit: float, usable: float, words: tuple[str, str]) -> list[str]:
     left, right = plane.size.left, plane.right
     parts = [
         drawing.bar("beyond", left, plane.top, right - left, limit - plane.top),
@@ -228,35 +180,6 @@ def _limits(plane: Plane, limit: float, usable: float, words: tuple[str, str], l
     below = max(usable + 14, above + drawing.LINE)
     parts.append(drawing.text(left + 6, below, words[1], "danger"))
     return parts
-
-
-def _names(
-    plane: Plane,
-    drawn: Sequence[Curve],
-    places: Sequence[Sequence[tuple[float, float]]],
-    crosses: dict[int, tuple[float, float]],
-) -> list[str]:
-    """The curves' names: in a legend if narrow, else at the right, moved apart where they would overlap."""
-    if plane.size.is_narrow:
-        return drawing.legend([curve.label for curve in drawn], plane.size)
-    ends = []
-    for arm, spots in enumerate(places):
-        ends.append((crosses.get(arm) or (spots[-1] if spots else (plane.size.left, plane.bottom)), arm))
-    parts, free, x = [], -math.inf, plane.right + 18
-    lift = max(0.0, _lowest([y for (_, y), _ in ends], plane.top) - plane.bottom)
-    for (end_x, end_y), arm in sorted(ends, key=lambda entry: entry[0][1]):
-        y = free = max(end_y - lift, free + drawing.LINE, plane.top)
-        lead = f'<path class="lead" d="M{end_x + 9:.1f} {end_y:.1f}L{x - 8} {y:.1f}"/>'
-        name = drawing.text(x + 9, y + 4, drawn[arm].label, "name")
-        parts.append(f'<g class="arm{arm}">{lead}{drawing.marker(arm, x, y)}{name}</g>')
-    return parts
-
-
-def _lowest(heights: Sequence[float], top: float) -> float:
-    free = -math.inf
-    for y in sorted(heights):
-        free = max(y, free + drawing.LINE, top)
-    return free
 
 
 def _extent(curve: Curve) -> str:

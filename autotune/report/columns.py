@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autotune.knobs import KNOBS
 from autotune.knobs.base import TACIT, Knob
 from autotune.records import Config
-from autotune.report.phrases import GLOBAL_BATCH, shown
+from autotune.report.phrases import GLOBAL_BATCH, half_width, shown
 from autotune.results import Measurement
 from autotune.units import format_bytes, format_rate, format_share
 
@@ -99,12 +99,8 @@ def _knob_column(knob: Knob) -> Column:
 
 
 def _rate(measured: Measurement | None) -> str:
-    if measured is None:
-        return UNKNOWN
-    return format_rate(measured.samples_per_second)
+    return format_rate(measured.samples_per_second) if measured else UNKNOWN
 
 
 def _spread(measured: Measurement | None) -> str:
-    if measured is None or measured.relative_half_width is None:
-        return UNKNOWN
-    return format_share(measured.relative_half_width)
+    return half_width(measured.relative_half_width if measured else None)

@@ -15,7 +15,7 @@ from autotune.results import Trial
 from autotune.tuning.standings import Standing, standings
 from autotune.tuning.view import StudyView
 
-MOST_ARMS = 6  # as many as there are colours that tell apart; the fastest stay
+MOST_ARMS = 6  # as many as there are colours that can be distinguished; the fastest stay
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,7 @@
-"""The pieces that every chart is drawn with: sizes, axes, a plane of pixels, texts that keep clear of each other."""
+"""The pieces that every chart is drawn with: sizes, axes, a plane of pixels, signs and a legend."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,15 +18,15 @@ class Size:
 
     width: int
     height: int
-    right: int  # kept for the names of curves
+    kind: str  # class of the drawing, by which the page chooses
     left: int = 54
+    right: int = 16
     top: int = 34
     bottom: int = 46
-    is_narrow: bool = False  # names stand in a legend above the plane, not beside the ends of their curves
 
 
-WIDE = Size(width=520, height=320, right=112)
-NARROW = Size(width=340, height=300, right=12, left=48, is_narrow=True)
+WIDE = Size(width=520, height=320, kind="wide")
+NARROW = Size(width=340, height=300, left=48, kind="narrow")
 THOUSANDS_FROM = 10_000
 
 
@@ -50,22 +49,19 @@ def logarithmic(values: Sequence[int], title: str) -> Axis:
     return Axis(title=title, share=share, ticks=tuple((value, f"{value:,}") for value in sorted(set(values))))
 
 
-def ordinal(values: Sequence[float], title: str, names: Sequence[str] | None = None) -> Axis:
+def ordinal(values: Sequence[float], title: str) -> Axis:
     """An axis with one place for each value, whatever lies between them."""
     places = {value: (index + 0.5) / len(values) for index, value in enumerate(values)}
-    texts = names or [f"{value:,.10g}" for value in values]
-    return Axis(title=title, share=places.__getitem__, ticks=tuple(zip(values, texts, strict=True)))
+    return Axis(title=title, share=places.__getitem__, ticks=tuple((value, f"{value:,}") for value in values))
 
 
-def linear(
-    high: float, title: str, show: Callable[[float], str] | None = None, low: float = 0.0, lines: int = 5
-) -> Axis:
+def linear(high: float, title: str, low: float = 0.0, lines: int = 5) -> Axis:
     """An axis with about `lines` round ticks, from a round number at or below `low` to one at or above `high`.
 
-    Without `show` large numbers are written in thousands, `20k`: five digits do not fit beside a narrow chart.
+    Large numbers are written in thousands, `20k`: five digits do not fit left of a narrow chart.
     """
     step = _round_step((high - low) / lines) if high > low else 1.0
-    show = show or (_thousands if high >= THOUSANDS_FROM else "{:,.10g}".format)
+    show = _thousands if high >= THOUSANDS_FROM else "{:,.10g}".format
     first, last = math.floor(low / step + 1e-9), max(math.ceil(high / step - 1e-9), math.floor(low / step) + 1)
     ticks = tuple((index * step, show(round(index * step, 10))) for index in range(first, last + 1))
     return Axis(title=title, share=lambda value: (value / step - first) / (last - first), ticks=ticks)
@@ -73,9 +69,6 @@ def linear(
 
 def _thousands(value: float) -> str:
     return f"{value / 1000:,.10g}k" if value else "0"
-
-
-NO_AXIS = Axis(title="", share=lambda share: share, ticks=())
 
 
 def _round_step(rough: float) -> float:
@@ -90,7 +83,7 @@ class Plane:
     size: Size
     across: Axis
     up: Axis
-    legend: int = 0  # lines of legend above it
+    names: Sequence[str] = ()  # of the arms, in a legend above it
 
     @property
     def right(self) -> int:
@@ -100,7 +93,7 @@ class Plane:
     @property
     def top(self) -> int:
         """Its upper edge."""
-        return self.size.top + self.legend * (LINE + 3)
+        return self.size.top + len(legend_lines(self.names, self.size)) * (LINE + 3)
 
     @property
     def bottom(self) -> int:
@@ -116,7 +109,7 @@ class Plane:
         return self.bottom - min(max(self.up.share(value), 0.0), 1.0) * (self.bottom - self.top)
 
     def axes(self) -> list[str]:
-        """Grid, ticks as far as they keep apart, and titles with units."""
+        """Grid, ticks as far as they keep apart, titles with units, and the legend."""
         left, parts, last = self.size.left, [], -math.inf
         for value, name in self.up.ticks:
             y = self.y(value)
@@ -130,55 +123,17 @@ class Plane:
         parts += [text(0, 13, self.up.title, "axis")] if self.up.title else []
         middle = (left + self.right) / 2
         parts += [text(middle, self.bottom + 38, self.across.title, "axis", "middle")] if self.across.title else []
+        return [*parts, *self._legend()]
+
+    def _legend(self) -> list[str]:
+        """The marker and the name of each arm."""
+        parts = []
+        for row, line in enumerate(legend_lines(self.names, self.size)):
+            x, y = 6.0, self.size.top + row * (LINE + 3)
+            for arm, name in line:
+                parts.append(f'<g class="arm{arm}">{marker(arm, x, y - 4)}{text(x + 10, y, name, "name")}</g>')
+                x += width_of(name) + 32
         return parts
-
-
-class Labels:
-    """Places texts beside the points that they name, clear of each other and of everything that was reserved."""
-
-    def __init__(self, plane: Plane) -> None:
-        self._plane = plane
-        self._taken: list[tuple[float, float, float, float]] = []
-
-    def reserve(self, x: float, y: float, width: float = 10, height: float = 10) -> None:
-        """Keep the rectangle around (x, y) free of texts."""
-        self._taken.append((x - width / 2, y - height / 2, x + width / 2, y + height / 2))
-
-    def reserve_line(self, places: Sequence[tuple[float, float]]) -> None:
-        """Keep texts off the line through the places."""
-        for (x, y), (next_x, next_y) in itertools.pairwise(places):
-            pieces = max(1, round(math.hypot(next_x - x, next_y - y) / 8))
-            for piece in range(pieces + 1):
-                share = piece / pieces
-                self.reserve(x + share * (next_x - x), y + share * (next_y - y), 4, 4)
-
-    def put(self, name: str, x: float, y: float, kind: str) -> str:
-        """The text above, below or beside (x, y), wherever there is room first; nothing if there is none."""
-        for dx, dy, anchor in PLACES:
-            wide = width_of(name)
-            left = x + dx - {"start": 0.0, "middle": wide / 2, "end": wide}[anchor]
-            box = (left, y + dy - 11, left + wide, y + dy + 3)
-            inside = self._plane.size.left <= left and box[2] <= self._plane.right + 4
-            inside = (
-                inside
-                and self._plane.top - (0 if self._plane.legend else LINE) <= box[1]
-                and box[3] <= self._plane.bottom
-            )
-            if inside and not any(_overlap(box, other) for other in self._taken):
-                self._taken.append(box)
-                return text(x + dx, y + dy, name, kind, anchor)
-        return ""
-
-
-PLACES = (  # where a text may stand: pixels from its point, and how it is anchored; the best place first
-    (0, -15, "middle"), (0, 25, "middle"), (-15, 4, "end"), (15, 4, "start"),
-    (-12, -14, "end"), (12, -14, "start"), (-12, 24, "end"), (12, 24, "start"),
-    (0, -32, "middle"), (0, 42, "middle"), (-12, -32, "end"), (12, 42, "start"), (-12, 42, "end"), (12, -48, "start"),
-)  # fmt: skip
-
-
-def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def width_of(name: str) -> float:
@@ -229,7 +184,7 @@ def marker(arm: int, x: float, y: float, *, is_hollow: bool = False) -> str:
     return f'<path class="{kind}" transform="translate({x:.1f} {y:.1f})" d="{SHAPES[arm]}"/>'
 
 
-SHAPES = (  # circle, square, triangle, diamond, turned triangle, plus: told apart without colour
+SHAPES = (  # circle, square, triangle, diamond, turned triangle, plus: distinguishable without colour
     "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z", "M-4-4h8v8h-8z", "M0-5.2L4.8 3.6H-4.8z",
     "M0-5.4L5.4 0 0 5.4-5.4 0z", "M0 5.2L4.8-3.6H-4.8z", "M-1.6-5h3.2v3.4H5v3.2H1.6V5h-3.2V1.6H-5v-3.2h3.4z",
 )  # fmt: skip
@@ -247,14 +202,3 @@ def legend_lines(names: Sequence[str], size: Size) -> list[list[tuple[int, str]]
         lines[-1].append((arm, name))
         room -= need
     return lines
-
-
-def legend(names: Sequence[str], size: Size) -> list[str]:
-    """The names of the arms above the plane, each beside its marker."""
-    parts = []
-    for row, line in enumerate(legend_lines(names, size)):
-        x, y = 6.0, size.top + row * (LINE + 3)
-        for arm, name in line:
-            parts.append(f'<g class="arm{arm}">{marker(arm, x, y - 4)}{text(x + 10, y, name, "name")}</g>')
-            x += width_of(name) + 32
-    return parts

@@ -1,4 +1,4 @@
-"""What the sampler expected of a probe: in one line, and beside what the probe showed."""
+"""What the sampler expected of a probe: in one line, and compared with what the probe measured."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def prediction_of(view: StudyView, trial: Trial) -> Prediction | None:
     return disk.read_prediction(view.folder, trial.number)
 
 
-def beside(said: Prediction, trial: Trial) -> str:
+def compared(said: Prediction, trial: Trial) -> str:
     """How the measurement compares: `12% faster than expected, within the interval; memory 3% below`; or empty."""
     measured = trial.result.measurement
     if measured is None:
         return "expected to run, and did not" if said.fits > 0.5 else ""
     rate = measured.samples_per_second
     within = "within" if said.low <= rate <= said.high else "outside"
-    told = f"{_off(rate / said.samples_per_second, 'faster', 'slower')} than expected, {within} the interval"
+    text = f"{_off(rate / said.samples_per_second, 'faster', 'slower')} than expected, {within} the interval"
     if said.memory_bytes:
-        told += f"; memory {_off(measured.memory.bytes / said.memory_bytes, 'above', 'below')}"
-    return told
+        text += f"; memory {_off(measured.memory.bytes / said.memory_bytes, 'above', 'below')}"
+    return text
 
 
 def probe_block(view: StudyView, trial: Trial) -> Text:
@@ -60,15 +60,15 @@ def probe_block(view: StudyView, trial: Trial) -> Text:
     shown = phrases.reason(verdict) or phrases.outcome_word(trial, verdict)
     if measured is not None:
         spread = phrases.half_width(measured.relative_half_width)
-        rate = format_rate(measured.samples_per_second)
-        shown = f"{rate} samples/s ± {spread}, {format_bytes(measured.memory.bytes)}: {shown}"
+        rate = phrases.samples_per_second(measured.samples_per_second)
+        shown = f"{rate} ± {spread}, {format_bytes(measured.memory.bytes)}: {shown}"
     said = prediction_of(view, trial)
     lines = [("measured", shown), ("log", str(disk.log_of(view.folder, trial.number)))]
     if measured is not None:
         lines.insert(1, ("watching", phrases.watching(measured)))
     if said is not None:
         expected = expectation(said).removeprefix("expected ")
-        lines = [("expected", expected), lines[0], ("came out", beside(said, trial)), *lines[1:]]
+        lines = [("expected", expected), lines[0], ("came out", compared(said, trial)), *lines[1:]]
     for name, text in lines:
         if text:
             block.append(f"{name.ljust(WIDTH)}{phrases.plain(text)}\n")

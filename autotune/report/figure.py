@@ -34,12 +34,9 @@ class Figure:
 
     def svg(self, size: Size = WIDE) -> str:
         """The chart as it stands on the page, which brings colours and fonts."""
-        kind = "narrow" if size.is_narrow else "wide"
         size = size if self.height is None else replace(size, height=self.height)
-        label, box = markup(self.summary), f"0 0 {size.width} {size.height}"
-        start = (
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="{kind}" role="img" aria-label="{label}" viewBox="{box}">'
-        )
+        start = f'<svg xmlns="http://www.w3.org/2000/svg" class="{size.kind}" role="img" '
+        start += f'aria-label="{markup(self.summary)}" viewBox="0 0 {size.width} {size.height}">'
         return f"{start}{''.join(self.draw(size))}</svg>"
 
     @property

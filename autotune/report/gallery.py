@@ -8,10 +8,7 @@ from autotune.report.charts import memory, throughput
 from autotune.report.figure import Absence, Figure
 from autotune.report.loading import loading
 from autotune.report.losses import numerics
-from autotune.report.noise import machine, repeats
-from autotune.report.timing import phases, timeline
-from autotune.report.tradeoffs import pareto
-from autotune.report.waterfall import worth
+from autotune.report.waterfall import waterfall
 from autotune.tuning.view import StudyView
 
 FIGURES: dict[str, Callable[[StudyView], Figure | Absence]] = {
@@ -19,14 +16,8 @@ FIGURES: dict[str, Callable[[StudyView], Figure | Absence]] = {
     "memory": memory,
     "loading": loading,
     "numerics": numerics,
-    "worth": worth,
-    "pareto": pareto,
-    "timeline": timeline,
-    "phases": phases,
-    "repeats": repeats,
-    "machine": machine,
+    "worth": waterfall,
 }
-LAST = ("repeats", "machine")  # they belong to the environment, below the table of probes
 
 
 def figures(view: StudyView) -> list[Figure | Absence]:

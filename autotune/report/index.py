@@ -11,7 +11,7 @@ from typing import Protocol
 from autotune import folder as disk
 from autotune.errors import AutotuneError
 from autotune.records import Environment
-from autotune.report.templates import render_template
+from autotune.report.templates import Served, render_template
 from autotune.tuning.recommendation import Recommendation
 from autotune.tuning.view import StudyView
 
@@ -43,7 +43,7 @@ class Entry:
 
     @property
     def state(self) -> str:
-        """What there is to say beside the numbers."""
+        """The state of the study in words."""
         if self.problem:
             return self.problem
         if self.running:
@@ -53,11 +53,15 @@ class Entry:
         return "finished" if self.has_page else "only its best.json was kept"
 
 
-def render_index(folders: Sequence[Path], reader: Reads, *, nonce: str) -> str:
+def render_index(folders: Sequence[Path], reader: Reads, served: Served) -> str:
     """The page of the list, each study linked by its folder's name."""
     entries = [entry(folder, reader) for folder in folders]
     return render_template(
-        "index.html", nonce=nonce, entries=entries, comparable=[e.name for e in entries if e.has_page]
+        "index.html",
+        served=served,
+        scripted=False,
+        entries=entries,
+        comparable=[e.name for e in entries if e.has_page],
     )
 
 

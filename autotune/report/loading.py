@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from autotune.report import drawing
 from autotune.report.drawing import Plane, Size
 from autotune.report.figure import Absence, Figure, Table
-from autotune.report.phrases import short
+from autotune.report.phrases import samples_per_second, short
 from autotune.results import Alone
 from autotune.tuning.advice import LOADER_BOUND
 from autotune.tuning.standings import Standing, standings
 from autotune.tuning.view import StudyView
-from autotune.units import format_rate, format_share
+from autotune.units import counted, format_rate, format_share
 
 TITLE = "Data loading"
 WORKERS = "loader workers"
@@ -47,9 +47,8 @@ def loading(view: StudyView) -> Figure | Absence:
 
     def draw(size: Size) -> list[str]:
         across = drawing.ordinal([load.workers for load in loads], "")
-        legend = len(drawing.legend_lines(names, size))
-        upper = replace(size, height=size.height - SHARES, right=12, bottom=24)
-        plane = Plane(size=upper, across=across, up=drawing.linear(highest * 1.04, "samples/s", lines=4), legend=legend)
+        upper = replace(size, height=size.height - SHARES, bottom=24)
+        plane = Plane(size=upper, across=across, up=drawing.linear(highest * 1.04, "samples/s", lines=4), names=names)
         parts = plane.axes()
         for arm in reversed(range(len(names))):
             spots = [
@@ -58,7 +57,7 @@ def loading(view: StudyView) -> Figure | Absence:
             parts += [f'<g class="arm{arm}">', drawing.polyline([(x, y) for x, y, _ in spots], "line")]
             parts += [drawing.titled(drawing.marker(arm, x, y), _tip(load)) for x, y, load in spots]
             parts.append("</g>")
-        return parts + drawing.legend(names, size) + _shares(size, plane, loads)
+        return parts + _shares(size, plane, loads)
 
     bound = format_share(LOADER_BOUND)
     note = f"Each number of workers is shown by its fastest configuration. Waiting above {bound}: bound by its data."
@@ -68,7 +67,7 @@ def loading(view: StudyView) -> Figure | Absence:
         name="loading",
         title=TITLE,
         summary="Samples/s against loader workers. "
-        + "; ".join(f"{load.workers} workers: {_tip(load)}" for load in loads),
+        + "; ".join(f"{counted(load.workers, 'worker')}: {_tip(load)}" for load in loads),
         table=Table(
             titles=(WORKERS, "configuration", "together", "model alone", "loader alone", "waiting for data"),
             rows=tuple(_row(load) for load in loads),
@@ -118,7 +117,7 @@ def _shares(size: Size, plane: Plane, loads: Sequence[Load]) -> list[str]:
         tall = max(1.0, share * (bottom - top - 8))
         kind = "exhausted" if share > LOADER_BOUND else "start"
         bar = drawing.bar(kind, x - wide / 2, bottom - tall, wide, tall)
-        parts.append(drawing.titled(bar, f"{load.workers} workers: {format_share(share)} of a step"))
+        parts.append(drawing.titled(bar, f"{counted(load.workers, 'worker')}: {format_share(share)} of a step"))
         half = drawing.width_of(format_share(share)) / 2
         if x - half > last:
             last = x + half + 3
@@ -127,8 +126,7 @@ def _shares(size: Size, plane: Plane, loads: Sequence[Load]) -> list[str]:
 
 
 def _tip(load: Load) -> str:
-    together = format_rate(load.standing.samples_per_second)
-    parts = [f"{together} samples/s together"]
+    parts = [f"{samples_per_second(load.standing.samples_per_second)} together"]
     for rate, name in ((load.compute, "model alone"), (load.loader, "loader alone")):
         if rate is not None:
             parts.append(f"{format_rate(rate)} {name}")

@@ -43,41 +43,25 @@ def paired_losses(comparisons: Sequence[Comparison], tolerance: float) -> Figure
 
     def draw(size: Size) -> list[str]:
         labels = [name for name, _ in drawn]
-        lines = len(drawing.legend_lines([*labels, FULL], size))
-        frame = Size(width=size.width, height=size.height, right=20, left=size.left)
-        across = drawing.linear(steps, "optimizer step")
-        plane = Plane(
-            size=frame,
-            across=across,
-            up=drawing.linear(highest, "training loss", low=min(lowest, 0.6 * highest)),
-            legend=lines,
-        )
+        up = drawing.linear(highest, "training loss", low=lowest)
+        plane = Plane(size=size, across=drawing.linear(steps, "optimizer step"), up=up, names=labels)
         parts = [*plane.axes(), _area(plane, band)]
         for arm, (_, runs) in enumerate(drawn):
             parts.append(f'<g class="arm{arm}">')
             for run in runs:
                 parts += _run(plane, run, arm)
             parts.append("</g>")
-        return parts + drawing.legend(labels, size) + _key(size, labels)
+        return parts + _key(plane)
 
     verdicts = [judge(request, result, Thresholds(tolerance=tolerance)) for request, result in tested]
     rows = [_row(*comparison, verdict) for comparison, verdict in zip(tested, verdicts, strict=True)]
+    compared = (f"loss, last {LAST}", "of", "difference", "allowed")
     return Figure(
         name="numerics",
         title=TITLE,
         summary="Training losses of paired runs. " + "; ".join(plain(verdict.reason) for verdict in verdicts),
         table=Table(
-            titles=(
-                "precision",
-                "verdict",
-                "batch",
-                "seeds",
-                "steps",
-                f"loss, last {LAST}",
-                "of",
-                "difference",
-                "allowed",
-            ),
+            titles=("precision", "verdict", "batch", "seeds", "steps", *compared),
             rows=tuple(rows),
         ),
         draw=draw,
@@ -126,13 +110,10 @@ def _run(plane: Plane, run: LossRun, arm: int) -> list[str]:
     return [*parts, drawing.marker(arm, *stretch[-1])] if stretch else parts
 
 
-def _key(size: Size, labels: Sequence[str]) -> list[str]:
-    """The band's own entry of the legend, after those of the precisions."""
-    rows = drawing.legend_lines([*labels, FULL], size)
-    line = rows[-1]
-    x = 6.0 + sum(drawing.width_of(name) + 32 for _, name in line[:-1])
-    y = size.top + (len(rows) - 1) * (drawing.LINE + 3)
-    return [f'<path class="band" d="M{x - 6} {y - 9}h14v9h-14z"/>', drawing.text(x + 12, y, FULL, "note")]
+def _key(plane: Plane) -> list[str]:
+    """The band's sign, above the plane."""
+    x = plane.right - drawing.width_of(FULL) - 20
+    return [f'<path class="band" d="M{x:.1f} 4h14v9h-14z"/>', drawing.text(plane.right, 13, FULL, "note", "end")]
 
 
 def _row(request: StabilityRequest, result: StabilityResult, verdict: LossVerdict) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ def memory_block(
     """
     if found.outcome is not Outcome.OK:
         why = found.failure.message if found.failure else found.outcome.value
-        return Text(f"  memory cannot be foretold: {plain(why)}", "yellow")
+        return Text(f"  memory cannot be predicted: {plain(why)}", "yellow")
     outlook = Outlook(base_bytes=found.base_bytes, on_host=on_host)
     columns = [arm for arm in found.arms if not traded(arm.values)] or list(found.arms)
     trading = [arm for arm in found.arms if arm not in columns]
@@ -107,7 +107,7 @@ def memory_block(
         if arm.reason:
             block.append(f"  ! {_name(arm, found.arms) or 'peak'}: ", "yellow").append(f"{plain(arm.reason)}\n")
     if not known:
-        return block.append("  Memory cannot be foretold here; `autotune search` measures it.")
+        return block.append("  Memory cannot be predicted here; `autotune search` measures it.")
     return block.append(outlook.explained(usable_bytes))
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from autotune import folder as disk
 from autotune.export.loop import with_autotune
 from autotune.harmless import python, shell_word
 from autotune.report import phrases, probes
 from autotune.report.figure import Absence, Figure
-from autotune.report.gallery import LAST, figures
-from autotune.report.templates import render_template
+from autotune.report.gallery import figures
+from autotune.report.templates import Served, render_template
 from autotune.tuning.recommendation import Recommendation
 from autotune.tuning.view import StudyView
 from autotune.units import format_bytes
@@ -20,29 +21,24 @@ from autotune.units import format_bytes
 LONGEST_TRACEBACK = 4000  # characters, the end: the error itself stands last
 
 
-def render(view: StudyView, *, nonce: str = "", prefix: str = "") -> str:
-    """The page of one study. Links to logs are relative to the study's folder, with `prefix` before them.
-
-    `nonce` marks style and script for the server's content security policy; without one the page has its own.
-    """
+def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -> str:
+    """The page of one study. Links to logs are relative to the study's folder, with `prefix` before them."""
     best = view.recommendation
     drawn = figures(view)
-    shown = [figure for figure in drawn if isinstance(figure, Figure)]
     titles, rows = probes.table(view)
     judged = [(trial, view.verdict(trial)) for trial in view.trials]
     return render_template(
         "page.html",
-        nonce=nonce,
-        scripted=True,
+        served=served,
         view=view,
         best=best,
         headline=_headline(best) if best else None,
         snippet=with_autotune(view.folder.as_posix(), view.request.facts),
         literal=_literal(best) if best else "",
         commands=_commands(view.folder),
+        raw_trials=_raw_trials(view.folder),
         exports="\n".join(phrases.exports(best.params)) if best else "",
-        figures=[figure for figure in shown if figure.name not in LAST],
-        last=[figure for figure in shown if figure.name in LAST],
+        figures=[figure for figure in drawn if isinstance(figure, Figure)],
         absent=[figure for figure in drawn if isinstance(figure, Absence)],
         svg=Markup,  # charts escape their own texts
         titles=titles,
@@ -84,6 +80,12 @@ def _commands(study: Path) -> str:
         f"log {name} --to csv -o probes.csv",
     )
     return "\n".join(f"autotune {line}" for line in lines)
+
+
+def _raw_trials(study: Path) -> str:
+    """The command that shows the trials as the sampler sees them, where the study keeps its database."""
+    database = study / disk.DATABASE
+    return f"optuna-dashboard {shell_word(f'sqlite:///{database.as_posix()}')}" if database.is_file() else ""
 
 
 def _traceback(view: StudyView) -> str:

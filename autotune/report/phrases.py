@@ -1,4 +1,4 @@
-"""The words and sentences in which terminal and page tell results, so that both tell the same."""
+"""The words and sentences for results, the same on the terminal and on the page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PURPOSES = {"search": "ok", "baseline": "baseline", "reference": "baseline again
             "worth": "a step on the way"}  # fmt: skip
 PRECISE, NOISY = 0.03, 0.1  # half widths of the rate: a probe's own aim, and where near-ties mean little
 MOST_OWN_SHARE = 0.01  # of a step, that watching it may take without a word
-GLOBAL_BATCH = ("batch_size", "gradient_accumulation_steps")  # told together: their product is the global batch
+GLOBAL_BATCH = ("batch_size", "gradient_accumulation_steps")  # shown together: their product is the global batch
 
 
 def times(count: int) -> str:
@@ -32,7 +32,7 @@ def times(count: int) -> str:
 
 
 def watching(measured: Measurement) -> str:
-    """What the probe's own work cost its steps, where that is more than a trifle; else empty."""
+    """What the probe's own work cost its steps, where that is over 1% of them; else empty."""
     share = (measured.own_seconds_per_step or 0.0) * measured.steps / sum(measured.step_seconds)
     return f"took {share:.1%} of a step, which training does not pay" if share > MOST_OWN_SHARE else ""
 
@@ -48,7 +48,7 @@ def shown(knob: Knob, values: Mapping[str, Value]) -> str:
 
 
 def settings(values: Mapping[str, Value]) -> tuple[str, ...]:
-    """The knobs apart from the global batch, each in words; those not worth a word are left out."""
+    """The knobs apart from the global batch, each in words; one at a value that needs no word is left out."""
     phrases = []
     for knob in KNOBS:
         if knob.name in GLOBAL_BATCH:
@@ -64,7 +64,7 @@ def settings(values: Mapping[str, Value]) -> tuple[str, ...]:
 def short(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> str:
     """The configuration as in the table of probes, mere numbers with their column: `1024×1 bf16 workers 12 nhwc`.
 
-    Besides the batch only `knobs` are told.
+    `knobs` are those that appear after the batch.
     """
     batch = "".join(shown(knob, values) for knob in KNOBS if knob.name in GLOBAL_BATCH)
     others = ((knob.label, shown(knob, values)) for knob in knobs if knob.name not in GLOBAL_BATCH)
@@ -85,6 +85,25 @@ def exports(values: Mapping[str, Value]) -> tuple[str, ...]:
     return tuple(f"export {name}={shell_word(text)}" for name, text in environ(values).items())
 
 
+def samples_per_second(rate: float) -> str:
+    """`2,610 samples/s`."""
+    return f"{format_rate(rate)} samples/s"
+
+
+def configuration_phrase(values: Mapping[str, Value]) -> str:
+    """The configuration in words: `batch 64 × 1, amp bfloat16, no loader workers`."""
+    batch = " × ".join(str(values.get(name)) for name in GLOBAL_BATCH)
+    return ", ".join([f"batch {batch}", *settings(values)])
+
+
+def factor_phrase(factor: float, low: float | None, high: float | None) -> str:
+    """`17.1× (16.7 to 17.5)`; without an interval the factor alone."""
+    text = f"{format_speedup(factor)}×"
+    if low is None or high is None or not math.isfinite(high):
+        return text
+    return f"{text} ({format_speedup(low)} to {format_speedup(high)})"
+
+
 def baseline_name(recommendation: Recommendation) -> str:
     """`your baseline`, or `the default (assumed)` where the user named none."""
     return named(assumed=recommendation.baseline_assumed)
@@ -98,6 +117,13 @@ def interval(recommendation: Recommendation) -> str:
     return f"{format_speedup(low)} to {format_speedup(high)}"
 
 
+def speedup_phrase(recommendation: Recommendation) -> str:
+    """`17.1× (16.7 to 17.5)`; `–` where the baseline could not run."""
+    if recommendation.speedup is None:
+        return "–"
+    return factor_phrase(recommendation.speedup, recommendation.speedup_low, recommendation.speedup_high)
+
+
 def is_faster(recommendation: Recommendation) -> bool:
     """Whether the speed-up is above 1 beyond its interval; without an interval, at all."""
     least = recommendation.speedup_low if interval(recommendation) else recommendation.speedup
@@ -105,7 +131,7 @@ def is_faster(recommendation: Recommendation) -> bool:
 
 
 def achieved(recommendation: Recommendation) -> str:
-    """What was measurably won where speed does not tell it: `67% less memory than your baseline (...)`; else empty."""
+    """What was measurably gained, where that is not speed: `67% less memory than your baseline (...)`; else empty."""
     return recommendation.achieved.headline if recommendation.achieved is not None else ""
 
 
@@ -124,7 +150,7 @@ def headline(recommendation: Recommendation) -> str:
         return f"keep {name}: no configuration was {objective.unbeaten} ({measured})"
     if recommendation.speedup is None:
         best = f"the {objective.best} that was found"
-        return f"{best}, {measured}; {name} cannot run here, so there is no speed-up to tell"
+        return f"{best}, {measured}; {name} cannot run here, so there is no speed-up"
     if achieved(recommendation):
         return f"{achieved(recommendation)}, {measured}"
     factor = f"{format_speedup(recommendation.speedup)}×"
@@ -144,7 +170,7 @@ def batch_phrase(recommendation: Recommendation) -> str:
 
 def rate_phrase(recommendation: Recommendation) -> str:
     """`2,605 samples/s`, with tokens where the target has them."""
-    rate = f"{format_rate(recommendation.samples_per_second)} samples/s"
+    rate = samples_per_second(recommendation.samples_per_second)
     if recommendation.tokens_per_second is None:
         return rate
     return f"{rate} ({format_rate(recommendation.tokens_per_second)} tokens/s)"
@@ -162,26 +188,24 @@ def confidence(recommendation: Recommendation) -> str:
     """How far the rate can be trusted, in a word and why: `high: ±0.8% over 3 interleaved rounds`."""
     width, rounds = recommendation.relative_half_width, recommendation.rounds
     if width is None:
-        alone = "in a single round" if rounds == 1 else "with nothing beside it"
+        alone = "in a single round" if rounds == 1 else "with nothing to compare it with"
         return f"low: measured {alone}, which has no interval"
     word = "high" if width <= PRECISE else "fair" if width <= NOISY else "low"
-    told = f"{word}: ±{half_width(width)} over {rounds} interleaved rounds of fresh processes"
+    text = f"{word}: ±{half_width(width)} over {rounds} interleaved rounds of fresh processes"
     spread = interval(recommendation)
     if spread and recommendation.params != recommendation.baseline and not is_faster(recommendation):
-        return f"{told}; the speed-up's interval ({spread}) includes none"
-    return told
+        return f"{text}; the speed-up's interval ({spread}) includes none"
+    return text
 
 
 def closing_sentence(recommendation: Recommendation) -> str:
     """The whole answer as a person would repeat it."""
-    batch = " × ".join(str(recommendation.params.get(name)) for name in GLOBAL_BATCH)
-    chosen = ", ".join([f"batch {batch}", *settings(recommendation.params)])
     result = f"{rate_phrase(recommendation)} on {recommendation.environment.device_name}"
     if recommendation.speedup is not None and is_faster(recommendation):
         result += f", {format_speedup(recommendation.speedup)}× {baseline_name(recommendation)}"
     if achieved(recommendation):
         result += f", {achieved(recommendation)}"
-    return plain(f"{recommendation.model} trains at {result}, with {chosen}.")
+    return plain(f"{recommendation.model} trains at {result}, with {configuration_phrase(recommendation.params)}.")
 
 
 def outcome_word(trial: Trial, verdict: Verdict, best_so_far: bool = False) -> str:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune import folder as disk
+from autotune.interference import Contamination, GpuUse
 from autotune.knobs import touched
 from autotune.report import phrases
 from autotune.report.columns import Column, columns
-from autotune.report.expected import beside, expectation, prediction_of
-from autotune.report.noise import disturbance
+from autotune.report.expected import compared, expectation, prediction_of
 from autotune.results import Measurement, Trial
 from autotune.tuning.view import StudyView
-from autotune.units import format_rate, format_seconds
+from autotune.units import counted, format_bytes, format_seconds, format_share
 
 LONGEST_MESSAGE = 600  # characters of an error on the page; the log has all of it
 
@@ -86,8 +86,8 @@ def _expected(view: StudyView, trial: Trial) -> tuple[tuple[str, str], ...]:
     said = prediction_of(view, trial)
     if said is None:
         return ()
-    told = [("expected", expectation(said).removeprefix("expected ")), ("came out", beside(said, trial))]
-    return tuple((name, text) for name, text in told if text)
+    entries = [("expected", expectation(said).removeprefix("expected ")), ("came out", compared(said, trial))]
+    return tuple((name, text) for name, text in entries if text)
 
 
 def _details(trial: Trial) -> tuple[tuple[str, str], ...]:
@@ -100,14 +100,17 @@ def _details(trial: Trial) -> tuple[tuple[str, str], ...]:
     measured, failure = result.measurement, result.failure
     if measured is not None:
         alone = [(measured.compute_only, "model"), (measured.loader_only, "loader")]
-        told = [f"{name} {format_rate(one.samples_per_second)} samples/s" for one, name in alone if one is not None]
-        waited, foreign = disturbance(trial)
+        rates = [
+            f"{name} {phrases.samples_per_second(one.samples_per_second)}" for one, name in alone if one is not None
+        ]
         entries += [
-            ("alone", " · ".join(told)),
+            ("alone", " · ".join(rates)),
             ("window", f"{measured.steps} steps{_how_it_ended(measured)}"),
             ("watching", phrases.watching(measured)),
-            ("waited for a core", "" if waited == "–" else f"{waited} of the window, others kept {foreign} cores busy"),
+            ("waited for a core", _interference(measured.contamination)),
         ]
+    if result.gpu is not None:
+        entries.append(("GPU", _gpu(result.gpu)))
     if failure is not None:
         entries += [
             ("failed in", failure.phase),
@@ -115,6 +118,28 @@ def _details(trial: Trial) -> tuple[tuple[str, str], ...]:
             ("known by", phrases.plain(failure.evidence)[:LONGEST_MESSAGE]),
         ]
     return tuple((name, text) for name, text in entries if text)
+
+
+def _interference(found: Contamination | None) -> str:
+    """`20% of the window, others kept 1.5 cores busy`; empty where nobody looked."""
+    if found is None or found.run_queue_wait_share is None:
+        return ""
+    others = "" if found.foreign_cores is None else f", others kept {found.foreign_cores:.1f} cores busy"
+    return f"{format_share(found.run_queue_wait_share)} of the window{others}"
+
+
+def _gpu(use: GpuUse) -> str:
+    """`80% busy · 47.1 GiB used · 512 W · SM clock 1700–1980 MHz · slowed by power cap · shared with 2 others`."""
+    clocks = "" if use.sm_clock_mhz is None else "–".join(str(clock) for clock in dict.fromkeys(use.sm_clock_mhz))
+    parts = (
+        "" if use.utilization is None else f"{format_share(use.utilization)} busy",
+        "" if use.used_bytes is None else f"{format_bytes(use.used_bytes)} used",
+        "" if use.power_watts is None else f"{use.power_watts:.0f} W",
+        clocks and f"SM clock {clocks} MHz",
+        use.throttle_reasons and f"slowed by {', '.join(use.throttle_reasons)}",
+        use.foreign_processes and f"shared with {counted(len(use.foreign_processes), 'other')}",
+    )
+    return " · ".join(part for part in parts if part)
 
 
 def _how_it_ended(measured: Measurement) -> str:

@@ -1,4 +1,4 @@
-"""The way from the baseline to the recommendation in words: what each step changed, brought, and how that is known."""
+"""The steps from the baseline to the recommendation in words: what each changed, what it gained, and the evidence."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 from autotune.knobs import KNOBS
 from autotune.report.phrases import short, shown
-from autotune.tuning.standings import Standing
 from autotune.tuning.view import StudyView
 from autotune.tuning.worth import HELD_TOGETHER, Step, missing, steps
-from autotune.units import format_rate, rounded
+from autotune.units import counted, format_rate, rounded
 
 UNKNOWN_SPREAD = 0.02  # where a spread is not known: that of one probe on a quiet machine
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class StepRow:
     """One step in words; the first one is the baseline, and has no gain."""
 
     step: Step
@@ -27,15 +26,15 @@ class Told:
     evidence: str
 
 
-def told(view: StudyView) -> tuple[Told, ...]:
-    """Every step, the baseline first; empty where there is no way, or only its end."""
+def step_rows(view: StudyView) -> tuple[StepRow, ...]:
+    """Every step, the baseline first; empty where no measured step leads to the recommendation."""
     way = steps(view)
     return tuple(
-        Told(
+        StepRow(
             step=step,
             change=_change(step, way[0]),
             labels=" + ".join(knob.label for knob in KNOBS if knob.name in step.changed),
-            rate=rate(step.standing),
+            rate=format_rate(step.standing.samples_per_second),
             gain=_gain(way, index),
             evidence=_evidence(step),
         )
@@ -51,18 +50,11 @@ def verdict(view: StudyView) -> str:
     if apart == len(way):
         return "Every step is one change, measured."
     joint = len(way) - apart
-    more = "1 more probe would tell" if lacking == 1 else f"{lacking} more probes would tell"
-    if not lacking:
-        more = "what lies between could not be used"
+    more = f"{counted(lacking, 'more probe')} would show it" if lacking else "what lies between could not be used"
     return (
-        f"Measured one change at a time: {apart} of {len(way)} step{'s' if len(way) > 1 else ''}. {joint} made several "
+        f"Measured one change at a time: {apart} of {counted(len(way), 'step')}. {joint} made several "
         f"changes at once: how {'its' if joint == 1 else 'their'} gain divides was not measured ({more})."
     )
-
-
-def rate(one: Standing) -> str:
-    """Samples/s, in digits."""
-    return format_rate(one.samples_per_second)
 
 
 def _change(step: Step, first: Step) -> str:
@@ -97,6 +89,5 @@ def _gain(way: Sequence[Step], index: int) -> str:
 
 
 def _evidence(step: Step) -> str:
-    probes = len(step.standing.trials)
-    measured = f"measured in {probes} probe{'s' if probes > 1 else ''}"
+    measured = f"measured in {counted(len(step.standing.trials), 'probe')}"
     return measured if step.changes < 2 else f"{measured}, together only"

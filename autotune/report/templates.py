@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment as Templates
@@ -18,6 +19,7 @@ from autotune.units import counted, format_bytes, format_rate, format_seconds, f
 HERE = Path(__file__).parent
 STYLE = CHART_STYLE + (HERE / "page.css").read_text(encoding="utf-8")
 SCRIPT = (HERE / "page.js").read_text(encoding="utf-8")
+LIVE = (HERE / "dashboard" / "live.js").read_text(encoding="utf-8")
 
 
 def _hash(source: str) -> str:
@@ -31,33 +33,39 @@ POLICY = (
 )
 
 
-def templates(place: Path) -> Templates:
-    """Those that lie in `place`: whatever they are given is text, escaped, and printable."""
-    return Templates(
-        loader=FileSystemLoader(place),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        finalize=_printable,
-    )
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """What the server adds to a page, so that it keeps itself up to date."""
+
+    nonce: str  # of style and script in the server's content security policy
+    tag: str  # of this version of the page
+    home: str = ""  # address of the list of studies
 
 
 def _printable(value: object) -> object:
     return plain_lines(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-_templates = templates(HERE)
+# Whatever the templates are given is text, escaped, and printable.
+_templates = Templates(
+    loader=FileSystemLoader(HERE),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    finalize=_printable,
+)
 _templates.filters |= {"rate": format_rate, "bytes": format_bytes, "seconds": format_seconds, "share": format_share}
 _templates.filters |= {"python": python, "counted": counted}
 
 
-def render_template(name: str, *, nonce: str = "", scripted: bool = False, **values: object) -> str:
-    """The page from a template. With a `nonce` the server's policy holds, without one the page brings its own."""
+def render_template(name: str, *, served: Served | None = None, scripted: bool = True, **values: object) -> str:
+    """The page from a template. Without `served` it is a file, which brings its own content security policy."""
     return _templates.get_template(name).render(
-        nonce=nonce,
+        served=served,
         policy=POLICY,
         style=Markup(STYLE),  # ours: nothing of a study is in it
         script=Markup(SCRIPT) if scripted else None,
+        live=Markup(LIVE),
         phrases=phrases,
         **values,
     )

@@ -16,11 +16,18 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob
 from autotune.records import Config
 from autotune.report.columns import GAP, cells, columns, fitting, header, line_width
-from autotune.report.phrases import format_speedup, outcome_word, plain, reason, settings
+from autotune.report.phrases import (
+    configuration_phrase,
+    format_speedup,
+    outcome_word,
+    plain,
+    reason,
+    samples_per_second,
+)
 from autotune.results import Measurement, Outcome, Trial, Verdict
 from autotune.tuning.recommendation import Recommendation
 from autotune.tuning.view import StudyView
-from autotune.units import counted, format_rate, format_seconds
+from autotune.units import counted, format_seconds
 
 REDRAWS_PER_SECOND = 2  # enough to see it live; each redraw costs about a millisecond of a core that probes may need
 WIDEST_BAR, NARROWEST_BAR = 22, 6  # characters
@@ -155,12 +162,10 @@ class TerminalReporter:
         usable = [(verdict.value or 0.0, trial) for trial, verdict in judged if verdict.feasible]
         if usable:
             best = max(usable, key=lambda pair: pair[0])[1]  # of all runs, not of this one only
-            config, measured = best.config, best.result.measurement
+            measured = best.result.measurement
             assert measured is not None, "only what was measured is feasible"
-            chosen = ", ".join(
-                [f"batch {config.batch_size} × {config.gradient_accumulation_steps}", *settings(config.values)]
-            )
-            lines.append(f"Best so far, measured once: {_rate(measured)} with {chosen}.")
+            rate = samples_per_second(measured.samples_per_second)
+            lines.append(f"Best so far, measured once: {rate} with {configuration_phrase(best.config.values)}.")
         lines.append(f"Go on with: {resume_command}")
         for line in lines:
             self._console.print(Text(plain(line)), soft_wrap=True)
@@ -201,14 +206,10 @@ class TerminalReporter:
         return Text(best + bar + state, no_wrap=True, overflow="ellipsis")
 
     def _best_phrase(self, best: Measurement) -> str:
-        text = f"best {_rate(best)}"
+        text = f"best {samples_per_second(best.samples_per_second)}"
         if self._baseline is not None:
             text += f" ({format_speedup(best.samples_per_second / self._baseline.samples_per_second)}× baseline)"
         return text
-
-
-def _rate(measured: Measurement) -> str:
-    return f"{format_rate(measured.samples_per_second)} samples/s"
 
 
 def _minutes(seconds: float) -> str:

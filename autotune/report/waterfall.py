@@ -1,4 +1,4 @@
-"""What each change was worth: a waterfall from the baseline to the recommendation, along measured configurations."""
+"""What each change gained: a waterfall from the baseline to the recommendation, along measured configurations."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from autotune.report import drawing
 from autotune.report.drawing import Size
 from autotune.report.figure import Absence, Figure, Table
 from autotune.report.phrases import short
-from autotune.report.steps import Told, told, verdict
+from autotune.report.steps import StepRow, step_rows, verdict
 from autotune.tuning.view import StudyView
 
-WORTH = "What each change was worth"
+TITLE = "What each change gained"
 BAR, ROW = 14, 46  # pixels: a bar, and what it needs with its name
 
 
-def worth(view: StudyView) -> Figure | Absence:
+def waterfall(view: StudyView) -> Figure | Absence:
     """One bar a step, dashed where several changes were measured together only."""
-    way = told(view)
+    way = step_rows(view)
     if not way:
-        return Absence(name="worth", title=WORTH, reason=_why_no_way(view))
+        return Absence(name="worth", title=TITLE, reason=_why_no_way(view))
     signs = " Dashed: several changes at once." if any(one.step.changes > 1 for one in way) else ""
     signs += " Noise: less than the two rates are uncertain." if any(one.gain == "(noise)" for one in way) else ""
 
@@ -29,14 +29,13 @@ def worth(view: StudyView) -> Figure | Absence:
     rows = tuple((one.change, short(one.step.standing.config.values), one.rate, one.gain, one.evidence) for one in way)
     return Figure(
         name="worth",
-        title=WORTH,
+        title=TITLE,
         summary="From the baseline to the recommendation in samples/s. "
         + "; ".join(f"{one.change}: {one.rate} {one.gain}".strip() for one in way),
         table=Table(titles=("change", "configuration", "samples/s", "gain", "evidence"), rows=rows),
         draw=draw,
         height=len(way) * ROW,
-        note=f"{verdict(view)}{signs} The order of changes matters: each one's worth is what it added to those above "
-        "it.",
+        note=f"{verdict(view)}{signs} The order of changes matters: each gain is on top of those above it.",
     )
 
 
@@ -49,8 +48,8 @@ def _why_no_way(view: StudyView) -> str:
     return "the baseline was not measured"
 
 
-def _waterfall(way: Sequence[Told], size: Size) -> list[str]:
-    """Bars below each other, every one beginning where the last ended, its name above it and its worth beside it."""
+def _waterfall(way: Sequence[StepRow], size: Size) -> list[str]:
+    """Bars below each other, every one beginning where the last ended, with its name above and its gain at the end."""
     highest = max(one.step.standing.samples_per_second for one in way)
     room = size.width - 8 - drawing.width_of("10,000 (+10,000)") - 12
     parts, last = [], 0.0
@@ -72,7 +71,7 @@ def _waterfall(way: Sequence[Told], size: Size) -> list[str]:
     return parts
 
 
-def _fitting(one: Told, width: int) -> str:
+def _fitting(one: StepRow, width: int) -> str:
     """The change in as many words as there is room for: with its values, by name, or as a number of changes."""
     for words in (one.change, one.labels):
         if words and 1.1 * drawing.width_of(words) + 8 < width:

@@ -10,7 +10,7 @@ import pytest
 
 from autotune import codec
 from autotune import folder as disk
-from autotune.report.dashboard import StudyServer
+from autotune.report.dashboard.server import StudyServer
 from autotune.study import Lock
 from tests.reporting import ladder, recommendation, written
 from tests.serving import serving

@@ -199,7 +199,7 @@ def test_copy_puts_the_dict_on_the_clipboard(browser: Browser, open_study: Calla
 def test_a_mark_tells_its_probe_when_it_is_pointed_at(open_study: Callable[..., Opened]) -> None:
     page = open_study("whole").page
 
-    page.locator("#throughput svg.wide circle.ring").hover(force=True)
+    page.locator("#throughput svg.wide circle.ring").first.hover(force=True)
 
     assert "2,330 samples/s" in str(page.locator("#tip").text_content())
 

@@ -63,7 +63,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     target(tmp_path)
     for name in ("one", "two"):
         written(tmp_path / "studies" / name, ladder()[:3], recommendation())
-    with mock.patch("autotune.report.dashboard.StudyServer.serve_forever", side_effect=KeyboardInterrupt):
+    with mock.patch("uvicorn.Server.run", side_effect=KeyboardInterrupt):
         yield tmp_path
 
 
