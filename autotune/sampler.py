@@ -83,9 +83,8 @@ def hardware(environment: Environment) -> Hardware:
 
 
 def make(
-    name: SamplerName, seed: int, encoding: Encoding | None = None, guard: Guard | None = None,
-    machine: Hardware | None = None, foretold: Callable[[Config], Foretold | None] | None = None,
-    worth: Callable[[Config], float] | None = None,
+    name: SamplerName, seed: int, encoding: Encoding, guard: Guard, machine: Hardware,
+    foretold: Callable[[Config], Foretold | None] | None = None, worth: Callable[[Config], float] | None = None,
 ) -> BaseSampler:  # fmt: skip
     """A sampler. `gp` computes with torch, in this process, on the CPU; only `structured` looks beyond name and seed.
 
@@ -95,8 +94,6 @@ def make(
     Seeds with the number of trials so far mixed in: after a resume a sampler must not repeat its first draws.
     """
     if name == "structured":
-        if encoding is None or guard is None:
-            return StructuredSampler(seed=seed, hardware=machine)
         return StructuredSampler(
             seed=seed, hardware=machine, grid=encoding.grid(), space=encoding.distributions,
             admits=lambda row: guard.admits(encoding.ordered[row]),
@@ -121,6 +118,7 @@ class GuardedSampler(BaseSampler):
         self._inner, self._encoding, self._guard = inner, encoding, guard
         # These maximise: asked again they fit again, for as long, and say the same again.
         self._attempts = 1 if isinstance(inner, GPSampler | StructuredSampler) else ATTEMPTS
+        self.prediction: Prediction | None = None  # for the latest proposal, where the inner sampler makes one
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """The whole space, from the first trial on."""
@@ -130,6 +128,7 @@ class GuardedSampler(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """A complete, admitted set of parameters."""
+        self.prediction = None
         for _ in range(self._attempts):
             params = self._inner.sample_relative(study, trial, search_space)
             missing = [name for name in search_space if name not in params]
@@ -137,6 +136,7 @@ class GuardedSampler(BaseSampler):
                 params[name] = self._inner.sample_independent(study, trial, name, search_space[name])
             proposal = self._encoding.config(params)
             if proposal in self._encoding.configs and self._guard.admits(proposal):
+                self.prediction = self._inner.prediction if isinstance(self._inner, StructuredSampler) else None
                 return params
         nearest = min(self._guard.remaining(), key=lambda config: self._encoding.distance(proposal, config))
         neighbour = self._encoding.params(nearest)

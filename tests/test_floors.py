@@ -23,7 +23,7 @@ FLOORS = {  # the highest floor that a room may import from; rooms and single mo
 }  # fmt: skip
 CHILD_ONLY = ("probe", "targets", "export")  # and inside functions of knobs
 OPTUNA_HOMES = (
-    "structured/sampler.py", "structured/spaces.py", "sampler.py", "study.py", "tuning/tuner.py",
+    "structured/sampler.py", "sampler.py", "study.py", "tuning/tuner.py",
     "report/dashboard/copies.py",
 )  # fmt: skip
 

@@ -1,18 +1,17 @@
 """Threads that compute and workers that load, on the cores of one CPU: the law by hand, and what knobs say of it."""
 
 import numpy as np
-import optuna
 import pytest
 
+from autotune import knobs
 from autotune.knobs.num_threads import NumThreads
-from autotune.structured import grid as grid_module
 from autotune.structured import parameters as unknown
 from autotune.structured.departures import departures
 from autotune.structured.evidence import gather
 from autotune.structured.grid import Hardware
 from autotune.structured.law import Law
 from autotune.structured.observation import Observation
-from autotune.structured.spaces import grid_of
+from tests.proposing import grid_of
 
 TWO_CORES = Hardware(cores=2, computes_on_cores=True, threads=2)
 # Two threads compute 64 samples in 20 ms and next to nothing of it whatever the batch; a worker loads them in 19.2.
@@ -21,8 +20,7 @@ TWENTY_MS = {"FIXED": 1e-6, "SATURATION": 1e-6 / (0.02 / 64), "OPTIMIZER": 1e-6,
 
 def _law(hardware=TWO_CORES, **domains):
     domains = {"batch_size": (64,), "num_workers": (0, 1), "num_threads": (1, None), **domains}
-    space = {name: optuna.distributions.CategoricalDistribution(domain) for name, domain in domains.items()}
-    return Law(grid_of(space, (), seed=0), hardware)
+    return Law(grid_of(**domains), hardware)
 
 
 def _guess(law, **changes):
@@ -123,7 +121,7 @@ def test_a_knob_says_itself_how_many_threads_compute(monkeypatch):
         def computing_threads(self, value, own):
             return own // 2 if value else own
 
-    monkeypatch.setattr(grid_module, "KNOBS", (*grid_module.KNOBS, Halves()))
+    monkeypatch.setattr(knobs, "KNOBS", (*knobs.KNOBS, Halves()))
 
     law = _law(Hardware(cores=8, computes_on_cores=True), num_workers=(1,), num_threads=(None,), halves=(None, 1))
 

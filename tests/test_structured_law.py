@@ -1,25 +1,23 @@
 """The law against arithmetic done by hand, and the grid that it is evaluated on."""
 
 import numpy as np
-import optuna
 import pytest
 
 from autotune.results import Outcome
 from autotune.structured import parameters as unknown
-from autotune.structured.acquisition import Outlook, faster_elsewhere, first, gains, incumbents
+from autotune.structured.acquisition import Outlook, faster_elsewhere, gains, incumbents
 from autotune.structured.evidence import gather
-from autotune.structured.grid import Grid, Hardware
+from autotune.structured.grid import Hardware
 from autotune.structured.law import Law
 from autotune.structured.observation import Observation
-from autotune.structured.spaces import MOST_POINTS, grid_of, values
+from tests.proposing import grid_of
 
 SUDDEN = 6.0  # log of the sharpness at which the larger of two counts alone
 
 
 def _law(hardware=None, **domains):
     domains = {"batch_size": (8, 64), "num_workers": (0, 2), **domains}
-    space = {name: optuna.distributions.CategoricalDistribution(domain) for name, domain in domains.items()}
-    return Law(grid_of(space, (), seed=0), hardware or Hardware())
+    return Law(grid_of(**domains), hardware or Hardware())
 
 
 def _guess(law, **changes):
@@ -113,16 +111,16 @@ def test_half_precision_is_expected_to_be_faster_on_large_batches_and_not_on_sma
     assert gain(1) < 1 < 1.3 < gain(1024)
 
 
-def test_neighbours_of_an_ordered_knob_are_alike_and_categories_are_not():
-    law = _law(num_threads=(1, 2, 4, 8), layout=("a", "b", "c"), batch_size=(8,), num_workers=(0,))
+def test_neighbours_of_an_ordered_knob_are_alike_and_different_knobs_are_not():
+    law = _law(batch_size=(8,), num_workers=(0,), num_threads=(1, 2, 4, 8), amp_dtype=(None, "bfloat16"))
     felt = {
-        (values["num_threads"], values["layout"]): law.parameters.design("sample_time", np.array([row]))[0]
+        (values["num_threads"], values["amp_dtype"]): law.parameters.design("sample_time", np.array([row]))[0]
         for row, values in enumerate(law.grid.values)
     }
 
-    assert [felt[threads, "a"].sum() for threads in (1, 2, 4, 8)] == [0, 1, 2, 3]
-    assert felt[8, "a"] @ felt[4, "a"] == 2
-    assert felt[1, "b"] @ felt[1, "c"] == 0
+    assert [felt[threads, None].sum() for threads in (1, 2, 4, 8)] == [0, 1, 2, 3]
+    assert felt[8, None] @ felt[4, None] == 2
+    assert felt[1, "bfloat16"] @ felt[8, None] == 0
 
 
 def test_a_dtype_is_like_the_one_it_resembles_even_where_that_is_not_searched():
@@ -192,29 +190,7 @@ def test_the_bound_on_the_rest_looks_at_what_is_open_only():
     assert faster_elsewhere(outlook, np.array([0]), np.array([False] * 3), chance) == 0
 
 
-@pytest.mark.parametrize(("skip", "row"), [(0, 2), (1, 0), (5, 3)])
-def test_the_first_admitted_row_after_those_left_to_others(skip, row):
-    assert first(np.array([1, 2, 0, 3]), lambda candidate: candidate != 1, skip) == row
-
-
-def test_nothing_is_admitted_where_nothing_is():
-    assert first(np.array([1, 2]), lambda candidate: False, 0) is None
-
-
-def test_a_space_too_large_to_look_at_is_drawn_from():
-    space = {name: optuna.distributions.IntDistribution(0, 20) for name in "abcd"}
-
-    grid = grid_of(space, [{"a": 1, "b": 2, "c": 3, "d": 4}], seed=0)
-
-    assert len(grid) <= MOST_POINTS + 1
-    assert grid.row({"a": 1, "b": 2, "c": 3, "d": 4}) is not None
-
-
-def test_logarithmic_integers_are_looked_at_by_powers_of_two():
-    assert values(optuna.distributions.IntDistribution(6, 100, log=True)) == [6, 8, 16, 32, 64, 100]
-
-
 def test_a_grid_knows_its_own_rows_only():
-    grid = Grid([{"a": 1}, {"a": 2}], [{"a": 1}, {"a": 2}], {"a": (1, 2)})
+    grid = grid_of(batch_size=(8, 16))
 
-    assert [grid.row({"a": 2}), grid.row({"a": 3}), grid.row({})] == [1, None, None]
+    assert [grid.row({"batch_size": 16}), grid.row({"batch_size": 32}), grid.row({})] == [1, None, None]

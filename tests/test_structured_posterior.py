@@ -1,9 +1,7 @@
 """What is believed after few probes: a bent posterior is followed to its ends, and a broken law is noticed."""
 
 import numpy as np
-import optuna
 import pytest
-from optuna.trial import TrialState
 
 from autotune.forecast import Foretold
 from autotune.results import Outcome
@@ -13,21 +11,14 @@ from autotune.structured.grid import Hardware
 from autotune.structured.law import Law
 from autotune.structured.observation import Observation
 from autotune.structured.posterior import believe
-from autotune.structured.sampler import StructuredSampler, predicted
-from autotune.structured.spaces import grid_of
 from autotune.structured.weighing import anchored, around, most_probable, weighed
+from tests.proposing import Proposals, grid_of
 
 MIB = 2**20
 CPU = Hardware(cores=2, computes_on_cores=True)
 BATCHES = (8, 512, 2048, 4096)
-SPACE = {"batch_size": optuna.distributions.CategoricalDistribution(BATCHES)}
 LIMIT = 855 * MIB  # 900 MiB without their headroom
-LADDER = {"batch_size": optuna.distributions.CategoricalDistribution(tuple(2**exponent for exponent in range(3, 12)))}
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+LADDER = tuple(2**exponent for exponent in range(3, 12))
 
 
 def _hog(batch, base=400, per_sample=0.5):
@@ -38,17 +29,8 @@ def _hog(batch, base=400, per_sample=0.5):
     return Observation(samples_per_second=batch / (2e-3 + 3e-5 * batch), memory_bytes=peak, limit_bytes=LIMIT)
 
 
-def _tell(study, trial, seen):
-    for name, attribute in seen.attributes().items():
-        trial.set_user_attr(name, attribute)
-    if seen.samples_per_second is None:
-        study.tell(trial, state=TrialState.PRUNED)
-    else:
-        study.tell(trial, seen.samples_per_second)
-
-
 def _chances(seen, seed=0):
-    law = Law(grid_of(SPACE, (), seed=0), CPU)
+    law = Law(grid_of(batch_size=BATCHES), CPU)
     chance = np.random.default_rng(seed)
     observations = [(BATCHES.index(batch), observation) for batch, observation in seen.items()]
     outlook = foresee(law, believe(law, gather(law, observations), chance), chance)
@@ -71,16 +53,15 @@ def test_an_overflow_far_above_a_small_batch_says_little_about_those_between(see
 
 
 def test_after_an_overflow_far_above_a_batch_between_is_tried_next():
-    study = optuna.create_study(direction="maximize", sampler=StructuredSampler(space=SPACE, seed=0, hardware=CPU))
+    proposals = Proposals({"batch_size": BATCHES}, hardware=CPU)
     for batch in (8, 4096):
-        study.enqueue_trial({"batch_size": batch})
-        _tell(study, study.ask(SPACE), _hog(batch))
+        proposals.begin(_hog(batch), batch_size=batch)
 
-    rest = study.sampler.faster_elsewhere(study)
-    trial = study.ask(SPACE)
+    rest = proposals.sampler.faster_elsewhere(proposals.study)
+    trial = proposals.ask()
 
     assert trial.params["batch_size"] == 512
-    assert predicted(study, trial.number).gain > 0.02
+    assert proposals.sampler.prediction.gain > 0.02
     assert rest > 0.5
 
 
@@ -118,21 +99,17 @@ def _broken(batch):
 
 
 def _search(machine, probes):
-    sampler = StructuredSampler(space=LADDER, seed=0, hardware=Hardware())
-    study = optuna.create_study(direction="maximize", sampler=sampler)
-    study.enqueue_trial({"batch_size": 8})
-    said = []
-    for _ in range(probes):
-        trial = study.ask(LADDER)
-        said.append((trial.params["batch_size"], predicted(study, trial.number)))
-        _tell(study, trial, machine(trial.params["batch_size"]))
-    return said
+    proposals = Proposals({"batch_size": LADDER})
+    proposals.begin(machine(8), batch_size=8)
+    return [
+        (params["batch_size"], said) for params, said in proposals.search(lambda p: machine(p["batch_size"]), probes)
+    ]
 
 
 def test_where_the_law_is_broken_the_batches_around_the_best_are_searched_and_it_is_said():
-    said = _search(_broken, 6)
+    said = _search(_broken, 5)
 
-    best = max(LADDER["batch_size"].choices, key=lambda batch: _broken(batch).samples_per_second)
+    best = max(LADDER, key=lambda batch: _broken(batch).samples_per_second)
     tried = [batch for batch, _ in said]
     assert best in tried
     assert {best // 2, best * 2} & set(tried)
@@ -144,15 +121,9 @@ def test_where_the_law_holds_nothing_is_said_to_be_searched_directly():
         rate = batch / (5e-3 + 1e-4 * batch)
         return Observation(samples_per_second=rate, memory_bytes=MIB * (100 + batch), limit_bytes=2**40)
 
-    said = _search(lawful, 6)
+    said = _search(lawful, 5)
 
-    assert {expected.why for _, expected in said if expected is not None} == {"gain"}
-
-
-ARMS = {
-    "batch_size": SPACE["batch_size"],
-    "amp_dtype": optuna.distributions.CategoricalDistribution((None, "bfloat16")),
-}
+    assert {expected.why for _, expected in said} == {"gain"}
 
 
 def _foreseen(together, seen):
@@ -160,7 +131,7 @@ def _foreseen(together, seen):
 
     `together` is by how much a fault of all its rows alike moves a row of 1; `seen` are observations per row.
     """
-    grid = grid_of(ARMS, (), seed=0)
+    grid = grid_of(batch_size=BATCHES, amp_dtype=(None, "bfloat16"))
     law = Law(grid, CPU)
     rows = {(params["batch_size"], params["amp_dtype"]): row for row, params in enumerate(grid.params)}
 

@@ -1,18 +1,14 @@
 """A study that maximises something else than samples/s: what they are worth is learned from what was measured."""
 
 import numpy as np
-import optuna
 import pytest
 
-from autotune.structured.sampler import StructuredSampler, predicted
-from autotune.structured.spaces import grid_of
+from autotune.structured.observation import Observation
 from autotune.structured.worth import worths
+from tests.proposing import Proposals, grid_of
 
-SPACE = {
-    "batch_size": optuna.distributions.CategoricalDistribution(tuple(2**exponent for exponent in range(3, 11))),
-    "amp_dtype": optuna.distributions.CategoricalDistribution((None, "bfloat16")),
-}
-GRID = grid_of(SPACE, [], 0)
+DOMAINS = {"batch_size": tuple(2**exponent for exponent in range(3, 11)), "amp_dtype": (None, "bfloat16")}
+GRID = grid_of(**DOMAINS)
 
 
 def _row(batch, dtype=None):
@@ -41,18 +37,14 @@ def test_worth_goes_smoothly_with_the_batch():
 
 def test_the_sampler_goes_where_the_value_is_and_still_foretells_samples_per_second():
     """bfloat16 is twice as fast and takes five times the power."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(direction="maximize", sampler=StructuredSampler(seed=1, space=SPACE))
-    rates = []
-    for start in ({"batch_size": 64, "amp_dtype": None}, {"batch_size": 64, "amp_dtype": "bfloat16"}, *[None] * 3):
-        if start is not None:
-            study.enqueue_trial(start)
-        trial = study.ask(SPACE)
-        half = trial.params["amp_dtype"] == "bfloat16"
-        rates.append(trial.params["batch_size"] / (0.01 + (1e-4 if half else 2e-4) * trial.params["batch_size"]))
-        trial.set_user_attr("observation", {"samples_per_second": rates[-1]})
-        study.tell(trial, rates[-1] / (500 if half else 100))
+    proposals = Proposals(DOMAINS, seed=1)
+    proposals.study.enqueue_trial({"batch_size": 64, "amp_dtype": None})
+    proposals.study.enqueue_trial({"batch_size": 64, "amp_dtype": "bfloat16"})
+    for _ in range(5):
+        trial = proposals.ask()
+        half, batch = trial.params["amp_dtype"] == "bfloat16", trial.params["batch_size"]
+        rate = batch / (0.01 + (1e-4 if half else 2e-4) * batch)
+        proposals.tell(trial, Observation(samples_per_second=rate), rate / (500 if half else 100))
 
-    proposed = study.trials[2:]
-    assert {trial.params["amp_dtype"] for trial in proposed} == {None}
-    assert predicted(study, proposed[-1].number).samples_per_second == pytest.approx(rates[-1], rel=0.3)
+    assert {trial.params["amp_dtype"] for trial in proposals.study.trials[2:]} == {None}
+    assert proposals.sampler.prediction.samples_per_second == pytest.approx(rate, rel=0.3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,17 +94,6 @@ def ranked(outlook: Outlook, best: Floats, workers: Floats) -> Integers:
     order = np.argsort(-worth, kind="stable")
     close = order[: int((worth >= AS_GOOD * worth.max()).sum())]
     return np.concatenate([close[np.argsort(workers[close], kind="stable")], order[len(close) :]])
-
-
-def first(order: Integers, admits: Callable[[int], bool], skip: int) -> int | None:
-    """The first admitted row after `skip` others that were admitted too; the last such if there are fewer."""
-    found = None
-    for row in order:
-        if admits(int(row)):
-            found, skip = int(row), skip - 1
-            if skip < 0:
-                break
-    return found
 
 
 def prediction(outlook: Outlook, best: Floats, row: int, limit_bytes: int | None, worth: float = 1.0) -> Prediction:

@@ -60,7 +60,7 @@ class Law:
         self.parameters = Parameters(grid, hardware)
         moved = grid.acting("fixed_memory", "sample_memory")
         loader = grid.acting("loading_time")
-        workers = (grid.worker_knob,) if grid.worker_knob else ()
+        workers = (grid.worker_knob,)
         self.cells = _numbered(grid.group(("batch_size", *grid.categories)))
         self.arms = _numbered(grid.group(grid.categories))
         self.streams = _numbered(grid.group((*workers, *loader)))

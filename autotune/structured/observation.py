@@ -14,11 +14,7 @@ ATTRIBUTE = "observation"  # trial attribute that holds an `Observation` as JSON
 
 
 class Observation(Record, frozen=True, kw_only=True):
-    """Rates in samples/s and the peak of one probe; None: not measured. All of it is optional.
-
-    Whoever uses the sampler alone sets `trial.set_user_attr("observation", {...})` with any of these fields before the
-    trial ends; without it the trial's value is taken as `samples_per_second`.
-    """
+    """Rates in samples/s and the peak of one probe; None: not measured."""
 
     outcome: Outcome = Outcome.OK
     samples_per_second: float | None = None  # coupled: loading and computing at once
@@ -76,9 +72,6 @@ def _rate(alone: Alone | None) -> float | None:
     return alone.samples_per_second if alone is not None and min(alone.seconds) > 0 else None
 
 
-def recalled(attributes: Mapping[str, Any], value: float | None) -> Observation:
-    """The observation among a trial's attributes, or what its value alone says. Raises `msgspec.ValidationError`."""
-    if ATTRIBUTE in attributes:
-        found: Observation = msgspec.convert(attributes[ATTRIBUTE], Observation)
-        return found
-    return Observation(samples_per_second=value, outcome=Outcome.OK if value is not None else Outcome.CRASHED)
+def recalled(attributes: Mapping[str, Any]) -> Observation:
+    """Return the observation among a trial's attributes. Raises `msgspec.ValidationError`."""
+    return msgspec.convert(attributes[ATTRIBUTE], Observation)

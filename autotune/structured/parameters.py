@@ -7,8 +7,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from autotune.knobs import knob
 from autotune.knobs.influence import Factor
+from autotune.records import Value
 from autotune.structured.grid import CERTAIN, Floats, Grid, Hardware, Integers
+from autotune.structured.grid import influence as influence_of
 
 # Every unknown is the logarithm of something positive, normally distributed beforehand as (mean, standard deviation).
 # Sources: theory note 2.1 and 2.2 (half-saturation at 10 to 55 samples on a CPU, launches of 1 to 30 ms), optuna note
@@ -89,20 +92,20 @@ class Parameters:
     def _columns(self, name: str, clock: str) -> list[list[int]]:
         """For every value of a category the unknowns that it feels: its own, and those of what it is taken against."""
         domain = self._grid.domains[name]
-        said = [self._grid.influence(name, value) for value in domain]
+        said = [influence_of(name, value) for value in domain]
         factors = [getattr(influence, clock) for influence in said]
-        if self._grid.is_ordered(name):
+        if knob(name).ordered:
             walk: list[list[int]] = [[]]
             for below, factor in pairwise(factors):
                 walk.append(walk[-1] + self._new(factor if factor != CERTAIN else below))
             return walk
-        felt: dict[str, list[int]] = {repr(None): []}  # what is relative to nothing is relative to the default
+        felt: dict[Value, list[int]] = {None: []}  # what is relative to nothing is relative to the default
         for value, influence, factor in zip(domain, said, factors, strict=True):
-            if repr(influence.relative_to) not in felt:  # not searched here, and yet what this value resembles
-                resembled = self._grid.influence(name, influence.relative_to)
-                felt[repr(influence.relative_to)] = self._new(getattr(resembled, clock))
-            felt[repr(value)] = felt[repr(influence.relative_to)] + self._new(factor)
-        return [felt[repr(value)] for value in domain]
+            if influence.relative_to not in felt:  # not searched here, and yet what this value resembles
+                resembled = influence_of(name, influence.relative_to)
+                felt[influence.relative_to] = self._new(getattr(resembled, clock))
+            felt[value] = felt[influence.relative_to] + self._new(factor)
+        return [felt[value] for value in domain]
 
     def _new(self, factor: Factor) -> list[int]:
         """A further unknown, or none where nothing is multiplied."""
