@@ -7,11 +7,12 @@ product is the global batch that `Config` can tell.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from autotune.knobs.influence import NEUTRAL, UNKNOWN, Influence
 from autotune.knobs.wording import NOTHING, Framework, Wording
@@ -20,7 +21,7 @@ from autotune.records import Environment, Limit, TargetFacts, Value
 LEFT_ALONE = "auto"  # what a knob shows for a value that sets nothing
 NOT_DONE = "no"  # and for one that does nothing
 TACIT = (LEFT_ALONE, NOT_DONE)  # left out where space is short
-WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}  # that switch a knob
+SWITCH_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 class MemoryEffect(StrEnum):
@@ -73,40 +74,10 @@ def allowed(values: tuple[Value, ...], limit: Limit | None) -> tuple[Value, ...]
     return tuple(value for value in values if isinstance(value, int) and low <= value <= high)
 
 
-def parse_count(text: str, name: str, least: int) -> int:
-    """The whole number in `text`. Raises `ValueError` unless it is one and at least `least`."""
-    try:
-        count = int(text)
-    except ValueError:
-        raise ValueError(f"{name} must be a whole number, got {text!r}") from None
-    check_count(count, name, least)
-    return count
+class Knob(ABC):
+    """One setting of a training run that may be tuned; the base of every knob, see also `CountKnob` and `SwitchKnob`.
 
-
-def check_count(value: Value, name: str, least: int) -> None:
-    """Raise `ValueError` unless `value` is a whole number of at least `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-
-
-def parse_switch(text: str, name: str) -> bool:
-    """What `true` or `false` says, or another of `WORDS`. Raises `ValueError`."""
-    if text.lower() not in WORDS:
-        raise ValueError(f"{name} must be true or false, got {text!r}")
-    return WORDS[text.lower()]
-
-
-def check_switch(value: Value, name: str) -> None:
-    """Raise `ValueError` unless `value` is True or False."""
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} must be true or false, got {value!r}")
-
-
-class Knob(Protocol):
-    """One setting of a training run that may be tuned.
-
-    Inherit from it, and what most knobs do not need is there. `domain` is a finite tuple in search order; `default`
-    is what PyTorch does when nobody says anything.
+    `domain` is a finite tuple in search order; `default` is what PyTorch does when nobody says anything.
     """
 
     name: str
@@ -118,9 +89,9 @@ class Knob(Protocol):
     numerics: bool = False  # changes the arithmetic: recommended only after paired losses agreed with the default's
     counts_workers: bool = False  # its value is the number of processes that load
 
+    @abstractmethod
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
         """The values worth trying here, ordered; at least one. Raises `UsageError` if the user's limit leaves none."""
-        ...
 
     def derive(self, values: dict[str, Value], circumstances: Circumstances) -> Value | None:
         """The value that follows from the others, or None if this knob is free."""
@@ -137,9 +108,9 @@ class Knob(Protocol):
         """
         return values[self.name]
 
+    @abstractmethod
     def check(self, value: Value) -> None:
         """Raise `ValueError` (rule and value) unless `value` can be applied at all."""
-        ...
 
     def is_exact(self, facts: TargetFacts) -> bool:
         """Whether all its values compute the same, up to the order of rounding; `--exact` keeps the other knobs still.
@@ -149,21 +120,21 @@ class Knob(Protocol):
         """
         return not self.numerics
 
+    @abstractmethod
     def parse(self, text: str) -> Value:
         """The value that a person typed. Raises `ValueError`."""
-        ...
 
+    @abstractmethod
     def show(self, value: Value) -> str:
         """The value in a table, as short as can be."""
-        ...
 
+    @abstractmethod
     def phrase(self, value: Value) -> str:
         """The value in a sentence, or an empty string where it is not worth a word."""
-        ...
 
     def caution(self, value: Value) -> float:
         """How far `value` is from safe and cheap, 0 upwards: among equals in speed the lowest wins."""
-        ...
+        return 0.0
 
     def influence(self, value: Value) -> Influence:
         """What `value` probably multiplies, for the sampler that models a step. A knob that does not say is learned."""
@@ -181,6 +152,82 @@ class Knob(Protocol):
         """What a user of `framework` writes for `value` on `device` ("cuda"), beyond what the plan holds."""
         return NOTHING
 
+    @abstractmethod
     def apply(self, value: Value, plan: Plan) -> None:
         """Edit the plan. The only place where a knob may import torch."""
-        ...
+
+
+class CountKnob(Knob):
+    """A knob whose values are whole numbers, searched by rank; None too where `none_is` says what it stands for."""
+
+    ordered = True
+    least: int = 1
+    none_is: str = ""  # what a table shows for None; empty: None is no value
+
+    def check(self, value: Value) -> None:
+        """Raise `ValueError` unless `value` is a whole number of at least `least`, or None where that is a value."""
+        if value is None and self.none_is:
+            return
+        if not isinstance(value, int) or isinstance(value, bool) or value < self.least:
+            raise ValueError(f"{self.name} must be a whole number of at least {self.least}, got {value!r}")
+
+    def parse(self, text: str) -> Value:
+        """Return the number, or None for `none` where that is a value."""
+        if self.none_is and text.lower() in ("none", self.none_is):
+            return None
+        try:
+            count = int(text)
+        except ValueError:
+            raise ValueError(f"{self.name} must be a whole number, got {text!r}") from None
+        self.check(count)
+        return count
+
+    def show(self, value: Value) -> str:
+        """Return the digits."""
+        return self.none_is if value is None else str(value)
+
+    def phrase(self, value: Value) -> str:
+        """Return such as `batch_size 64`."""
+        return f"{self.name} {value}"
+
+
+class SwitchKnob(Knob):
+    """A knob that is on or off, and off by default."""
+
+    ordered = False
+    default: Value = False
+    shown: tuple[str, str] = (NOT_DONE, "yes")  # what a table shows for off and on
+    words: str  # for on, in a sentence
+    effect: Influence = UNKNOWN  # of on against off
+
+    @abstractmethod
+    def is_offered(self, facts: TargetFacts) -> bool:
+        """Return whether switching it on can gain anything for this target."""
+
+    def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
+        """Return both values, or only False where it cannot gain."""
+        offered: tuple[Value, ...] = (False, True) if self.is_offered(circumstances.facts) else (False,)
+        return allowed(offered, circumstances.limit)
+
+    def check(self, value: Value) -> None:
+        """Raise `ValueError` unless `value` is True or False."""
+        if not isinstance(value, bool):
+            raise ValueError(f"{self.name} must be true or false, got {value!r}")
+
+    def parse(self, text: str) -> Value:
+        """Return what `true` or `false`, or another of `SWITCH_WORDS`, stands for."""
+        if text.lower() not in SWITCH_WORDS:
+            raise ValueError(f"{self.name} must be true or false, got {text!r}")
+        return SWITCH_WORDS[text.lower()]
+
+    def show(self, value: Value) -> str:
+        """Return one of `shown`."""
+        return self.shown[bool(value)]
+
+    def phrase(self, value: Value) -> str:
+        """Return `words`, or nothing."""
+        return self.words if value else ""
+
+    def influence(self, value: Value) -> Influence:
+        """Return `effect`, or nothing."""
+        return self.effect if value else NEUTRAL

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import isqrt
 
-from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed, check_count, parse_count
+from autotune.knobs.base import Circumstances, CountKnob, MemoryEffect, Plan, allowed
 from autotune.knobs.influence import NEUTRAL, Influence
 from autotune.records import Limit, TargetFacts, Value
 
@@ -13,13 +13,15 @@ MULTIPLE = 8  # tensor cores want dimensions that are multiples of it (theory no
 LARGEST = 4096  # where nobody has said anything else; throughput has long flattened
 
 
-class BatchSize(Knob):
-    """Micro-batch: a ladder of powers of two; if the global batch is held, of its divisors that hardware likes."""
+class BatchSize(CountKnob):
+    """Micro-batch: a ladder of powers of two; if the global batch is held, of its divisors that hardware likes.
+
+    No batch is more cautious than another: what a larger one costs is measured as memory.
+    """
 
     name = "batch_size"
     alias = "batch"
     label = "batch"
-    ordered = True
     default: Value = 32  # what people write when they do not think about it; DataLoader's own default is 1
     memory = MemoryEffect.GROWS
 
@@ -42,36 +44,12 @@ class BatchSize(Knob):
             return values
         return tuple(v for v in values if v and circumstances.global_batch % int(v) == 0)
 
-    def derive(self, values: dict[str, Value], circumstances: Circumstances) -> Value | None:
-        """Never: the micro-batch leads, accumulation follows."""
-        return None
-
     def is_exact(self, facts: TargetFacts) -> bool:
         """Not where BatchNorm takes its statistics from it (theory note 3.6); else the global batch alone matters.
 
         Not covered: a loss that is no mean over samples (over tokens of unequal number, over pairs of a batch).
         """
         return not facts.has_batch_norm
-
-    def check(self, value: Value) -> None:
-        """A whole number of at least 1."""
-        check_count(value, self.name, 1)
-
-    def parse(self, text: str) -> Value:
-        """`64`."""
-        return parse_count(text, self.name, 1)
-
-    def show(self, value: Value) -> str:
-        """`64`."""
-        return str(value)
-
-    def phrase(self, value: Value) -> str:
-        """`batch_size 64`."""
-        return f"batch_size {value}"
-
-    def caution(self, value: Value) -> float:
-        """0: what a larger batch costs is measured as memory and told as global batch."""
-        return 0.0
 
     def influence(self, value: Value) -> Influence:
         """The model's own variable."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed, check_count, parse_count
+from autotune.knobs.base import Circumstances, CountKnob, MemoryEffect, Plan, allowed
 from autotune.knobs.influence import NEUTRAL, Influence
 from autotune.records import Value
 
@@ -11,13 +11,12 @@ from autotune.records import Value
 LADDER: tuple[Value, ...] = (1, 2, 4, 8)
 
 
-class GradientAccumulationSteps(Knob):
+class GradientAccumulationSteps(CountKnob):
     """Derived as global batch / micro-batch when the global batch is held, else a short ladder."""
 
     name = "gradient_accumulation_steps"
     alias = "accum"
     label = "accum"
-    ordered = True
     default: Value = 1
     # Gradients stay alive between micro-steps, but next to activations that hardly counts; and under a held global
     # batch accumulation falls as the micro-batch grows, where GROWS would keep the guard from concluding anything.
@@ -33,25 +32,9 @@ class GradientAccumulationSteps(Knob):
             return None
         return circumstances.global_batch // int(values["batch_size"] or 1)
 
-    def check(self, value: Value) -> None:
-        """A whole number of at least 1."""
-        check_count(value, self.name, 1)
-
-    def parse(self, text: str) -> Value:
-        """`4`."""
-        return parse_count(text, self.name, 1)
-
     def show(self, value: Value) -> str:
         """`×4`."""
         return f"×{value}"
-
-    def phrase(self, value: Value) -> str:
-        """`gradient_accumulation_steps 4`."""
-        return f"gradient_accumulation_steps {value}"
-
-    def caution(self, value: Value) -> float:
-        """0: equal global batches learn the same."""
-        return 0.0
 
     def influence(self, value: Value) -> Influence:
         """The model's own variable."""

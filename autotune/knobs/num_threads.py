@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from autotune.knobs.base import (
-    LEFT_ALONE,
-    Circumstances,
-    Knob,
-    MemoryEffect,
-    Plan,
-    allowed,
-    check_count,
-    parse_count,
-)
+from autotune.knobs.base import LEFT_ALONE, Circumstances, CountKnob, MemoryEffect, Plan, allowed
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.knobs.wording import NOTHING, Framework, Wording
 from autotune.records import Environment, Value
 
-NONE = ("none", LEFT_ALONE)
 # What a count does beyond what the sampler's law says of any: libraries split work in their own ways. A judgement.
 STEP = Influence(fixed_time=Factor(1.0, 0.25), sample_time=Factor(1.0, 0.15))
 
 
-class NumThreads(Knob):
+class NumThreads(CountKnob):
     """None leaves what torch would take; else a count for `torch.set_num_threads`. Offered on the CPU only.
 
     Threads and workers that do not find a core each slow one another down far beyond their share: two threads with two
@@ -32,8 +22,8 @@ class NumThreads(Knob):
     name = "num_threads"
     alias = "threads"
     label = "threads"
-    ordered = True
     default: Value = None
+    none_is = LEFT_ALONE
     memory = MemoryEffect.NONE  # stacks of threads: next to nothing is touched of each
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
@@ -55,26 +45,9 @@ class NumThreads(Knob):
         """None for the count that torch takes anyway."""
         return _shortest(values[self.name], circumstances.environment)
 
-    def check(self, value: Value) -> None:
-        """None, or a whole number of at least 1."""
-        if value is not None:
-            check_count(value, self.name, 1)
-
-    def parse(self, text: str) -> Value:
-        """`4`, or `none` for torch's own count."""
-        return None if text.lower() in NONE else parse_count(text, self.name, 1)
-
-    def show(self, value: Value) -> str:
-        """`4`, `auto`."""
-        return LEFT_ALONE if value is None else str(value)
-
     def phrase(self, value: Value) -> str:
         """`1 torch thread`, or nothing where torch decides."""
         return "" if value is None else f"{value} torch thread{'s' if value != 1 else ''}"
-
-    def caution(self, value: Value) -> float:
-        """None is riskier than another."""
-        return 0.0
 
     def influence(self, value: Value) -> Influence:
         """Little of its own: what it does follows from how many threads compute."""

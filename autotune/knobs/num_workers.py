@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed, check_count, parse_count
+from autotune.knobs.base import Circumstances, CountKnob, MemoryEffect, Plan, allowed
 from autotune.knobs.influence import NEUTRAL, Influence
 from autotune.records import Limit, Value
 
@@ -10,14 +10,14 @@ MOST = 32  # steps of two beyond sixteen; PyTorch itself warns above the number 
 PREFETCH = 2  # batches prepared ahead by each worker: DataLoader's default, written down because it is part of the run
 
 
-class NumWorkers(Knob):
+class NumWorkers(CountKnob):
     """0, 1, 2, 4, 8, ... up to the cores that this process may use, and that number itself."""
 
     name = "num_workers"
     alias = "workers"
     label = "workers"
-    ordered = True
     default: Value = 0
+    least = 0
     memory = MemoryEffect.GROWS_HOST
     counts_workers = True
 
@@ -34,18 +34,6 @@ class NumWorkers(Knob):
     def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
         """0 where nobody is told."""
         return values[self.name] if circumstances.facts.tunes_workers else 0
-
-    def check(self, value: Value) -> None:
-        """A whole number of at least 0."""
-        check_count(value, self.name, 0)
-
-    def parse(self, text: str) -> Value:
-        """`4`."""
-        return parse_count(text, self.name, 0)
-
-    def show(self, value: Value) -> str:
-        """`4`."""
-        return str(value)
 
     def phrase(self, value: Value) -> str:
         """`4 workers`."""
