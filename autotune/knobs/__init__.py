@@ -35,6 +35,16 @@ def knob(name: str) -> Knob:
     raise KeyError(name)
 
 
+def worker_knob() -> Knob:
+    """The knob whose value is the number of processes that load."""
+    return next(one for one in KNOBS if one.counts_workers)
+
+
+def loader_workers(config: Config) -> int:
+    """How many processes load with `config`; 0: the training process itself does."""
+    return int(config.values.get(worker_knob().name) or 0)
+
+
 def defaults() -> dict[str, Value]:
     """What PyTorch does when nobody says anything, by knob name."""
     return {candidate.name: candidate.default for candidate in KNOBS}

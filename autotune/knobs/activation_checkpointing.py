@@ -28,6 +28,7 @@ class ActivationCheckpointing(SwitchKnob):
 
     name = "activation_checkpointing"
     alias = "checkpointing"
+    option_help = "Recompute activations to save memory: true,false."
     label = "recompute"
     shown = (NOT_DONE, "ckpt")
     words = "activation checkpointing"

@@ -39,6 +39,7 @@ class AmpDtype(Knob):
 
     name = "amp_dtype"
     alias = "amp"
+    option_help = "Autocast dtypes: none,bf16,fp16."
     label = "precision"
     ordered = False
     default: Value = None

@@ -46,6 +46,11 @@ class Plan:
     accumulation_steps: int = 1
     scale_loss: bool = False  # float16 needs a gradient scaler
 
+    @property
+    def workers(self) -> int:
+        """Processes that load."""
+        return int(self.loader_options["num_workers"])
+
 
 @dataclass(frozen=True, kw_only=True)
 class Circumstances:
@@ -81,7 +86,8 @@ class Knob(ABC):
     """
 
     name: str
-    alias: str  # the short name that command-line options accept
+    alias: str  # the short name that command-line options accept, and the name of its own option
+    option_help: str  # of that option: "Micro-batches: 8:512, or 16,32,64."
     label: str  # column title, at most 9 characters
     ordered: bool  # searched by rank if true, as categories if not
     default: Value

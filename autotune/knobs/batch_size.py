@@ -21,6 +21,7 @@ class BatchSize(CountKnob):
 
     name = "batch_size"
     alias = "batch"
+    option_help = "Micro-batches: 8:512, or 16,32,64."
     label = "batch"
     default: Value = 32  # what people write when they do not think about it; DataLoader's own default is 1
     memory = MemoryEffect.GROWS

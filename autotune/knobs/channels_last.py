@@ -20,6 +20,7 @@ class ChannelsLast(SwitchKnob):
 
     name = "channels_last"
     alias = "channels_last"
+    option_help = "Memory format of convolutions: true,false."
     label = "layout"
     shown = ("nchw", "nhwc")
     words = "channels_last"

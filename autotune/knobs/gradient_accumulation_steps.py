@@ -16,6 +16,7 @@ class GradientAccumulationSteps(CountKnob):
 
     name = "gradient_accumulation_steps"
     alias = "accum"
+    option_help = "Micro-batches per optimizer step: 1:8, or 1,2,4."
     label = "accum"
     default: Value = 1
     # Gradients stay alive between micro-steps, but next to activations that hardly counts; and under a held global

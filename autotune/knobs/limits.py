@@ -13,12 +13,10 @@ from typing import Any
 from autotune.knobs import KNOBS, knob
 from autotune.records import Limit, Value
 
-OPTIONS = {"batch_size": "--batch", "num_workers": "--workers", "num_threads": "--threads", "amp_dtype": "--amp"}
-
 
 def option(name: str) -> str:
-    """What limits the knob on the command line: an option of its own, or `--fix accum=...`."""
-    return OPTIONS.get(name, f"--fix {knob(name).alias}=...")
+    """The option that limits the knob on the command line: `--batch`."""
+    return f"--{knob(name).alias.replace('_', '-')}"
 
 
 def full_name(name: str) -> str:

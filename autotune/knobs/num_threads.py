@@ -21,6 +21,7 @@ class NumThreads(CountKnob):
 
     name = "num_threads"
     alias = "threads"
+    option_help = "Torch's threads on a CPU: 1:8, or 1,2,none."
     label = "threads"
     default: Value = None
     none_is = LEFT_ALONE

@@ -15,6 +15,7 @@ class NumWorkers(CountKnob):
 
     name = "num_workers"
     alias = "workers"
+    option_help = "Loader workers: 0:8, or 0,2,4."
     label = "workers"
     default: Value = 0
     least = 0

@@ -26,6 +26,7 @@ class OmpWaitPolicy(Knob):
 
     name = "omp_wait_policy"
     alias = "omp_wait"
+    option_help = "OMP_WAIT_POLICY on a CPU: none,passive."
     label = "omp wait"
     ordered = False
     default: Value = None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.knobs import KNOBS, knob
+from autotune.knobs import knob, worker_knob
 from autotune.knobs.base import MemoryEffect
 from autotune.knobs.influence import Factor, Influence
 from autotune.records import Value
@@ -46,7 +46,7 @@ class Grid:
         self.params, self.values = params, values
         self.domains = {name: tuple(domain) for name, domain in domains.items()}
         self._rows = {_key(point): row for row, point in enumerate(params)}
-        self.worker_knob = next(one.name for one in KNOBS if one.counts_workers)
+        self.worker_knob = worker_knob().name
         self.codes = {name: self._coded(name) for name, domain in self.domains.items() if len(domain) > 1}
         self.batch, self.accumulation, self.workers = map(self._column, (BATCH, ACCUMULATION, self.worker_knob))
 
