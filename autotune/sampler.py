@@ -84,12 +84,13 @@ def hardware(environment: Environment) -> Hardware:
 
 def make(
     name: SamplerName, seed: int, encoding: Encoding, guard: Guard, machine: Hardware,
-    foretold: Callable[[Config], Foretold | None] | None = None, worth: Callable[[Config], float] | None = None,
+    dry_run: Callable[[Config], Foretold | None] | None = None,
+    value_per_sample: Callable[[Config], float] | None = None,
 ) -> BaseSampler:  # fmt: skip
     """A sampler. `gp` computes with torch, in this process, on the CPU; only `structured` looks beyond name and seed.
 
-    `foretold`: what a dry run says of the memory of a configuration, None where it cannot say.
-    `worth`: the score for one sample/s of a configuration, if it is known beforehand.
+    `dry_run` predicts the memory of a configuration, None where it cannot. `value_per_sample` is the score for one
+    sample/s of a configuration, where it is known beforehand.
 
     Seeds with the number of trials so far mixed in: after a resume a sampler must not repeat its first draws.
     """
@@ -97,8 +98,10 @@ def make(
         return StructuredSampler(
             seed=seed, hardware=machine, grid=encoding.grid(), space=encoding.distributions,
             admits=lambda row: guard.admits(encoding.ordered[row]),
-            foretold=None if foretold is None else lambda row: foretold(encoding.ordered[row]),
-            worth=None if worth is None else lambda row: worth(encoding.ordered[row]),
+            dry_run=None if dry_run is None else lambda row: dry_run(encoding.ordered[row]),
+            value_per_sample=None
+            if value_per_sample is None
+            else lambda row: value_per_sample(encoding.ordered[row]),
         )  # fmt: skip
     if name == "gp":
         return GPSampler(seed=seed, n_startup_trials=STARTUP_TRIALS)
@@ -161,7 +164,7 @@ class GuardedSampler(BaseSampler):
         ordered = self._encoding.ordered
         arms = [(config.batch_size, *(config[name] for name in told)) for config in ordered]
         numbers = {arm: number for number, arm in enumerate(dict.fromkeys(arms))}
-        found = self._inner.foreseen(study, np.array([numbers[arm] for arm in arms], np.int64))
+        found = self._inner.best_of_groups(study, np.array([numbers[arm] for arm in arms], np.int64))
         points = tuple(Expectation(values=ordered[row].values, expected=expected) for row, expected in found)
         return Fit(points=points) if points else None
 

@@ -1,24 +1,23 @@
-"""What is believed after few probes: a bent posterior is followed to its ends, and a broken law is noticed."""
+"""What is believed after few probes: a bent posterior is followed to its ends."""
 
 import numpy as np
 import pytest
 
 from autotune.forecast import Foretold
 from autotune.results import Outcome
-from autotune.structured.acquisition import foresee
-from autotune.structured.evidence import gather
+from autotune.structured.acquisition import predict
+from autotune.structured.data import gather
 from autotune.structured.grid import Hardware
-from autotune.structured.law import Law
+from autotune.structured.importance_sampling import anchored, laplace, maximum, particles_of
 from autotune.structured.observation import Observation
-from autotune.structured.posterior import believe
-from autotune.structured.weighing import anchored, around, most_probable, weighed
+from autotune.structured.performance_model import PerformanceModel
+from autotune.structured.posterior import fit_posterior
 from tests.proposing import Proposals, grid_of
 
 MIB = 2**20
 CPU = Hardware(cores=2, computes_on_cores=True)
 BATCHES = (8, 512, 2048, 4096)
 LIMIT = 855 * MIB  # 900 MiB without their headroom
-LADDER = tuple(2**exponent for exponent in range(3, 12))
 
 
 def _hog(batch, base=400, per_sample=0.5):
@@ -30,11 +29,11 @@ def _hog(batch, base=400, per_sample=0.5):
 
 
 def _chances(seen, seed=0):
-    law = Law(grid_of(batch_size=BATCHES), CPU)
+    model = PerformanceModel(grid_of(batch_size=BATCHES), CPU)
     chance = np.random.default_rng(seed)
     observations = [(BATCHES.index(batch), observation) for batch, observation in seen.items()]
-    outlook = foresee(law, believe(law, gather(law, observations), chance), chance)
-    return dict(zip(BATCHES, outlook.fits.mean(0).tolist(), strict=True))
+    forecast = predict(model, fit_posterior(model, gather(model, observations), chance), chance)
+    return dict(zip(BATCHES, forecast.fits.mean(0).tolist(), strict=True))
 
 
 @pytest.mark.parametrize("base", [250, 330, 400, 550])
@@ -80,50 +79,15 @@ def test_particles_follow_a_bent_posterior_to_both_its_ends():
     density = np.exp(-0.5 * (_valley(np.stack([first.ravel(), second.ravel()], axis=1)) ** 2).sum(1))
     truth = density[second.ravel() < -4].sum() / density.sum()
 
-    top = around(_valley, most_probable(_valley, *PRIOR))
+    top = laplace(_valley, maximum(_valley, *PRIOR))
     parts = [top, *anchored(_valley, *PRIOR, 1, (-9.5, -6.8, -4.1, -1.4, 1.3))]
 
     def share(parts):
-        drawn = [weighed(_valley, parts, np.random.default_rng(seed)) for seed in range(4)]
+        drawn = [particles_of(_valley, parts, np.random.default_rng(seed)) for seed in range(4)]
         return np.mean(np.concatenate(drawn)[:, 1] < -4)
 
     assert share(parts) == pytest.approx(truth, abs=0.1)
     assert share([top]) < truth - 0.2  # why a single Gaussian would not do
-
-
-def _broken(batch):
-    """Obeys no law of ours: from 128 samples on each further doubling halves the speed of a sample."""
-    seconds = 5e-3 + 1e-4 * batch * max(1.0, batch / 64) ** 0.8
-    rate = batch / seconds
-    return Observation(samples_per_second=rate, memory_bytes=MIB * (100 + batch), limit_bytes=2**40)
-
-
-def _search(machine, probes):
-    proposals = Proposals({"batch_size": LADDER})
-    proposals.begin(machine(8), batch_size=8)
-    return [
-        (params["batch_size"], said) for params, said in proposals.search(lambda p: machine(p["batch_size"]), probes)
-    ]
-
-
-def test_where_the_law_is_broken_the_batches_around_the_best_are_searched_and_it_is_said():
-    said = _search(_broken, 5)
-
-    best = max(LADDER, key=lambda batch: _broken(batch).samples_per_second)
-    tried = [batch for batch, _ in said]
-    assert best in tried
-    assert {best // 2, best * 2} & set(tried)
-    assert said[-1][1].why == "direct"
-
-
-def test_where_the_law_holds_nothing_is_said_to_be_searched_directly():
-    def lawful(batch):
-        rate = batch / (5e-3 + 1e-4 * batch)
-        return Observation(samples_per_second=rate, memory_bytes=MIB * (100 + batch), limit_bytes=2**40)
-
-    said = _search(lawful, 5)
-
-    assert {expected.why for _, expected in said} == {"gain"}
 
 
 def _foreseen(together, seen):
@@ -132,18 +96,18 @@ def _foreseen(together, seen):
     `together` is by how much a fault of all its rows alike moves a row of 1; `seen` are observations per row.
     """
     grid = grid_of(batch_size=BATCHES, amp_dtype=(None, "bfloat16"))
-    law = Law(grid, CPU)
+    model = PerformanceModel(grid, CPU)
     rows = {(params["batch_size"], params["amp_dtype"]): row for row, params in enumerate(grid.params)}
 
-    def foretell(row):
+    def dry_run(row):
         samples = grid.params[row]["batch_size"] / 6000
         return Foretold(share=0.3 + samples, together=(together * samples,) if together else ())
 
     chance = np.random.default_rng(0)
     found = [(rows[place], observation) for place, observation in seen.items()]
-    outlook = foresee(law, believe(law, gather(law, found, foretell), chance), chance)
-    fits = outlook.fits.mean(0)
-    return {place: (float(outlook.memory[row]), float(fits[row])) for place, row in rows.items()}
+    forecast = predict(model, fit_posterior(model, gather(model, found, dry_run), chance), chance)
+    fits = forecast.fits.mean(0)
+    return {place: (float(forecast.memory[row]), float(fits[row])) for place, row in rows.items()}
 
 
 def test_an_error_that_all_predictions_share_is_not_averaged_away():

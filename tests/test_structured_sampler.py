@@ -122,7 +122,7 @@ def test_measured_memory_warns_before_the_first_out_of_memory():
 
 def test_a_dry_run_keeps_it_from_what_does_not_fit():
     told = [Foretold(share=_share(params, limit=40)) for params in grid_of(**DOMAINS).params]
-    informed, alone = Proposals(DOMAINS, foretold=told.__getitem__), Proposals(DOMAINS)
+    informed, alone = Proposals(DOMAINS, dry_run=told.__getitem__), Proposals(DOMAINS)
 
     overflows = [
         sum(_share(params, limit=40) > 1 for params, _ in one.search(lambda params: _machine(params, limit=40), 6))

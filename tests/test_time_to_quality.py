@@ -100,7 +100,7 @@ def test_the_sampler_knows_what_a_large_batch_wastes_before_anything_was_probed(
 
     def first(phi):
         worth = objective_of(GOAL).worth(replace(GOAL, noise_scale=phi))
-        sampler = make("structured", 0, encoding, guard, Hardware(), worth=worth)
+        sampler = make("structured", 0, encoding, guard, Hardware(), value_per_sample=worth)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         params = study.ask(encoding.distributions).params
         return encoding.config(params).global_batch_size()

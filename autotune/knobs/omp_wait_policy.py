@@ -11,10 +11,10 @@ VARIABLE = "OMP_WAIT_POLICY"
 PASSIVE = "passive"
 CHOICES: tuple[Value, ...] = (None, PASSIVE)
 NONE = ("none", LEFT_ALONE)
-# To be woken takes threads longer than to go on from spinning, for every operator alike: 20 ms a micro-batch of a small
-# transformer (1.2 to 1.8 times its time), 5 of a CNN (1.3 to 1.7). Who sleeps stands in nobody's way: of the time that
-# crowding cost a third to a half was left, next to nothing in measurement note C4. Surfaces char_transformer, jpeg_cnn.
-SLEEPING = Influence(fixed_time=Factor(2.0, 0.8), sample_time=Factor(1.15, 0.2), crowding=Factor(0.35, 0.8))
+# A sleeping thread takes longer to go on than a spinning one, for every operator: 20 ms a micro-batch of a small
+# transformer (1.2 to 1.8 times its time), 5 of a CNN (1.3 to 1.7). A sleeping thread leaves its core: the cost of
+# oversubscription fell to a third or a half (surfaces char_transformer, jpeg_cnn), to almost 0 in measurement note C4.
+SLEEPING = Influence(fixed_time=Factor(2.0, 0.8), sample_time=Factor(1.15, 0.2), oversubscription=Factor(0.35, 0.8))
 
 
 class OmpWaitPolicy(Knob):

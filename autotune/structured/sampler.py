@@ -1,4 +1,4 @@
-"""The model-based sampler as Optuna sees it. It keeps no state: all that it knows is in the trials of the study."""
+"""The model-based sampler as Optuna sees it. It keeps no state: all its knowledge is in the trials of the study."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from autotune.forecast import Foretold
 from autotune.prediction import Prediction
 from autotune.records import Value
 from autotune.structured import acquisition
-from autotune.structured.acquisition import Outlook
-from autotune.structured.evidence import Foretell, gather
+from autotune.structured.acquisition import Forecast
+from autotune.structured.data import DryRun, gather
 from autotune.structured.grid import Floats, Grid, Hardware, Integers
-from autotune.structured.law import Law
 from autotune.structured.observation import ATTRIBUTE, Observation, recalled
-from autotune.structured.posterior import believe
-from autotune.structured.worth import worths
+from autotune.structured.performance_model import PerformanceModel
+from autotune.structured.posterior import fit_posterior
+from autotune.structured.value_per_sample import values_per_sample
 
 # Matrices of a hundred columns: a second thread of the BLAS spins for more time than it saves, the more so where other
 # processes want the cores (250 ms of processor time a proposal with two threads, 130 with one). The limit applies to
@@ -35,7 +35,7 @@ _ONE_AT_A_TIME = Lock()
 
 @dataclass(frozen=True)
 class _Known:
-    """What the trials of a study say about the rows of a grid."""
+    """The trials of a study, as observations of rows of the grid."""
 
     observations: Sequence[tuple[int, Observation]]  # of finished trials that did not fail
     values: Sequence[float | None]  # of these trials
@@ -54,7 +54,7 @@ class _Known:
         return next((seen.limit_bytes for _, seen in reversed(self.observations) if seen.limit_bytes), None)
 
     @property
-    def worths(self) -> list[tuple[int, float]]:
+    def values_per_sample(self) -> list[tuple[int, float]]:
         """Rows with the value that one sample/s had there."""
         pairs = zip(self.observations, self.values, strict=True)
         return [
@@ -64,16 +64,18 @@ class _Known:
 
 @dataclass(frozen=True)
 class _Fitted:
-    """The model after the trials of a study."""
+    """The model fitted to the trials of a study."""
 
     known: _Known
-    outlook: Outlook  # rates in units of the study's value
-    worth: Floats  # value of one sample/s, per row
+    forecast: Forecast  # rates in units of the study's value
+    value_per_sample: Floats  # value of one sample/s, per row
     chance: np.random.Generator
 
     def prediction(self, best: Floats, row: int) -> Prediction:
         """The forecast for one row, compared with the incumbent's rate `best` in every particle."""
-        return acquisition.prediction(self.outlook, best, row, self.known.limit_bytes, float(self.worth[row]))
+        return acquisition.prediction(
+            self.forecast, best, row, self.known.limit_bytes, float(self.value_per_sample[row])
+        )
 
 
 class StructuredSampler(BaseSampler):
@@ -85,16 +87,17 @@ class StructuredSampler(BaseSampler):
 
     def __init__(
         self, *, seed: int, hardware: Hardware, grid: Grid, space: dict[str, BaseDistribution],
-        admits: Callable[[int], bool], foretold: Foretell | None = None, worth: Callable[[int], float] | None = None,
+        admits: Callable[[int], bool], dry_run: DryRun | None = None,
+        value_per_sample: Callable[[int], float] | None = None,
     ) -> None:  # fmt: skip
         """`space` holds the parameters of every trial, `grid` their combinations, `admits` which rows may be proposed.
 
-        `foretold` is the memory of a row that a dry run predicts. `worth` is the study's value for one sample/s of a
-        row where it is known beforehand; else it is learned.
+        `dry_run` predicts the memory of a row. `value_per_sample` is the study's value for one sample/s of a row where
+        it is known beforehand; else it is learned.
         """
         self._seed, self._hardware, self._grid, self._space = seed, hardware, grid, space
-        self._admits, self._foretold, self._worth = admits, foretold, worth
-        self._law = Law(grid, hardware)
+        self._admits, self._dry_run, self._value_per_sample = admits, dry_run, value_per_sample
+        self._model = PerformanceModel(grid, hardware)
         self.prediction: Prediction | None = None  # for the latest proposal
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -105,10 +108,10 @@ class StructuredSampler(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Return the most promising configuration that is admitted and not running."""
-        fitted = self._fitted(self._law, _known(study, self._grid, trial.number))
-        known, outlook = fitted.known, fitted.outlook
-        best = acquisition.incumbents(outlook, acquisition.rivals(outlook, known.measured, known.running))
-        order = acquisition.ranked(outlook, best, self._grid.workers)
+        fitted = self._fitted(self._model, _known(study, self._grid, trial.number))
+        known, forecast = fitted.known, fitted.forecast
+        best = acquisition.incumbents(forecast, acquisition.rivals(forecast, known.measured, known.running))
+        order = acquisition.ranked(forecast, best, self._grid.workers)
         running = set(known.running.tolist())
         row = next((row for row in order.tolist() if row not in running and self._admits(row)), int(order[0]))
         self.prediction = fitted.prediction(best, row)
@@ -125,12 +128,12 @@ class StructuredSampler(BaseSampler):
 
         0.04 is 4 %; infinite if nothing was measured.
         """
-        fitted = self._fitted(self._law, _known(study, self._grid))
+        fitted = self._fitted(self._model, _known(study, self._grid))
         open_rows = np.array([self._admits(row) for row in range(len(self._grid))])
         open_rows[fitted.known.running] = False
-        return acquisition.faster_elsewhere(fitted.outlook, fitted.known.measured, open_rows, fitted.chance)
+        return acquisition.faster_elsewhere(fitted.forecast, fitted.known.measured, open_rows, fitted.chance)
 
-    def foreseen(self, study: optuna.Study, groups: Integers) -> list[tuple[int, Prediction]]:
+    def best_of_groups(self, study: optuna.Study, groups: Integers) -> list[tuple[int, Prediction]]:
         """Return the row with the best expected value in every group, and its forecast.
 
         `groups` holds a number for every row. Empty if nothing was measured: then only the prior could speak.
@@ -138,9 +141,9 @@ class StructuredSampler(BaseSampler):
         known = _known(study, self._grid)
         if not len(known.measured):
             return []
-        fitted = self._fitted(self._law, known)
-        best = acquisition.incumbents(fitted.outlook, known.measured)
-        medians = np.median(fitted.outlook.rates, axis=0)
+        fitted = self._fitted(self._model, known)
+        best = acquisition.incumbents(fitted.forecast, known.measured)
+        medians = np.median(fitted.forecast.rates, axis=0)
         members = [np.flatnonzero(groups == number) for number in np.unique(groups)]
         rows = [int(inside[medians[inside].argmax()]) for inside in members]
         return [(row, fitted.prediction(best, row)) for row in rows]
@@ -148,32 +151,32 @@ class StructuredSampler(BaseSampler):
     def expected(self, study: optuna.Study, values: Sequence[Mapping[str, Value]]) -> list[Prediction]:
         """Return forecasts for configurations between those of the grid, given as values of every knob.
 
-        Empty if nothing was measured, or if worths were given, which are known of the grid only.
+        Empty if nothing was measured, or if the value per sample was given, which is known for the grid only.
         """
         known = _known(study, self._grid)
-        if self._worth is not None or not len(known.measured):
+        if self._value_per_sample is not None or not len(known.measured):
             return []
-        law = Law(self._grid.widened(values), self._hardware)
-        fitted = self._fitted(law, known)
-        best = acquisition.incumbents(fitted.outlook, known.measured)
-        return [fitted.prediction(best, row) for row in range(len(self._grid), len(law.grid))]
+        model = PerformanceModel(self._grid.widened(values), self._hardware)
+        fitted = self._fitted(model, known)
+        best = acquisition.incumbents(fitted.forecast, known.measured)
+        return [fitted.prediction(best, row) for row in range(len(self._grid), len(model.grid))]
 
-    def _fitted(self, law: Law, known: _Known) -> _Fitted:
+    def _fitted(self, model: PerformanceModel, known: _Known) -> _Fitted:
         chance = np.random.default_rng([self._seed, known.finished])
-        evidence = gather(law, known.observations, self._dry_run)
+        data = gather(model, known.observations, self._predicted_peak)
         with _ONE_AT_A_TIME, threadpool_limits(1, user_api="blas"):
-            outlook = acquisition.foresee(law, believe(law, evidence, chance), chance)
-        if self._worth is not None:
-            worth: Floats | None = np.array([self._worth(row) for row in range(len(law.grid))])
+            forecast = acquisition.predict(model, fit_posterior(model, data, chance), chance)
+        if self._value_per_sample is not None:
+            values: Floats | None = np.array([self._value_per_sample(row) for row in range(len(model.grid))])
         else:
-            worth = worths(law.grid, known.worths)
-        if worth is None:
-            return _Fitted(known, outlook, np.ones(len(law.grid)), chance)
-        return _Fitted(known, replace(outlook, rates=outlook.rates * worth), worth, chance)
+            values = values_per_sample(model.grid, known.values_per_sample)
+        if values is None:
+            return _Fitted(known, forecast, np.ones(len(model.grid)), chance)
+        return _Fitted(known, replace(forecast, rates=forecast.rates * values), values, chance)
 
-    def _dry_run(self, row: int) -> Foretold | None:
-        """Return the memory that a dry run predicts; None for rows beyond the grid, which it was not asked for."""
-        return self._foretold(row) if self._foretold is not None and row < len(self._grid) else None
+    def _predicted_peak(self, row: int) -> Foretold | None:
+        """Return the memory that a dry run predicts; None for rows beyond the grid, which it did not look at."""
+        return self._dry_run(row) if self._dry_run is not None and row < len(self._grid) else None
 
 
 def _known(study: optuna.Study, grid: Grid, own: int | None = None) -> _Known:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autotune.structured.observation import Observation
-from autotune.structured.worth import worths
+from autotune.structured.value_per_sample import values_per_sample
 from tests.proposing import Proposals, grid_of
 
 DOMAINS = {"batch_size": tuple(2**exponent for exponent in range(3, 11)), "amp_dtype": (None, "bfloat16")}
@@ -16,19 +16,19 @@ def _row(batch, dtype=None):
 
 
 def test_a_throughput_in_another_unit_is_a_throughput():
-    assert worths(GRID, [(_row(8), 3.0), (_row(64), 3.0), (_row(64, "bfloat16"), 3.0001)]) is None
-    assert worths(GRID, []) is None
+    assert values_per_sample(GRID, [(_row(8), 3.0), (_row(64), 3.0), (_row(64, "bfloat16"), 3.0001)]) is None
+    assert values_per_sample(GRID, []) is None
 
 
 def test_a_category_that_was_worth_less_is_expected_to_be_so_at_other_batches():
-    found = worths(GRID, [(_row(32), 1.0), (_row(32, "bfloat16"), 0.25)])
+    found = values_per_sample(GRID, [(_row(32), 1.0), (_row(32, "bfloat16"), 0.25)])
 
     assert found[_row(128)] > 1.4 * found[_row(128, "bfloat16")]
     assert found[_row(32)] / found[_row(32, "bfloat16")] == pytest.approx(4, rel=0.1)
 
 
 def test_worth_goes_smoothly_with_the_batch():
-    found = worths(GRID, [(_row(8), 1.0), (_row(512), 0.2)])
+    found = values_per_sample(GRID, [(_row(8), 1.0), (_row(512), 0.2)])
 
     sizes = [found[_row(2**exponent)] for exponent in range(3, 10)]
     assert sizes == sorted(sizes, reverse=True)
