@@ -16,7 +16,7 @@ IMAGE_DIMENSIONS = 4  # (batch, channels, height, width): the only rank that has
 
 
 class ChannelsLast(SwitchKnob):
-    """Offered only if the model has convolutions; nothing else can gain."""
+    """Offered only if the model has two-dimensional convolutions."""
 
     name = "channels_last"
     alias = "channels_last"
@@ -32,7 +32,7 @@ class ChannelsLast(SwitchKnob):
         return facts.has_convolution
 
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:
-        """Lines for model and images: no framework has an argument for it."""
+        """Return lines for model and images: no framework has an argument for it."""
         if not value:
             return NOTHING
         return Wording(

@@ -7,16 +7,15 @@ from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.knobs.wording import NOTHING, Framework, Wording
 from autotune.records import Environment, Value
 
-# What a count does beyond what the sampler's law says of any: libraries split work in their own ways. A judgement.
+# The effect of a count beyond the performance model's: libraries split work in their own ways. A judgement.
 STEP = Influence(fixed_time=Factor(1.0, 0.25), sample_time=Factor(1.0, 0.15))
 
 
 class NumThreads(CountKnob):
-    """None leaves what torch would take; else a count for `torch.set_num_threads`. Offered on the CPU only.
+    """A count for `torch.set_num_threads`, or None for torch's own. Offered on the CPU only.
 
-    Threads and workers that do not find a core each slow one another down far beyond their share: two threads with two
-    workers on two cores took 187 ms a step where the slower of computing and loading took 22; one thread took 20
-    (measurement note C4). More workers and threads together than cores may still be fastest, so all pairs are searched.
+    Where threads and workers outnumber the cores they slow one another down: two threads with two workers on two cores
+    took 187 ms a step, one thread 20 (measurement note C4). Such pairs may still be fastest, so all are searched.
     """
 
     name = "num_threads"
@@ -25,10 +24,10 @@ class NumThreads(CountKnob):
     label = "threads"
     default: Value = None
     none_is = LEFT_ALONE
-    memory = MemoryEffect.NONE  # stacks of threads: next to nothing is touched of each
+    memory = MemoryEffect.NONE  # a thread uses almost nothing of its stack
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
-        """1, 2, 4, ... and all usable cores, None standing for torch's own count among them."""
+        """Return 1, 2, 4, ... and all usable cores, with None for torch's own count."""
         environment, limit = circumstances.environment, circumstances.limit
         listed = limit.values if limit is not None else None
         if environment.device_kind != "cpu" and listed is None:
@@ -39,31 +38,31 @@ class NumThreads(CountKnob):
         return tuple(_shortest(count, environment) for count in sorted(counts))
 
     def rank(self, value: Value, circumstances: Circumstances) -> float:
-        """The count, that of torch for None."""
+        """Return the count, torch's own for None."""
         return threads(value, circumstances.environment)
 
     def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
-        """None for the count that torch takes anyway."""
+        """Return None for torch's own count."""
         return _shortest(values[self.name], circumstances.environment)
 
     def phrase(self, value: Value) -> str:
-        """`1 torch thread`, or nothing where torch decides."""
+        """Return such as `1 torch thread`; empty for torch's own count."""
         return "" if value is None else f"{value} torch thread{'s' if value != 1 else ''}"
 
     def influence(self, value: Value) -> Influence:
-        """Little of its own: what it does follows from how many threads compute."""
+        """Return little: the performance model knows the effect of the number of threads."""
         return STEP if value != self.default else NEUTRAL
 
     def computing_threads(self, value: Value, own: int) -> int | None:
-        """The count itself."""
+        """Return the count itself."""
         return value if isinstance(value, int) else own
 
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:
-        """The call itself."""
+        """Return the call."""
         return NOTHING if value is None else Wording(setup=(f"torch.set_num_threads({value})",))
 
     def apply(self, value: Value, plan: Plan) -> None:
-        """Set the count for the whole process. Loader workers are not concerned: each computes with one thread."""
+        """Set the count for the whole process. It does not affect loader workers: each computes with one thread."""
         if value is None:
             return
 
@@ -76,7 +75,7 @@ class NumThreads(CountKnob):
 
 
 def threads(value: Value, environment: Environment) -> int:
-    """How many threads `value` stands for; where torch's own number was not recorded, the usable cores."""
+    """Return the count that `value` stands for; where torch's own was not recorded, the usable cores."""
     return int(value or environment.default_threads or environment.usable_cores)
 
 

@@ -1,4 +1,4 @@
-"""`omp_wait_policy`: whether torch's threads on the CPU give up their core while they wait for one another."""
+"""`omp_wait_policy`: whether torch's threads on the CPU leave their core while they wait for one another."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SLEEPING = Influence(fixed_time=Factor(2.0, 0.8), sample_time=Factor(1.15, 0.2),
 
 
 class OmpWaitPolicy(Knob):
-    """None leaves the environment as it is; "passive" has waiting threads sleep at once instead of spinning.
+    """None leaves the environment as it is; with "passive" waiting threads sleep at once instead of spinning.
 
-    The OpenMP runtime reads the variable when it is loaded, which is when torch is imported. Worth a try where others
-    want the cores: 187 ms a step became 22 with two threads and two workers on two cores (measurement note C4).
+    The OpenMP runtime reads the variable when torch is imported. It can help where other processes want the cores:
+    187 ms a step became 22 with two threads and two workers on two cores (measurement note C4).
     """
 
     name = "omp_wait_policy"
@@ -33,7 +33,7 @@ class OmpWaitPolicy(Knob):
     memory = MemoryEffect.NONE
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
-        """Both under Linux on a CPU of several cores with a loader to compete with, unless the user's shell sets it."""
+        """Return both on a Linux CPU with several cores and a tuned loader, unless the environment sets it."""
         environment = circumstances.environment
         worthwhile = (
             environment.device_kind == "cpu"
@@ -45,40 +45,40 @@ class OmpWaitPolicy(Knob):
         return allowed(CHOICES if worthwhile else (None,), circumstances.limit)
 
     def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
-        """None where a single thread has nobody to wait for."""
+        """Return None for a single thread, which waits for no other."""
         alone = threads(values["num_threads"], circumstances.environment) == 1
         return None if alone else values[self.name]
 
     def check(self, value: Value) -> None:
-        """None or "passive"."""
+        """Raise `ValueError` unless it is None or "passive"."""
         if value is not None and value != PASSIVE:
             raise ValueError(f'{self.name} must be "{PASSIVE}" or None, got {value!r}')
 
     def parse(self, text: str) -> Value:
-        """`passive` or `none`."""
+        """Read `passive` or `none`."""
         value = None if text.lower() in NONE else text.lower()
         self.check(value)
         return value
 
     def show(self, value: Value) -> str:
-        """`passive`, `auto`."""
+        """Return `passive` or `auto`."""
         return PASSIVE if value == PASSIVE else LEFT_ALONE
 
     def phrase(self, value: Value) -> str:
-        """`OMP_WAIT_POLICY=passive`, or nothing."""
+        """Return `OMP_WAIT_POLICY=passive`, or nothing."""
         return f"{VARIABLE}={value}" if value else ""
 
     def caution(self, value: Value) -> float:
-        """Nothing to set before something to set."""
+        """Return 1 where the variable is set."""
         return 0.0 if value is None else 1.0
 
     def influence(self, value: Value) -> Influence:
-        """Slower where threads are alone, faster in a crowd."""
+        """Return a slower start of every operator, and less harm by oversubscription."""
         return SLEEPING if value == PASSIVE else NEUTRAL
 
     def environ(self, value: Value) -> dict[str, str]:
-        """The variable itself."""
+        """Return the variable."""
         return {VARIABLE: str(value)} if value else {}
 
     def apply(self, value: Value, plan: Plan) -> None:
-        """Nothing: by the time there is a plan, the runtime has long read the variable."""
+        """Do nothing: the runtime has read the variable before there is a plan."""

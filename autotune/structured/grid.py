@@ -1,4 +1,4 @@
-"""The finite grid of configurations that the model looks at, as columns of numbers."""
+"""The finite grid of configurations, as columns of numbers."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ CERTAIN = Factor()
 
 @dataclass(frozen=True)
 class Hardware:
-    """What the model is told about the machine. What is unknown widens its expectations."""
+    """The machine as the performance model needs it."""
 
     cores: int | None = None  # that this process may use
-    computes_on_cores: bool = False  # a CPU target: loading and computing take cores from each other
-    threads: int | None = None  # that torch computes with there when nobody says anything; None: as many as cores
+    computes_on_cores: bool = False  # a CPU target: loading and computing compete for cores
+    threads: int | None = None  # torch's own count on a CPU; None: as many as cores
 
     @property
     def own_threads(self) -> int:
-        """The same, of the cores that there are."""
+        """Torch's own count of threads, at most the cores."""
         cores = self.cores or self.threads or 1
         return max(1, min(self.threads or cores, cores))
 
 
 class Grid:
-    """Points in a fixed order: for each its parameters (what Optuna calls them) and its values (what they mean)."""
+    """Points in a fixed order, each with its Optuna parameters and its knob values."""
 
     def __init__(
         self, params: Sequence[Mapping[str, Any]], values: Sequence[Mapping[str, Value]],
