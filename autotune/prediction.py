@@ -20,7 +20,7 @@ class Prediction(Record, frozen=True, kw_only=True):
     memory_share: float  # of the memory that may be used
     memory_bytes: int | None = None  # the same in bytes, where the limit is known
     fits: float  # chance to fit into memory, 0..1
-    gain: float | None = None  # expected improvement as a share of the best so far; None: nothing was measured yet
+    gain: float | None = None  # expected improvement as a share of the best so far; None: nothing to compare with
     departure: float = 0.0  # share by which batch and arm are faster than the fitted model alone says
     why: Literal["gain", "direct"] = "gain"
 

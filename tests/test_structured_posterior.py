@@ -8,7 +8,6 @@ from autotune.results import Outcome
 from autotune.structured.acquisition import predict
 from autotune.structured.data import gather
 from autotune.structured.grid import Hardware
-from autotune.structured.importance_sampling import anchored, laplace, maximum, particles_of
 from autotune.structured.observation import Observation
 from autotune.structured.performance_model import PerformanceModel
 from autotune.structured.posterior import fit_posterior
@@ -62,32 +61,6 @@ def test_after_an_overflow_far_above_a_batch_between_is_tried_next():
     assert trial.params["batch_size"] == 512
     assert proposals.sampler.prediction.gain > 0.02
     assert rest > 0.5
-
-
-PRIOR = np.array([[-1.6, -4.1], [0.7, 3.0]])  # means and standard deviations: as of a model and of eight samples
-
-
-def _valley(guesses):
-    """Two positive numbers, by their logarithms, whose sum was measured to be 0.5: either may explain it alone."""
-    prior = (guesses - PRIOR[0]) / PRIOR[1]
-    measured = np.log(np.exp(guesses).sum(1, keepdims=True) / 0.5) / 0.04
-    return np.concatenate([prior, measured], axis=1)
-
-
-def test_particles_follow_a_bent_posterior_to_both_its_ends():
-    first, second = np.meshgrid(np.linspace(-5, 0, 800), np.linspace(-15, 0, 800), indexing="ij")
-    density = np.exp(-0.5 * (_valley(np.stack([first.ravel(), second.ravel()], axis=1)) ** 2).sum(1))
-    truth = density[second.ravel() < -4].sum() / density.sum()
-
-    top = laplace(_valley, maximum(_valley, *PRIOR))
-    parts = [top, *anchored(_valley, *PRIOR, 1, (-9.5, -6.8, -4.1, -1.4, 1.3))]
-
-    def share(parts):
-        drawn = [particles_of(_valley, parts, np.random.default_rng(seed)) for seed in range(4)]
-        return np.mean(np.concatenate(drawn)[:, 1] < -4)
-
-    assert share(parts) == pytest.approx(truth, abs=0.1)
-    assert share([top]) < truth - 0.2  # why a single Gaussian would not do
 
 
 def _foreseen(together, seen):

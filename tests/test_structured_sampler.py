@@ -121,11 +121,11 @@ def test_measured_memory_warns_before_the_first_out_of_memory():
 
 
 def test_a_dry_run_keeps_it_from_what_does_not_fit():
-    told = [Foretold(share=_share(params, limit=40)) for params in grid_of(**DOMAINS).params]
+    told = [Foretold(share=_share(params, limit=20)) for params in grid_of(**DOMAINS).params]
     informed, alone = Proposals(DOMAINS, dry_run=told.__getitem__), Proposals(DOMAINS)
 
     overflows = [
-        sum(_share(params, limit=40) > 1 for params, _ in one.search(lambda params: _machine(params, limit=40), 6))
+        sum(_share(params, limit=20) > 1 for params, _ in one.search(lambda params: _machine(params, limit=40), 6))
         for one in (informed, alone)
     ]
 
@@ -162,6 +162,19 @@ def test_it_is_told_that_nothing_much_is_left_once_the_best_was_found():
 
     assert before > 0.3
     assert proposals.sampler.faster_elsewhere(proposals.study) < 0.15
+
+
+def test_where_samples_per_second_are_not_what_counts_no_gain_is_promised():
+    """Half the values are those of another power."""
+    proposals = _proposals()
+    for number in range(4):
+        trial = proposals.ask()
+        seen = _machine(trial.params)
+        proposals.tell(trial, seen, seen.samples_per_second and seen.samples_per_second / (100 + 100 * (number % 2)))
+    proposals.ask()
+
+    assert proposals.sampler.prediction.gain is None
+    assert proposals.sampler.faster_elsewhere(proposals.study) == float("inf")
 
 
 def test_a_study_without_a_measurement_promises_nothing():

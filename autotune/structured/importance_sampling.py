@@ -1,8 +1,8 @@
-"""Particles of a posterior by adaptive importance sampling, from Gaussians around one or several fits."""
+"""Particles of a posterior by adaptive importance sampling, beginning with a Gaussian around the best fit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,7 @@ JITTER = 1e-12  # keeps a covariance that is singular up to rounding factorisabl
 
 @dataclass(frozen=True)
 class Gaussian:
-    """One component of a proposal."""
+    """A proposal."""
 
     center: Floats
     covariance: Floats
@@ -35,7 +35,7 @@ class Gaussian:
         return INFLATION * found
 
     def log_density(self, drawn: Floats) -> Floats:
-        """Return the inflated Gaussian's log density at every line of `drawn`, up to a common constant."""
+        """Return the inflated Gaussian's log density at every line of `drawn`, up to a constant."""
         root = self.root
         away = np.linalg.solve(root, (drawn - self.center).T)
         found: Floats = -0.5 * (away**2).sum(0) - np.log(np.diag(root)).sum()
@@ -59,45 +59,22 @@ def laplace(terms: Terms, top: Floats) -> Gaussian:
     return Gaussian(top, np.asarray(np.linalg.inv(slopes.T @ slopes), np.float64))
 
 
-def anchored(terms: Terms, start: Floats, spreads: Floats, unknown: int, places: Sequence[float]) -> list[Gaussian]:
-    """Gaussians along a valley: one around the fit that keeps `unknown` near each of the `places`.
-
-    The width of each is the distance of the places. Where the data decide about `unknown` all of them end up at one
-    place; where two unknowns can explain one reading, together they follow the bend that no single one can.
-    """
-    width = abs(places[1] - places[0])
-    found = []
-    for place in places:
-
-        def held(guesses: Floats, place: float = place) -> Floats:
-            return np.concatenate([terms(guesses), (guesses[:, [unknown]] - place) / width], axis=1)
-
-        start = start.copy()
-        start[unknown] = place
-        start = maximum(held, start, spreads)
-        found.append(laplace(held, start))
-    return found
-
-
-def particles_of(terms: Terms, parts: Sequence[Gaussian], chance: np.random.Generator) -> Floats:
+def particles_around(terms: Terms, top: Floats, chance: np.random.Generator) -> Floats:
     """Return equally weighted particles, (PARTICLES, unknowns).
 
-    The first proposal is the mixture of `parts`; the second adds a Gaussian with the moments of the first sample.
+    The first proposal has the curvature at the maximum `top`, the second the moments of the first sample.
     """
-    drawn, weights = _weighted(terms, parts, chance)
-    adapted = _moments(drawn, weights, parts[0])
-    drawn, weights = _weighted(terms, [*parts, adapted] if len(parts) > 1 else [adapted], chance)
+    first = laplace(terms, top)
+    second = _moments(*_weighted(terms, first, chance), first)
+    drawn, weights = _weighted(terms, second, chance)
     found: Floats = drawn[chance.choice(len(drawn), PARTICLES, p=weights)]
     return found
 
 
-def _weighted(terms: Terms, parts: Sequence[Gaussian], chance: np.random.Generator) -> tuple[Floats, Floats]:
-    """Return draws from the mixture of `parts` and their weights, which sum to 1, none far above `MOST_WEIGHT`."""
-    each = -(-PROPOSALS // len(parts))
-    normal = chance.standard_normal((len(parts), each, len(parts[0].center)))
-    drawn = np.concatenate([part.center + one @ part.root.T for part, one in zip(parts, normal, strict=True)])
-    proposed = np.logaddexp.reduce([part.log_density(drawn) for part in parts], axis=0)
-    logarithms = -0.5 * (terms(drawn) ** 2).sum(1) - proposed
+def _weighted(terms: Terms, proposal: Gaussian, chance: np.random.Generator) -> tuple[Floats, Floats]:
+    """Return draws from `proposal` and their weights, which sum to 1, none far above `MOST_WEIGHT`."""
+    drawn = proposal.center + chance.standard_normal((PROPOSALS, len(proposal.center))) @ proposal.root.T
+    logarithms = -0.5 * (terms(drawn) ** 2).sum(1) - proposal.log_density(drawn)
     weights = np.exp(logarithms - logarithms.max())
     weights = np.minimum(weights / weights.sum(), MOST_WEIGHT)
     return drawn, weights / weights.sum()

@@ -6,19 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.structured import parameters as unknown
 from autotune.structured.data import ProbeData
 from autotune.structured.discrepancy import Discrepancy, discrepancy
 from autotune.structured.grid import Floats, Integers
-from autotune.structured.importance_sampling import PARTICLES, Terms, anchored, laplace, maximum, particles_of
+from autotune.structured.importance_sampling import PARTICLES, Terms, maximum, particles_around
 from autotune.structured.performance_model import PerformanceModel
 
 CENSOR = 0.04  # standard deviation of log memory, for probes of which only is known whether they fitted
 LINEARISATIONS = 2  # of the discrepancy: at the prior, and at the first fit
-# Standard deviations of the prior at which the memory of a sample is held for a while. One small batch measured, and
-# nobody knows whether its peak is the model's or the samples': a valley over orders of magnitude with a sharp bend at
-# its end, and the most probable guess sits in that bend, where every larger batch is hopeless.
-HELD = (-1.8, -0.9, 0.0, 0.9, 1.8)
 
 
 @dataclass(frozen=True)
@@ -57,7 +52,7 @@ def _sample_clocks(
         guess[which] = maximum(_of_clocks(model, data, fields), guess[which], model.parameters.spreads[which])
         fields = discrepancy(model, data, guess[None])
     terms = _of_clocks(model, data, fields)
-    particles[:, which] = particles_of(terms, [laplace(terms, guess[which])], chance)
+    particles[:, which] = particles_around(terms, guess[which], chance)
     return fields
 
 
@@ -65,12 +60,9 @@ def _sample_memory(
     model: PerformanceModel, data: ProbeData, fields: Discrepancy, particles: Floats, chance: np.random.Generator
 ) -> None:
     """Fill in the particles' unknowns of memory."""
-    parameters, which = model.parameters, model.parameters.of_memory
-    terms, sample = _of_memory(model, data, fields), int(np.flatnonzero(which == unknown.SAMPLE)[0])
-    places = [float(parameters.means[unknown.SAMPLE] + held * parameters.spreads[unknown.SAMPLE]) for held in HELD]
-    prior = parameters.means[which], parameters.spreads[which]
-    parts = [laplace(terms, maximum(terms, *prior)), *anchored(terms, *prior, sample, places)]
-    particles[:, which] = particles_of(terms, parts, chance)
+    which, terms = model.parameters.of_memory, _of_memory(model, data, fields)
+    top = maximum(terms, model.parameters.means[which], model.parameters.spreads[which])
+    particles[:, which] = particles_around(terms, top, chance)
 
 
 def _of_clocks(model: PerformanceModel, data: ProbeData, fields: Discrepancy) -> Terms:

@@ -8,6 +8,7 @@ from functools import cached_property
 from threading import Lock
 from typing import Any
 
+import msgspec
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
@@ -25,12 +26,12 @@ from autotune.structured.grid import Floats, Grid, Hardware, Integers
 from autotune.structured.observation import ATTRIBUTE, Observation, recalled
 from autotune.structured.performance_model import PerformanceModel
 from autotune.structured.posterior import fit_posterior
-from autotune.structured.value_per_sample import values_per_sample
 
 # Matrices of a hundred columns: a second thread of the BLAS spins for more time than it saves, the more so where other
 # processes want the cores (250 ms of processor time a proposal with two threads, 130 with one). The limit applies to
 # the whole process, so that the thread that restores it must be the one that set it.
 _ONE_AT_A_TIME = Lock()
+ROUNDING = 1e-3  # relative; values of a sample/s that differ by no more are the same
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,11 @@ class _Known:
         return next((seen.limit_bytes for _, seen in reversed(self.observations) if seen.limit_bytes), None)
 
     @property
-    def values_per_sample(self) -> list[tuple[int, float]]:
-        """Rows with the value that one sample/s had there."""
+    def is_throughput(self) -> bool:
+        """Whether the study's values are samples/s in some unit, up to rounding."""
         pairs = zip(self.observations, self.values, strict=True)
-        return [
-            (row, value / seen.samples_per_second) for (row, seen), value in pairs if value and seen.samples_per_second
-        ]
+        units = [value / seen.samples_per_second for (_, seen), value in pairs if value and seen.samples_per_second]
+        return not units or max(units) <= (1 + ROUNDING) * min(units)
 
 
 @dataclass(frozen=True)
@@ -67,22 +67,23 @@ class _Fitted:
     """The model fitted to the trials of a study."""
 
     known: _Known
-    forecast: Forecast  # rates in units of the study's value
+    forecast: Forecast  # rates in units of the study's value, where the value of a sample is known
     value_per_sample: Floats  # value of one sample/s, per row
+    is_score: bool  # the study maximises the forecast's rates, in some unit
     chance: np.random.Generator
 
     def prediction(self, best: Floats, row: int) -> Prediction:
-        """The forecast for one row, compared with the incumbent's rate `best` in every particle."""
-        return acquisition.prediction(
-            self.forecast, best, row, self.known.limit_bytes, float(self.value_per_sample[row])
-        )
+        """Return the forecast for one row; `best` is the incumbent's rate in every particle."""
+        value = float(self.value_per_sample[row])
+        found = acquisition.prediction(self.forecast, best, row, self.known.limit_bytes, value)
+        return found if self.is_score else msgspec.structs.replace(found, gain=None)
 
 
 class StructuredSampler(BaseSampler):
     """Proposes the configuration that a model of training, fitted to all probes, expects to be fastest and to fit.
 
-    The study maximises samples/s, or a score that is samples/s times the value of one. Proposals follow from the seed
-    and the finished trials, and are never those of trials that are still running.
+    The study maximises samples/s, or a score for which samples/s are the best guess, as samples per joule. Proposals
+    follow from the seed and the finished trials, and are never those of trials that are still running.
     """
 
     def __init__(
@@ -92,8 +93,8 @@ class StructuredSampler(BaseSampler):
     ) -> None:  # fmt: skip
         """`space` holds the parameters of every trial, `grid` their combinations, `admits` which rows may be proposed.
 
-        `dry_run` predicts the memory of a row. `value_per_sample` is the study's value for one sample/s of a row where
-        it is known beforehand; else it is learned.
+        `dry_run` predicts the memory of a row. `value_per_sample` is the study's value for one sample/s of a row, where
+        it is known beforehand.
         """
         self._seed, self._hardware, self._grid, self._space = seed, hardware, grid, space
         self._admits, self._dry_run, self._value_per_sample = admits, dry_run, value_per_sample
@@ -126,9 +127,11 @@ class StructuredSampler(BaseSampler):
     def faster_elsewhere(self, study: optuna.Study) -> float:
         """Return the share by which no admitted configuration is expected to beat the best measured one (90 %).
 
-        0.04 is 4 %; infinite if nothing was measured.
+        0.04 is 4 %; infinite if nothing was measured, or the study maximises what the model does not predict.
         """
         fitted = self._fitted(self._model, _known(study, self._grid))
+        if not fitted.is_score:
+            return float("inf")
         open_rows = np.array([self._admits(row) for row in range(len(self._grid))])
         open_rows[fitted.known.running] = False
         return acquisition.faster_elsewhere(fitted.forecast, fitted.known.measured, open_rows, fitted.chance)
@@ -166,13 +169,10 @@ class StructuredSampler(BaseSampler):
         data = gather(model, known.observations, self._predicted_peak)
         with _ONE_AT_A_TIME, threadpool_limits(1, user_api="blas"):
             forecast = acquisition.predict(model, fit_posterior(model, data, chance), chance)
-        if self._value_per_sample is not None:
-            values: Floats | None = np.array([self._value_per_sample(row) for row in range(len(model.grid))])
-        else:
-            values = values_per_sample(model.grid, known.values_per_sample)
-        if values is None:
-            return _Fitted(known, forecast, np.ones(len(model.grid)), chance)
-        return _Fitted(known, replace(forecast, rates=forecast.rates * values), values, chance)
+        if self._value_per_sample is None:
+            return _Fitted(known, forecast, np.ones(len(model.grid)), known.is_throughput, chance)
+        values = np.array([self._value_per_sample(row) for row in range(len(model.grid))])
+        return _Fitted(known, replace(forecast, rates=forecast.rates * values), values, True, chance)
 
     def _predicted_peak(self, row: int) -> Foretold | None:
         """Return the memory that a dry run predicts; None for rows beyond the grid, which it did not look at."""
