@@ -182,7 +182,3 @@ class GuardedSampler(BaseSampler):
     def after_trial(self, study: optuna.Study, trial: FrozenTrial, state: optuna.trial.TrialState, values: Any) -> None:
         """Pass on to the inner sampler."""
         self._inner.after_trial(study, trial, state, values)
-
-    def reseed_rng(self) -> None:
-        """Pass on to the inner sampler."""
-        self._inner.reseed_rng()
