@@ -1,4 +1,4 @@
-"""Proposing configurations with Optuna: the encoding of the space, the samplers, and the guard before them."""
+"""Proposes configurations with Optuna: the encoding of the space, the samplers, and the guard before them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Encoding:
         }
 
     def params(self, config: Config) -> dict[str, Any] | None:
-        """The parameters of `config`, or None if it lies outside the space."""
+        """Return the parameters of `config`, or None if it lies outside the space."""
         free = self._space.free
         if any(config[name] not in values for name, values in free.items()):
             return None
@@ -48,14 +48,14 @@ class Encoding:
         }
 
     def config(self, params: dict[str, Any]) -> Config:
-        """The configuration behind complete parameters."""
+        """Return the configuration of complete parameters."""
         free = self._space.free
         return self._space.complete(
             {name: values[params[name]] if knob(name).ordered else params[name] for name, values in free.items()}
         )
 
     def grid(self) -> Grid:
-        """Every configuration of the space, as the structured sampler looks at them."""
+        """Return every configuration of the space, for the model-based sampler."""
         configs = self._space.configs
         params = [self.params(config) for config in configs]
         assert all(point is not None for point in params), "every configuration of a space has parameters"
@@ -63,7 +63,7 @@ class Encoding:
         return Grid([point for point in params if point is not None], values, self._space.domains)
 
     def distance(self, one: Config, other: Config) -> float:
-        """Steps between two configurations: ranks for ordered knobs, 1 for another category."""
+        """Return the steps between two configurations: ranks for ordered knobs, 1 for another category."""
         total = 0.0
         for name, values in self._space.free.items():
             if not knob(name).ordered:
@@ -74,7 +74,7 @@ class Encoding:
 
 
 def hardware(environment: Environment) -> Hardware:
-    """What the structured sampler is told of a machine."""
+    """Return what the model-based sampler needs to know about a machine."""
     return Hardware(
         cores=environment.usable_cores,
         computes_on_cores=environment.device_kind == "cpu",
@@ -83,25 +83,25 @@ def hardware(environment: Environment) -> Hardware:
 
 
 def make(
-    name: SamplerName, seed: int, encoding: Encoding | None = None, guard: Guard | None = None,
-    machine: Hardware | None = None, foretold: Callable[[Config], Foretold | None] | None = None,
-    worth: Callable[[Config], float] | None = None,
+    name: SamplerName, seed: int, encoding: Encoding, guard: Guard, machine: Hardware,
+    dry_run: Callable[[Config], Foretold | None] | None = None,
+    value_per_sample: Callable[[Config], float] | None = None,
 ) -> BaseSampler:  # fmt: skip
-    """A sampler. `gp` computes with torch, in this process, on the CPU; only `structured` looks beyond name and seed.
+    """Return a sampler. `gp` computes with torch, in this process, on the CPU; only `structured` uses more than a seed.
 
-    `foretold`: what a dry run says of the memory of a configuration, None where it cannot say.
-    `worth`: the score for one sample/s of a configuration, if it is known beforehand.
+    `dry_run` predicts the memory of a configuration, None where it cannot. `value_per_sample` is the score for one
+    sample/s of a configuration, where it is known beforehand.
 
-    Seeds with the number of trials so far mixed in: after a resume a sampler must not repeat its first draws.
+    `seed` should depend on the number of trials so far: after a resume a sampler must not repeat its first draws.
     """
     if name == "structured":
-        if encoding is None or guard is None:
-            return StructuredSampler(seed=seed, hardware=machine)
         return StructuredSampler(
             seed=seed, hardware=machine, grid=encoding.grid(), space=encoding.distributions,
             admits=lambda row: guard.admits(encoding.ordered[row]),
-            foretold=None if foretold is None else lambda row: foretold(encoding.ordered[row]),
-            worth=None if worth is None else lambda row: worth(encoding.ordered[row]),
+            dry_run=None if dry_run is None else lambda row: dry_run(encoding.ordered[row]),
+            value_per_sample=None
+            if value_per_sample is None
+            else lambda row: value_per_sample(encoding.ordered[row]),
         )  # fmt: skip
     if name == "gp":
         return GPSampler(seed=seed, n_startup_trials=STARTUP_TRIALS)
@@ -111,25 +111,27 @@ def make(
 
 
 class GuardedSampler(BaseSampler):
-    """Any sampler, behind the guard: only configurations that could teach something are ever proposed.
+    """Any sampler, behind the guard: it proposes only configurations of which a probe would be informative.
 
-    A proposal that the guard refuses costs no trial: another is drawn, and at last the nearest admitted neighbour
-    taken. The caller sees to it that something remains.
+    A proposal that the guard refuses costs no trial: another is drawn, and in the end the nearest admitted neighbour
+    is taken. The caller ensures that something remains.
     """
 
     def __init__(self, inner: BaseSampler, encoding: Encoding, guard: Guard) -> None:
         self._inner, self._encoding, self._guard = inner, encoding, guard
-        # These maximise: asked again they fit again, for as long, and say the same again.
+        # These two maximise: asked again they fit again and propose the same.
         self._attempts = 1 if isinstance(inner, GPSampler | StructuredSampler) else ATTEMPTS
+        self.prediction: Prediction | None = None  # for the latest proposal, where the inner sampler makes one
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """The whole space, from the first trial on."""
+        """Return the whole space, from the first trial on."""
         return self._encoding.distributions
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """A complete, admitted set of parameters."""
+        """Return a complete, admitted set of parameters."""
+        self.prediction = None
         for _ in range(self._attempts):
             params = self._inner.sample_relative(study, trial, search_space)
             missing = [name for name in search_space if name not in params]
@@ -137,6 +139,7 @@ class GuardedSampler(BaseSampler):
                 params[name] = self._inner.sample_independent(study, trial, name, search_space[name])
             proposal = self._encoding.config(params)
             if proposal in self._encoding.configs and self._guard.admits(proposal):
+                self.prediction = self._inner.prediction if isinstance(self._inner, StructuredSampler) else None
                 return params
         nearest = min(self._guard.remaining(), key=lambda config: self._encoding.distance(proposal, config))
         neighbour = self._encoding.params(nearest)
@@ -150,36 +153,32 @@ class GuardedSampler(BaseSampler):
         return self._inner.sample_independent(study, trial, param_name, param_distribution)
 
     def faster_elsewhere(self, study: optuna.Study) -> float | None:
-        """By which share no other configuration is expected to be faster (90 %), where the sampler has an opinion."""
+        """Return the share by which no other configuration is expected to be faster (90 %), where a model says so."""
         return self._inner.faster_elsewhere(study) if isinstance(self._inner, StructuredSampler) else None
 
     def fit(self, study: optuna.Study) -> Fit | None:
-        """What was learned of every arm and micro-batch, where the sampler has an opinion; an arm as charts draw it."""
+        """Return the forecasts for every arm, as charts draw it, and micro-batch, where the sampler has a model."""
         if not isinstance(self._inner, StructuredSampler):
             return None
-        told = [one.name for one in KNOBS if not one.ordered and one.memory is MemoryEffect.CHANGES]
+        drawn = [one.name for one in KNOBS if not one.ordered and one.memory is MemoryEffect.CHANGES]
         ordered = self._encoding.ordered
-        arms = [(config.batch_size, *(config[name] for name in told)) for config in ordered]
+        arms = [(config.batch_size, *(config[name] for name in drawn)) for config in ordered]
         numbers = {arm: number for number, arm in enumerate(dict.fromkeys(arms))}
-        found = self._inner.foreseen(study, np.array([numbers[arm] for arm in arms], np.int64))
-        points = tuple(Expectation(values=ordered[row].values, expected=expected) for row, expected in found)
+        best = self._inner.best_of_groups(study, np.array([numbers[arm] for arm in arms], np.int64))
+        points = tuple(Expectation(values=ordered[row].values, expected=expected) for row, expected in best)
         return Fit(points=points) if points else None
 
     def expected(self, study: optuna.Study, configs: Sequence[Config]) -> list[tuple[Config, Prediction]]:
-        """What is expected of configurations outside the space, where the sampler has an opinion."""
+        """Return forecasts for configurations outside the space, where the sampler has a model."""
         if not configs or not isinstance(self._inner, StructuredSampler):
             return []
         found = self._inner.expected(study, [config.values for config in configs])
         return list(zip(configs, found, strict=False))
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Pass on."""
+        """Pass on to the inner sampler."""
         self._inner.before_trial(study, trial)
 
     def after_trial(self, study: optuna.Study, trial: FrozenTrial, state: optuna.trial.TrialState, values: Any) -> None:
-        """Pass on."""
+        """Pass on to the inner sampler."""
         self._inner.after_trial(study, trial, state, values)
-
-    def reseed_rng(self) -> None:
-        """Pass on."""
-        self._inner.reseed_rng()

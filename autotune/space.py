@@ -1,4 +1,4 @@
-"""The search space: finite ordered domains, one per knob, and every configuration they make."""
+"""The search space: a finite ordered domain per knob, and all their combinations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotune.records import Config, Environment, Goal, Limit, TargetFacts, Valu
 
 
 class SearchSpace:
-    """All configurations that may be probed, countable and in a fixed order."""
+    """All configurations that may be probed, in a fixed order."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class SearchSpace:
     ) -> None:
         """`domains` holds the values of every knob; those of derived knobs are recomputed from the others.
 
-        `limits` of user and target bind a derived value too: a configuration that would break one is left out.
+        `limits` of user and target apply to derived values too: a configuration that breaks one is left out.
         """
         self.domains = dict(domains)
         self._circumstances = circumstances
@@ -37,22 +37,22 @@ class SearchSpace:
 
     @property
     def free(self) -> dict[str, tuple[Value, ...]]:
-        """The domains that leave a choice and are not derived."""
+        """The domains with more than one value of knobs that are not derived."""
         return {name: values for name, values in self.domains.items() if len(values) > 1 and name not in self._derived}
 
     def complete(self, values: Mapping[str, Value]) -> Config:
-        """A configuration from the values of free knobs, in canonical form: the others' and derived ones filled in."""
+        """Return the configuration with these values of free knobs, in canonical form."""
         filled = {knob.name: values.get(knob.name, self.domains[knob.name][0]) for knob in KNOBS}
         return self.canonical(Config(values={knob.name: self._value(knob, filled) for knob in KNOBS}))
 
     def canonical(self, config: Config) -> Config:
-        """The one form of all configurations that train exactly as `config` does here."""
+        """Return the canonical one of all configurations that train exactly as `config` does here."""
         return canonical(config, self._circumstances)
 
     def excludes(self, config: Config) -> str:
-        """Why this canonical configuration may not be recommended, such as `its global batch is 64, and 256 is held`.
+        """Return why this canonical configuration may not be recommended: `its global batch is 64, and 256 is held`.
 
-        Empty if it may. What the user runs today is outside of the space where the user's own limits exclude it.
+        Empty if it may. The user's own limits can exclude the baseline.
         """
         if config in self.configs:
             return ""
@@ -67,7 +67,7 @@ class SearchSpace:
         return "the limits leave this combination of values out"
 
     def nearest(self, config: Config) -> Config:
-        """The configuration that changes least of this one: the fewest knobs, then the global batch, then the batch."""
+        """Return the configuration closest to this one: by knobs changed, then global batch, then ranks."""
 
         def distance(other: Config) -> tuple[float, ...]:
             ranks = (knob.rank(other[knob.name], self._circumstances) for knob in KNOBS if knob.ordered)
@@ -102,7 +102,7 @@ class SearchSpace:
 
 
 def canonical(config: Config, circumstances: Circumstances) -> Config:
-    """The one form of all configurations that train exactly as `config` does here."""
+    """Return the canonical one of all configurations that train exactly as `config` does here."""
     values = dict(config.values)
     for knob in KNOBS:
         values[knob.name] = knob.canonical(values, circumstances)
@@ -110,17 +110,17 @@ def canonical(config: Config, circumstances: Circumstances) -> Config:
 
 
 def changes(config: Config, baseline: Config) -> int:
-    """How many knobs are set otherwise than in the baseline; micro-batch and accumulation count as one."""
+    """Return how many knobs differ from the baseline; micro-batch and accumulation count as one."""
     batch = ("batch_size", "gradient_accumulation_steps")
     others = sum(config[knob.name] != baseline[knob.name] for knob in KNOBS if knob.name not in batch)
     return others + any(config[name] != baseline[name] for name in batch)
 
 
 def build(facts: TargetFacts, environment: Environment, goal: Goal, baseline: Config) -> SearchSpace:
-    """The space for this target on this machine within the goal's limits.
+    """Return the space for this target on this machine within the goal's limits.
 
-    What the user runs today is always a point of the space, unless the user's own limits exclude it. Raises
-    `UsageError` if a knob has no value left, or the held global batch does not fit the dataset.
+    The baseline is a point of the space unless the user's own limits exclude it. Raises `UsageError` if a knob has no
+    value left, or the held global batch exceeds the dataset.
     """
     _check_global_batch(facts, goal)
     everything = _circumstances(facts, environment, goal, None)

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
 import optuna
 import sqlalchemy
 from optuna.storages import RDBStorage
@@ -27,12 +28,12 @@ from autotune.errors import AutotuneError, EnvironmentUnfit, StudyError
 from autotune.objective import headroom_bytes
 from autotune.records import Config, StudyRequest
 from autotune.results import ProbeResult, Trial, Verdict
-from autotune.sampler import Encoding
+from autotune.sampler import Encoding, GuardedSampler
 from autotune.structured.observation import observed
-from autotune.structured.sampler import predicted
 
 BUSY_SECONDS = 30  # how long SQLite waits for another reader before it gives up
 NUMBER = "probe"  # trial attribute: the number of the probe folder
+PREDICTION = "prediction"  # trial attribute: a `Prediction` as JSON
 NAME = "autotune"
 BROKEN = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
 UNREADABLE = (*BROKEN, ValueError, LookupError, RuntimeError)  # undecodable text, unknown states, another schema
@@ -121,15 +122,16 @@ class Store:
                 if number not in known and trial.purpose in found and not trial.result.outcome.retried:
                     self.add(trial, verdicts[number])
 
-    def ask(self, sampler: optuna.samplers.BaseSampler, number: int) -> Config:
+    def ask(self, sampler: GuardedSampler, number: int) -> Config:
         """The next configuration to probe, to be told under `number`."""
         with self._translated():
             self.study.sampler = sampler
             trial = self.study.ask(self._encoding.distributions)
             trial.set_user_attr(NUMBER, number)
             self._open[number] = trial
-            prediction = predicted(self.study, trial.number)
+            prediction = sampler.prediction
             if prediction is not None:
+                trial.set_user_attr(PREDICTION, msgspec.to_builtins(prediction))
                 self.promises.append(prediction.gain)
                 disk.write_prediction(self._folder, number, prediction)
             return self._encoding.config(trial.params)

@@ -228,7 +228,7 @@ def table(names: list[str], machines: int, seeds: int, most: int) -> None:
         f"{len(space.space.configs):,} configurations, {machines} machines a set, {seeds} seeds; {versions}, ", end=""
     )
     print(f"Python {platform.python_version()} on {platform.machine()}\n")
-    print(f"{'sampler':<12}{'set':<15}{'median':>7}{'<= 20':>7}{'OOM':>7}{'ms':>7}{'runs':>6}")
+    print(f"{'sampler':<12}{'set':<15}{'median':>7}{'90 %':>7}{'<= 20':>7}{'OOM':>7}{'ms':>7}{'runs':>6}")
     for name in names:
         for misspecified in (False, True):
             runs = []
@@ -241,12 +241,12 @@ def table(names: list[str], machines: int, seeds: int, most: int) -> None:
 
 
 def _line(name: str, kind: str, runs: list[Run], most: int) -> str:
-    median = statistics.median(run.hit or most + 1 for run in runs)
-    shown = f"{median:.0f}" if median <= most else f"> {most}"
+    hits = np.array([run.hit or most + 1 for run in runs])
+    median, tail = (f"{probes:.0f}" if probes <= most else f"> {most}" for probes in np.quantile(hits, (0.5, 0.9)))
     soon = sum(run.hit is not None and run.hit <= SOON for run in runs) / len(runs)
     lost = statistics.mean(run.out_of_memory for run in runs)
     spent = 1000 * statistics.median(run.seconds_per_proposal for run in runs)
-    return f"{name:<12}{kind:<15}{shown:>7}{soon:>7.0%}{lost:>7.1f}{spent:>7.0f}{len(runs):>6}"
+    return f"{name:<12}{kind:<15}{median:>7}{tail:>7}{soon:>7.0%}{lost:>7.1f}{spent:>7.0f}{len(runs):>6}"
 
 
 def main() -> None:

@@ -23,6 +23,8 @@ WRONG = [
     (("--batch", "0"), "--batch 0"),
     (("--workers", "-1:2"), "--workers -1:2"),
     (("--amp", "int8"), "--amp int8"),
+    (("--accum", "many"), "--accum many: gradient_accumulation_steps must be a whole number"),
+    (("--channels-last", "maybe"), "--channels-last maybe: channels_last must be true or false"),
     (("--fix", "nothing=3"), "--fix: there is no knob 'nothing'"),
     (("--fix", "batchsize=64"), "--fix: there is no knob 'batchsize'. The name was probably mistyped. Did you mean"),
     (("--fix", "batch"), "--fix batch: 'batch' has no value"),

@@ -114,7 +114,10 @@ def _goal(**changes):
         (_goal(global_batch=None), "the held global batch (--global-batch) was 64, is free"),
         (_goal(limits={"num_workers": Limit(low=1)}), "--workers or --fix workers was not given, is 1:."),
         (_goal(limits={"batch_size": Limit(values=(4, 6, 12))}), "--batch or --fix batch was not given, is 4,6,12."),
-        (_goal(limits={"channels_last": Limit(values=(True,))}), "--fix channels_last was not given, is true."),
+        (
+            _goal(limits={"channels_last": Limit(values=(True,))}),
+            "--channels-last or --fix channels_last was not given, is true.",
+        ),
         (_goal(tune=("batch_size", "num_workers")), "--tune was not given, is batch_size,num_workers."),
         (_goal(objective="memory"), "--objective was throughput, is memory."),
         (_goal(stability="off"), "--stability was quick, is off."),

@@ -1,33 +1,22 @@
-"""What is believed after few probes: a bent posterior is followed to its ends, and a broken law is noticed."""
+"""What is believed after few probes: a bent posterior is followed to its ends."""
 
 import numpy as np
-import optuna
 import pytest
-from optuna.trial import TrialState
 
 from autotune.forecast import Foretold
 from autotune.results import Outcome
-from autotune.structured.acquisition import foresee
-from autotune.structured.evidence import gather
+from autotune.structured.acquisition import predict
+from autotune.structured.data import gather
 from autotune.structured.grid import Hardware
-from autotune.structured.law import Law
 from autotune.structured.observation import Observation
-from autotune.structured.posterior import believe
-from autotune.structured.sampler import StructuredSampler, predicted
-from autotune.structured.spaces import grid_of
-from autotune.structured.weighing import anchored, around, most_probable, weighed
+from autotune.structured.performance_model import PerformanceModel
+from autotune.structured.posterior import fit_posterior
+from tests.proposing import Proposals, grid_of
 
 MIB = 2**20
 CPU = Hardware(cores=2, computes_on_cores=True)
 BATCHES = (8, 512, 2048, 4096)
-SPACE = {"batch_size": optuna.distributions.CategoricalDistribution(BATCHES)}
 LIMIT = 855 * MIB  # 900 MiB without their headroom
-LADDER = {"batch_size": optuna.distributions.CategoricalDistribution(tuple(2**exponent for exponent in range(3, 12)))}
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 def _hog(batch, base=400, per_sample=0.5):
@@ -38,21 +27,12 @@ def _hog(batch, base=400, per_sample=0.5):
     return Observation(samples_per_second=batch / (2e-3 + 3e-5 * batch), memory_bytes=peak, limit_bytes=LIMIT)
 
 
-def _tell(study, trial, seen):
-    for name, attribute in seen.attributes().items():
-        trial.set_user_attr(name, attribute)
-    if seen.samples_per_second is None:
-        study.tell(trial, state=TrialState.PRUNED)
-    else:
-        study.tell(trial, seen.samples_per_second)
-
-
 def _chances(seen, seed=0):
-    law = Law(grid_of(SPACE, (), seed=0), CPU)
+    model = PerformanceModel(grid_of(batch_size=BATCHES), CPU)
     chance = np.random.default_rng(seed)
     observations = [(BATCHES.index(batch), observation) for batch, observation in seen.items()]
-    outlook = foresee(law, believe(law, gather(law, observations), chance), chance)
-    return dict(zip(BATCHES, outlook.fits.mean(0).tolist(), strict=True))
+    forecast = predict(model, fit_posterior(model, gather(model, observations), chance), chance)
+    return dict(zip(BATCHES, forecast.fits.mean(0).tolist(), strict=True))
 
 
 @pytest.mark.parametrize("base", [250, 330, 400, 550])
@@ -71,88 +51,16 @@ def test_an_overflow_far_above_a_small_batch_says_little_about_those_between(see
 
 
 def test_after_an_overflow_far_above_a_batch_between_is_tried_next():
-    study = optuna.create_study(direction="maximize", sampler=StructuredSampler(space=SPACE, seed=0, hardware=CPU))
+    proposals = Proposals({"batch_size": BATCHES}, hardware=CPU)
     for batch in (8, 4096):
-        study.enqueue_trial({"batch_size": batch})
-        _tell(study, study.ask(SPACE), _hog(batch))
+        proposals.begin(_hog(batch), batch_size=batch)
 
-    rest = study.sampler.faster_elsewhere(study)
-    trial = study.ask(SPACE)
+    rest = proposals.sampler.faster_elsewhere(proposals.study)
+    trial = proposals.ask()
 
     assert trial.params["batch_size"] == 512
-    assert predicted(study, trial.number).gain > 0.02
+    assert proposals.sampler.prediction.gain > 0.02
     assert rest > 0.5
-
-
-PRIOR = np.array([[-1.6, -4.1], [0.7, 3.0]])  # means and standard deviations: as of a model and of eight samples
-
-
-def _valley(guesses):
-    """Two positive numbers, by their logarithms, whose sum was measured to be 0.5: either may explain it alone."""
-    prior = (guesses - PRIOR[0]) / PRIOR[1]
-    measured = np.log(np.exp(guesses).sum(1, keepdims=True) / 0.5) / 0.04
-    return np.concatenate([prior, measured], axis=1)
-
-
-def test_particles_follow_a_bent_posterior_to_both_its_ends():
-    first, second = np.meshgrid(np.linspace(-5, 0, 800), np.linspace(-15, 0, 800), indexing="ij")
-    density = np.exp(-0.5 * (_valley(np.stack([first.ravel(), second.ravel()], axis=1)) ** 2).sum(1))
-    truth = density[second.ravel() < -4].sum() / density.sum()
-
-    top = around(_valley, most_probable(_valley, *PRIOR))
-    parts = [top, *anchored(_valley, *PRIOR, 1, (-9.5, -6.8, -4.1, -1.4, 1.3))]
-
-    def share(parts):
-        drawn = [weighed(_valley, parts, np.random.default_rng(seed)) for seed in range(4)]
-        return np.mean(np.concatenate(drawn)[:, 1] < -4)
-
-    assert share(parts) == pytest.approx(truth, abs=0.1)
-    assert share([top]) < truth - 0.2  # why a single Gaussian would not do
-
-
-def _broken(batch):
-    """Obeys no law of ours: from 128 samples on each further doubling halves the speed of a sample."""
-    seconds = 5e-3 + 1e-4 * batch * max(1.0, batch / 64) ** 0.8
-    rate = batch / seconds
-    return Observation(samples_per_second=rate, memory_bytes=MIB * (100 + batch), limit_bytes=2**40)
-
-
-def _search(machine, probes):
-    sampler = StructuredSampler(space=LADDER, seed=0, hardware=Hardware())
-    study = optuna.create_study(direction="maximize", sampler=sampler)
-    study.enqueue_trial({"batch_size": 8})
-    said = []
-    for _ in range(probes):
-        trial = study.ask(LADDER)
-        said.append((trial.params["batch_size"], predicted(study, trial.number)))
-        _tell(study, trial, machine(trial.params["batch_size"]))
-    return said
-
-
-def test_where_the_law_is_broken_the_batches_around_the_best_are_searched_and_it_is_said():
-    said = _search(_broken, 6)
-
-    best = max(LADDER["batch_size"].choices, key=lambda batch: _broken(batch).samples_per_second)
-    tried = [batch for batch, _ in said]
-    assert best in tried
-    assert {best // 2, best * 2} & set(tried)
-    assert said[-1][1].why == "direct"
-
-
-def test_where_the_law_holds_nothing_is_said_to_be_searched_directly():
-    def lawful(batch):
-        rate = batch / (5e-3 + 1e-4 * batch)
-        return Observation(samples_per_second=rate, memory_bytes=MIB * (100 + batch), limit_bytes=2**40)
-
-    said = _search(lawful, 6)
-
-    assert {expected.why for _, expected in said if expected is not None} == {"gain"}
-
-
-ARMS = {
-    "batch_size": SPACE["batch_size"],
-    "amp_dtype": optuna.distributions.CategoricalDistribution((None, "bfloat16")),
-}
 
 
 def _foreseen(together, seen):
@@ -160,19 +68,19 @@ def _foreseen(together, seen):
 
     `together` is by how much a fault of all its rows alike moves a row of 1; `seen` are observations per row.
     """
-    grid = grid_of(ARMS, (), seed=0)
-    law = Law(grid, CPU)
+    grid = grid_of(batch_size=BATCHES, amp_dtype=(None, "bfloat16"))
+    model = PerformanceModel(grid, CPU)
     rows = {(params["batch_size"], params["amp_dtype"]): row for row, params in enumerate(grid.params)}
 
-    def foretell(row):
+    def dry_run(row):
         samples = grid.params[row]["batch_size"] / 6000
         return Foretold(share=0.3 + samples, together=(together * samples,) if together else ())
 
     chance = np.random.default_rng(0)
     found = [(rows[place], observation) for place, observation in seen.items()]
-    outlook = foresee(law, believe(law, gather(law, found, foretell), chance), chance)
-    fits = outlook.fits.mean(0)
-    return {place: (float(outlook.memory[row]), float(fits[row])) for place, row in rows.items()}
+    forecast = predict(model, fit_posterior(model, gather(model, found, dry_run), chance), chance)
+    fits = forecast.fits.mean(0)
+    return {place: (float(forecast.memory[row]), float(fits[row])) for place, row in rows.items()}
 
 
 def test_an_error_that_all_predictions_share_is_not_averaged_away():

@@ -12,6 +12,7 @@ from autotune.guard import Guard
 from autotune.objective import CONSTRAINTS, judge
 from autotune.results import Outcome, Trial
 from autotune.sampler import Encoding, GuardedSampler, make
+from autotune.structured.grid import Hardware
 from autotune.study import NUMBER, Store
 from tests.worlds import config, failed, measured, space, study_request
 
@@ -26,7 +27,8 @@ def _store(folder, needs_complete=False):
 
 
 def _sampler():
-    return GuardedSampler(make("random", 0), ENCODING, Guard(SPACE))
+    guard = Guard(SPACE)
+    return GuardedSampler(make("random", 0, ENCODING, guard, Hardware()), ENCODING, guard)
 
 
 def _trial(number, result, purpose="search"):

@@ -19,6 +19,7 @@ from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.guard import Guard
 from autotune.objective import judge
 from autotune.sampler import Encoding, GuardedSampler, make
+from autotune.structured.grid import Hardware
 from autotune.study import NUMBER, Lock, Store
 from tests.worlds import measured, space, study_request
 
@@ -32,7 +33,8 @@ def _store(folder):
 
 
 def _sampler():
-    return GuardedSampler(make("random", 0), ENCODING, Guard(SPACE))
+    guard = Guard(SPACE)
+    return GuardedSampler(make("random", 0, ENCODING, guard, Hardware()), ENCODING, guard)
 
 
 def _filled(folder):

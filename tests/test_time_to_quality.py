@@ -19,6 +19,7 @@ from autotune.records import Goal
 from autotune.requests import NoiseScaleRequest
 from autotune.results import Outcome
 from autotune.sampler import Encoding, make
+from autotune.structured.grid import Hardware
 from autotune.tuning.advice import advise
 from autotune.tuning.batch_advice import advised, described, sentences
 from autotune.tuning.confirm import Candidate
@@ -99,7 +100,8 @@ def test_the_sampler_knows_what_a_large_batch_wastes_before_anything_was_probed(
 
     def first(phi):
         worth = objective_of(GOAL).worth(replace(GOAL, noise_scale=phi))
-        study = optuna.create_study(direction="maximize", sampler=make("structured", 0, encoding, guard, worth=worth))
+        sampler = make("structured", 0, encoding, guard, Hardware(), value_per_sample=worth)
+        study = optuna.create_study(direction="maximize", sampler=sampler)
         params = study.ask(encoding.distributions).params
         return encoding.config(params).global_batch_size()
 

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable
-from typing import Literal, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
 from autotune.errors import UsageError
-from autotune.knobs import knob
-from autotune.knobs.limits import OPTIONS, between, full_name, listed
+from autotune.knobs import KNOBS, knob
+from autotune.knobs.limits import between, full_name, listed, option
 from autotune.records import Limit, Value
 
 T = TypeVar("T")
 MISTYPED = "It was probably mistyped."
 MOST_TOLD = 40  # characters of a number that cannot be meant
+
+
+def with_knob_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command` an option for every knob, each after its alias, in place of its keyword arguments."""
+    signature = inspect.signature(command, eval_str=True)
+    *named, rest = signature.parameters.values()
+    kinds: dict[str, Any] = {
+        one.alias: Annotated[
+            str | None,
+            typer.Option(option(one.name), envvar=f"AUTOTUNE_{one.alias.upper()}", help=one.option_help),
+        ]
+        for one in KNOBS
+    }
+    own = [inspect.Parameter(n, rest.KEYWORD_ONLY, default=None, annotation=kind) for n, kind in kinds.items()]
+    command.__signature__ = signature.replace(parameters=[*named, *own])  # type: ignore[attr-defined]  # read by typer
+    del command.__annotations__[rest.name]
+    command.__annotations__.update(kinds)
+    return command
 
 
 class Options:
@@ -33,9 +52,10 @@ class Options:
         except ValueError as error:
             raise UsageError(f"{option}: {error}. {self._whence(option)} Correct it, or leave it out.") from error
 
-    def limits(self, **typed: str | None) -> dict[str, Limit]:
-        """What was typed for knobs that have an option of their own, by full name, as limits of those given."""
-        return {name: self._limit(name, text) for name, text in typed.items() if text is not None}
+    def limits(self, typed: Mapping[str, str | None]) -> dict[str, Limit]:
+        """What was typed for the knobs' own options, by alias, as limits of those given by full name."""
+        names = {knob(alias).name: text for alias, text in typed.items()}
+        return {name: self._limit(name, text) for name, text in names.items() if text is not None}
 
     def pairs(self, option: str, text: str | None) -> dict[str, Value]:
         """`batch=64,amp=bf16` as knob values by full name; empty for no text."""
@@ -79,7 +99,7 @@ class Options:
                 return listed(name, [knob(name).parse(part.strip()) for part in text.split(",")])
             return between(name, *_ends(name, text))
 
-        return self._written(OPTIONS[name], text, read, text)
+        return self._written(option(name), text, read, text)
 
     def _written(self, option: str, typed: str, parse: Callable[[str], T], text: str) -> T:
         """`parse(text)`; `typed` is all that was typed for the option that it stands in."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.dry_run import plan
-from autotune.cli.options import Options
+from autotune.cli.options import Options, with_knob_options
 from autotune.cli.output import plain_console
 from autotune.cli.settings_file import announce
 from autotune.objectives import NAMES
@@ -28,6 +28,7 @@ def _variable(name: str) -> str:
     return f"AUTOTUNE_{name}"
 
 
+@with_knob_options
 def search(
     context: typer.Context,
     target: Annotated[str, typer.Argument(help="Your training code: model.py, pkg.train, or model.py:function.")],
@@ -104,16 +105,6 @@ def search(
         typer.Option(envvar=_variable("TUNE"), help="Only these knobs: batch,workers,threads."),
     ] = None,
     fix: Annotated[str | None, typer.Option(envvar=_variable("FIX"), help="Hold knobs: amp=bf16,workers=2.")] = None,
-    batch: Annotated[
-        str | None, typer.Option(envvar=_variable("BATCH"), help="Micro-batches: 8:512, or 16,32,64.")
-    ] = None,
-    workers: Annotated[
-        str | None, typer.Option(envvar=_variable("WORKERS"), help="Loader workers: 0:8, or 0,2,4.")
-    ] = None,
-    threads: Annotated[
-        str | None, typer.Option(envvar=_variable("THREADS"), help="Torch's threads on a CPU: 1:8, or 1,2,none.")
-    ] = None,
-    amp: Annotated[str | None, typer.Option(envvar=_variable("AMP"), help="Autocast dtypes: none,bf16,fp16.")] = None,
     global_batch: Annotated[
         str | None,
         typer.Option(
@@ -170,6 +161,7 @@ def search(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the result.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also why each failed probe failed.")] = False,
     no_progress: Annotated[bool, typer.Option("--no-progress", help="No live line.")] = False,
+    **knobs: str | None,
 ) -> None:
     """Search the fastest training configuration, and confirm it.
 
@@ -184,7 +176,7 @@ def search(
         announce(context)
     options = Options(context)
     limits = {
-        **options.limits(batch_size=batch, num_workers=workers, num_threads=threads, amp_dtype=amp),
+        **options.limits(knobs),
         **{name: Limit(values=(value,)) for name, value in options.pairs("--fix", fix).items()},
     }
     options.one_of("--sampler", sampler, SAMPLERS)

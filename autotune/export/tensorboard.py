@@ -9,6 +9,7 @@ from typing import Any
 
 from autotune.errors import UsageError
 from autotune.export.rows import CONFIG, MEASURED, Row, require, rows
+from autotune.knobs import loader_workers
 from autotune.results import Trial
 from autotune.tuning.view import StudyView
 
@@ -98,7 +99,7 @@ def losses_by_step(trial: Trial) -> list[tuple[int, float]]:
     if measurement is None:
         return []
     # Steps stand alone while warming up and settling, as the probe's window does: one micro-batch of each worker.
-    workers = int(trial.config.values.get("num_workers") or 0)
+    workers = loader_workers(trial.config)
     settled = math.ceil(max(workers, 1) / max(trial.config.gradient_accumulation_steps, 1))
     alone = len(measurement.warmup_seconds) + settled
     return [

@@ -35,13 +35,23 @@ def knob(name: str) -> Knob:
     raise KeyError(name)
 
 
+def worker_knob() -> Knob:
+    """The knob whose value is the number of processes that load."""
+    return next(one for one in KNOBS if one.counts_workers)
+
+
+def loader_workers(config: Config) -> int:
+    """How many processes load with `config`; 0: the training process itself does."""
+    return int(config.values.get(worker_knob().name) or 0)
+
+
 def defaults() -> dict[str, Value]:
-    """What PyTorch does when nobody says anything, by knob name."""
+    """Return PyTorch's own value of every knob, by name."""
     return {candidate.name: candidate.default for candidate in KNOBS}
 
 
 def completed(config: Config) -> Config:
-    """`config` with a value for every knob: what an earlier version wrote names fewer, and meant their defaults."""
+    """Return `config` with a value for every knob: earlier versions knew fewer, which then had their defaults."""
     return Config(values=defaults() | config.values)
 
 
@@ -52,23 +62,23 @@ def check(values: Mapping[str, Value]) -> None:
 
 
 def touched(configs: Iterable[Config]) -> tuple[Knob, ...]:
-    """The knobs that at least one of `configs` does not leave at its default."""
+    """Return the knobs that at least one of `configs` does not leave at its default."""
     found = [completed(config).values for config in configs]
     return tuple(one for one in KNOBS if any(values[one.name] != one.default for values in found))
 
 
 def traded(values: Mapping[str, Value]) -> dict[str, Value]:
-    """For every knob whose value here trades time for memory the value without; empty: none does."""
-    said = {one.name: (one.default, one.influence(values[one.name])) for one in KNOBS if one.name in values}
+    """Return the knobs whose values trade time for memory, each with the value that does not."""
+    influences = [(one, one.influence(values[one.name])) for one in KNOBS if one.name in values]
     return {
-        name: default if influence.relative_to is None else influence.relative_to
-        for name, (default, influence) in said.items()
+        one.name: one.default if influence.relative_to is None else influence.relative_to
+        for one, influence in influences
         if influence.trades_time_for_memory
     }
 
 
 def environ(values: Mapping[str, Value]) -> dict[str, str]:
-    """Environment variables that a process needs before it starts, to train with these values."""
+    """Return the environment variables that a process needs before it starts, to train with these values."""
     return {
         name: text
         for candidate in KNOBS

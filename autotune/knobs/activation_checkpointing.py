@@ -1,17 +1,17 @@
-"""`activation_checkpointing`: keep less of the forward pass, and compute it again in the backward pass."""
+"""`activation_checkpointing`: store less of the forward pass, and recompute it in the backward pass."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from autotune.knobs.base import NOT_DONE, Circumstances, Knob, MemoryEffect, Plan, allowed, check_switch, parse_switch
-from autotune.knobs.influence import NEUTRAL, Factor, Influence
+from autotune.knobs.base import NOT_DONE, MemoryEffect, Plan, SwitchKnob
+from autotune.knobs.influence import Factor, Influence
 from autotune.knobs.wording import NOTHING, Framework, Wording
-from autotune.records import Value
+from autotune.records import TargetFacts, Value
 
-FEWEST_BLOCKS = 2  # a single one is computed again as a whole, and then needs what it needed before
-# Forward is a third of forward and backward, and comes twice. Memory of a sample: -53 % in full precision and -37 %
-# with autocast for a small GPT (docs/notes/throughput.md 4); less of it is left the deeper the model is.
+FEWEST_BLOCKS = 2  # one block alone needs all its memory again when it is recomputed
+# The forward pass is a third of the time and runs twice. Memory of a sample: -53 % in full precision and -37 % with
+# autocast for a small GPT (docs/notes/throughput.md 4), more for deeper models.
 RECOMPUTED = Influence(
     fixed_time=Factor(4 / 3, 0.08),
     sample_time=Factor(4 / 3, 0.08),
@@ -20,56 +20,37 @@ RECOMPUTED = Influence(
 )
 
 
-class ActivationCheckpointing(Knob):
-    """Offered where the model has blocks to recompute. False leaves the model as its author wrote it.
+class ActivationCheckpointing(SwitchKnob):
+    """Offered where the model has blocks to recompute.
 
-    The same arithmetic: random numbers are replayed, and BatchNorm counts a batch once.
+    The arithmetic is the same: random numbers are replayed, and BatchNorm counts a batch once.
     """
 
     name = "activation_checkpointing"
     alias = "checkpointing"
+    option_help = "Recompute activations to save memory: true,false."
     label = "recompute"
-    ordered = False
-    default: Value = False
+    shown = (NOT_DONE, "ckpt")
+    words = "activation checkpointing"
     memory = MemoryEffect.CHANGES
+    effect = RECOMPUTED
 
-    def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
-        """Both, or only False without blocks."""
-        worthwhile = circumstances.facts.checkpointable_blocks >= FEWEST_BLOCKS
-        return allowed((False, True) if worthwhile else (False,), circumstances.limit)
-
-    def check(self, value: Value) -> None:
-        """True or False."""
-        check_switch(value, self.name)
-
-    def parse(self, text: str) -> Value:
-        """`true` or `false`."""
-        return parse_switch(text, self.name)
-
-    def show(self, value: Value) -> str:
-        """`ckpt` or `no`."""
-        return "ckpt" if value else NOT_DONE
-
-    def phrase(self, value: Value) -> str:
-        """`activation checkpointing`, or nothing."""
-        return "activation checkpointing" if value else ""
+    def is_offered(self, facts: TargetFacts) -> bool:
+        """Return whether there are blocks to recompute."""
+        return facts.checkpointable_blocks >= FEWEST_BLOCKS
 
     def caution(self, value: Value) -> float:
-        """What is not needed is left out: it changes the classes of the model's blocks."""
+        """Return 1 for on: it changes the classes of the model's blocks."""
         return float(bool(value))
 
-    def influence(self, value: Value) -> Influence:
-        """A third more computing for half of the memory of every sample."""
-        return RECOMPUTED if value else NEUTRAL
-
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:
-        """The function that the probes used: what frameworks call so covers other parts, or their own models only."""
+        """Return the function that the probes used: the frameworks' own cover other parts or their own models only."""
         if not value:
             return NOTHING
         return Wording(setup=("import autotune",), model=("model = autotune.checkpoint_blocks(model)",))
 
     def apply(self, value: Value, plan: Plan) -> None:
-        """Have the blocks of the model recompute."""
+        """Make the blocks of the model recompute."""
         if not value:
             return
 

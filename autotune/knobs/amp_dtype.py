@@ -14,9 +14,9 @@ from autotune.records import Value
 
 CHOICES: tuple[Value, ...] = (None, "bfloat16", "float16")
 SPELLINGS = {"bf16": "bfloat16", "fp16": "float16", "none": None, "fp32": None, "float32": None}
-# Launches cost more (alpha grew by 22 to 47 % on a CPU), samples less: from a third of the time on tensor cores to more
-# than the whole on CPUs (docs/notes/throughput.md 2). float16 is nearly as fast and as large as bfloat16 where both
-# are native.
+# Launches cost more (+22 to +47 % on a CPU), samples less: from a third of the time on tensor cores to more than the
+# whole on CPUs (docs/notes/throughput.md 2). float16 is nearly as fast and as large as bfloat16 wherever both are
+# native.
 HALF = Influence(
     fixed_time=Factor(1.12, 0.15),
     sample_time=Factor(0.6, 0.45),
@@ -40,6 +40,7 @@ class AmpDtype(Knob):
 
     name = "amp_dtype"
     alias = "amp"
+    option_help = "Autocast dtypes: none,bf16,fp16."
     label = "precision"
     ordered = False
     default: Value = None
@@ -47,39 +48,39 @@ class AmpDtype(Knob):
     numerics = True
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
-        """Full precision first, then the native dtypes."""
+        """Return None for full precision, then the native dtypes."""
         native = circumstances.environment.native_dtypes
         return allowed(tuple(c for c in CHOICES if c is None or c in native), circumstances.limit)
 
     def check(self, value: Value) -> None:
-        """One of None, "bfloat16", "float16"."""
+        """Raise `ValueError` unless it is None, "bfloat16" or "float16"."""
         if value not in CHOICES or isinstance(value, bool):
             raise ValueError(f'{self.name} must be "bfloat16", "float16" or None, got {value!r}')
 
     def parse(self, text: str) -> Value:
-        """`bfloat16` or `bf16`, `float16` or `fp16`, `none` or `fp32`."""
+        """Read `bfloat16` or `bf16`, `float16` or `fp16`, `none` or `fp32`."""
         value = SPELLINGS.get(text.lower(), text)
         self.check(value)
         return value
 
     def show(self, value: Value) -> str:
-        """`fp32`, `bf16`, `fp16`."""
+        """Return `fp32`, `bf16` or `fp16`."""
         return SHORT[value] if isinstance(value, str) else SHORT[None]
 
     def phrase(self, value: Value) -> str:
-        """`amp bfloat16`."""
+        """Return such as `amp bfloat16`."""
         return "no autocast" if value is None else f"amp {value}"
 
     def caution(self, value: Value) -> float:
-        """Full precision before bfloat16 before float16."""
+        """Rank full precision before bfloat16 before float16."""
         return float(CHOICES.index(value))
 
     def influence(self, value: Value) -> Influence:
-        """Half precision against full, and float16 against bfloat16."""
+        """Return half precision relative to full, and float16 relative to bfloat16."""
         return {"bfloat16": HALF, "float16": OTHER_HALF}.get(str(value), NEUTRAL)
 
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:
-        """Autocast under each one's name; DeepSpeed's `bf16` and `fp16` are not it, but weights of that dtype."""
+        """Return the framework's option for autocast; DeepSpeed's `bf16` and `fp16` mean weights of that dtype."""
         dtype = value if isinstance(value, str) else None
         match framework:
             case Framework.LIGHTNING:

@@ -1,40 +1,40 @@
-"""What a knob is, and the plan: the complete list of places where a knob may touch a training run.
+"""The base classes of knobs, and the plan: the complete list of places where a knob may touch a training run.
 
-A knob is a value with behaviour, written once in a file of its own and listed once in `knobs/__init__.py`.
-Nothing else in the house knows a knob by name, apart from `batch_size` and `gradient_accumulation_steps`, whose
-product is the global batch that `Config` can tell.
+A knob is written in a file of its own and listed in `knobs/__init__.py`. No other code names a knob (a test keeps it),
+apart from `batch_size` and `gradient_accumulation_steps`, whose product is the global batch of a `Config`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from autotune.knobs.influence import NEUTRAL, UNKNOWN, Influence
 from autotune.knobs.wording import NOTHING, Framework, Wording
 from autotune.records import Environment, Limit, TargetFacts, Value
 
-LEFT_ALONE = "auto"  # what a knob shows for a value that sets nothing
-NOT_DONE = "no"  # and for one that does nothing
+LEFT_ALONE = "auto"  # shown for a value that sets nothing
+NOT_DONE = "no"  # shown for a value that does nothing
 TACIT = (LEFT_ALONE, NOT_DONE)  # left out where space is short
-WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}  # that switch a knob
+SWITCH_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 class MemoryEffect(StrEnum):
-    """How a knob moves memory; the guard draws its conclusions from an out-of-memory only along these lines."""
+    """How a knob changes memory; the guard concludes from an out-of-memory by these rules only."""
 
     GROWS = "grows"  # a larger value never needs less, on the device and on the host
-    GROWS_HOST = "grows-host"  # the same, on the host only; the device does not notice
-    CHANGES = "changes"  # another value is another arm: nothing is concluded across
+    GROWS_HOST = "grows-host"  # the same, on the host only
+    CHANGES = "changes"  # nothing is concluded from one value about another
     NONE = "none"
 
 
 @dataclass(kw_only=True)
 class Plan:
-    """How one training run is to be set up. Lives in the child only; knobs edit it in the order of the registry."""
+    """The set-up of one training run. It exists in the child only; knobs edit it in the order of the registry."""
 
     device: str
     setup: list[Callable[[], None]] = field(default_factory=list)  # process-wide switches, before the model exists
@@ -45,25 +45,30 @@ class Plan:
     accumulation_steps: int = 1
     scale_loss: bool = False  # float16 needs a gradient scaler
 
+    @property
+    def workers(self) -> int:
+        """Processes that load."""
+        return int(self.loader_options["num_workers"])
+
 
 @dataclass(frozen=True, kw_only=True)
 class Circumstances:
-    """All that a domain may depend on."""
+    """All that the domain of a knob may depend on."""
 
     facts: TargetFacts
     environment: Environment
     global_batch: int | None  # samples per optimizer step, if held
-    limit: Limit | None = None  # what the user allows this knob
+    limit: Limit | None = None  # what the user allows for this knob
 
     @property
     def most_samples(self) -> int | None:
-        """The most samples that one optimizer step may take: the held global batch, or all of the dataset."""
+        """The most samples of one optimizer step: the held global batch, or the dataset."""
         known = [bound for bound in (self.global_batch, self.facts.dataset_samples) if bound is not None]
         return min(known) if known else None
 
 
 def allowed(values: tuple[Value, ...], limit: Limit | None) -> tuple[Value, ...]:
-    """`values` within the user's limit; explicitly listed values count even where they were not offered."""
+    """Return `values` within the user's limit; values that the user lists count even where they were not offered."""
     if limit is None:
         return values
     if limit.values is not None:
@@ -73,114 +78,161 @@ def allowed(values: tuple[Value, ...], limit: Limit | None) -> tuple[Value, ...]
     return tuple(value for value in values if isinstance(value, int) and low <= value <= high)
 
 
-def parse_count(text: str, name: str, least: int) -> int:
-    """The whole number in `text`. Raises `ValueError` unless it is one and at least `least`."""
-    try:
-        count = int(text)
-    except ValueError:
-        raise ValueError(f"{name} must be a whole number, got {text!r}") from None
-    check_count(count, name, least)
-    return count
+class Knob(ABC):
+    """One setting of a training run that may be tuned; the base of every knob, see also `CountKnob` and `SwitchKnob`.
 
-
-def check_count(value: Value, name: str, least: int) -> None:
-    """Raise `ValueError` unless `value` is a whole number of at least `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-
-
-def parse_switch(text: str, name: str) -> bool:
-    """What `true` or `false` says, or another of `WORDS`. Raises `ValueError`."""
-    if text.lower() not in WORDS:
-        raise ValueError(f"{name} must be true or false, got {text!r}")
-    return WORDS[text.lower()]
-
-
-def check_switch(value: Value, name: str) -> None:
-    """Raise `ValueError` unless `value` is True or False."""
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} must be true or false, got {value!r}")
-
-
-class Knob(Protocol):
-    """One setting of a training run that may be tuned.
-
-    Inherit from it, and what most knobs do not need is there. `domain` is a finite tuple in search order; `default`
-    is what PyTorch does when nobody says anything.
+    `default` is PyTorch's own value.
     """
 
     name: str
-    alias: str  # the short name that command-line options accept
+    alias: str  # the short name that command-line options accept, and the name of its own option
+    option_help: str  # of that option: "Micro-batches: 8:512, or 16,32,64."
     label: str  # column title, at most 9 characters
     ordered: bool  # searched by rank if true, as categories if not
     default: Value
     memory: MemoryEffect
-    numerics: bool = False  # changes the arithmetic: recommended only after paired losses agreed with the default's
+    numerics: bool = False  # changes the arithmetic: recommended only after its losses agreed with the default's
     counts_workers: bool = False  # its value is the number of processes that load
 
+    @abstractmethod
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
-        """The values worth trying here, ordered; at least one. Raises `UsageError` if the user's limit leaves none."""
-        ...
+        """Return the finite values to try here, in search order. Empty if the user's limit leaves none."""
 
     def derive(self, values: dict[str, Value], circumstances: Circumstances) -> Value | None:
-        """The value that follows from the others, or None if this knob is free."""
+        """Return the value that follows from the others, or None if this knob is free."""
         return None
 
     def rank(self, value: Value, circumstances: Circumstances) -> float:
-        """Where `value` stands in the order of an ordered knob."""
+        """Return the position of `value` in the order of an ordered knob."""
         return float(value or 0)
 
     def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
-        """What to write for this knob's value among `values`: another value that does exactly the same here, or itself.
+        """Return the canonical one of all values that do exactly the same here.
 
-        Two configurations with one canonical form are one, and are probed once.
+        Two configurations with the same canonical form are one, and are probed once.
         """
         return values[self.name]
 
+    @abstractmethod
     def check(self, value: Value) -> None:
         """Raise `ValueError` (rule and value) unless `value` can be applied at all."""
-        ...
 
     def is_exact(self, facts: TargetFacts) -> bool:
-        """Whether all its values compute the same, up to the order of rounding; `--exact` keeps the other knobs still.
+        """Return whether all its values compute the same up to the order of rounding; `--exact` holds other knobs.
 
-        The same batches in the same order are not asked for: where samples are augmented at random or dropped out,
-        another number of workers or another micro-batch draws other random numbers (docs/notes/throughput.md 5).
+        The batches themselves may differ: with random augmentation or dropout another number of workers or another
+        micro-batch draws other random numbers (docs/notes/throughput.md 5).
         """
         return not self.numerics
 
+    @abstractmethod
     def parse(self, text: str) -> Value:
-        """The value that a person typed. Raises `ValueError`."""
-        ...
+        """Return the value that a person typed. Raises `ValueError`."""
 
+    @abstractmethod
     def show(self, value: Value) -> str:
-        """The value in a table, as short as can be."""
-        ...
+        """Return the value for a table, as short as possible."""
 
+    @abstractmethod
     def phrase(self, value: Value) -> str:
-        """The value in a sentence, or an empty string where it is not worth a word."""
-        ...
+        """Return the value for a sentence; empty for a value that needs no mention."""
 
     def caution(self, value: Value) -> float:
-        """How far `value` is from safe and cheap, 0 upwards: among equals in speed the lowest wins."""
-        ...
+        """Return the risk and cost of `value`, 0 upwards: among equally fast values the lowest wins."""
+        return 0.0
 
     def influence(self, value: Value) -> Influence:
-        """What `value` probably multiplies, for the sampler that models a step. A knob that does not say is learned."""
+        """Return the prior of what `value` does to time and memory. By default its effect is learned from probes."""
         return UNKNOWN if value != self.default else NEUTRAL
 
     def computing_threads(self, value: Value, own: int) -> int | None:
-        """How many threads compute on a CPU with `value`, where torch by itself takes `own`; None: no say in it."""
+        """Return how many threads compute on a CPU with `value`, `own` being torch's count; None: it sets none."""
         return None
 
     def environ(self, value: Value) -> dict[str, str]:
-        """Environment variables that the training process must have before it starts; most knobs have none."""
+        """Return the environment variables that the training process needs before it starts."""
         return {}
 
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:
-        """What a user of `framework` writes for `value` on `device` ("cuda"), beyond what the plan holds."""
+        """Return what a user of `framework` writes for `value` on `device` ("cuda"), beyond the plan."""
         return NOTHING
 
+    @abstractmethod
     def apply(self, value: Value, plan: Plan) -> None:
         """Edit the plan. The only place where a knob may import torch."""
-        ...
+
+
+class CountKnob(Knob):
+    """A knob whose values are whole numbers, searched by rank; None too where `none_is` says what it stands for."""
+
+    ordered = True
+    least: int = 1
+    none_is: str = ""  # what a table shows for None; empty: None is no value
+
+    def check(self, value: Value) -> None:
+        """Raise `ValueError` unless `value` is a whole number of at least `least`, or None where that is a value."""
+        if value is None and self.none_is:
+            return
+        if not isinstance(value, int) or isinstance(value, bool) or value < self.least:
+            raise ValueError(f"{self.name} must be a whole number of at least {self.least}, got {value!r}")
+
+    def parse(self, text: str) -> Value:
+        """Return the number, or None for `none` where that is a value."""
+        if self.none_is and text.lower() in ("none", self.none_is):
+            return None
+        try:
+            count = int(text)
+        except ValueError:
+            raise ValueError(f"{self.name} must be a whole number, got {text!r}") from None
+        self.check(count)
+        return count
+
+    def show(self, value: Value) -> str:
+        """Return the digits."""
+        return self.none_is if value is None else str(value)
+
+    def phrase(self, value: Value) -> str:
+        """Return such as `batch_size 64`."""
+        return f"{self.name} {value}"
+
+
+class SwitchKnob(Knob):
+    """A knob that is on or off, and off by default."""
+
+    ordered = False
+    default: Value = False
+    shown: tuple[str, str] = (NOT_DONE, "yes")  # what a table shows for off and on
+    words: str  # for on, in a sentence
+    effect: Influence = UNKNOWN  # of on against off
+
+    @abstractmethod
+    def is_offered(self, facts: TargetFacts) -> bool:
+        """Return whether switching it on can gain anything for this target."""
+
+    def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
+        """Return both values, or only False where it cannot gain."""
+        offered: tuple[Value, ...] = (False, True) if self.is_offered(circumstances.facts) else (False,)
+        return allowed(offered, circumstances.limit)
+
+    def check(self, value: Value) -> None:
+        """Raise `ValueError` unless `value` is True or False."""
+        if not isinstance(value, bool):
+            raise ValueError(f"{self.name} must be true or false, got {value!r}")
+
+    def parse(self, text: str) -> Value:
+        """Return what `true` or `false`, or another of `SWITCH_WORDS`, stands for."""
+        if text.lower() not in SWITCH_WORDS:
+            raise ValueError(f"{self.name} must be true or false, got {text!r}")
+        return SWITCH_WORDS[text.lower()]
+
+    def show(self, value: Value) -> str:
+        """Return one of `shown`."""
+        return self.shown[bool(value)]
+
+    def phrase(self, value: Value) -> str:
+        """Return `words`, or nothing."""
+        return self.words if value else ""
+
+    def influence(self, value: Value) -> Influence:
+        """Return `effect`, or nothing."""
+        return self.effect if value else NEUTRAL

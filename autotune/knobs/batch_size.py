@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from math import isqrt
 
-from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed, check_count, parse_count
+from autotune.knobs.base import Circumstances, CountKnob, MemoryEffect, Plan, allowed
 from autotune.knobs.influence import NEUTRAL, Influence
 from autotune.records import Limit, TargetFacts, Value
 
-SMALLEST = 8  # below it the fixed cost of a step dominates on any hardware; a user's limit may go lower
-MULTIPLE = 8  # tensor cores want dimensions that are multiples of it (docs/notes/throughput.md 2)
-LARGEST = 4096  # where nobody has said anything else; throughput has long flattened
+SMALLEST = 8  # below, the fixed cost of a step dominates on any hardware; a user's limit may go lower
+MULTIPLE = 8  # tensor cores want dimensions that are multiples of 8 (docs/notes/throughput.md 2)
+LARGEST = 4096  # unless the user says otherwise; throughput no longer grows there
 
 
-class BatchSize(Knob):
-    """Micro-batch: a ladder of powers of two; if the global batch is held, of its divisors that hardware likes."""
+class BatchSize(CountKnob):
+    """Powers of two; if the global batch is held, those of its divisors that suit the hardware.
+
+    No batch is more cautious than another: what a larger one costs is measured as memory.
+    """
 
     name = "batch_size"
     alias = "batch"
+    option_help = "Micro-batches: 8:512, or 16,32,64."
     label = "batch"
-    ordered = True
-    default: Value = 32  # what people write when they do not think about it; DataLoader's own default is 1
+    default: Value = 32  # what people write by habit; DataLoader's own default is 1
     memory = MemoryEffect.GROWS
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
-        """Batches of at most the dataset, and of at most (and dividing) a held global batch."""
+        """Return batches that are at most the dataset, and that divide a held global batch."""
         limit = circumstances.limit or Limit()
         if limit.values is not None:
             ladder = set(v for v in limit.values if isinstance(v, int))
@@ -42,48 +45,24 @@ class BatchSize(Knob):
             return values
         return tuple(v for v in values if v and circumstances.global_batch % int(v) == 0)
 
-    def derive(self, values: dict[str, Value], circumstances: Circumstances) -> Value | None:
-        """Never: the micro-batch leads, accumulation follows."""
-        return None
-
     def is_exact(self, facts: TargetFacts) -> bool:
-        """Not where BatchNorm takes its statistics from it (docs/notes/throughput.md 5).
+        """Return False where BatchNorm takes its statistics from the micro-batch (docs/notes/throughput.md 5).
 
-        Not covered: a loss that is no mean over samples (over tokens of unequal number, over pairs of a batch).
+        Not covered: a loss that is not a mean over samples (over tokens of unequal number, over pairs of a batch).
         """
         return not facts.has_batch_norm
 
-    def check(self, value: Value) -> None:
-        """A whole number of at least 1."""
-        check_count(value, self.name, 1)
-
-    def parse(self, text: str) -> Value:
-        """`64`."""
-        return parse_count(text, self.name, 1)
-
-    def show(self, value: Value) -> str:
-        """`64`."""
-        return str(value)
-
-    def phrase(self, value: Value) -> str:
-        """`batch_size 64`."""
-        return f"batch_size {value}"
-
-    def caution(self, value: Value) -> float:
-        """0: what a larger batch costs is measured as memory and told as global batch."""
-        return 0.0
-
     def influence(self, value: Value) -> Influence:
-        """The model's own variable."""
+        """Return nothing: it is a variable of the performance model itself."""
         return NEUTRAL
 
     def apply(self, value: Value, plan: Plan) -> None:
-        """Hand it to the loader."""
+        """Set the loader's batch size."""
         plan.loader_options["batch_size"] = value
 
 
 def _divisors(global_batch: int) -> set[int]:
-    """Of what divides `global_batch`: the powers of two, what they leave of it, and the multiples of 8."""
+    """Return the divisors of `global_batch` that are powers of two, their cofactors, or multiples of 8."""
     powers = [1 << exponent for exponent in range(global_batch.bit_length()) if global_batch % (1 << exponent) == 0]
     eighth, rest = divmod(global_batch, MULTIPLE)
     small = [] if rest else [one for one in range(1, isqrt(eighth) + 1) if eighth % one == 0]

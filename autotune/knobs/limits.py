@@ -1,7 +1,7 @@
-"""What a user writes about a knob: its name, one value, what may be searched.
+"""What a user writes about a knob: its name, one value, the values to search.
 
-The one parser for command line, target and `autotune.search`. Whatever raises here raises `ValueError` with rule and
-value, for the caller to say where it was written.
+The one parser for command line, target and `autotune.search`. Errors are `ValueError` with rule and value; the caller
+adds where it was written.
 """
 
 from __future__ import annotations
@@ -13,17 +13,15 @@ from typing import Any
 from autotune.knobs import KNOBS, knob
 from autotune.records import Limit, Value
 
-OPTIONS = {"batch_size": "--batch", "num_workers": "--workers", "num_threads": "--threads", "amp_dtype": "--amp"}
-
 
 def option(name: str) -> str:
-    """What limits the knob on the command line: `--fix accum=...`, and an option of its own if it has one."""
-    fixes = f"--fix {knob(name).alias}=..."
-    return f"{OPTIONS[name]} or {fixes}" if name in OPTIONS else fixes
+    """Return what limits the knob on the command line: `--batch or --fix batch=...`."""
+    alias = knob(name).alias
+    return f"--{alias.replace('_', '-')} or --fix {alias}=..."
 
 
 def full_name(name: str) -> str:
-    """The name of the knob with that name or alias."""
+    """Return the name of the knob with that name or alias."""
     try:
         return knob(name).name
     except KeyError:
@@ -34,15 +32,15 @@ def full_name(name: str) -> str:
 
 
 def checked(name: str, value: Any) -> Value:
-    """`value`, which the knob can apply."""
+    """Return `value` if the knob can apply it."""
     knob(name).check(value)
     return value  # type: ignore[no-any-return]  # `check` knows the types of its knob
 
 
 def limit(name: str, allowed: Any) -> Limit:
-    """What Python says of a knob: two whole numbers in a tuple are a range, any other collection its values.
+    """Return a limit written in Python: a tuple of two whole numbers is a range if the knob is ordered.
 
-    A range of a knob without an order is none; a single value is the only one.
+    Any other collection lists values; a single value is the only one.
     """
     if isinstance(allowed, tuple) and [type(end) for end in allowed] == [int, int] and knob(name).ordered:
         return between(name, *allowed)
@@ -50,7 +48,7 @@ def limit(name: str, allowed: Any) -> Limit:
 
 
 def between(name: str, low: Value, high: Value) -> Limit:
-    """The range from `low` to `high`, both included; None: no bound on that side."""
+    """Return the range from `low` to `high`, both included; None: no bound on that side."""
     for end in (low, high):
         if end is not None:
             checked(name, end)
@@ -60,7 +58,7 @@ def between(name: str, low: Value, high: Value) -> Limit:
 
 
 def listed(name: str, values: Iterable[Any]) -> Limit:
-    """These values and no others."""
+    """Return the limit to these values."""
     found = tuple(checked(name, value) for value in values)
     if not found:
         raise ValueError(f"{name} has no value left: list at least one, or leave the knob out")

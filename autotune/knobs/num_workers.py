@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed, check_count, parse_count
+from autotune.knobs.base import Circumstances, CountKnob, MemoryEffect, Plan, allowed
 from autotune.knobs.influence import NEUTRAL, Influence
 from autotune.records import Limit, Value
 
-MOST = 32  # steps of two beyond sixteen; PyTorch itself warns above the number of cores
+MOST = 32  # PyTorch itself warns above the number of cores
 PREFETCH = 2  # batches prepared ahead by each worker: DataLoader's default, written down because it is part of the run
 
 
-class NumWorkers(Knob):
-    """0, 1, 2, 4, 8, ... up to the cores that this process may use, and that number itself."""
+class NumWorkers(CountKnob):
+    """0, 1, 2, 4, 8, ... up to the number of usable cores, and that number itself."""
 
     name = "num_workers"
     alias = "workers"
+    option_help = "Loader workers: 0:8, or 0,2,4."
     label = "workers"
-    ordered = True
     default: Value = 0
+    least = 0
     memory = MemoryEffect.GROWS_HOST
     counts_workers = True
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
-        """Only 0 where there is no loader that is told. A user's range may exceed the cores: waiting needs none."""
+        """Return only 0 where no loader takes workers. A user's range may exceed the cores."""
         if not circumstances.facts.tunes_workers:
             return (0,)
         limit = circumstances.limit or Limit()
@@ -32,35 +33,23 @@ class NumWorkers(Knob):
         return allowed(tuple(sorted(count for count in ladder if count <= most)), limit)
 
     def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
-        """0 where nobody is told."""
+        """Return 0 where no loader takes workers."""
         return values[self.name] if circumstances.facts.tunes_workers else 0
 
-    def check(self, value: Value) -> None:
-        """A whole number of at least 0."""
-        check_count(value, self.name, 0)
-
-    def parse(self, text: str) -> Value:
-        """`4`."""
-        return parse_count(text, self.name, 0)
-
-    def show(self, value: Value) -> str:
-        """`4`."""
-        return str(value)
-
     def phrase(self, value: Value) -> str:
-        """`4 workers`."""
+        """Return such as `4 loader workers`."""
         return {0: "no loader workers", 1: "1 loader worker"}.get(int(value or 0), f"{value} loader workers")
 
     def caution(self, value: Value) -> float:
-        """Fewer processes, less trouble."""
+        """Return their number: fewer processes are less risk."""
         return float(value or 0)
 
     def influence(self, value: Value) -> Influence:
-        """The model's own variable."""
+        """Return nothing: it is a variable of the performance model itself."""
         return NEUTRAL
 
     def apply(self, value: Value, plan: Plan) -> None:
-        """Workers persist and prefetch only if there are any (DataLoader refuses otherwise); CUDA copies pinned."""
+        """Set the loader's options; those of workers only if there are any (DataLoader refuses otherwise)."""
         plan.loader_options["num_workers"] = value
         plan.loader_options["pin_memory"] = plan.device.startswith("cuda")
         if value:

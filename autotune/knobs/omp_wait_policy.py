@@ -1,4 +1,4 @@
-"""`omp_wait_policy`: whether torch's threads on the CPU give up their core while they wait for one another."""
+"""`omp_wait_policy`: whether torch's threads on the CPU leave their core while they wait for one another."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ VARIABLE = "OMP_WAIT_POLICY"
 PASSIVE = "passive"
 CHOICES: tuple[Value, ...] = (None, PASSIVE)
 NONE = ("none", LEFT_ALONE)
-# To be woken takes threads longer than to go on from spinning, for every operator alike: 20 ms a micro-batch of a small
-# transformer (1.2 to 1.8 times its time), 5 of a CNN (1.3 to 1.7). Who sleeps stands in nobody's way: of the time that
-# crowding cost a third to a half was left, almost none in docs/notes/timing.md 4. Surfaces char_transformer, jpeg_cnn.
-SLEEPING = Influence(fixed_time=Factor(2.0, 0.8), sample_time=Factor(1.15, 0.2), crowding=Factor(0.35, 0.8))
+# A sleeping thread takes longer to go on than a spinning one, for every operator: 20 ms a micro-batch of a small
+# transformer (1.2 to 1.8 times its time), 5 of a CNN (1.3 to 1.7). A sleeping thread leaves its core: the cost of
+# oversubscription fell to a third or a half (surfaces char_transformer, jpeg_cnn), to almost 0 in
+# docs/notes/timing.md 4.
+SLEEPING = Influence(fixed_time=Factor(2.0, 0.8), sample_time=Factor(1.15, 0.2), oversubscription=Factor(0.35, 0.8))
 
 
 class OmpWaitPolicy(Knob):
-    """None leaves the environment as it is; "passive" has waiting threads sleep at once instead of spinning.
+    """None leaves the environment as it is; with "passive" waiting threads sleep at once instead of spinning.
 
-    The OpenMP runtime reads the variable when it is loaded, which is when torch is imported. Worth a try where others
-    want the cores: 187 ms a step became 22 with two threads and two workers on two cores (docs/notes/timing.md 4).
+    The OpenMP runtime reads the variable when torch is imported. It can help where other processes want the cores:
+    187 ms a step became 22 with two threads and two workers on two cores (docs/notes/timing.md 4).
     """
 
     name = "omp_wait_policy"
     alias = "omp_wait"
+    option_help = "OMP_WAIT_POLICY on a CPU: none,passive."
     label = "omp wait"
     ordered = False
     default: Value = None
     memory = MemoryEffect.NONE
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
-        """Both under Linux on a CPU of several cores with a loader to compete with, unless the user's shell sets it."""
+        """Return both on a Linux CPU with several cores and a tuned loader, unless the environment sets it."""
         environment = circumstances.environment
         worthwhile = (
             environment.device_kind == "cpu"
@@ -44,40 +46,40 @@ class OmpWaitPolicy(Knob):
         return allowed(CHOICES if worthwhile else (None,), circumstances.limit)
 
     def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
-        """None where a single thread has nobody to wait for."""
+        """Return None for a single thread, which waits for no other."""
         alone = threads(values["num_threads"], circumstances.environment) == 1
         return None if alone else values[self.name]
 
     def check(self, value: Value) -> None:
-        """None or "passive"."""
+        """Raise `ValueError` unless it is None or "passive"."""
         if value is not None and value != PASSIVE:
             raise ValueError(f'{self.name} must be "{PASSIVE}" or None, got {value!r}')
 
     def parse(self, text: str) -> Value:
-        """`passive` or `none`."""
+        """Read `passive` or `none`."""
         value = None if text.lower() in NONE else text.lower()
         self.check(value)
         return value
 
     def show(self, value: Value) -> str:
-        """`passive`, `auto`."""
+        """Return `passive` or `auto`."""
         return PASSIVE if value == PASSIVE else LEFT_ALONE
 
     def phrase(self, value: Value) -> str:
-        """`OMP_WAIT_POLICY=passive`, or nothing."""
+        """Return `OMP_WAIT_POLICY=passive`, or nothing."""
         return f"{VARIABLE}={value}" if value else ""
 
     def caution(self, value: Value) -> float:
-        """Nothing to set before something to set."""
+        """Return 1 where the variable is set."""
         return 0.0 if value is None else 1.0
 
     def influence(self, value: Value) -> Influence:
-        """Slower where threads are alone, faster in a crowd."""
+        """Return a slower start of every operator, and less harm by oversubscription."""
         return SLEEPING if value == PASSIVE else NEUTRAL
 
     def environ(self, value: Value) -> dict[str, str]:
-        """The variable itself."""
+        """Return the variable."""
         return {VARIABLE: str(value)} if value else {}
 
     def apply(self, value: Value, plan: Plan) -> None:
-        """Nothing: by the time there is a plan, the runtime has long read the variable."""
+        """Do nothing: the runtime has read the variable before there is a plan."""

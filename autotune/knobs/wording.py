@@ -1,4 +1,4 @@
-"""How a knob's value is said in the words of frameworks: arguments where they have a name for it, code where not."""
+"""A knob's value in the terms of a framework: arguments where it has a name for it, code where not."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ IMAGE_DIMENSIONS = 4  # (batch, channels, height, width): the only rank that has
 
 
 class Framework(StrEnum):
-    """Whose words."""
+    """The frameworks that values are exported to."""
 
-    TORCH = "torch"  # a loop of one's own
+    TORCH = "torch"  # a hand-written loop
     HUGGING_FACE = "hf"  # transformers.Trainer
     LIGHTNING = "lightning"
     ACCELERATE = "accelerate"
@@ -22,17 +22,17 @@ class Framework(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Wording:
-    """One value in a framework's words. Options of the loader and accumulation stand in the plan already.
+    """One value in a framework's terms. Options of the loader and accumulation are in the plan already.
 
-    Statements are Python about a name that the reader has, `model`.
+    Statements are Python about the name `model`.
     """
 
     arguments: Mapping[str, Any] = field(default_factory=dict)  # of the framework's own object
-    setup: tuple[str, ...] = ()  # statements before there is a model
+    setup: tuple[str, ...] = ()  # statements before the model exists
     model: tuple[str, ...] = ()  # statements about `model`, before the optimizer is made
     images: tuple[str, ...] = ()  # methods of every tensor of a batch that has IMAGE_DIMENSIONS
     context: str = ""  # expression of a context manager around forward pass and loss
-    scaler: bool = False  # whether gradients need a scaler that the framework does not bring
+    scaler: bool = False  # whether gradients need a scaler that the framework does not have
 
 
 NOTHING = Wording()

@@ -8,9 +8,9 @@ An objective is one file beside this one and one line in `objectives/__init__.py
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from autotune.records import Config, Environment, Goal, ObjectiveName, TargetFacts
 from autotune.requests import ProbeBudget
@@ -45,8 +45,8 @@ class Decision:
     facts: TargetFacts
 
 
-class Objective(Protocol):
-    """What a search looks for. Inherit from it, and all but `name`, `unit`, `wish` and `score` is there.
+class Objective(ABC):
+    """What a search maximises; the base of every objective. Only `name`, `unit`, `wish` and `score` have no default.
 
     Implementations hold no state: what a measurement has to find out first is then part of the goal.
     """
@@ -66,9 +66,9 @@ class Objective(Protocol):
         """Raise `UsageError` where this machine or the rest of the goal cannot have it; asked before any probe."""
         return
 
+    @abstractmethod
     def score(self, result: ProbeResult, goal: Goal) -> float | None:
         """What one measured probe is worth: above 0, maximised. None: this probe did not measure what it takes."""
-        ...
 
     def worth(self, goal: Goal) -> Callable[[Config], float] | None:
         """Score for one sample/s of a configuration, where it is known before any probe; None: it is to be learned."""

@@ -71,7 +71,7 @@ def _window(
     *,
     loads: bool,
 ) -> Window:
-    workers = int(plan.loader_options["num_workers"])
+    workers = plan.workers
     return Window(
         clock,
         request.budget,

@@ -29,7 +29,7 @@ def why(said: Prediction) -> str:
     if said.why == "direct":
         return f"the law misses this arm by more than 15%, so the batches around its best are searched directly{gain}"
     if said.gain is None:
-        return "the most promising before anything was measured"
+        return "expected to be the fastest"
     if not gain:
         return "next to nothing is expected to be won any more"
     return f"the best expected gain{gain}"

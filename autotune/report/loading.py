@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from autotune.knobs import loader_workers
 from autotune.report import drawing
 from autotune.report.drawing import Plane, Size
 from autotune.report.figure import Absence, Figure, Table
@@ -80,8 +81,8 @@ def loading(view: StudyView) -> Figure | Absence:
 def _loads(view: StudyView) -> list[Load]:
     fastest: dict[int, Standing] = {}
     for one in standings(view):
-        workers = one.config.values.get("num_workers")
-        if isinstance(workers, int) and one.feasible:
+        if one.feasible:
+            workers = loader_workers(one.config)
             fastest[workers] = max(fastest.get(workers, one), one, key=lambda it: it.samples_per_second)
     return [
         Load(

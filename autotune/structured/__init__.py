@@ -1,1 +1,1 @@
-"""The structured sampler: it knows how training behaves, and learns the rest from a few probes."""
+"""The model-based sampler: a performance model with priors, fitted to a few probes."""

@@ -1,4 +1,4 @@
-"""What a finished trial tells the sampler: one small record, kept as an attribute of the trial."""
+"""The observation of a probe for the sampler: one small record, kept as an attribute of the trial."""
 
 from __future__ import annotations
 
@@ -14,28 +14,24 @@ ATTRIBUTE = "observation"  # trial attribute that holds an `Observation` as JSON
 
 
 class Observation(Record, frozen=True, kw_only=True):
-    """Rates in samples/s and the peak of one probe; None: not measured. All of it is optional.
-
-    Whoever uses the sampler alone sets `trial.set_user_attr("observation", {...})` with any of these fields before the
-    trial ends; without it the trial's value is taken as `samples_per_second`.
-    """
+    """Rates in samples/s and the peak of one probe; None: not measured."""
 
     outcome: Outcome = Outcome.OK
     samples_per_second: float | None = None  # coupled: loading and computing at once
-    compute_samples_per_second: float | None = None  # on one batch again and again
-    loader_samples_per_second: float | None = None  # nothing is trained
+    compute_samples_per_second: float | None = None  # on one batch repeatedly
+    loader_samples_per_second: float | None = None  # without training
     memory_bytes: int | None = None  # peak
-    limit_bytes: int | None = None  # that may be used: the limit without its headroom
-    fits: bool | None = None  # into memory; None: it does, if it was measured and is within the limit
+    limit_bytes: int | None = None  # usable memory: the limit without its headroom
+    fits: bool | None = None  # into memory; None: it follows from the peak and the limit
 
     @property
     def memory_share(self) -> float | None:
-        """Peak as a share of what may be used."""
+        """Peak as a share of the usable memory."""
         return self.memory_bytes / self.limit_bytes if self.memory_bytes and self.limit_bytes else None
 
     @property
     def within_memory(self) -> bool | None:
-        """Whether it fits into memory; None: nothing is known, because it failed for another reason."""
+        """Whether it fits into memory; None: unknown, because it failed for another reason."""
         if self.outcome.out_of_memory:
             return False
         if self.fits is not None:
@@ -45,15 +41,15 @@ class Observation(Record, frozen=True, kw_only=True):
         return True if self.samples_per_second is not None else None
 
     def attributes(self) -> dict[str, Any]:
-        """What is set on the trial: JSON types only, as every Optuna storage takes them."""
+        """Return the attributes to set on the trial, of JSON types."""
         return {ATTRIBUTE: {name: value for name, value in msgspec.to_builtins(self).items() if value is not None}}
 
 
 def observed(result: ProbeResult, verdict: Verdict, usable_bytes: int) -> Observation:
-    """What a probe and its verdict tell.
+    """Return the observation of a probe and its verdict.
 
-    Where the memory constraint is violated and the peak within the limit (the driver spilled, the allocator thrashed),
-    the configuration does not fit and its peak says nothing.
+    Where the memory constraint is violated although the peak is within the limit (the driver spilled, the allocator
+    thrashed), the configuration does not fit and its peak is left out.
     """
     measurement = result.measurement
     if measurement is None:
@@ -72,13 +68,10 @@ def observed(result: ProbeResult, verdict: Verdict, usable_bytes: int) -> Observ
 
 
 def _rate(alone: Alone | None) -> float | None:
-    """Samples/s, unless it took no time that a clock could read."""
+    """Return samples/s; None for work too short for the clock."""
     return alone.samples_per_second if alone is not None and min(alone.seconds) > 0 else None
 
 
-def recalled(attributes: Mapping[str, Any], value: float | None) -> Observation:
-    """The observation among a trial's attributes, or what its value alone says. Raises `msgspec.ValidationError`."""
-    if ATTRIBUTE in attributes:
-        found: Observation = msgspec.convert(attributes[ATTRIBUTE], Observation)
-        return found
-    return Observation(samples_per_second=value, outcome=Outcome.OK if value is not None else Outcome.CRASHED)
+def recalled(attributes: Mapping[str, Any]) -> Observation:
+    """Return the observation among a trial's attributes. Raises `msgspec.ValidationError`."""
+    return msgspec.convert(attributes[ATTRIBUTE], Observation)

@@ -1,4 +1,4 @@
-"""The unknowns of the law: what is believed about them before any probe, and which of them each point feels."""
+"""The unknowns of the performance model: their prior distributions, and which of them act on each point."""
 
 from __future__ import annotations
 
@@ -7,105 +7,108 @@ from itertools import pairwise
 
 import numpy as np
 
+from autotune.knobs import knob
 from autotune.knobs.influence import Factor
+from autotune.records import Value
 from autotune.structured.grid import CERTAIN, Floats, Grid, Hardware, Integers
+from autotune.structured.grid import influence as influence_of
 
-# Every unknown is the logarithm of something positive, normally distributed beforehand as (mean, standard deviation).
+# Every unknown is the logarithm of a positive quantity, with a normal prior (mean, standard deviation).
 # Sources: docs/notes/throughput.md 1 and 2 (half-saturation at 10 to 55 samples on a CPU, launches of 1 to 30 ms),
 # docs/notes/search.md 1; the spreads cover a laptop and a data-centre GPU.
-FIXED, SATURATION, SHARPNESS, OPTIMIZER, LOADING, CAP, SCALING, SHARE, CROWDING = range(9)
+FIXED, SATURATION, SHARPNESS, OPTIMIZER, LOADING, CAP, SCALING, SHARE, OVERSUBSCRIPTION = range(9)
 STATIC, SAMPLE, BEND, WORKER = range(9, 13)
-BELIEFS = {
+PRIORS = {
     FIXED: (math.log(0.01), 1.5),  # seconds of a micro-batch that do not depend on its size
-    SATURATION: (math.log(64), 1.8),  # samples at which the part that does depend on it is as large
-    SHARPNESS: (math.log(0.4), 0.8),  # how suddenly the one takes over from the other, above 1
-    OPTIMIZER: (math.log(0.25), 0.8),  # of an optimizer step, in units of FIXED
-    LOADING: (math.log(1e-3), 2.5),  # seconds in which one process loads one sample
-    CAP: (math.log(8), 1.0),  # as many workers' worth of samples storage or cores can deliver
-    SCALING: (math.log(0.93), 0.1),  # exponent of the workers
-    SHARE: (math.log(0.7), 0.5),  # of loading, spent on a core
-    CROWDING: (math.log(0.03), 0.8),  # of computing, by which it takes longer where others want all cores
+    SATURATION: (math.log(64), 1.8),  # samples that take as long as the fixed part
+    SHARPNESS: (math.log(0.4), 0.8),  # exponent of the turn from fixed to growing, above 1
+    OPTIMIZER: (math.log(0.25), 0.8),  # seconds of an optimizer step, in units of FIXED
+    LOADING: (math.log(1e-3), 2.5),  # seconds for one process to load one sample
+    CAP: (math.log(8), 1.0),  # most that storage or cores deliver, in units of one worker's rate
+    SCALING: (math.log(0.93), 0.1),  # exponent of the workers' scaling
+    SHARE: (math.log(0.7), 0.5),  # share of loading that uses a core
+    OVERSUBSCRIPTION: (math.log(0.03), 0.8),  # share by which computing slows where all cores are wanted
     STATIC: (math.log(0.2), 0.7),  # memory that does not depend on the batch, in units of the limit
-    SAMPLE: (math.log(1 / 500), 3.0),  # memory of one sample, in units of the limit: from tabular rows to volumes
-    BEND: (math.log(0.1), 0.8),  # how suddenly samples take over from a flat start, above 1
-    WORKER: (math.log(0.01), 1.5),  # memory of one worker in units of the limit, where workers live in that memory
+    SAMPLE: (math.log(1 / 500), 3.0),  # memory of one sample, in the same units: from tabular rows to volumes
+    BEND: (math.log(0.1), 0.8),  # exponent of the turn from static to growing memory, above 1
+    WORKER: (math.log(0.01), 1.5),  # memory of one worker in the same units, on a CPU
 }
-# On a CPU, in units of what loading takes on a core: for so long computing stands still. Threads wait for the one whose
-# core a worker has, and spin on the others': 1.6 to 4.3 on surface jpeg_cnn (two cores), 11 in docs/notes/timing.md 4.
-CROWDING_ON_CORES = (math.log(2.5), 0.9)
-# Of a sample's time, with half as many threads on a CPU: 1.5 to 1.7 in a residual network and in a transformer, 1.5 to
-# 2 in a small CNN (surfaces resnet, char_transformer, jpeg_cnn). Beyond torch's own count, which is that of physical
-# cores unless somebody says otherwise, nothing is foreseen.
+# Seconds for which computing stalls on a CPU, in units of the core seconds of loading. Threads spin while they wait for
+# the one whose core a worker uses: 1.6 to 4.3 on the surface jpeg_cnn (two cores), 11 in docs/notes/timing.md 4.
+OVERSUBSCRIPTION_ON_CORES = (math.log(2.5), 0.9)
+# Factor of a sample's time with half as many threads on a CPU: 1.5 to 1.7 in a residual network and in a transformer,
+# 1.5 to 2 in a small CNN (surfaces resnet, char_transformer, jpeg_cnn). Threads beyond torch's own count, which is the
+# number of physical cores by default, have no effect in the model.
 HALVED = Factor(1.6, 0.2)
 # A process that has imported torch and holds a small model takes 0.25 to 0.5 GiB, of a limit between 0.5 and 100 GiB.
 STATIC_ON_CORES = (math.log(0.1), 1.5)
-LEAST_SPREAD = 1e-3  # of what a knob is certain of: a fit divides by it
-CLOCKS = ("fixed_time", "sample_time", "fixed_memory", "sample_memory", "loading_time", "crowding")
-CAP_SPREAD = 0.5  # storage may deliver less than the cores could take, waiting may need fewer cores than workers
+LEAST_SPREAD = 1e-3  # of an unknown that a knob is certain of: a fit divides by it
+CLOCKS = ("fixed_time", "sample_time", "fixed_memory", "sample_memory", "loading_time", "oversubscription")
+CAP_SPREAD = 0.5  # storage may be slower than the cores, and workers that wait need no core
 
 
 class Parameters:
-    """Prior means and standard deviations of all unknowns, and the effects of categories as matrices."""
+    """Prior means and standard deviations of all unknowns, and the design matrices of the categories."""
 
     def __init__(self, grid: Grid, hardware: Hardware) -> None:
-        beliefs = dict(BELIEFS)
+        priors = dict(PRIORS)
         if hardware.cores:
-            beliefs[CAP] = (math.log(hardware.cores), CAP_SPREAD)
+            priors[CAP] = (math.log(hardware.cores), CAP_SPREAD)
         if hardware.computes_on_cores:
-            beliefs[CROWDING], beliefs[STATIC] = CROWDING_ON_CORES, STATIC_ON_CORES
-        self._means = [beliefs[index][0] for index in range(len(beliefs))]
-        self._spreads = [beliefs[index][1] for index in range(len(beliefs))]
+            priors[OVERSUBSCRIPTION], priors[STATIC] = OVERSUBSCRIPTION_ON_CORES, STATIC_ON_CORES
+        self._means = [priors[index][0] for index in range(len(priors))]
+        self._spreads = [priors[index][1] for index in range(len(priors))]
         self._grid = grid
         self._effects = {clock: {name: self._columns(name, clock) for name in grid.acting(clock)} for clock in CLOCKS}
         self._halvings = self._halved(hardware) if hardware.computes_on_cores else np.zeros(len(grid))
-        self.halved = self._new(HALVED) if self._halvings.any() else []  # the unknown that fewer threads bring in
+        self.halved = self._new(HALVED) if self._halvings.any() else []  # the unknown of fewer threads
         self.means, self.spreads = np.array(self._means), np.array(self._spreads)
         rows = np.arange(len(grid))
-        felt = self.design("fixed_memory", rows).sum(0) + self.design("sample_memory", rows).sum(0)
-        felt[[STATIC, SAMPLE, BEND, WORKER]] = 1
-        self.of_memory, self.of_clocks = np.flatnonzero(felt), np.flatnonzero(felt == 0)  # no law feels both
+        acting = self.design("fixed_memory", rows).sum(0) + self.design("sample_memory", rows).sum(0)
+        acting[[STATIC, SAMPLE, BEND, WORKER]] = 1
+        self.of_memory, self.of_clocks = np.flatnonzero(acting), np.flatnonzero(acting == 0)  # none acts on both
 
     def __len__(self) -> int:
         return len(self.means)
 
     def design(self, clock: str, rows: Integers) -> Floats:
-        """Per row a line that says how often the logarithm of every unknown adds to that of `clock` there."""
+        """Return the design matrix of `clock`, (rows, unknowns): how often each unknown adds to its logarithm."""
         lines = np.zeros((len(rows), len(self.means)))
         for name, columns in self._effects[clock].items():
             table = np.zeros((len(columns), len(self.means)))
-            for place, felt in enumerate(columns):
-                table[place, felt] = 1.0
+            for place, acting in enumerate(columns):
+                table[place, acting] = 1.0
             lines += table[self._grid.codes[name][rows]]
         if clock == "sample_time":
             lines[:, self.halved] = self._halvings[rows, None]
         return lines
 
     def _halved(self, hardware: Hardware) -> Floats:
-        """Per point how many times fewer threads compute than torch would take, as powers of two."""
+        """Return per point by what power of two the computing threads are fewer than torch's own count."""
         own = hardware.own_threads
         found: Floats = np.log2(own / np.minimum(self._grid.threads(own), own))
         return found
 
     def _columns(self, name: str, clock: str) -> list[list[int]]:
-        """For every value of a category the unknowns that it feels: its own, and those of what it is taken against."""
+        """Return the unknowns that act for every value of a category: its own, and those of the value it refers to."""
         domain = self._grid.domains[name]
-        said = [self._grid.influence(name, value) for value in domain]
-        factors = [getattr(influence, clock) for influence in said]
-        if self._grid.is_ordered(name):
+        influences = [influence_of(name, value) for value in domain]
+        factors = [getattr(influence, clock) for influence in influences]
+        if knob(name).ordered:
             walk: list[list[int]] = [[]]
             for below, factor in pairwise(factors):
                 walk.append(walk[-1] + self._new(factor if factor != CERTAIN else below))
             return walk
-        felt: dict[str, list[int]] = {repr(None): []}  # what is relative to nothing is relative to the default
-        for value, influence, factor in zip(domain, said, factors, strict=True):
-            if repr(influence.relative_to) not in felt:  # not searched here, and yet what this value resembles
-                resembled = self._grid.influence(name, influence.relative_to)
-                felt[repr(influence.relative_to)] = self._new(getattr(resembled, clock))
-            felt[repr(value)] = felt[repr(influence.relative_to)] + self._new(factor)
-        return [felt[repr(value)] for value in domain]
+        acting: dict[Value, list[int]] = {None: []}  # relative to None is relative to the default
+        for value, influence, factor in zip(domain, influences, factors, strict=True):
+            if influence.relative_to not in acting:  # the value referred to is not searched here
+                resembled = influence_of(name, influence.relative_to)
+                acting[influence.relative_to] = self._new(getattr(resembled, clock))
+            acting[value] = acting[influence.relative_to] + self._new(factor)
+        return [acting[value] for value in domain]
 
     def _new(self, factor: Factor) -> list[int]:
-        """A further unknown, or none where nothing is multiplied."""
+        """Add an unknown and return its index; none where nothing is multiplied."""
         if factor == CERTAIN:
             return []
         self._means.append(math.log(factor.center))

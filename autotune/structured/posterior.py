@@ -1,4 +1,4 @@
-"""What is believed after the probes: the clocks' and the memory's unknowns as weighed particles, and the departures."""
+"""The posterior after the probes: particles of the unknowns, and the discrepancy that each of them implies."""
 
 from __future__ import annotations
 
@@ -6,111 +6,97 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.structured import parameters as unknown
-from autotune.structured.departures import Departures, broken, departures
-from autotune.structured.evidence import Evidence
+from autotune.structured.data import ProbeData
+from autotune.structured.discrepancy import Discrepancy, discrepancy
 from autotune.structured.grid import Floats, Integers
-from autotune.structured.law import Law
-from autotune.structured.weighing import PARTICLES, Terms, anchored, around, most_probable, weighed
+from autotune.structured.importance_sampling import PARTICLES, Terms, maximum, particles_around
+from autotune.structured.performance_model import PerformanceModel
 
-CENSOR = 0.04  # standard deviation of the logarithm of memory against which a fit or an overflow is judged
-LINEARISATIONS = 2  # of what computing and loading contribute: at the prior, and at the first fit
-# Standard deviations of the prior at which the memory of a sample is held for a while. One small batch measured, and
-# nobody knows whether its peak is the model's or the samples': a valley over orders of magnitude with a sharp bend at
-# its end, and the most probable guess sits in that bend, where every larger batch is hopeless.
-HELD = (-1.8, -0.9, 0.0, 0.9, 1.8)
+CENSOR = 0.04  # standard deviation of log memory, for probes of which only is known whether they fitted
+LINEARISATIONS = 2  # of the discrepancy: at the prior, and at the first fit
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """Equally weighed particles of the unknowns, with the departures that each implies."""
+    """Equally weighted particles of the unknowns, with the discrepancy that each implies."""
 
     particles: Floats  # (particles, unknowns)
-    cell_mean: Floats  # (particles, cells): logarithm by which computing departs from the law
-    cell_spread: Floats  # (cells)
-    stream_mean: Floats
-    stream_spread: Floats
-    room_mean: Floats
-    room_spread: Floats
-    scale: Floats  # (arms) how many times further than expected the law is off there; 1 where it holds
+    compute_mean: Floats  # (particles, compute groups): log seconds beyond the model's
+    compute_spread: Floats  # (compute groups)
+    loader_mean: Floats
+    loader_spread: Floats
+    memory_mean: Floats
+    memory_spread: Floats
 
 
-def believe(law: Law, evidence: Evidence, chance: np.random.Generator) -> Posterior:
-    """Fit, draw, weigh: the clocks and the memory apart, for no reading tells about both."""
-    parameters = law.parameters
+def fit_posterior(model: PerformanceModel, data: ProbeData, chance: np.random.Generator) -> Posterior:
+    """Fit and sample the unknowns of time and those of memory apart: no reading depends on both."""
+    parameters = model.parameters
     particles = parameters.means + parameters.spreads * chance.standard_normal((PARTICLES, len(parameters)))
-    fields = departures(law, evidence, parameters.means[None])
-    if len(evidence.rows):
-        fields = _clocks(law, evidence, fields, particles, chance)
-        _memory(law, evidence, fields, particles, chance)
-    late = evidence.seconds - evidence.readings(law, particles)
-    heavy = evidence.peaks - evidence.memories(law, particles)[:, evidence.weighed]
-    cell_mean, cell_spread = fields.cell_field(late)
-    stream_mean, stream_spread = fields.stream_field(late)
-    room_mean, room_spread = fields.room_field(heavy)
-    return Posterior(
-        particles=particles, cell_mean=cell_mean, cell_spread=cell_spread, stream_mean=stream_mean,
-        stream_spread=stream_spread, room_mean=room_mean, room_spread=room_spread, scale=fields.scale,
-    )  # fmt: skip
+    fields = discrepancy(model, data, parameters.means[None])
+    if len(data.rows):
+        fields = _sample_clocks(model, data, fields, particles, chance)
+        _sample_memory(model, data, fields, particles, chance)
+    late = data.seconds - data.readings(model, particles)
+    heavy = data.peaks - data.memories(model, particles)[:, data.with_peak]
+    return Posterior(particles, *fields.compute_field(late), *fields.loader_field(late), *fields.memory_field(heavy))
 
 
-def _clocks(
-    law: Law, evidence: Evidence, fields: Departures, particles: Floats, chance: np.random.Generator
-) -> Departures:
-    """Fill the particles' unknowns of time; the fields as they are at the fit."""
-    which, guess = law.parameters.of_clocks, law.parameters.means
+def _sample_clocks(
+    model: PerformanceModel, data: ProbeData, fields: Discrepancy, particles: Floats, chance: np.random.Generator
+) -> Discrepancy:
+    """Fill in the particles' unknowns of time, and return the fields at the fit."""
+    which, guess = model.parameters.of_clocks, model.parameters.means
     for _ in range(LINEARISATIONS):
-        terms = _of_clocks(law, evidence, fields)
         guess = guess.copy()
-        guess[which] = most_probable(terms, guess[which], law.parameters.spreads[which])
-        fields = departures(law, evidence, guess[None], broken(law, evidence, guess[None]))
-    terms = _of_clocks(law, evidence, fields)
-    particles[:, which] = weighed(terms, [around(terms, guess[which])], chance)
+        guess[which] = maximum(_of_clocks(model, data, fields), guess[which], model.parameters.spreads[which])
+        fields = discrepancy(model, data, guess[None])
+    terms = _of_clocks(model, data, fields)
+    particles[:, which] = particles_around(terms, guess[which], chance)
     return fields
 
 
-def _memory(law: Law, evidence: Evidence, fields: Departures, particles: Floats, chance: np.random.Generator) -> None:
-    """Fill the particles' unknowns of memory."""
-    parameters, which = law.parameters, law.parameters.of_memory
-    terms, sample = _of_memory(law, evidence, fields), int(np.flatnonzero(which == unknown.SAMPLE)[0])
-    places = [float(parameters.means[unknown.SAMPLE] + held * parameters.spreads[unknown.SAMPLE]) for held in HELD]
-    prior = parameters.means[which], parameters.spreads[which]
-    parts = [around(terms, most_probable(terms, *prior)), *anchored(terms, *prior, sample, places)]
-    particles[:, which] = weighed(terms, parts, chance)
+def _sample_memory(
+    model: PerformanceModel, data: ProbeData, fields: Discrepancy, particles: Floats, chance: np.random.Generator
+) -> None:
+    """Fill in the particles' unknowns of memory."""
+    which, terms = model.parameters.of_memory, _of_memory(model, data, fields)
+    top = maximum(terms, model.parameters.means[which], model.parameters.spreads[which])
+    particles[:, which] = particles_around(terms, top, chance)
 
 
-def _of_clocks(law: Law, evidence: Evidence, fields: Departures) -> Terms:
-    which = law.parameters.of_clocks
+def _of_clocks(model: PerformanceModel, data: ProbeData, fields: Discrepancy) -> Terms:
+    which = model.parameters.of_clocks
 
     def terms(guesses: Floats) -> Floats:
-        late = evidence.seconds - evidence.readings(law, _whole(law, which, guesses))
-        return np.concatenate([_prior(law, which, guesses), fields.whitened_times(late)], axis=1)
+        late = data.seconds - data.readings(model, _complete(model, which, guesses))
+        return np.concatenate([_prior(model, which, guesses), fields.whitened_times(late)], axis=1)
 
     return terms
 
 
-def _of_memory(law: Law, evidence: Evidence, fields: Departures) -> Terms:
+def _of_memory(model: PerformanceModel, data: ProbeData, fields: Discrepancy) -> Terms:
     from scipy.special import log_ndtr
 
-    which = law.parameters.of_memory
+    which = model.parameters.of_memory
 
     def terms(guesses: Floats) -> Floats:
-        memory = evidence.memories(law, _whole(law, which, guesses))
-        peaks = fields.whitened_memories(evidence.peaks - memory[:, evidence.weighed])
-        over = np.sqrt(-2 * log_ndtr(memory[:, evidence.overflowed] / CENSOR))
-        under = np.sqrt(-2 * log_ndtr(-memory[:, evidence.fitted] / CENSOR))
-        return np.concatenate([_prior(law, which, guesses), peaks, over, under], axis=1)
+        memory = data.memories(model, _complete(model, which, guesses))
+        peaks = fields.whitened_memories(data.peaks - memory[:, data.with_peak])
+        over = np.sqrt(-2 * log_ndtr(memory[:, data.overflowed] / CENSOR))
+        under = np.sqrt(-2 * log_ndtr(-memory[:, data.fitted] / CENSOR))
+        return np.concatenate([_prior(model, which, guesses), peaks, over, under], axis=1)
 
     return terms
 
 
-def _prior(law: Law, which: Integers, guesses: Floats) -> Floats:
-    found: Floats = (guesses - law.parameters.means[which]) / law.parameters.spreads[which]
+def _prior(model: PerformanceModel, which: Integers, guesses: Floats) -> Floats:
+    found: Floats = (guesses - model.parameters.means[which]) / model.parameters.spreads[which]
     return found
 
 
-def _whole(law: Law, which: Integers, guesses: Floats) -> Floats:
-    """Guesses of all unknowns, those that are not asked about at their means."""
-    found = np.tile(law.parameters.means, (len(guesses), 1))
+def _complete(model: PerformanceModel, which: Integers, guesses: Floats) -> Floats:
+    """Return guesses of all unknowns, those beyond `which` at their means."""
+    found = np.tile(model.parameters.means, (len(guesses), 1))
     found[:, which] = guesses
     return found

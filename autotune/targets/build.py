@@ -10,6 +10,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
 from autotune.errors import TargetError
+from autotune.knobs import loader_workers
 from autotune.knobs.base import Plan
 from autotune.records import Config
 from autotune.targets import contract as contracts
@@ -42,7 +43,7 @@ def common_arguments(config: Config, device: str) -> dict[str, Any]:
     """What every function of the user may ask for."""
     return {
         "batch_size": config.batch_size,
-        "num_workers": config["num_workers"],
+        "num_workers": loader_workers(config),
         "device": device,
         "knobs": dict(config.values),
     }

@@ -216,7 +216,7 @@ def _confirm_count(
 def _planned(values: Mapping[str, Value], device: str) -> Plan:
     plan = Plan(device=device)
     for knob in KNOBS:  # without workers: one batch does not pay for starting them
-        knob.apply(0 if knob.name == "num_workers" else values[knob.name], plan)
+        knob.apply(0 if knob.counts_workers else values[knob.name], plan)
     plan.accumulation_steps = min(
         plan.accumulation_steps, 2
     )  # one that starts from no gradient, and one that adds to it

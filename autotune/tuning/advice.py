@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
+from autotune.knobs import loader_workers, worker_knob
 from autotune.noise_scale import learning_rate_factor
 from autotune.objective import headroom_bytes
 from autotune.records import Config, StudyRequest
@@ -83,7 +84,7 @@ def _global_batch(winner: Candidate, request: StudyRequest) -> list[str]:
 
 def _repeated_samples(winner: Candidate, request: StudyRequest) -> list[str]:
     """Each worker has its own copy of an iterable dataset (https://pytorch.org/docs/stable/data.html)."""
-    now, before = (int(config["num_workers"] or 0) for config in (winner.config, request.baseline))
+    now, before = (loader_workers(config) for config in (winner.config, request.baseline))
     if request.facts.data != "iterable" or now < 2 or now <= before:
         return []
     return [
@@ -129,9 +130,9 @@ def _loader(winner: Candidate, request: StudyRequest, probed: Collection[Config]
     share = sum(m.data_wait_share for m in measured) / max(len(measured), 1)
     if share <= LOADER_BOUND or not request.facts.tunes_loader:
         return []
-    most = max(int(value or 0) for value in request.domains["num_workers"])
-    own = int(winner.config["num_workers"] or 0)
-    tried = max((int(config["num_workers"] or 0) for config in probed), default=own)
+    most = max(int(value or 0) for value in request.domains[worker_knob().name])
+    own = loader_workers(winner.config)
+    tried = max(map(loader_workers, probed), default=own)
     step = f"allow more with --workers 0:{2 * max(most, 1)}, or make the samples cheaper"
     if not request.facts.takes_workers:
         step = "let dataloader() take num_workers, which is tuned then, or make the samples cheaper"

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from autotune import folder as disk
 from autotune.errors import NoRecommendation
-from autotune.knobs import KNOBS
+from autotune.knobs import KNOBS, loader_workers, worker_knob
 from autotune.launch.base import LOG, Launcher
 from autotune.records import Config, StudyRequest
 from autotune.requests import StabilityRequest
@@ -150,8 +150,8 @@ class Numerics:
             return None
         # All runs with the same workers, who are seeded from the run's own seed: they see the same batches and the same
         # augmentation, and a slow loader costs what it costs in training.
-        workers = config.values.get("num_workers", 0)
-        values = {**self._request.baseline.values, "gradient_accumulation_steps": 1, "num_workers": workers}
+        loading = {worker_knob().name: loader_workers(config)}
+        values = {**self._request.baseline.values, "gradient_accumulation_steps": 1, **loading}
         candidate = Config(values={**values, **arithmetic(config), "batch_size": self._batch_size(judged)})
         seeds = tuple(self._request.seed + number for number in range(FULL_SEEDS))
         first = StabilityRequest(

@@ -1,0 +1,125 @@
+"""The measurements of all probes as arrays to fit, and the standard deviations of measurement and model errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.forecast import Foretold
+from autotune.structured.grid import Floats, Integers
+from autotune.structured.observation import Observation
+from autotune.structured.performance_model import PerformanceModel, Places
+
+COUPLED, COMPUTE, LOADER = range(3)
+DryRun = Callable[[int], Foretold | None]  # row of the grid to its predicted memory; None where there is no prediction
+# Standard deviations of logarithms. The model itself erred by 2.5 to 7 % on measured curves, most at the ends of an arm
+# (docs/notes/throughput.md 1) and at single batches: cache spill, powers of two, tiles and waves (section 2).
+COMPUTE_GROUP = 0.05  # computing, at one batch of one arm
+ARM = 0.08  # computing, along one arm; correlated over OCTAVES
+OCTAVES = 2.0
+LOADER_GROUP = 0.08  # loading, at one number of workers
+COUPLING = 0.02  # computing and loading at once, beyond the errors of each alone
+MEMORY_GROUP = 0.03  # memory, at one batch of one arm
+MEMORY_ARM = 0.03  # memory, along one arm
+# Noise of each clock of a probe on a CPU: the seconds of a step and those of computing plus loading alone differed by
+# 6.5 % in 58 probes without workers on two cores (surfaces), by 5 % in the study digits_cnn-xeon.
+CLOCK_ON_CORES = 0.045
+# Noise of a measurement: probes are measured to 3 % (`ProbeBudget.target_precision`), half of it common to the clocks.
+PROBE, CLOCK, PEAK = 0.02, 0.025, 0.01
+# Error of a dry run, beyond what all its rows share: within 5 % of the allocator's peak (`benchmarks/memory.py`).
+DRY_RUN = 0.06
+MOST_DRY_RUNS = 128  # memory groups that a dry run predicts; of more, every n-th
+
+
+@dataclass(frozen=True)
+class ProbeData:
+    """The measurements at rows of the grid."""
+
+    rows: Integers  # of the grid, one per probe with a measurement
+    places: Places  # of these rows
+    probe: Integers  # per clock reading: its probe
+    kind: Integers  # COUPLED, COMPUTE or LOADER
+    seconds: Floats  # log seconds per sample
+    with_peak: Integers  # probes with a peak
+    peaks: Floats  # log of the peak as a share of the usable memory
+    peak_spread: Floats  # standard deviation of each
+    peak_shared: Floats  # (peaks, shared errors): how much each shared error moves the log of each peak
+    fitted: Integers  # probes without a peak that fitted into memory
+    overflowed: Integers  # probes without a peak that ran out of memory
+
+    def readings(self, model: PerformanceModel, guesses: Floats) -> Floats:
+        """Return the log seconds per sample that the model predicts, (guesses, readings)."""
+        places = self.places
+        compute, load = model.clocks(guesses, places, model.computing(guesses, places), model.loading(guesses, places))
+        together = model.together(guesses, places, compute, load)
+        predicted = np.log(np.stack([together, compute, load]) / places.samples)
+        found: Floats = predicted[self.kind, :, self.probe].T
+        return found
+
+    def memories(self, model: PerformanceModel, guesses: Floats) -> Floats:
+        """Return the log of the peak that the model predicts for every probe, (guesses, probes)."""
+        return model.memory(guesses, self.places)[:, self.places.memory_group]
+
+
+def gather(
+    model: PerformanceModel, found: Sequence[tuple[int, Observation]], dry_run: DryRun | None = None
+) -> ProbeData:
+    """Return the data of (row of the grid, observation) pairs, and of a dry run if there was one."""
+    measured = [(row, seen) for row, seen in found if _rates(seen) or seen.within_memory is not None]
+    clocks = [
+        (number, kind, -float(np.log(rate)))
+        for number, (_, seen) in enumerate(measured)
+        for kind, rate in _rates(seen).items()
+    ]
+    shares = {number: seen.memory_share for number, (_, seen) in enumerate(measured) if seen.memory_share is not None}
+    fits = {number: seen.within_memory for number, (_, seen) in enumerate(measured) if number not in shares}
+    dry = _dry_runs(model, dry_run)
+    rows = _whole([row for row, _ in measured] + [row for row, _ in dry])
+    peaks = [*shares.values(), *(peak.share for _, peak in dry)]
+    shared = np.array([peak.together for _, peak in dry], np.float64).reshape(len(dry), -1 if dry else 0)
+    return ProbeData(
+        rows=rows,
+        places=model.at(rows),
+        probe=_whole([number for number, _, _ in clocks]),
+        kind=_whole([kind for _, kind, _ in clocks]),
+        seconds=np.array([seconds for _, _, seconds in clocks], np.float64),
+        with_peak=_whole([*shares, *range(len(measured), len(rows))]),
+        peaks=np.log(np.array(peaks, np.float64)),
+        peak_spread=np.repeat([PEAK, DRY_RUN], [len(shares), len(dry)]),
+        peak_shared=np.vstack([np.zeros((len(shares), shared.shape[1])), shared]),
+        fitted=_whole([number for number, fit in fits.items() if fit]),
+        overflowed=_whole([number for number, fit in fits.items() if fit is False]),
+    )
+
+
+def _dry_runs(model: PerformanceModel, dry_run: DryRun | None) -> list[tuple[int, Foretold]]:
+    if dry_run is None:
+        return []
+    _, rows = np.unique(model.memory_groups, return_index=True)  # one for every group
+    predicted = ((int(row), dry_run(int(row))) for row in rows[:: 1 + len(rows) // MOST_DRY_RUNS])
+    return [(row, peak) for row, peak in predicted if peak is not None]
+
+
+def _rates(seen: Observation) -> dict[int, float]:
+    """Return the rates that can be fitted, by kind."""
+    rates = (seen.samples_per_second, seen.compute_samples_per_second, seen.loader_samples_per_second)
+    return {kind: rate for kind, rate in enumerate(rates) if rate is not None and 0 < rate < np.inf}
+
+
+def _whole(numbers: Sequence[int]) -> Integers:
+    return np.array(numbers, np.int64)
+
+
+def alike(numbers: Integers, others: Integers) -> Floats:
+    """Return 1 where the numbers are equal, else 0, (numbers, others)."""
+    same: Floats = (numbers[:, None] == others[None, :]).astype(np.float64)
+    return same
+
+
+def along(arms: Integers, batches: Floats, other_arms: Integers, other_batches: Floats) -> Floats:
+    """Return the correlation of two batches of one arm, 0 to 1; batches as logarithms."""
+    octaves = (batches[:, None] - other_batches[None, :]) / np.log(2)
+    near: Floats = np.exp(-0.5 * (octaves / OCTAVES) ** 2)
+    return near * alike(arms, other_arms)

@@ -1,0 +1,130 @@
+"""The discrepancy of the performance model (Kennedy & O'Hagan, 2001): Gaussian fields over the groups of its clocks.
+
+A coupled reading depends on the field of its compute group as far as computing decides the step, and on that of its
+loader group as far as loading does. One reading of either clock alone informs about every configuration that shares it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.structured import data as known
+from autotune.structured.data import ProbeData, alike, along
+from autotune.structured.grid import Floats, Integers
+from autotune.structured.performance_model import PerformanceModel
+
+JITTER = 1e-9
+
+
+@dataclass(frozen=True)
+class Discrepancy:
+    """The joint normal distribution of the fields and the residuals of all readings."""
+
+    compute_groups: Floats  # covariance with every reading, (compute groups, readings)
+    loader_groups: Floats
+    memory_groups: Floats  # covariance with every peak
+    time_whitener: Floats  # inverse Cholesky factor of the readings' covariance: makes their residuals independent
+    memory_whitener: Floats
+
+    def whitened_times(self, residuals: Floats) -> Floats:
+        """Return residuals that are independent standard normal under the model, (guesses, readings)."""
+        return _whitened(self.time_whitener, residuals)
+
+    def whitened_memories(self, residuals: Floats) -> Floats:
+        """Return the same for peaks."""
+        return _whitened(self.memory_whitener, residuals)
+
+    def compute_field(self, residuals: Floats) -> tuple[Floats, Floats]:
+        """Return the mean (guesses, groups) and standard deviation (groups) of log seconds beyond the model's."""
+        return _regressed(self.compute_groups, self.time_whitener, residuals, known.COMPUTE_GROUP**2 + known.ARM**2)
+
+    def loader_field(self, residuals: Floats) -> tuple[Floats, Floats]:
+        """Return the same for loading."""
+        return _regressed(self.loader_groups, self.time_whitener, residuals, known.LOADER_GROUP**2)
+
+    def memory_field(self, residuals: Floats) -> tuple[Floats, Floats]:
+        """Return the same for the log of the peak."""
+        variance = known.MEMORY_GROUP**2 + known.MEMORY_ARM**2
+        return _regressed(self.memory_groups, self.memory_whitener, residuals, variance)
+
+
+def discrepancy(model: PerformanceModel, data: ProbeData, guess: Floats) -> Discrepancy:
+    """Return the fields, linearised at `guess`: it decides how much computing and loading add to a coupled reading."""
+    compute_part, load_part = _parts(model, data, guess)
+    rows, peaks = data.rows[data.probe], data.rows[data.with_peak]
+    everywhere, batches = model.all_rows, np.log(model.grid.batch)
+
+    def computing(ours: Integers) -> Floats:
+        same = known.COMPUTE_GROUP**2 * alike(model.compute_groups[ours], model.compute_groups[rows])
+        near = along(model.arms[ours], batches[ours], model.arms[rows], batches[rows])
+        found: Floats = same + known.ARM**2 * near
+        return found
+
+    def loading(ours: Integers) -> Floats:
+        return known.LOADER_GROUP**2 * alike(model.loader_groups[ours], model.loader_groups[rows])
+
+    def memory(ours: Integers) -> Floats:
+        same = known.MEMORY_GROUP**2 * alike(model.memory_groups[ours], model.memory_groups[peaks])
+        near = along(model.memory_arms[ours], batches[ours], model.memory_arms[peaks], batches[peaks])
+        found: Floats = same + known.MEMORY_ARM**2 * near
+        return found
+
+    coupled = (data.kind == known.COUPLED).astype(float)
+    covariance = np.outer(compute_part, compute_part) * computing(rows) + np.outer(load_part, load_part) * loading(rows)
+    covariance += known.COUPLING**2 * np.outer(coupled, coupled) * alike(rows, rows)
+    clock = known.CLOCK_ON_CORES if model.hardware.computes_on_cores else known.CLOCK
+    covariance += known.PROBE**2 * alike(data.probe, data.probe) + clock**2 * np.eye(len(rows))
+    return Discrepancy(
+        compute_groups=computing(_first(everywhere.compute_group)) * compute_part,
+        loader_groups=loading(_first(everywhere.loader_group)) * load_part,
+        memory_groups=memory(_first(everywhere.memory_group)),
+        time_whitener=_whitener(covariance),
+        memory_whitener=_whitener(memory(peaks) + np.diag(data.peak_spread**2) + data.peak_shared @ data.peak_shared.T),
+    )
+
+
+def _parts(model: PerformanceModel, data: ProbeData, guess: Floats) -> tuple[Floats, Floats]:
+    """Return the per cent by which each reading moves where computing, or loading, moves by one per cent."""
+    places, step = data.places, 1e-3
+    computing, loading = model.computing(guess, places), model.loading(guess, places)
+
+    def coupled(longer_computing: float, longer_loading: float) -> Floats:
+        clocks = model.clocks(guess, places, computing + longer_computing, loading + longer_loading)
+        seconds: Floats = np.log(model.together(guess, places, *clocks))[0]
+        return seconds
+
+    base = coupled(0, 0)
+    compute_part = np.ones(len(data.kind), np.float64)
+    load_part = np.ones(len(data.kind), np.float64)
+    where = data.kind == known.COUPLED
+    compute_part[where] = ((coupled(step, 0) - base) / step)[data.probe[where]]
+    load_part[where] = ((coupled(0, step) - base) / step)[data.probe[where]]
+    compute_part[data.kind == known.LOADER] = 0.0
+    load_part[data.kind == known.COMPUTE] = 0.0
+    return compute_part, load_part
+
+
+def _whitener(covariance: Floats) -> Floats:
+    root = np.linalg.cholesky(covariance + JITTER * np.eye(len(covariance)))
+    found: Floats = np.asarray(np.linalg.inv(root), np.float64)  # inverted once: a fit and its particles need it often
+    return found
+
+
+def _whitened(whitener: Floats, residuals: Floats) -> Floats:
+    found: Floats = residuals @ whitener.T
+    return found
+
+
+def _regressed(covariance: Floats, whitener: Floats, residuals: Floats, variance: float) -> tuple[Floats, Floats]:
+    if not len(whitener):
+        return np.zeros((len(residuals), len(covariance))), np.full(len(covariance), np.sqrt(variance))
+    weights = _whitened(whitener, covariance).T  # (readings, entries)
+    mean = _whitened(whitener, residuals) @ weights
+    return mean, np.sqrt(np.maximum(variance - (weights**2).sum(0), JITTER))
+
+
+def _first(numbers: Integers) -> Integers:
+    """Return one row for every number, in the order of the numbers."""
+    return np.unique(numbers, return_index=True)[1]
