@@ -15,9 +15,8 @@ from autotune.records import Limit, Value
 
 
 def option(name: str) -> str:
-    """Return what limits the knob on the command line: `--batch or --fix batch=...`."""
-    alias = knob(name).alias
-    return f"--{alias.replace('_', '-')} or --fix {alias}=..."
+    """Return the option that limits the knob on the command line: `--batch`."""
+    return f"--{knob(name).alias.replace('_', '-')}"
 
 
 def full_name(name: str) -> str:

@@ -69,7 +69,7 @@ def _asked(old: StudyRequest, new: StudyRequest) -> Iterator[str]:
         yield from _told(name, getattr(old.goal, field), getattr(new.goal, field), ABSENT.get(field, "not given"))
     for knob in KNOBS:
         before, after = old.goal.limits.get(knob.name), new.goal.limits.get(knob.name)
-        yield from _told(option(knob.name), before, after, "not given")
+        yield from _told(f"{option(knob.name)} or --fix {knob.alias}", before, after, "not given")
     yield from _parts("the machine's", old.environment, new.environment, MOMENTARY)
     yield from _parts("the target's", old.facts, new.facts, OBSERVED)
 
