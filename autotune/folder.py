@@ -10,7 +10,6 @@ studies/NAME/
   probes/0007/       request.json, result.json, log.txt, and prediction.json where the sampler expected something
   stability/0000/    the same for a paired comparison of losses
   noise_scale/0000/  the same for a sample of gradients
-  goodput/0000/      the same for trainings with several global batches
   dry_run/0000/      the same for a dry run, which foretells memory
   inspect/           the same for the inspection
   .gitignore         everything but best.json
@@ -25,7 +24,6 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from autotune import codec
-from autotune.branches import BranchesResult
 from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound
 from autotune.forecast import DryRun
 from autotune.gradients import NoiseScaleResult
@@ -34,7 +32,7 @@ from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.launch.files import unwritable as unwritable  # the same words wherever a study cannot be written
 from autotune.prediction import Fit, Prediction
 from autotune.records import Config, Record, StudyRequest
-from autotune.requests import BranchesRequest, DryRunRequest, NoiseScaleRequest, ProbeRequest, StabilityRequest
+from autotune.requests import DryRunRequest, NoiseScaleRequest, ProbeRequest, StabilityRequest
 from autotune.results import ProbeResult, StabilityResult, Trial
 
 Asked = TypeVar("Asked", bound=Record)
@@ -42,10 +40,10 @@ Answered = TypeVar("Answered", bound=Record)
 STUDIES = Path("studies")
 BEST, STUDY, DATABASE, LOCK = "best.json", "study.json", "study.db", "study.lock"
 PROBES, STABILITY, NOISE_SCALE, DRY_RUN, INSPECT = "probes", "stability", "noise_scale", "dry_run", "inspect"
-GOODPUT = "goodput"
 EARLIER = "best-{}.json"
 PREDICTION, FITTED = "prediction.json", "fitted.json"
-OWN = (BEST, STUDY, LOCK, PROBES, STABILITY, NOISE_SCALE, GOODPUT, DRY_RUN, INSPECT, FITTED)
+FORMER = "goodput"  # a folder that earlier versions made
+OWN = (BEST, STUDY, LOCK, PROBES, STABILITY, NOISE_SCALE, DRY_RUN, INSPECT, FITTED, FORMER)
 IGNORED = "*\n!.gitignore\n!best.json\n"
 
 
@@ -139,11 +137,6 @@ def read_gradients(folder: Path) -> tuple[tuple[NoiseScaleRequest, NoiseScaleRes
     return _finished(folder / NOISE_SCALE, NoiseScaleRequest, NoiseScaleResult)
 
 
-def read_branches(folder: Path) -> tuple[tuple[BranchesRequest, BranchesResult], ...]:
-    """Every finished set of branched trainings, in order. Raises `StudyError` if a file is damaged."""
-    return _finished(folder / GOODPUT, BranchesRequest, BranchesResult)
-
-
 def read_dry_runs(folder: Path) -> tuple[tuple[DryRunRequest, DryRun], ...]:
     """Every finished dry run, in order. Raises `StudyError` if a file is damaged."""
     return _finished(folder / DRY_RUN, DryRunRequest, DryRun)
@@ -207,11 +200,6 @@ def new_comparison(folder: Path) -> tuple[int, Path]:
 def new_gradients(folder: Path) -> tuple[int, Path]:
     """The same for a sample of gradients."""
     return _new(folder / NOISE_SCALE)
-
-
-def new_branches(folder: Path) -> tuple[int, Path]:
-    """The same for branched trainings."""
-    return _new(folder / GOODPUT)
 
 
 def new_dry_run(folder: Path) -> tuple[int, Path]:

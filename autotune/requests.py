@@ -104,23 +104,6 @@ class NoiseScaleRequest(Record, frozen=True, kw_only=True, tag="noise-scale", ta
     memory_limit_bytes: int | None = None
 
 
-class BranchesRequest(Record, frozen=True, kw_only=True, tag="branches", tag_field="request"):
-    """Ask for one training from whose end on several go on, each with another global batch, over as many samples."""
-
-    protocol: int = PROTOCOL
-    target: str
-    config: Config  # of the training before they part
-    steps: int  # optimizer steps of it
-    branches: tuple[Config, ...]  # the first runs at the learning rate that the target has; in this order
-    phi: float  # the noise scale, samples: the learning rates of the others follow from it
-    device: str
-    seed: int = 0
-    max_samples: int = 200_000  # of each branch
-    max_seconds: float = 300.0  # of everything; what it cuts short is told by the number of losses
-    budget: ProbeBudget = ProbeBudget()
-    memory_limit_bytes: int | None = None
-
-
 class InspectRequest(Record, frozen=True, kw_only=True, tag="inspect", tag_field="request"):
     """Ask what the device and the target are. Without a target, only the device is looked at."""
 
@@ -151,4 +134,4 @@ class DryRunRequest(Record, frozen=True, kw_only=True, tag="dry-run", tag_field=
     memory_limit_bytes: int | None = None
 
 
-Request = ProbeRequest | StabilityRequest | NoiseScaleRequest | BranchesRequest | InspectRequest | DryRunRequest
+Request = ProbeRequest | StabilityRequest | NoiseScaleRequest | InspectRequest | DryRunRequest

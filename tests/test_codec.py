@@ -3,9 +3,12 @@ import pytest
 
 from autotune import codec
 from autotune.errors import StudyError
+from autotune.gradients import NoiseScale
 from autotune.records import Config, Goal
 from autotune.requests import InspectRequest, ProbeRequest, Request
 from autotune.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult
+from autotune.tuning.recommendation import BatchAdvice, Recommendation
+from tests import reporting
 
 CONFIG = Config(values={"batch_size": 8, "gradient_accumulation_steps": 2, "amp_dtype": None, "channels_last": True})
 
@@ -58,6 +61,22 @@ def test_what_an_earlier_version_wrote_and_nobody_read_is_left_out(kind):
     assert codec.decode(msgspec.json.encode(older), kind) == request
     with pytest.raises(msgspec.ValidationError, match="unknown field `other`"):
         codec.decode(msgspec.json.encode({**older, "other": 1}), kind)
+
+
+def test_a_former_field_of_a_record_within_is_left_out_too():
+    best = reporting.recommendation(
+        batch_advice=BatchAdvice(
+            noise=NoiseScale(phi=20.0, low=10.0, high=40.0, steps=30, has_fallen=True, samples=512),
+            half_batch=8.0, low=9.0, high=20.0,
+        )
+    )  # fmt: skip
+    older = msgspec.to_builtins(best)
+    older["batch_advice"]["check"] = {"verdict": "agrees", "samples": 4096}
+
+    assert codec.decode(msgspec.json.encode(older), Recommendation) == best
+    older["batch_advice"]["other"] = 1
+    with pytest.raises(msgspec.ValidationError, match="unknown field `other`"):
+        codec.decode(msgspec.json.encode(older), Recommendation)
 
 
 def test_a_record_nested_without_end_is_damaged_too(tmp_path):

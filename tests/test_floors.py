@@ -11,10 +11,10 @@ PACKAGE = Path(__file__).parent.parent / "autotune"
 FLOORS = {  # the highest floor that a room may import from; rooms and single modules by their first name
     "errors": 0, "units": 0, "harmless": 0,
     "records": 1, "requests": 1, "results": 1, "interference": 1, "codec": 1,
-    "prediction": 1, "gradients": 1, "branches": 1, "forecast": 1,
+    "prediction": 1, "gradients": 1, "forecast": 1,
     "knobs": 2, "targets": 2, "failures": 2, "failure_rules": 2, "stats": 2,
     "environment": 2, "host": 2, "nvml": 2, "sampler_names": 2, "objectives": 2,
-    "noise_scale": 2, "goodput": 2,
+    "noise_scale": 2,
     "probe": 3, "launch": 3, "space": 3, "guard": 3, "objective": 3, "sampler": 3, "study": 3, "folder": 3,
     "stability": 3, "structured": 3,
     "tuning": 4, "export": 4,

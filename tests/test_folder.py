@@ -44,6 +44,12 @@ def test_probes_are_numbered_without_reusing_a_number(tmp_path):
     assert (tmp_path / "probes" / "0002").is_dir()
 
 
+def test_a_folder_of_an_earlier_version_is_ours_too(tmp_path):
+    (_study(tmp_path / "old") / "goodput").mkdir()
+
+    assert disk.is_ours(tmp_path / "old")
+
+
 def test_finished_probes_are_read_in_order_and_unfinished_ones_are_orphans(tmp_path):
     _begin(tmp_path, measured(), batch_size=8)
     _begin(tmp_path, batch_size=16)

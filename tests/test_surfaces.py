@@ -13,7 +13,6 @@ from autotune.launch.base import LOG, REQUEST, RESULT, Launcher
 from autotune.launch.fake import FakeLauncher
 from autotune.objective import judge
 from autotune.requests import (
-    BranchesRequest,
     DryRunRequest,
     InspectRequest,
     NoiseScaleRequest,
@@ -195,15 +194,12 @@ def test_what_a_surface_knows_nothing_of_fails_and_comes_back(surface, tmp_path)
     answers = [
         launcher.compare(StabilityRequest(target="model.py", reference=one, candidate=one, device="cpu"), tmp_path),
         launcher.sample_gradients(NoiseScaleRequest(target="model.py", config=one, device="cpu"), tmp_path),
-        launcher.train_branches(
-            BranchesRequest(target="model.py", config=one, steps=1, branches=(one,), phi=1.0, device="cpu"), tmp_path
-        ),
         launcher.dry_run(
             DryRunRequest(target="model.py", config=one, arms=({},), batches=(8,), device="cpu"), tmp_path
         ),
     ]
 
-    assert [answer.outcome for answer in answers] == [Outcome.CRASHED] * 4
+    assert [answer.outcome for answer in answers] == [Outcome.CRASHED] * 3
     assert all(answer.failure.message and answer.started_at for answer in answers)
 
 

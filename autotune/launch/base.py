@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from autotune.branches import BranchesResult
 from autotune.forecast import DryRun
 from autotune.gradients import NoiseScaleResult
 from autotune.requests import (
-    BranchesRequest,
     DryRunRequest,
     InspectRequest,
     NoiseScaleRequest,
@@ -43,10 +41,6 @@ class Launcher(Protocol):
 
     def sample_gradients(self, request: NoiseScaleRequest, folder: Path) -> NoiseScaleResult:
         """Run one training whose weights are held after a while, for the gradients of single micro-batches."""
-        ...
-
-    def train_branches(self, request: BranchesRequest, folder: Path) -> BranchesResult:
-        """Run trainings with several global batches, one after the other, from the same state on."""
         ...
 
     def dry_run(self, request: DryRunRequest, folder: Path) -> DryRun:

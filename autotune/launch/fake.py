@@ -10,11 +10,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from autotune import codec
-from autotune.branches import BranchesResult
 from autotune.forecast import DryRun
 from autotune.gradients import NoiseScaleResult
 from autotune.launch.base import REQUEST, RESULT
-from autotune.launch.fake_branches import branched_losses
 from autotune.launch.fake_losses import paired_losses
 from autotune.launch.fake_machine import Machine as Machine
 from autotune.launch.fake_machine import dtype_of
@@ -25,7 +23,6 @@ from autotune.launch.fake_place import FACTS as FACTS
 from autotune.launch.files import open_log, store
 from autotune.records import Config, Environment, TargetFacts
 from autotune.requests import (
-    BranchesRequest,
     DryRunRequest,
     InspectRequest,
     NoiseScaleRequest,
@@ -55,7 +52,7 @@ class FakeLauncher:
     The same `seed` and the same requests give the same results. `faults` may end a probe otherwise than the model
     would: it returns the outcome, or None to let the model decide. `comparison_faults` does the same for comparisons
     of losses, in which a configuration with one of `bad_dtypes` as `amp_dtype` learns less, and `gradient_faults` for
-    samples of gradients, `branch_faults` for branched trainings, `dry_run_faults` for dry runs. Time is simulated:
+    samples of gradients, `dry_run_faults` for dry runs. Time is simulated:
     `clock` is how much of it all probes so far have taken.
     """
 
@@ -68,7 +65,6 @@ class FakeLauncher:
         faults: Callable[[ProbeRequest], Outcome | None] | None = None,
         comparison_faults: Callable[[StabilityRequest], Outcome | None] | None = None,
         gradient_faults: Callable[[NoiseScaleRequest], Outcome | None] | None = None,
-        branch_faults: Callable[[BranchesRequest], Outcome | None] | None = None,
         dry_run_faults: Callable[[DryRunRequest], Outcome | None] | None = None,
         bad_dtypes: Collection[str] = (),
         seed: int = 0,
@@ -76,7 +72,7 @@ class FakeLauncher:
         self.machine = machine or Machine()
         self._facts, self._environment, self._faults, self._seed = facts, environment, faults, seed
         self._comparison_faults, self._gradient_faults = comparison_faults, gradient_faults
-        self._bad_dtypes, self._branch_faults, self._dry_run_faults = bad_dtypes, branch_faults, dry_run_faults
+        self._bad_dtypes, self._dry_run_faults = bad_dtypes, dry_run_faults
         self._elapsed_seconds = 0.0
         self._lock = threading.Lock()
 
@@ -156,27 +152,6 @@ class FakeLauncher:
         self._leave(result, folder, f"fake gradients: {result.outcome}")
         return result
 
-    def train_branches(self, request: BranchesRequest, folder: Path) -> BranchesResult:
-        """Answer from the model; see `Launcher`."""
-        store(folder, REQUEST, request)
-        outcome = self._branch_faults(request) if self._branch_faults else None
-        configs = (request.config, *request.branches)
-        if outcome is None and max(map(self.machine.needed_bytes, configs)) >= self._limit_bytes(request):
-            outcome = Outcome.OOM_DEVICE
-        a_sample = sum(self.machine.step_seconds(config) / config.global_batch_size() for config in request.branches)
-        samples = min(request.max_samples, int(request.max_seconds / a_sample))
-        phases = {"start": 2.0, "load": 0.5, "build": 1.0, "measure": 0.0 if outcome else samples * a_sample}
-        result = BranchesResult(
-            outcome=outcome or Outcome.OK,
-            branches=() if outcome else branched_losses(request, self.machine.noise_scale, samples),
-            failure=None if outcome is None else _scripted(outcome),
-            phase_seconds=phases,
-            started_at=(_START_OF_TIME + timedelta(seconds=self._elapsed_seconds)).isoformat(timespec="seconds"),
-            elapsed_seconds=sum(phases.values()),
-        )
-        self._leave(result, folder, f"fake branches: {result.outcome}")
-        return result
-
     def dry_run(self, request: DryRunRequest, folder: Path) -> DryRun:
         """Answer from the model; see `Launcher`."""
         store(folder, REQUEST, request)
@@ -205,7 +180,7 @@ class FakeLauncher:
 
     def _leave(
         self,
-        result: ProbeResult | StabilityResult | NoiseScaleResult | BranchesResult | DryRun,
+        result: ProbeResult | StabilityResult | NoiseScaleResult | DryRun,
         folder: Path,
         said: str,
     ) -> None:
@@ -223,7 +198,7 @@ class FakeLauncher:
         fits = self.machine.needed_bytes(request.config) < self._limit_bytes(request)
         return Outcome.OK if fits else Outcome.OOM_DEVICE
 
-    def _limit_bytes(self, request: ProbeRequest | StabilityRequest | NoiseScaleRequest | BranchesRequest) -> int:
+    def _limit_bytes(self, request: ProbeRequest | StabilityRequest | NoiseScaleRequest) -> int:
         return min(self.machine.memory_bytes, request.memory_limit_bytes or self.machine.memory_bytes)
 
     def _failure(self, request: ProbeRequest, outcome: Outcome) -> Failure:

@@ -24,7 +24,6 @@ from typing import Any, BinaryIO, TypeVar
 from msgspec.structs import replace
 
 from autotune import codec
-from autotune.branches import BranchesResult
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.failures import EXIT_CANNOT_WRITE, death_note, judge_exit, judge_worker_kill
 from autotune.forecast import DryRun
@@ -38,7 +37,6 @@ from autotune.launch.telemetry import Telemetry
 from autotune.launch.watch import Watch
 from autotune.nvml import find, library
 from autotune.requests import (
-    BranchesRequest,
     DryRunRequest,
     InspectRequest,
     NoiseScaleRequest,
@@ -49,8 +47,8 @@ from autotune.requests import (
 )
 from autotune.results import Failure, Inspection, Outcome, ProbeResult, StabilityResult
 
-R = TypeVar("R", ProbeResult, StabilityResult, NoiseScaleResult, BranchesResult, DryRun, Inspection)
-Timed = TypeVar("Timed", ProbeResult, StabilityResult, NoiseScaleResult, BranchesResult, DryRun)
+R = TypeVar("R", ProbeResult, StabilityResult, NoiseScaleResult, DryRun, Inspection)
+Timed = TypeVar("Timed", ProbeResult, StabilityResult, NoiseScaleResult, DryRun)
 _TRACEBACK_BYTES = 4096  # of the log's end, kept in the failure of a probe that left no result
 _ENVIRON = {
     "PYTHONUNBUFFERED": "1",  # what was printed before a crash is in the log
@@ -108,10 +106,6 @@ class SubprocessLauncher:
     def sample_gradients(self, request: NoiseScaleRequest, folder: Path) -> NoiseScaleResult:
         """Run one training for its gradients; see `Launcher`."""
         return self._answered(request, folder, NoiseScaleResult)
-
-    def train_branches(self, request: BranchesRequest, folder: Path) -> BranchesResult:
-        """Run trainings from the same state on; see `Launcher`."""
-        return self._answered(request, folder, BranchesResult)
 
     def dry_run(self, request: DryRunRequest, folder: Path) -> DryRun:
         """Run trainings without contents; see `Launcher`."""

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from autotune import codec, failures
-from autotune.branches import BranchesResult
 from autotune.errors import EnvironmentUnfit, TargetError
 from autotune.forecast import DryRun
 from autotune.gradients import NoiseScaleResult
@@ -28,7 +27,6 @@ from autotune.probe import UnstableTraining
 from autotune.probe.lifeline import Progress, harden
 from autotune.records import Config
 from autotune.requests import (
-    BranchesRequest,
     DryRunRequest,
     InspectRequest,
     NoiseScaleRequest,
@@ -39,12 +37,11 @@ from autotune.requests import (
 from autotune.results import Failure, Inspection, Outcome, ProbeResult, StabilityResult
 from autotune.targets.base import SharedMemoryTooSmall
 
-Answer = ProbeResult | StabilityResult | NoiseScaleResult | BranchesResult | DryRun
+Answer = ProbeResult | StabilityResult | NoiseScaleResult | DryRun
 KINDS: dict[type[Request], tuple[type[Answer], str, str]] = {  # request -> answer, and the module and function for it
     ProbeRequest: (ProbeResult, "run", "probe"),
     StabilityRequest: (StabilityResult, "stability", "compare"),
     NoiseScaleRequest: (NoiseScaleResult, "noise_scale", "measure"),
-    BranchesRequest: (BranchesResult, "branches", "train"),
     DryRunRequest: (DryRun, "dry_run", "foretell"),
 }
 

@@ -6,14 +6,12 @@ import threading
 from pathlib import Path
 from typing import TypeVar
 
-from autotune.branches import BranchesResult
 from autotune.forecast import DryRun
 from autotune.gradients import NoiseScaleResult
 from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import open_log, store
 from autotune.records import Record
 from autotune.requests import (
-    BranchesRequest,
     DryRunRequest,
     InspectRequest,
     NoiseScaleRequest,
@@ -23,7 +21,7 @@ from autotune.requests import (
 from autotune.results import Failure, Inspection, Outcome, ProbeResult, StabilityResult
 from benchmarks.surfaces.surface import Surface
 
-Silent = TypeVar("Silent", StabilityResult, NoiseScaleResult, BranchesResult)
+Silent = TypeVar("Silent", StabilityResult, NoiseScaleResult)
 SILENT = Failure(phase="start", message="a recorded surface knows nothing of this", evidence="replayed")
 
 
@@ -69,10 +67,6 @@ class ReplayLauncher:
     def sample_gradients(self, request: NoiseScaleRequest, folder: Path) -> NoiseScaleResult:
         """Fails: gradients were not recorded."""
         return self._silent(request, NoiseScaleResult, folder)
-
-    def train_branches(self, request: BranchesRequest, folder: Path) -> BranchesResult:
-        """Fails: such trainings were not recorded."""
-        return self._silent(request, BranchesResult, folder)
 
     def dry_run(self, request: DryRunRequest, folder: Path) -> DryRun:
         """What was foretold of the whole space, whatever part of it is asked for; fails where that was not recorded."""

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from autotune import codec
-from autotune.branches import BranchesResult
 from autotune.errors import EnvironmentUnfit
 from autotune.forecast import DryRun
 from autotune.gradients import NoiseScaleResult
@@ -20,7 +19,6 @@ from autotune.launch.fake import FakeLauncher
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.records import Config
 from autotune.requests import (
-    BranchesRequest,
     DryRunRequest,
     InspectRequest,
     NoiseScaleRequest,
@@ -33,16 +31,14 @@ CHILD = (sys.executable, str(Path(__file__).parents[1] / "faults" / "faulty_chil
 
 
 def fate(
-    request: ProbeRequest | StabilityRequest | NoiseScaleRequest | BranchesRequest | DryRunRequest,
+    request: ProbeRequest | StabilityRequest | NoiseScaleRequest | DryRunRequest,
 ) -> Outcome | None:
     return Outcome.CRASHED if request.target == "kill" else None
 
 
 LAUNCHERS: dict[str, Callable[[], Launcher]] = {
     "subprocess": lambda: SubprocessLauncher(command=CHILD),
-    "fake": lambda: FakeLauncher(
-        faults=fate, comparison_faults=fate, gradient_faults=fate, branch_faults=fate, dry_run_faults=fate
-    ),
+    "fake": lambda: FakeLauncher(faults=fate, comparison_faults=fate, gradient_faults=fate, dry_run_faults=fate),
 }
 
 
@@ -137,24 +133,6 @@ def test_a_sample_of_gradients_leaves_the_same_files_and_always_comes_back(
     assert result.elapsed_seconds > 0
     assert result == codec.read(tmp_path / RESULT, NoiseScaleResult)
     assert request == codec.read(tmp_path / REQUEST, NoiseScaleRequest)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([LOG, REQUEST, RESULT])
-
-
-@pytest.mark.parametrize(("target", "outcome"), [("ok", Outcome.OK), ("kill", Outcome.CRASHED)])
-def test_branched_trainings_leave_the_same_files_and_always_come_back(
-    launcher: Launcher, tmp_path: Path, target: str, outcome: Outcome
-) -> None:
-    config = request_for(target).config
-    request = BranchesRequest(target=target, config=config, steps=3, branches=(config,), phi=50.0, device="cpu")
-
-    result = launcher.train_branches(request, tmp_path)
-
-    assert result.outcome is outcome
-    assert bool(result.branches) == (result.failure is None) == (outcome is Outcome.OK)
-    assert datetime.fromisoformat(result.started_at).utcoffset() is not None
-    assert result.elapsed_seconds > 0
-    assert result == codec.read(tmp_path / RESULT, BranchesResult)
-    assert request == codec.read(tmp_path / REQUEST, BranchesRequest)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([LOG, REQUEST, RESULT])
 
 
