@@ -3,10 +3,11 @@
 import msgspec
 
 from autotune.knobs import KNOBS, defaults
-from autotune.launch.fake import ENVIRONMENT, FACTS, FakeLauncher
 from autotune.records import Config, Goal, StudyRequest
+from autotune.requests import ProbeRequest
 from autotune.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial, Verdict
 from autotune.space import build
+from autotune.testing import ENVIRONMENT, FACTS, FakeLauncher
 from autotune.tuning.reporter import SilentReporter
 from autotune.tuning.settings import Settings
 from autotune.tuning.tuner import search
@@ -105,11 +106,11 @@ class Interrupted(FakeLauncher):
         super().__init__(**options)
         self._left = at
 
-    def probe(self, request, folder):
-        self._left -= 1
-        if self._left == 0:
+    def run(self, request, folder):
+        self._left -= isinstance(request, ProbeRequest)
+        if self._left == 0 and isinstance(request, ProbeRequest):
             raise KeyboardInterrupt  # a launcher that it passes through leaves neither request nor result
-        return super().probe(request, folder)
+        return super().run(request, folder)
 
 
 def declared(**baseline):

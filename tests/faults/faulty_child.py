@@ -14,6 +14,7 @@ from pathlib import Path
 from autotune import codec
 from autotune.forecast import Arm, DryRun
 from autotune.gradients import GradientSample, NoiseScaleResult
+from autotune.kinds import decode
 from autotune.launch.base import REQUEST, RESULT
 from autotune.probe.lifeline import Progress, harden
 from autotune.records import Environment, TargetFacts
@@ -21,7 +22,6 @@ from autotune.requests import (
     DryRunRequest,
     InspectRequest,
     NoiseScaleRequest,
-    Request,
     StabilityRequest,
 )
 from autotune.results import Inspection, LossRun, Measurement, MemoryPeak, Outcome, ProbeResult, StabilityResult
@@ -188,7 +188,7 @@ if __name__ == "__main__":
     FOLDER = options.folder
     progress = Progress(options.progress)
     harden(options.lifeline, options.parent)
-    request = codec.decode((FOLDER / REQUEST).read_bytes(), Request)
+    request = decode((FOLDER / REQUEST).read_bytes())
     progress.phase("load")
     FAULTS[request.target or "ok"](progress)
     answers = {
