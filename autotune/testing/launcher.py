@@ -106,7 +106,7 @@ class FakeLauncher:
             model: Callable[[Any], Answer] = self._answers.get(type(request), _unknown)
             answer = cast("Answered", model(request))
         else:
-            answer = request.failed(outcome, _scripted(outcome))
+            answer = request.failed(outcome, self._scripted(request, outcome))
         if not isinstance(request, InspectRequest):  # it takes no simulated time
             answer = self._timed(answer)
         with open_log(folder) as log:
@@ -159,10 +159,12 @@ class FakeLauncher:
     def _out_of_memory(self, request: Request[Any], *configs: Config) -> Failure | None:
         """None: all of them fit."""
         needed, limit = max(map(self.machine.needed_bytes, configs)), self._limit_bytes(request)
-        if needed < limit:
-            return None
-        message = f"CUDA out of memory: {format_bytes(needed)} needed of {format_bytes(limit)}."
-        return Failure(phase="warm-up", message=message, evidence="torch.OutOfMemoryError")
+        return None if needed < limit else _full(needed, limit)
+
+    def _scripted(self, request: Request[Any], outcome: Outcome) -> Failure:
+        if isinstance(request, ProbeRequest) and outcome is Outcome.OOM_DEVICE:
+            return _full(self.machine.needed_bytes(request.config), self._limit_bytes(request))
+        return Failure(phase="warm-up", message=f"a scripted {outcome}", evidence="scripted by the fake launcher")
 
     def _limit_bytes(self, request: Request[Any]) -> int:
         return min(self.machine.memory_bytes, request.memory_limit_bytes or self.machine.memory_bytes)
@@ -207,8 +209,9 @@ class FakeLauncher:
         )
 
 
-def _scripted(outcome: Outcome) -> Failure:
-    return Failure(phase="warm-up", message=f"a scripted {outcome}", evidence="scripted by the fake launcher")
+def _full(needed: float, limit: int) -> Failure:
+    message = f"CUDA out of memory: {format_bytes(needed)} needed of {format_bytes(limit)}."
+    return Failure(phase="warm-up", message=message, evidence="torch.OutOfMemoryError")
 
 
 def _unknown(request: Request[Any]) -> Answer:
