@@ -28,13 +28,10 @@ def decode(data: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError:
-        if not (former := _former(kind)):
-            raise
         content = msgspec.json.decode(data)
-        if not isinstance(content, dict) or former.isdisjoint(content):
+        if not any([_removed(content, path.split(".")) for path in _former(kind)]):
             raise
-        known = {name: value for name, value in content.items() if name not in former}
-        return msgspec.json.decode(msgspec.json.encode(known), type=kind)
+        return msgspec.json.decode(msgspec.json.encode(content), type=kind)
 
 
 def read(path: Path, kind: type[R]) -> R:
@@ -61,6 +58,13 @@ def read(path: Path, kind: type[R]) -> R:
 def _former(kind: Any) -> frozenset[str]:
     """What earlier versions wrote into a record of this kind, or of one of these."""
     return frozenset().union(*(one.FORMER for one in get_args(kind) or (kind,)))
+
+
+def _removed(content: Any, path: list[str]) -> bool:
+    """Whether `content` had a field there; it no longer has."""
+    for name in path[:-1]:
+        content = content.get(name) if isinstance(content, dict) else None
+    return isinstance(content, dict) and content.pop(path[-1], content) is not content
 
 
 def write(path: Path, record: Record) -> None:

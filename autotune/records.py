@@ -24,7 +24,8 @@ ObjectiveName = Literal["throughput", "memory", "energy", "cost", "time-to-quali
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of all records: immutable, keyword-only, strict when decoded."""
 
-    FORMER: ClassVar[frozenset[str]] = frozenset()  # fields that earlier versions wrote, left out when decoded
+    # Fields that earlier versions wrote, left out when decoded; `a.b` is field b of the record in field a.
+    FORMER: ClassVar[frozenset[str]] = frozenset()
 
 
 class Config(Record, frozen=True, kw_only=True):

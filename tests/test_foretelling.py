@@ -4,9 +4,10 @@ import pytest
 
 from autotune import folder as disk
 from autotune.forecast import ON_HOST, Arm, DryRun
-from autotune.launch.fake import FakeLauncher
 from autotune.records import Goal, Limit
+from autotune.requests import DryRunRequest
 from autotune.results import Failure, Outcome
+from autotune.testing import FakeLauncher
 from autotune.tuning.foretelling import Foretelling, arms, asking, told
 from autotune.tuning.reporter import SilentReporter
 from tests.worlds import (
@@ -52,7 +53,7 @@ def test_it_is_told_after_the_baseline_and_before_anything_is_searched(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         _search(tmp_path, Interrupted(2, facts=declared()))  # during the first probe of the search
 
-    ((request, found),) = disk.read_dry_runs(tmp_path)
+    ((request, found),) = disk.attempts(tmp_path, DryRunRequest.kind())
 
     assert request.config == config(batch_size=64)
     assert found.outcome is Outcome.OK
@@ -63,12 +64,12 @@ def test_a_resumed_search_reads_it_and_runs_no_other(tmp_path):
 
     listener = _search(tmp_path)
 
-    assert len(disk.read_dry_runs(tmp_path)) == 1
+    assert len(disk.attempts(tmp_path, DryRunRequest.kind())) == 1
     assert _said(listener) == []
 
 
 def test_where_it_fails_the_search_goes_on_without_it(tmp_path):
-    broken = FakeLauncher(facts=declared(), dry_run_faults=lambda request: Outcome.CRASHED)
+    broken = FakeLauncher(facts=declared(), faults={DryRunRequest: lambda request: Outcome.CRASHED})
 
     listener = _search(tmp_path, broken)
 
@@ -91,7 +92,7 @@ def test_it_is_left_out_in_silence_where_it_could_not_help(tmp_path, settings):
     listener = _search(tmp_path, **settings)
 
     assert _said(listener) == []
-    assert disk.read_dry_runs(tmp_path) == ()
+    assert disk.attempts(tmp_path, DryRunRequest.kind()) == ()
 
 
 @pytest.mark.parametrize(("gibibytes", "asked"), [(0.5, False), (1.0, True)])
@@ -103,7 +104,7 @@ def test_an_interpreter_does_not_grow_with_the_batch(tmp_path, gibibytes, asked)
 
     Foretelling(host, wide, [(baseline, good(1.0))]).run(tmp_path, FakeLauncher(), SilentReporter(), LONG)
 
-    assert bool(disk.read_dry_runs(tmp_path)) is asked
+    assert bool(disk.attempts(tmp_path, DryRunRequest.kind())) is asked
 
 
 def test_the_sampler_learns_the_memory_of_arms_that_were_never_probed(tmp_path):
@@ -118,19 +119,15 @@ def test_the_sampler_learns_the_memory_of_arms_that_were_never_probed(tmp_path):
     assert said.memory_bytes == pytest.approx(launcher.machine.needed_bytes(probed.config), rel=0.1)
 
 
-class _Scripted(FakeLauncher):
-    """A launcher whose dry run foretells 2 GiB and 0.05 GiB per sample, in a process of 1 GiB."""
-
-    def dry_run(self, request, folder):
-        points = tuple((batch, int((2 + 0.05 * batch) * GIB)) for batch in request.batches)
-        return DryRun(
-            outcome=Outcome.OK, base_bytes=GIB, arms=tuple(Arm(values=v, points=points) for v in request.arms)
-        )
+def _scripted(request):
+    """A dry run that foretells 2 GiB and 0.05 GiB per sample, in a process of 1 GiB."""
+    points = tuple((batch, int((2 + 0.05 * batch) * GIB)) for batch in request.batches)
+    return DryRun(outcome=Outcome.OK, base_bytes=GIB, arms=tuple(Arm(values=v, points=points) for v in request.arms))
 
 
 def _foretelling(folder, *judged, request=None):
     made = Foretelling(request or study_request(), FREE, judged)
-    made.run(folder, _Scripted(), SilentReporter(), LONG)
+    made.run(folder, FakeLauncher(answers={DryRunRequest: _scripted}), SilentReporter(), LONG)
     return made
 
 
@@ -153,7 +150,7 @@ def test_what_fits_beside_a_measured_peak_is_fewer_batches_on_a_host(tmp_path):
         listener, probed = Listener(), trial(result, purpose="baseline", batch_size=64)
         request = study_request(environment=environment(device=kind))
         made = Foretelling(request, wide, [(probed, good(100.0))])
-        made.run(tmp_path / kind, _Scripted(), listener, LONG)
+        made.run(tmp_path / kind, FakeLauncher(answers={DryRunRequest: _scripted}), listener, LONG)
         notes += listener.notes
 
     assert notes[0] == "Dry run: batches up to 136 fit (predicted)."

@@ -5,12 +5,12 @@ import pytest
 
 from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit, NoRecommendation
-from autotune.launch.fake import FakeLauncher
-from autotune.launch.fake_losses import paired_losses
 from autotune.records import Goal
 from autotune.requests import StabilityRequest
 from autotune.results import Failure, Outcome, StabilityResult
 from autotune.stability import THRESHOLDS
+from autotune.testing import FakeLauncher
+from autotune.testing.answers import paired_losses
 from autotune.tuning.numerics import LEAST_SECONDS, SEED_SECONDS, STEPS, Numerics, following
 from tests.worlds import Listener, config, failed, good, measured, study_request, trial
 
@@ -134,7 +134,7 @@ TWO = _judged((100.0, {}), (200.0, {"amp_dtype": "bfloat16"}))
 def test_full_precision_is_compared_with_nothing(tmp_path):
     _numerics(tmp_path).leaders(_judged((100.0, {}), (90.0, {"num_workers": 2})))
 
-    assert disk.read_comparisons(tmp_path) == ()
+    assert disk.attempts(tmp_path, StabilityRequest.kind()) == ()
 
 
 def test_a_comparison_is_between_configurations_that_differ_in_arithmetic_only_and_draw_alike(tmp_path):
@@ -142,7 +142,7 @@ def test_a_comparison_is_between_configurations_that_differ_in_arithmetic_only_a
 
     _numerics(tmp_path).leaders(_judged((200.0, leading)))
 
-    ((request, _),) = disk.read_comparisons(tmp_path)
+    ((request, _),) = disk.attempts(tmp_path, StabilityRequest.kind())
     assert request.reference == config(batch_size=64, num_workers=8)
     assert request.candidate == config(batch_size=64, num_workers=8, amp_dtype="bfloat16")
     assert (request.seeds, request.steps, request.max_seconds) == ((0,), STEPS, SEED_SECONDS)
@@ -153,27 +153,27 @@ def test_the_batch_starts_below_what_is_known_not_to_fit(tmp_path):
 
     _numerics(tmp_path).leaders(judged)
 
-    assert disk.read_comparisons(tmp_path)[0][0].candidate.batch_size == 16
+    assert disk.attempts(tmp_path, StabilityRequest.kind())[0][0].candidate.batch_size == 16
 
 
 def test_what_does_not_fit_is_compared_at_a_smaller_batch(tmp_path):
     def too_large(request):
         return Outcome.OOM_DEVICE if request.reference.batch_size > 16 else None
 
-    numerics = _numerics(tmp_path, FakeLauncher(comparison_faults=too_large))
+    numerics = _numerics(tmp_path, FakeLauncher(faults={StabilityRequest: too_large}))
 
     numerics.leaders(TWO)
 
     (verdict,) = numerics.verdicts
     assert (verdict.verdict, verdict.batch_size) == ("ok", 16)
     assert "at batch 16" in verdict.reason
-    assert len(disk.read_comparisons(tmp_path)) == 3
+    assert len(disk.attempts(tmp_path, StabilityRequest.kind())) == 3
 
 
 def test_full_takes_three_seeds_from_the_studys_own(tmp_path):
     _numerics(tmp_path, goal=Goal(global_batch=64, stability="full"), seed=7).leaders(TWO)
 
-    assert disk.read_comparisons(tmp_path)[0][0].seeds == (7, 8, 9)
+    assert disk.attempts(tmp_path, StabilityRequest.kind())[0][0].seeds == (7, 8, 9)
 
 
 def test_off_compares_nothing_and_refuses_nobody(tmp_path):
@@ -181,7 +181,7 @@ def test_off_compares_nothing_and_refuses_nobody(tmp_path):
     off = _numerics(tmp_path / "off", goal=Goal(global_batch=64, stability="off"))
 
     assert off.leaders(TWO)[0].config["amp_dtype"] == "bfloat16"
-    assert disk.read_comparisons(tmp_path / "off") == ()
+    assert disk.attempts(tmp_path / "off", StabilityRequest.kind()) == ()
 
 
 def test_a_refused_arithmetic_gives_way_and_its_best_is_named(tmp_path):
@@ -223,13 +223,13 @@ def test_the_baselines_arithmetic_is_judged_even_where_it_does_not_lead(tmp_path
 def test_what_the_study_holds_is_not_compared_again(tmp_path):
     _numerics(tmp_path, FakeLauncher(bad_dtypes=["bfloat16"])).leaders(TWO)
 
-    again = _numerics(tmp_path, FakeLauncher(comparison_faults=lambda request: pytest.fail("compared again")))
+    again = _numerics(tmp_path, FakeLauncher(faults={StabilityRequest: lambda request: pytest.fail("compared again")}))
 
     assert [candidate.config["amp_dtype"] for candidate in again.leaders(TWO)] == [None]
 
 
 def test_an_unfit_machine_ends_the_search_and_is_not_held_against_the_dtype(tmp_path):
-    unfit = FakeLauncher(comparison_faults=lambda request: Outcome.ENVIRONMENT)
+    unfit = FakeLauncher(faults={StabilityRequest: lambda request: Outcome.ENVIRONMENT})
     with pytest.raises(EnvironmentUnfit):
         _numerics(tmp_path, unfit).leaders(TWO)
 
@@ -242,7 +242,7 @@ def test_an_unfit_machine_ends_the_search_and_is_not_held_against_the_dtype(tmp_
 def test_a_late_comparison_still_gets_its_least_time(tmp_path):
     _numerics(tmp_path, spare=-100.0).leaders(TWO)
 
-    assert disk.read_comparisons(tmp_path)[0][0].max_seconds == LEAST_SECONDS
+    assert disk.attempts(tmp_path, StabilityRequest.kind())[0][0].max_seconds == LEAST_SECONDS
 
 
 def test_what_is_compared_and_what_came_out_is_told(tmp_path):
@@ -275,7 +275,7 @@ def test_the_time_for_a_comparison_follows_the_pace_of_the_fastest_probe_and_the
 
     numerics.leaders(TWO)
 
-    ((_, compared),) = disk.read_comparisons(tmp_path)
+    ((_, compared),) = disk.attempts(tmp_path, StabilityRequest.kind())
     assert before == [pytest.approx(1.5 * 150 * 64 / 2400), pytest.approx(1.5 * 150 * 64 / 1200), SEED_SECONDS]
     assert numerics.reserve_seconds(TWO) == compared.elapsed_seconds
 

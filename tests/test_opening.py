@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from autotune.testing import FakeLauncher
 
-from autotune.launch.fake import FakeLauncher
 from autotune.records import Goal, Limit
 from autotune.tuning.opening import moving, opening_lines, short_budget, shown
 from autotune.tuning.settings import Settings

@@ -26,8 +26,8 @@ def test_loading_tells_together_and_apart_by_workers() -> None:
         "loader_only": Alone(seconds=(1.0, 1.0), samples=120),
     }
     trials = (
-        trial(0, config(num_workers=0), measured(100, wait=0.8)),
-        trial(1, config(num_workers=4), measured(110, wait=0.7, **halves)),
+        trial(0, config(64, num_workers=0), measured(100, wait=0.8)),
+        trial(1, config(64, num_workers=4), measured(110, wait=0.7, **halves)),
         trial(2, config(128, num_workers=4), measured(90, wait=0.1)),
         trial(3, config(256, num_workers=4), measured(900, 79 * 2**30)),  # faster, and more than may be used
     )

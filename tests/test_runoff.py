@@ -6,9 +6,9 @@ from autotune import codec
 from autotune import folder as disk
 from autotune.guard import Guard
 from autotune.launch.base import REQUEST
-from autotune.launch.fake import FakeLauncher, Machine
 from autotune.records import Goal
 from autotune.requests import ProbeBudget, ProbeRequest
+from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.numerics import Numerics
 from autotune.tuning.prober import BRIEF, Prober
 from autotune.tuning.race import FEWEST_LEADERS, GOAL_ROUNDS, probes

@@ -7,13 +7,13 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from autotune.forecast import Foretold
 from autotune.guard import Guard
-from autotune.launch.fake import ENVIRONMENT
 from autotune.objective import judge
 from autotune.records import Goal
 from autotune.results import Alone, Outcome, Trial
 from autotune.sampler import Encoding, GuardedSampler, hardware, make
 from autotune.structured.grid import Hardware
 from autotune.structured.observation import Observation, observed
+from autotune.testing import ENVIRONMENT
 from tests.proposing import Proposals, grid_of
 from tests.worlds import GIB, failed, measured, space, study_request
 

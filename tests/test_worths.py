@@ -9,9 +9,9 @@ import pytest
 
 from autotune.errors import EnvironmentUnfit
 from autotune.guard import Guard
-from autotune.launch.fake import FakeLauncher
 from autotune.records import Config
 from autotune.results import ProbeResult, Trial, Verdict
+from autotune.testing import FakeLauncher
 from autotune.tuning.view import load_view
 from autotune.tuning.worth import steps
 from autotune.tuning.worths import measure

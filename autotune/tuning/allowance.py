@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,10 +13,6 @@ class Allowance:
     seconds: float
     clock: Callable[[], float]
     began: float
-
-    def keeping(self, seconds: float) -> Allowance:
-        """The same but for the last so many seconds, which are meant for something else."""
-        return replace(self, seconds=self.seconds - seconds)
 
     def elapsed_seconds(self) -> float:
         """What this search has taken so far."""

@@ -12,6 +12,7 @@ from autotune import folder as disk
 from autotune.gradients import NoiseScale, NoiseScaleResult
 from autotune.noise_scale import GROWTH, batch_range, efficiency, estimate, half_batch
 from autotune.records import StudyRequest
+from autotune.requests import NoiseScaleRequest
 from autotune.results import Trial, Verdict
 from autotune.tuning.recommendation import BatchAdvice, Recommendation
 
@@ -28,7 +29,9 @@ def known(folder: Path, request: StudyRequest) -> NoiseScale | None:
     """What the study's last sample of gradients says; None without one, and for other objectives."""
     if request.goal.objective != "time-to-quality":
         return None
-    samples = [result.sample for _, result in disk.read_gradients(folder) if result.sample is not None]
+    samples = [
+        result.sample for _, result in disk.attempts(folder, NoiseScaleRequest.kind()) if result.sample is not None
+    ]
     return estimate(samples[-1]) if samples else None
 
 
@@ -40,7 +43,7 @@ def advised(
         return recommendation
     noise = known(folder, request)
     if noise is None:
-        warning = unknown(disk.read_gradients(folder)[-1][1])
+        warning = unknown(disk.attempts(folder, NoiseScaleRequest.kind())[-1][1])
         told = f"{warning} The recommendation is the one of the most samples/s, and says nothing of large batches."
         return replace(recommendation, warnings=(told, *recommendation.warnings))
     half = _half_batch(recommendation, judged)

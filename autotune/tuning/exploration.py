@@ -13,6 +13,7 @@ from autotune import folder as disk
 from autotune.guard import Guard
 from autotune.objectives import objective_of
 from autotune.records import StudyRequest
+from autotune.requests import ProbeRequest
 from autotune.sampler import GuardedSampler
 from autotune.study import Store
 from autotune.tuning import between, drift, stopping
@@ -69,7 +70,7 @@ class Exploration:
         return certificate(measured, len(self._guard.remaining()), rest, self._objective.better)
 
     def _probe_next(self) -> None:
-        number, place = disk.new_probe(self._folder)
+        number, place = disk.new_attempt(self._folder, ProbeRequest)
         config = self._store.ask(self._sampler, number)
         try:
             trial, verdict = self._prober.in_peace(config, "search", (number, place))

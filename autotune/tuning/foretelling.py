@@ -58,7 +58,7 @@ class Foretelling:
 
         `budget_seconds` is the search's whole time budget.
         """
-        known = disk.read_dry_runs(folder)
+        known = disk.attempts(folder, DryRunRequest.kind())
         if known:
             self._found = known[-1][1]
             return
@@ -66,10 +66,10 @@ class Foretelling:
         seconds = SHARE * budget_seconds - begun
         if seconds < LEAST_SECONDS or not self._can_bind():
             return
-        _, place = disk.new_dry_run(folder)
+        _, place = disk.new_attempt(folder, DryRunRequest)
         vary = any(measured.shapes_vary for _, measured in self._measured())
         asked = asking(self._request, self._space, self._usable, seconds, shapes_vary=vary)
-        self._found = launcher.dry_run(asked, place)
+        self._found = launcher.run(asked, place)
         reporter.note(told(self._found, self._space, self._fits))
 
     @property

@@ -34,15 +34,17 @@ def measure(
     """
     if request.goal.objective != "time-to-quality":
         return request
-    attempts = [pair for pair in disk.read_gradients(folder) if pair[1].outcome is not Outcome.ENVIRONMENT]
+    attempts = [
+        pair for pair in disk.attempts(folder, NoiseScaleRequest.kind()) if pair[1].outcome is not Outcome.ENVIRONMENT
+    ]
     seconds = min(MOST_SECONDS, max(LEAST_SECONDS, BUDGET_SHARE * budget_seconds))
     while (asked := _next(attempts, request, seconds)) is not None:
         reporter.note(
             f"Measuring the gradient noise scale: {asked.least_steps} to {asked.most_steps} steps of training, then "
             f"the gradients of {asked.micro_batches} micro-batches of {asked.config.batch_size}."
         )
-        _, place = disk.new_gradients(folder)
-        result = launcher.sample_gradients(asked, place)
+        _, place = disk.new_attempt(folder, NoiseScaleRequest)
+        result = launcher.run(asked, place)
         if result.outcome is Outcome.ENVIRONMENT:
             assert result.failure is not None, "only OK has none"
             raise fault(result.outcome, result.failure, place / LOG)

@@ -49,7 +49,7 @@ class Numerics:
         self._folder, self._request = folder, request
         self._launcher, self._reporter, self._spare_seconds = launcher, reporter, spare_seconds
         self._lines = Thresholds(tolerance=request.goal.loss_tolerance)
-        found = disk.read_comparisons(folder)
+        found = disk.attempts(folder, StabilityRequest.kind())
         self._comparisons = [pair for pair in found if pair[1].outcome is not Outcome.ENVIRONMENT]
 
     @property
@@ -132,8 +132,8 @@ class Numerics:
                 f"Comparing the losses of {name} and {full}{again}: {request.steps} paired steps{seeds} at batch "
                 f"{request.candidate.batch_size}."
             )
-            _, place = disk.new_comparison(self._folder)
-            result = self._launcher.compare(request, place)
+            _, place = disk.new_attempt(self._folder, StabilityRequest)
+            result = self._launcher.run(request, place)
             if result.outcome is Outcome.ENVIRONMENT:
                 assert result.failure is not None, "only OK has none"
                 raise fault(result.outcome, result.failure, place / LOG)

@@ -156,10 +156,12 @@ class Prober:
         window: ProbeBudget | None = None, repeats: int | None = None,
     ) -> tuple[Trial, Verdict]:  # fmt: skip
         """Probe, and once more in a fresh process if it looked like an accident. `window`: not the purpose's own."""
-        trial, verdict = self._probe(config, purpose, place or disk.new_probe(self._folder), window, repeats)
+        trial, verdict = self._probe(
+            config, purpose, place or disk.new_attempt(self._folder, ProbeRequest), window, repeats
+        )
         if trial.result.outcome.retried:
             self._reporter.note(f"Probe {trial.number} {WORDS[trial.result.outcome]}: trying once more.")
-            trial, verdict = self._probe(config, purpose, disk.new_probe(self._folder), window, repeats)
+            trial, verdict = self._probe(config, purpose, disk.new_attempt(self._folder, ProbeRequest), window, repeats)
         return trial, verdict
 
     def _probe(
@@ -181,7 +183,7 @@ class Prober:
             incumbent_samples_per_second=self._incumbent(config, number) if self._by_speed(purpose) else None,
         )
         self._reporter.probing(number, config, purpose)
-        result = self._launcher.probe(request, folder)
+        result = self._launcher.run(request, folder)
         trial = Trial(number=number, purpose=purpose, config=config, result=result, repeats=repeats)
         if result.outcome is Outcome.ENVIRONMENT:
             assert result.failure is not None, "only OK has none"

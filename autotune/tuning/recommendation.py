@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from autotune import codec
 from autotune import folder as disk
-from autotune.branches import GoodputCheck
 from autotune.environment import fingerprint, mismatches
 from autotune.errors import EnvironmentMismatch, NoRecommendation, StudyError
 from autotune.folder import find
@@ -63,13 +62,12 @@ class BatchAdvice(Record, frozen=True, kw_only=True):
     half_batch: float | None  # global batch with half of the largest throughput, by the probes; None: they do not say
     low: float | None  # between these the best global batch probably lies, samples; None: not known
     high: float | None
-    check: GoodputCheck | None = None  # against trainings, where --verify-goodput asked for them
 
 
 class Recommendation(Record, frozen=True, kw_only=True):
     """A configuration that was itself run, with all that it takes to believe it."""
 
-    FORMER: ClassVar[frozenset[str]] = frozenset({"interrupted"})
+    FORMER: ClassVar[frozenset[str]] = frozenset({"interrupted", "batch_advice.check"})
 
     version: int = VERSION
     study: str

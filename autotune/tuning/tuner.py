@@ -20,7 +20,7 @@ from autotune.results import Trial, Verdict
 from autotune.sampler import Encoding, GuardedSampler, hardware, make
 from autotune.space import SearchSpace
 from autotune.study import Lock, Store
-from autotune.tuning import batch_advice, keeping, left_out, noise, verification, worths
+from autotune.tuning import batch_advice, keeping, left_out, noise, worths
 from autotune.tuning.allowance import Allowance
 from autotune.tuning.broken_off import BrokenOff
 from autotune.tuning.confirm import Candidate
@@ -109,10 +109,7 @@ class Tuner:
     ) -> None:  # fmt: skip
         self._settings, self._folder, self._request, self._space = settings, folder, request, space
         self._launcher, self._reporter = launcher, reporter
-        self._whole = Allowance(seconds=settings.time_budget_seconds, clock=clock, began=began)
-        checks = settings.verify_goodput and request.goal.noise_scale is not None
-        kept = verification.kept_seconds(self._whole.seconds) if checks else 0.0
-        self._allowance = self._whole.keeping(kept)
+        self._allowance = Allowance(seconds=settings.time_budget_seconds, clock=clock, began=began)
         self._guard, self._objective = Guard(space), objective_of(request.goal)
         self._prober = Prober(folder, request, self._guard, launcher, reporter, pause, self._has_time)
         judged = self._prober.judged
@@ -159,12 +156,6 @@ class Tuner:
         recommendation = batch_advice.advised(recommendation, self._folder, self._request, self._prober.judged)
         answer, recommendation = recommendation, self._stands(recommendation)
         is_new = recommendation is answer
-        if self._settings.verify_goodput:
-            seconds = self._whole.left_seconds()
-            recommendation = verification.verified(
-                recommendation, self._folder, self._request, self._launcher, self._reporter, seconds
-            )
-            self._keep(recommendation)
         if self._objective.is_speed and is_new and self._measure_steps():
             probes, seconds = len(self._prober.judged), round(self._allowance.elapsed_seconds(), 1)
             recommendation = replace(recommendation, probes=probes, seconds=seconds)
@@ -246,7 +237,7 @@ class Tuner:
             return trial, verdict
 
         def has_time() -> bool:
-            return self._whole.left_seconds() >= self._prober.expected_seconds(self._objective.window)
+            return self._allowance.left_seconds() >= self._prober.expected_seconds(self._objective.window)
 
         return worths.measure(self._folder, self._guard, self._reporter, probe, has_time)
 
@@ -278,16 +269,13 @@ class Tuner:
         return self._runoff.spare_seconds() >= self._prober.typical_seconds
 
     def _tell_time(self) -> None:
-        """Say what is kept of the budget, and by how much it will be overrun however little is probed."""
-        kept = self._whole.seconds - self._allowance.seconds
-        if kept:
-            self._reporter.note(f"Of the time budget {format_seconds(kept)} are kept for --verify-goodput.")
+        """Say by how much the budget will be overrun however little is probed."""
         probes = min(self._missing_leaders(), self._settings.probes or FEWEST_LEADERS, len(self._guard.remaining()))
         after = self._objective.probes_after()
         over = (probes + after) * self._prober.typical_seconds - self._runoff.spare_seconds()
         if over > 0 and self._prober.best:
             compared = self._numerics.reserve_seconds(self._prober.judged)  # at most: by the pace of the baseline
-            minutes = math.ceil((self._whole.seconds + over + compared) / 60)
+            minutes = math.ceil((self._allowance.seconds + over + compared) / 60)
             more = f", after {probes} more probe{'s' if probes > 1 else ''}," if probes else ""
             self._reporter.note(
                 f"The time budget is short: even the shortest confirmation{more} ends about {format_seconds(over)} too "

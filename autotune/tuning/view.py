@@ -67,7 +67,7 @@ def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyVie
         trials=disk.read_trials(folder) if trials is None else trials,
         recommendation=read_best(best) if best.is_file() else None,
         running=is_running(folder),
-        comparisons=disk.read_comparisons(folder),
+        comparisons=disk.attempts(folder, StabilityRequest.kind()),
     )
 
 

@@ -72,7 +72,7 @@ def replayed(name: str, surface: Surface, seed: int) -> Run:
     with tempfile.TemporaryDirectory() as place:
         for number in range(len(space.configs) + 1):
             asked = ProbeRequest(target=request.target, config=config, device="cpu", number=number)
-            result = launcher.probe(asked, Path(place))
+            result = launcher.run(asked, Path(place))
             verdict = judge(result, request)
             probed.append(config)
             out_of_memory += verdict.constraints["memory"] > 0

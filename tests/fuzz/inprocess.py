@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from unittest import mock
 
-from autotune.launch.fake import FakeLauncher
+from autotune.testing import FakeLauncher
 from tests.commandline import run_here
 
 ANSWERED = (0, 1, 2, 3, 130)  # README's exit statuses, but for a fault of autotune itself

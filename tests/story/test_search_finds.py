@@ -7,12 +7,12 @@ import pytest
 
 from autotune import codec
 from autotune import folder as disk
-from autotune.launch.fake import FakeLauncher, Machine
 from autotune.objective import judge
 from autotune.records import Config, Goal, Limit
 from autotune.requests import ProbeRequest
 from autotune.results import Outcome, Trial
 from autotune.space import build
+from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.confirm import Candidate, leaders, run
 from autotune.tuning.disturbance import FOUND
 from autotune.tuning.race import fewest_rounds
@@ -261,7 +261,7 @@ def test_among_equals_pure_noise_does_not_displace_the_baseline(tmp_path, noise)
 
         def probe(where, purpose="confirm", launcher=launcher, numbers=numbers):
             asked = ProbeRequest(target="m.py", config=where, device="cuda:0", number=next(numbers), purpose=purpose)
-            result = launcher.probe(asked, tmp_path)
+            result = launcher.run(asked, tmp_path)
             trial = Trial(number=asked.number, purpose=purpose, config=where, result=result)
             return trial, judge(result, request)
 
