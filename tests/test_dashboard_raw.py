@@ -14,7 +14,7 @@ from autotune import folder as disk
 from autotune.objective import judge
 from autotune.report.dashboard.copies import Copies
 from autotune.results import Trial
-from autotune.sampler import Encoding
+from autotune.sampler.optuna import Encoding
 from autotune.study import Store
 from tests.serving import ask, serving
 from tests.worlds import measured, space, study_request

@@ -8,7 +8,7 @@ from autotune.guard import Guard
 from autotune.launch.fake import FakeLauncher
 from autotune.records import Goal
 from autotune.requests import ProbeBudget, ProbeRequest
-from autotune.structured.observation import observed
+from autotune.sampler.observation import observed
 from autotune.tuning.prober import BRIEF, FIRST_GUESS_SECONDS, SEARCH, Prober
 from tests.worlds import GIB, Listener, config, good, measured, space, study_request, trial
 

@@ -18,8 +18,8 @@ from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.guard import Guard
 from autotune.objective import judge
-from autotune.sampler import Encoding, GuardedSampler, make
-from autotune.structured.grid import Hardware
+from autotune.sampler.grid import Hardware
+from autotune.sampler.optuna import Encoding, GuardedSampler, make
 from autotune.study import NUMBER, Lock, Store
 from tests.worlds import measured, space, study_request
 

@@ -13,7 +13,7 @@ from autotune import folder as disk
 from autotune.guard import Guard
 from autotune.objectives import objective_of
 from autotune.records import StudyRequest
-from autotune.sampler import GuardedSampler
+from autotune.sampler.optuna import GuardedSampler
 from autotune.study import Store
 from autotune.tuning import between, drift, stopping
 from autotune.tuning.allowance import Allowance

@@ -6,7 +6,7 @@ from autotune import folder as disk
 from autotune.guard import Guard
 from autotune.launch.fake import ENVIRONMENT, FakeLauncher
 from autotune.records import Goal
-from autotune.sampler import Encoding, GuardedSampler, hardware, make
+from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make
 from tests.worlds import declared, searched, space
 
 

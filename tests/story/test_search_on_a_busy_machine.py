@@ -8,7 +8,7 @@ from autotune.interference import Contamination
 from autotune.launch.base import RESULT
 from autotune.launch.fake import FakeLauncher
 from autotune.records import Limit
-from autotune.sampler import Encoding
+from autotune.sampler.optuna import Encoding
 from autotune.space import build
 from autotune.study import NUMBER, Store
 from autotune.tuning.disturbance import BACK_OFF_SECONDS, FOUND, MOST_VAIN_REPEATS

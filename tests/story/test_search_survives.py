@@ -11,7 +11,7 @@ from autotune.launch.fake import FakeLauncher, Machine
 from autotune.records import Limit
 from autotune.requests import ProbeRequest
 from autotune.results import Outcome
-from autotune.sampler import Encoding
+from autotune.sampler.optuna import Encoding
 from autotune.study import NUMBER, Lock, Store
 from autotune.tuning.disturbance import FOUND
 from autotune.tuning.view import load_view
