@@ -1,1 +1,1 @@
-"""The model-based sampler: a performance model with priors, fitted to a few probes."""
+"""The samplers: Optuna's own behind the guard, and one with a performance model that is fitted to a few probes."""
