@@ -28,8 +28,8 @@ from autotune.errors import AutotuneError, EnvironmentUnfit, StudyError
 from autotune.objective import headroom_bytes
 from autotune.records import Config, StudyRequest
 from autotune.results import ProbeResult, Trial, Verdict
-from autotune.sampler import Encoding, GuardedSampler
-from autotune.structured.observation import observed
+from autotune.sampler.observation import observed
+from autotune.sampler.optuna import Encoding, GuardedSampler
 
 BUSY_SECONDS = 30  # how long SQLite waits for another reader before it gives up
 NUMBER = "probe"  # trial attribute: the number of the probe folder

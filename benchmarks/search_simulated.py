@@ -31,11 +31,11 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import Circumstances
 from autotune.records import Config, Value
 from autotune.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial
-from autotune.sampler import Encoding, GuardedSampler, make
+from autotune.sampler.grid import Hardware
+from autotune.sampler.observation import Observation
+from autotune.sampler.optuna import Encoding, GuardedSampler, make
 from autotune.sampler_names import SamplerName
 from autotune.space import SearchSpace
-from autotune.structured.grid import Hardware
-from autotune.structured.observation import Observation
 from autotune.testing import ENVIRONMENT, FACTS
 
 WITHIN = 0.95

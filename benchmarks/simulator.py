@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from autotune.records import Value
 from autotune.results import Outcome
-from autotune.structured.observation import Observation
+from autotune.sampler.observation import Observation
 
 Floats = NDArray[np.float64]
 DTYPES: tuple[Value, ...] = (None, "bfloat16", "float16")

@@ -6,8 +6,8 @@ import optuna
 from optuna.trial import TrialState
 
 from autotune import knobs
-from autotune.structured.grid import Grid, Hardware
-from autotune.structured.sampler import StructuredSampler
+from autotune.sampler.grid import Grid, Hardware
+from autotune.sampler.structured import StructuredSampler
 
 
 def grid_of(**domains):

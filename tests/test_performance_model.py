@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from autotune.results import Outcome
-from autotune.structured import parameters as unknown
-from autotune.structured.acquisition import Forecast, faster_elsewhere, gains, incumbents
-from autotune.structured.data import gather
-from autotune.structured.grid import Hardware
-from autotune.structured.observation import Observation
-from autotune.structured.performance_model import PerformanceModel
+from autotune.sampler import parameters as unknown
+from autotune.sampler.acquisition import Forecast, faster_elsewhere, gains, incumbents
+from autotune.sampler.data import gather
+from autotune.sampler.grid import Hardware
+from autotune.sampler.observation import Observation
+from autotune.sampler.performance_model import PerformanceModel
 from tests.proposing import grid_of
 
 SUDDEN = 6.0  # log of the sharpness at which the larger of two counts alone

@@ -7,7 +7,7 @@ from autotune import folder as disk
 from autotune.guard import Guard
 from autotune.records import Goal
 from autotune.requests import ProbeBudget, ProbeRequest
-from autotune.structured.observation import observed
+from autotune.sampler.observation import observed
 from autotune.testing import FakeLauncher
 from autotune.tuning.prober import BRIEF, FIRST_GUESS_SECONDS, SEARCH, Prober
 from tests.worlds import GIB, Listener, config, good, measured, space, study_request, trial

@@ -8,8 +8,8 @@ from optuna.trial import TrialState
 from autotune.guard import Guard
 from autotune.records import Goal
 from autotune.results import Trial
-from autotune.sampler import Encoding, GuardedSampler, make
-from autotune.structured.grid import Hardware
+from autotune.sampler.grid import Hardware
+from autotune.sampler.optuna import Encoding, GuardedSampler, make
 from tests.worlds import config, failed, measured, space
 
 SMALL = space(Goal(global_batch=64, tune=("batch_size", "amp_dtype")))

@@ -5,12 +5,12 @@ import pytest
 
 from autotune import knobs
 from autotune.knobs.num_threads import NumThreads
-from autotune.structured import parameters as unknown
-from autotune.structured.data import gather
-from autotune.structured.discrepancy import discrepancy
-from autotune.structured.grid import Hardware
-from autotune.structured.observation import Observation
-from autotune.structured.performance_model import PerformanceModel
+from autotune.sampler import parameters as unknown
+from autotune.sampler.data import gather
+from autotune.sampler.discrepancy import discrepancy
+from autotune.sampler.grid import Hardware
+from autotune.sampler.observation import Observation
+from autotune.sampler.performance_model import PerformanceModel
 from tests.proposing import grid_of
 
 TWO_CORES = Hardware(cores=2, computes_on_cores=True, threads=2)

@@ -5,12 +5,12 @@ import pytest
 
 from autotune.forecast import Foretold
 from autotune.results import Outcome
-from autotune.structured.acquisition import predict
-from autotune.structured.data import gather
-from autotune.structured.grid import Hardware
-from autotune.structured.observation import Observation
-from autotune.structured.performance_model import PerformanceModel
-from autotune.structured.posterior import fit_posterior
+from autotune.sampler.acquisition import predict
+from autotune.sampler.data import gather
+from autotune.sampler.grid import Hardware
+from autotune.sampler.observation import Observation
+from autotune.sampler.performance_model import PerformanceModel
+from autotune.sampler.posterior import fit_posterior
 from tests.proposing import Proposals, grid_of
 
 MIB = 2**20

@@ -10,9 +10,9 @@ from autotune.guard import Guard
 from autotune.objective import judge
 from autotune.records import Goal
 from autotune.results import Alone, Outcome, Trial
-from autotune.sampler import Encoding, GuardedSampler, hardware, make
-from autotune.structured.grid import Hardware
-from autotune.structured.observation import Observation, observed
+from autotune.sampler.grid import Hardware
+from autotune.sampler.observation import Observation, observed
+from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make
 from autotune.testing import ENVIRONMENT
 from tests.proposing import Proposals, grid_of
 from tests.worlds import GIB, failed, measured, space, study_request

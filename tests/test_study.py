@@ -11,8 +11,8 @@ from autotune.errors import StudyError
 from autotune.guard import Guard
 from autotune.objective import CONSTRAINTS, judge
 from autotune.results import Outcome, Trial
-from autotune.sampler import Encoding, GuardedSampler, make
-from autotune.structured.grid import Hardware
+from autotune.sampler.grid import Hardware
+from autotune.sampler.optuna import Encoding, GuardedSampler, make
 from autotune.study import NUMBER, Store
 from tests.worlds import config, failed, measured, space, study_request
 

@@ -19,8 +19,8 @@ from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.guard import Guard
 from autotune.objective import judge
 from autotune.requests import ProbeRequest
-from autotune.sampler import Encoding, GuardedSampler, make
-from autotune.structured.grid import Hardware
+from autotune.sampler.grid import Hardware
+from autotune.sampler.optuna import Encoding, GuardedSampler, make
 from autotune.study import NUMBER, Lock, Store
 from tests.worlds import measured, space, study_request
 

@@ -16,8 +16,8 @@ from autotune.objectives import objective_of
 from autotune.records import Goal
 from autotune.requests import NoiseScaleRequest
 from autotune.results import Outcome
-from autotune.sampler import Encoding, make
-from autotune.structured.grid import Hardware
+from autotune.sampler.grid import Hardware
+from autotune.sampler.optuna import Encoding, make
 from autotune.testing import FakeLauncher, Machine
 from autotune.testing.answers import sampled_gradients
 from autotune.tuning.advice import advise

@@ -14,7 +14,7 @@ from autotune.guard import Guard
 from autotune.objectives import objective_of
 from autotune.records import StudyRequest
 from autotune.requests import ProbeRequest
-from autotune.sampler import GuardedSampler
+from autotune.sampler.optuna import GuardedSampler
 from autotune.study import Store
 from autotune.tuning import between, drift, stopping
 from autotune.tuning.allowance import Allowance

@@ -157,7 +157,7 @@ def _half_batch(times: Sequence[tuple[int, float]], held: int | None) -> float |
 
     Where the global batch is `held`, every sample pays its share of the optimizer step, which looks like a part that
     grows. It counts as at most as long as the fixed part, four times what is believed beforehand
-    (`structured/parameters.py`): too large a result rules out too little.
+    (`sampler/parameters.py`): too large a result rules out too little.
     """
     batches, seconds = np.array([b for b, _ in times], float), np.array([s for _, s in times])
     if not len(times) or batches.max() < APART * batches.min():

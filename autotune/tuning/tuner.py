@@ -17,7 +17,7 @@ from autotune.launch.base import Launcher
 from autotune.objectives import objective_of
 from autotune.records import Config, StudyRequest
 from autotune.results import Trial, Verdict
-from autotune.sampler import Encoding, GuardedSampler, hardware, make
+from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make
 from autotune.space import SearchSpace
 from autotune.study import Lock, Store
 from autotune.tuning import batch_advice, keeping, left_out, noise, worths

@@ -17,10 +17,10 @@ from autotune.objective import judge
 from autotune.records import Config, StudyRequest
 from autotune.requests import ProbeRequest
 from autotune.results import ProbeResult, Trial, Verdict
-from autotune.sampler import Encoding, GuardedSampler, hardware, make
+from autotune.sampler.observation import observed
+from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make
 from autotune.sampler_names import SamplerName
 from autotune.space import SearchSpace, build
-from autotune.structured.observation import observed
 from autotune.tuning.disturbance import FOUND
 from autotune.tuning.foretelling import Foretelling
 from autotune.tuning.reporter import SilentReporter

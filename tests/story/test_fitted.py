@@ -5,7 +5,7 @@ import optuna
 from autotune import folder as disk
 from autotune.guard import Guard
 from autotune.records import Goal
-from autotune.sampler import Encoding, GuardedSampler, hardware, make
+from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make
 from autotune.testing import ENVIRONMENT, FakeLauncher
 from tests.worlds import declared, searched, space
 

@@ -8,7 +8,7 @@ from autotune.interference import Contamination
 from autotune.launch.base import RESULT
 from autotune.records import Limit
 from autotune.requests import ProbeRequest
-from autotune.sampler import Encoding
+from autotune.sampler.optuna import Encoding
 from autotune.space import build
 from autotune.study import NUMBER, Store
 from autotune.testing import FakeLauncher

@@ -10,7 +10,7 @@ from autotune.launch.base import REQUEST, RESULT
 from autotune.records import Limit
 from autotune.requests import ProbeRequest
 from autotune.results import Outcome
-from autotune.sampler import Encoding
+from autotune.sampler.optuna import Encoding
 from autotune.study import NUMBER, Lock, Store
 from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.disturbance import FOUND

@@ -19,13 +19,13 @@ from threadpoolctl import threadpool_limits
 from autotune.forecast import Foretold
 from autotune.prediction import Prediction
 from autotune.records import Value
-from autotune.structured import acquisition
-from autotune.structured.acquisition import Forecast
-from autotune.structured.data import DryRun, gather
-from autotune.structured.grid import Floats, Grid, Hardware, Integers
-from autotune.structured.observation import ATTRIBUTE, Observation, recalled
-from autotune.structured.performance_model import PerformanceModel
-from autotune.structured.posterior import fit_posterior
+from autotune.sampler import acquisition
+from autotune.sampler.acquisition import Forecast
+from autotune.sampler.data import DryRun, gather
+from autotune.sampler.grid import Floats, Grid, Hardware, Integers
+from autotune.sampler.observation import ATTRIBUTE, Observation, recalled
+from autotune.sampler.performance_model import PerformanceModel
+from autotune.sampler.posterior import fit_posterior
 
 # Matrices of a hundred columns: a second thread of the BLAS spins for more time than it saves, the more so where other
 # processes want the cores (250 ms of processor time a proposal with two threads, 130 with one). The limit applies to

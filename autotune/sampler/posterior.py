@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.structured.data import ProbeData
-from autotune.structured.discrepancy import Discrepancy, discrepancy
-from autotune.structured.grid import Floats, Integers
-from autotune.structured.importance_sampling import PARTICLES, Terms, maximum, particles_around
-from autotune.structured.performance_model import PerformanceModel
+from autotune.sampler.data import ProbeData
+from autotune.sampler.discrepancy import Discrepancy, discrepancy
+from autotune.sampler.grid import Floats, Integers
+from autotune.sampler.importance_sampling import PARTICLES, Terms, maximum, particles_around
+from autotune.sampler.performance_model import PerformanceModel
 
 CENSOR = 0.04  # standard deviation of log memory, for probes of which only is known whether they fitted
 LINEARISATIONS = 2  # of the discrepancy: at the prior, and at the first fit

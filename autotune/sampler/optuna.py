@@ -17,10 +17,10 @@ from autotune.knobs import KNOBS, knob
 from autotune.knobs.base import MemoryEffect
 from autotune.prediction import Expectation, Fit, Prediction
 from autotune.records import Config, Environment
+from autotune.sampler.grid import Grid, Hardware
+from autotune.sampler.structured import StructuredSampler
 from autotune.sampler_names import SamplerName
 from autotune.space import SearchSpace
-from autotune.structured.grid import Grid, Hardware
-from autotune.structured.sampler import StructuredSampler
 
 STARTUP_TRIALS = 5  # random probes first: 5 needed 28 probes to come within 5 %, Optuna's 10 needed 37 (simulated)
 ATTEMPTS = 20  # proposals drawn before the nearest admitted neighbour is taken instead

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.structured import parameters as unknown
-from autotune.structured.grid import Floats, Grid, Hardware, Integers
-from autotune.structured.parameters import Parameters
+from autotune.sampler import parameters as unknown
+from autotune.sampler.grid import Floats, Grid, Hardware, Integers
+from autotune.sampler.parameters import Parameters
 
 DOUBLINGS = 3
 NO_WORKERS = 1e-9  # in place of 0 workers, so that a logarithm exists

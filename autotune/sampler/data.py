@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.forecast import Foretold
-from autotune.structured.grid import Floats, Integers
-from autotune.structured.observation import Observation
-from autotune.structured.performance_model import PerformanceModel, Places
+from autotune.sampler.grid import Floats, Integers
+from autotune.sampler.observation import Observation
+from autotune.sampler.performance_model import PerformanceModel, Places
 
 COUPLED, COMPUTE, LOADER = range(3)
 DryRun = Callable[[int], Foretold | None]  # row of the grid to its predicted memory; None where there is no prediction

@@ -10,8 +10,8 @@ import numpy as np
 from autotune.knobs import knob
 from autotune.knobs.influence import Factor
 from autotune.records import Value
-from autotune.structured.grid import CERTAIN, Floats, Grid, Hardware, Integers
-from autotune.structured.grid import influence as influence_of
+from autotune.sampler.grid import CERTAIN, Floats, Grid, Hardware, Integers
+from autotune.sampler.grid import influence as influence_of
 
 # Every unknown is the logarithm of a positive quantity, with a normal prior (mean, standard deviation).
 # Sources: docs/notes/throughput.md 1 and 2 (half-saturation at 10 to 55 samples on a CPU, launches of 1 to 30 ms),

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.structured import data as known
-from autotune.structured.data import ProbeData, alike, along
-from autotune.structured.grid import Floats, Integers
-from autotune.structured.performance_model import PerformanceModel
+from autotune.sampler import data as known
+from autotune.sampler.data import ProbeData, alike, along
+from autotune.sampler.grid import Floats, Integers
+from autotune.sampler.performance_model import PerformanceModel
 
 JITTER = 1e-9
 
