@@ -340,3 +340,22 @@ def test_an_error_in_the_comparison_is_a_result_that_names_the_users_line(tmp_pa
     assert (result.outcome, result.runs) == (Outcome.USER_ERROR, ())
     assert result.failure.phase == "measure"
     assert "ZeroDivisionError" in judge(request, result).reason
+
+
+@pytest.mark.parametrize("reference", ["pkg.train", "script.py"])
+def test_objects_of_an_imported_module_are_new_in_every_run(tmp_path, monkeypatch, reference):
+    """A probe imports the target once; paired runs must not go on with the weights of the run before."""
+    body = MLP.replace("def model(): return ", "model = ")
+    write(tmp_path, "", "pkg/__init__.py")
+    write(tmp_path, body, "pkg/train.py")
+    write(tmp_path, "from pkg.train import dataset, loss, model, optimizer\n", "script.py")
+    monkeypatch.chdir(tmp_path)
+    target = reference if reference == "pkg.train" else str(tmp_path / "script.py")
+    request = StabilityRequest(
+        target=target, reference=config(batch_size=32), candidate=config(batch_size=32, amp_dtype="bfloat16"),
+        device="cpu", max_seconds=60.0, steps=5, seeds=(0,),
+    )  # fmt: skip
+
+    firsts = [run.losses[0] for run in _compared(request).runs]
+
+    assert firsts == pytest.approx([firsts[0]] * 3, rel=0.01)

@@ -18,15 +18,19 @@ from autotune.errors import TargetError
 from autotune.targets.blame import blaming
 from autotune.targets.reference import Reference
 
+_BEFORE_ANY_TARGET: set[str] = set()  # names of the modules that were imported when the first target was
 _STAND_IN = "autotune_target"  # name of a file whose own name an already imported module has
 
 
 def load(reference: Reference) -> ModuleType:
     """The imported module. Its file's folder (or the working folder, for a module) goes first on `sys.path`.
 
+    Whatever an earlier call imported of the user's code is run anew: a model that is an object of a module would come
+    back as the earlier training left it, and with its hooks.
     Raises `TargetError` if it cannot be imported, ends the process, or takes an optimizer step.
     """
     root = root_of(reference)
+    _forget_code_below(root)
     if sys.path[:1] != [str(root)]:
         sys.path.insert(0, str(root))
     with blaming(f"import of {reference.label}", root), _as_a_script(reference.label), _without_training(reference):
@@ -45,6 +49,17 @@ def pick(module: ModuleType, name: str, label: str) -> Any:
     near = difflib.get_close_matches(name, [own for own in vars(module) if not own.startswith("_")], n=1)
     advice = f"Did you mean {label}:{near[0]}?" if near else f"Write a function {name}() that returns (model, dataset)."
     raise TargetError(f"{label} has no {name}. The name after the colon is looked up in the module. {advice}")
+
+
+def _forget_code_below(root: Path) -> None:
+    """Take the user's modules out of those that are imported; there are none at the first call."""
+    if _BEFORE_ANY_TARGET:
+        for name in set(sys.modules) - _BEFORE_ANY_TARGET:
+            file = Path(getattr(sys.modules[name], "__file__", None) or "/")
+            if file.is_relative_to(root) and "site-packages" not in file.parts and not name.startswith("autotune."):
+                del sys.modules[name]
+    else:
+        _BEFORE_ANY_TARGET.update(sys.modules)
 
 
 def _from_file(path: Path) -> ModuleType:
