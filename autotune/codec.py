@@ -28,12 +28,10 @@ def decode(data: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError:
-        if not (former := _former(kind)):
-            raise
         content = msgspec.json.decode(data)
-        if not isinstance(content, dict) or former.isdisjoint(content):
+        known = _known(content, kind)
+        if known == content:
             raise
-        known = {name: value for name, value in content.items() if name not in former}
         return msgspec.json.decode(msgspec.json.encode(known), type=kind)
 
 
@@ -58,9 +56,14 @@ def read(path: Path, kind: type[R]) -> R:
     return record
 
 
-def _former(kind: Any) -> frozenset[str]:
-    """What earlier versions wrote into a record of this kind, or of one of these."""
-    return frozenset().union(*(one.FORMER for one in get_args(kind) or (kind,)))
+def _known(content: Any, kind: Any) -> Any:
+    """`content` of a record of this kind, or of one of these, without the fields that earlier versions wrote."""
+    kinds = [one for one in get_args(kind) or (kind,) if isinstance(one, type) and issubclass(one, Record)]
+    if not isinstance(content, dict) or not kinds:
+        return content
+    former = frozenset().union(*(one.FORMER for one in kinds))
+    parts = {field.name: field.type for one in kinds for field in msgspec.structs.fields(one)}
+    return {name: _known(value, parts.get(name)) for name, value in content.items() if name not in former}
 
 
 def write(path: Path, record: Record) -> None:

@@ -12,7 +12,7 @@ from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial
 
 from autotune.forecast import Foretold
-from autotune.guard import Guard
+from autotune.guard import Admission
 from autotune.knobs import KNOBS, knob
 from autotune.knobs.base import MemoryEffect
 from autotune.prediction import Expectation, Fit, Prediction
@@ -83,7 +83,7 @@ def hardware(environment: Environment) -> Hardware:
 
 
 def make(
-    name: SamplerName, seed: int, encoding: Encoding | None = None, guard: Guard | None = None,
+    name: SamplerName, seed: int, encoding: Encoding | None = None, guard: Admission | None = None,
     machine: Hardware | None = None, foretold: Callable[[Config], Foretold | None] | None = None,
     worth: Callable[[Config], float] | None = None,
 ) -> BaseSampler:  # fmt: skip
@@ -117,7 +117,7 @@ class GuardedSampler(BaseSampler):
     taken. The caller sees to it that something remains.
     """
 
-    def __init__(self, inner: BaseSampler, encoding: Encoding, guard: Guard) -> None:
+    def __init__(self, inner: BaseSampler, encoding: Encoding, guard: Admission) -> None:
         self._inner, self._encoding, self._guard = inner, encoding, guard
         # These maximise: asked again they fit again, for as long, and say the same again.
         self._attempts = 1 if isinstance(inner, GPSampler | StructuredSampler) else ATTEMPTS

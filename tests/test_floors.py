@@ -13,9 +13,9 @@ FLOORS = {  # the highest floor that a room may import from; rooms and single mo
     "records": 1, "requests": 1, "results": 1, "interference": 1, "codec": 1,
     "prediction": 1, "gradients": 1, "branches": 1, "forecast": 1,
     "knobs": 2, "targets": 2, "failures": 2, "failure_rules": 2, "stats": 2,
-    "environment": 2, "host": 2, "nvml": 2, "sampler_names": 2, "objectives": 2,
+    "environment": 2, "host": 2, "nvml": 2, "sampler_names": 2, "objectives": 2, "summary": 2,
     "noise_scale": 2, "goodput": 2,
-    "probe": 3, "launch": 3, "space": 3, "guard": 3, "objective": 3, "sampler": 3, "study": 3, "folder": 3,
+    "probe": 3, "launch": 3, "space": 3, "guard": 3, "objective": 3, "sampler": 3, "study": 3, "lock": 3, "folder": 3,
     "stability": 3, "structured": 3,
     "tuning": 4, "export": 4,
     "report": 5,
@@ -23,7 +23,7 @@ FLOORS = {  # the highest floor that a room may import from; rooms and single mo
 }  # fmt: skip
 CHILD_ONLY = ("probe", "targets", "export")  # and inside functions of knobs
 OPTUNA_HOMES = (
-    "structured/sampler.py", "structured/spaces.py", "sampler.py", "study.py", "tuning/tuner.py",
+    "structured/sampler.py", "structured/spaces.py", "sampler.py", "study.py", "tuning/engine.py",
     "report/dashboard/copies.py",
 )  # fmt: skip
 

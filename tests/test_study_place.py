@@ -17,9 +17,10 @@ from autotune import codec
 from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.guard import Guard
+from autotune.lock import Lock
 from autotune.objective import judge
 from autotune.sampler import Encoding, GuardedSampler, make
-from autotune.study import NUMBER, Lock, Store
+from autotune.study import NUMBER, Store
 from tests.worlds import measured, space, study_request
 
 SPACE = space()

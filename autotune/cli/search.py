@@ -228,7 +228,7 @@ def _search(settings: Any, as_json: bool, output: Path | None, *, quiet: bool, v
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.report.blocks import result_block
     from autotune.report.terminal import TerminalReporter
-    from autotune.tuning.tuner import search as run
+    from autotune.tuning.engine import search as run
     from autotune.tuning.view import load_view
 
     console = plain_console(stderr=True)
@@ -249,20 +249,12 @@ def _search(settings: Any, as_json: bool, output: Path | None, *, quiet: bool, v
 
 
 def _plan(settings: Any, as_json: bool) -> None:
-    import tempfile
-
     from autotune import codec
     from autotune.launch.subprocess import SubprocessLauncher
+    from autotune.tuning.open_study import check_alike, preview
     from autotune.tuning.opening import opening_lines
-    from autotune.tuning.prepare import inspect, settle
-    from autotune.tuning.resume import check_alike
 
-    with tempfile.TemporaryDirectory(prefix="autotune-") as place:
-        found = inspect(
-            settings.target, settings.device, settings.seed, Path(place), SubprocessLauncher(), keeps_log=False,
-            memory_limit=settings.memory_limit,
-        )  # fmt: skip
-    request, space = settle(settings, *found)
+    request, space = preview(settings, SubprocessLauncher())
     if as_json:
         plan = {"request": request, "configurations": [config.values for config in space.configs]}
         sys.stdout.write(codec.encode(plan).decode())

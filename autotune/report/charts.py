@@ -12,8 +12,8 @@ from autotune.report.curves import Curve, curves, fitted
 from autotune.report.drawing import Labels, Plane, Size
 from autotune.report.figure import Absence, Figure, Table
 from autotune.report.phrases import half_width, short
-from autotune.tuning.standings import Standing, standings
-from autotune.tuning.view import StudyView
+from autotune.summary import ConfigSummary
+from autotune.tuning.view import StudyView, summaries
 from autotune.units import format_bytes, format_rate
 
 BATCH = "micro-batch, samples (log scale)"
@@ -140,14 +140,14 @@ def _plane(size: Size, drawn: Sequence[Curve], up: drawing.Axis) -> Plane:
 def _arm(
     arm: int,
     curve: Curve,
-    standings: Sequence[Standing],
+    measured: Sequence[ConfigSummary],
     places: Sequence[tuple[float, float]],
     cross: tuple[float, float] | None,
     below: Sequence[str],
 ) -> list[str]:
     """One curve: what lies below it, its line, its points, and the fall to where memory ran out."""
     parts = [f'<g class="arm{arm}">', *below, drawing.polyline(places, "line")]
-    for one, (x, y) in zip(standings, places, strict=True):
+    for one, (x, y) in zip(measured, places, strict=True):
         parts.append(drawing.titled(drawing.marker(arm, x, y, is_hollow=not one.feasible), _tip(one)))
     if cross is not None:
         parts.append(drawing.polyline([places[-1] if places else cross, cross], "fall"))
@@ -156,15 +156,15 @@ def _arm(
     return [*parts, "</g>"]
 
 
-def _tip(one: Standing) -> str:
+def _tip(one: ConfigSummary) -> str:
     spread = half_width(one.relative_half_width)
     rate = f"{format_rate(one.samples_per_second)} samples/s ± {spread}"
-    numbers = ", ".join(str(trial.number) for trial in one.trials)
+    numbers = ", ".join(str(trial.number) for trial in one.measured)
     unusable = "" if one.feasible else ", not usable"
     return f"{short(one.config.values)}: {rate}, {format_bytes(one.peak_bytes)}{unusable} (probe {numbers})"
 
 
-def _interval(plane: Plane, one: Standing) -> str:
+def _interval(plane: Plane, one: ConfigSummary) -> str:
     if not one.relative_half_width:
         return ""
     x, (low, high) = plane.x(one.config.batch_size), one.bounds
@@ -208,7 +208,7 @@ def _marked(plane: Plane, view: StudyView, labels: Labels) -> list[str]:
         rate = format_rate(best.samples_per_second)
         parts.append(drawing.titled(drawing.ring(x, y), f"recommended: {rate} samples/s"))
         parts.append(labels.put("recommended", x, y, "good"))
-    for one in standings(view):
+    for one in summaries(view):
         if one.config == view.request.baseline:
             x, y = plane.x(one.config.batch_size), plane.y(one.samples_per_second)
             parts += [drawing.square(x, y), labels.put("baseline", x, y, "note")]

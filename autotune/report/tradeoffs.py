@@ -10,8 +10,8 @@ from autotune.report.drawing import Labels, Plane, Size
 from autotune.report.figure import Absence, Figure, Table
 from autotune.report.phrases import short
 from autotune.report.steps import rate
-from autotune.tuning.standings import Standing, standings
-from autotune.tuning.view import StudyView
+from autotune.summary import ConfigSummary
+from autotune.tuning.view import StudyView, summaries
 from autotune.units import format_bytes
 
 PARETO = "Throughput against memory"
@@ -19,7 +19,7 @@ PARETO = "Throughput against memory"
 
 def pareto(view: StudyView) -> Figure | Absence:
     """Every usable configuration by memory and speed; the line joins those that nothing beats in both."""
-    usable = [one for one in standings(view) if one.feasible]
+    usable = [one for one in summaries(view) if one.feasible]
     if len(usable) < 2:
         return Absence(name="pareto", title=PARETO, reason="fewer than two configurations could be used")
     front = pareto_front(usable)
@@ -53,9 +53,9 @@ def pareto(view: StudyView) -> Figure | Absence:
     )
 
 
-def pareto_front(usable: Sequence[Standing]) -> list[Standing]:
+def pareto_front(usable: Sequence[ConfigSummary]) -> list[ConfigSummary]:
     """Those that no other one beats in both throughput and memory, by memory."""
-    front: list[Standing] = []
+    front: list[ConfigSummary] = []
     for one in sorted(usable, key=lambda it: (it.peak_bytes, -it.samples_per_second)):
         if not front or one.samples_per_second > front[-1].samples_per_second:
             front.append(one)
@@ -65,9 +65,9 @@ def pareto_front(usable: Sequence[Standing]) -> list[Standing]:
 def _named(
     view: StudyView,
     plane: Plane,
-    usable: Sequence[Standing],
+    usable: Sequence[ConfigSummary],
     spots: dict[Config, tuple[float, float]],
-    front: Sequence[Standing],
+    front: Sequence[ConfigSummary],
 ) -> list[str]:
     labels, parts = Labels(plane), []
     labels.reserve_line([spots[one.config] for one in front])
@@ -89,5 +89,5 @@ def _named(
     return parts
 
 
-def _point(one: Standing) -> str:
+def _point(one: ConfigSummary) -> str:
     return f"{short(one.config.values)}: {rate(one)} samples/s, {format_bytes(one.peak_bytes)}"

@@ -232,9 +232,9 @@ def test_a_new_knob_is_one_registry_line(monkeypatch, tmp_path):
     """Space, guard, sampler, search, table and best.json all know it, and none was edited."""
     from autotune.launch.fake import FakeLauncher
     from autotune.report.blocks import best_block
+    from autotune.tuning.engine import search
     from autotune.tuning.reporter import SilentReporter
     from autotune.tuning.settings import Settings
-    from autotune.tuning.tuner import search
     from autotune.tuning.view import load_view
 
     registry = (*KNOBS, ToyKnob())

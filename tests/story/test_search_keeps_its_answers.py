@@ -8,8 +8,7 @@ from autotune import folder as disk
 from autotune.launch.fake import FakeLauncher, Machine
 from autotune.records import Limit
 from autotune.results import Outcome
-from autotune.tuning.keeping import is_better_supported
-from autotune.tuning.recommendation import Recommendation, answered_probes, load_result
+from autotune.tuning.recommendation import Recommendation, answered_probes, is_better_supported, load_result
 from tests.worlds import Listener, declared, environment, searched
 
 SMALL = {
