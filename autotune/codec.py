@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -57,11 +58,15 @@ def read(path: Path, kind: type[R]) -> R:
 
 
 def _known(content: Any, kind: Any) -> Any:
-    """`content` of a record of this kind, or of one of these, without the fields that earlier versions wrote."""
-    kinds = [one for one in get_args(kind) or (kind,) if isinstance(one, type) and issubclass(one, Record)]
+    """`content` of a record of this kind, or of one of a union, without the fields that earlier versions wrote.
+
+    Records that it holds are looked into; those in lists and dicts are not.
+    """
+    among = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    kinds = [one for one in among if isinstance(one, type) and issubclass(one, Record)]
     if not isinstance(content, dict) or not kinds:
         return content
-    former = frozenset().union(*(one.FORMER for one in kinds))
+    former = frozenset[str]().union(*(one.FORMER for one in kinds))
     parts = {field.name: field.type for one in kinds for field in msgspec.structs.fields(one)}
     return {name: _known(value, parts.get(name)) for name, value in content.items() if name not in former}
 

@@ -10,7 +10,6 @@ studies/NAME/
   probes/0007/       request.json, result.json, log.txt, and prediction.json where the sampler expected something
   stability/0000/    the same for a paired comparison of losses
   noise_scale/0000/  the same for a sample of gradients
-  goodput/0000/      the same for trainings with several global batches
   dry_run/0000/      the same for a dry run, which foretells memory
   inspect/           the same for the inspection
   .gitignore         everything but best.json
@@ -20,32 +19,28 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from msgspec.structs import replace
 
 from autotune import codec
-from autotune.branches import BranchesResult
 from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound
-from autotune.forecast import DryRun
-from autotune.gradients import NoiseScaleResult
+from autotune.kinds import KINDS
 from autotune.knobs import completed, defaults
 from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.launch.files import unwritable as unwritable  # the same words wherever a study cannot be written
 from autotune.prediction import Fit, Prediction
-from autotune.records import Config, Record, StudyRequest
-from autotune.requests import BranchesRequest, DryRunRequest, NoiseScaleRequest, ProbeRequest, StabilityRequest
-from autotune.results import ProbeResult, StabilityResult, Trial
+from autotune.records import Config, StudyRequest
+from autotune.requests import Answered, Asked, InspectRequest, Kind, ProbeRequest, Request
+from autotune.results import ProbeResult, Trial
 
-Asked = TypeVar("Asked", bound=Record)
-Answered = TypeVar("Answered", bound=Record)
 STUDIES = Path("studies")
 BEST, STUDY, DATABASE, LOCK = "best.json", "study.json", "study.db", "study.lock"
-PROBES, STABILITY, NOISE_SCALE, DRY_RUN, INSPECT = "probes", "stability", "noise_scale", "dry_run", "inspect"
-GOODPUT = "goodput"
+PROBES, INSPECT = ProbeRequest.FOLDER, InspectRequest.FOLDER
 EARLIER = "best-{}.json"
 PREDICTION, FITTED = "prediction.json", "fitted.json"
-OWN = (BEST, STUDY, LOCK, PROBES, STABILITY, NOISE_SCALE, GOODPUT, DRY_RUN, INSPECT, FITTED)
+FORMER = "goodput"  # a folder that earlier versions made
+OWN = (BEST, STUDY, LOCK, FITTED, FORMER, *(kind.FOLDER for kind in KINDS))
 IGNORED = "*\n!.gitignore\n!best.json\n"
 
 
@@ -129,24 +124,16 @@ def read_asked(folder: Path) -> tuple[ProbeRequest, ...]:
     return tuple(replace(one, config=completed(one.config)) for one in asked)
 
 
-def read_comparisons(folder: Path) -> tuple[tuple[StabilityRequest, StabilityResult], ...]:
-    """Every finished comparison of losses, in order. Raises `StudyError` if a file is damaged."""
-    return _finished(folder / STABILITY, StabilityRequest, StabilityResult)
+def attempts(folder: Path, kind: Kind[Asked, Answered]) -> tuple[tuple[Asked, Answered], ...]:
+    """Request and answer of every finished measurement of that kind, in order. Raises `StudyError` if one is damaged.
 
-
-def read_gradients(folder: Path) -> tuple[tuple[NoiseScaleRequest, NoiseScaleResult], ...]:
-    """Every finished sample of gradients, in order. Raises `StudyError` if a file is damaged."""
-    return _finished(folder / NOISE_SCALE, NoiseScaleRequest, NoiseScaleResult)
-
-
-def read_branches(folder: Path) -> tuple[tuple[BranchesRequest, BranchesResult], ...]:
-    """Every finished set of branched trainings, in order. Raises `StudyError` if a file is damaged."""
-    return _finished(folder / GOODPUT, BranchesRequest, BranchesResult)
-
-
-def read_dry_runs(folder: Path) -> tuple[tuple[DryRunRequest, DryRun], ...]:
-    """Every finished dry run, in order. Raises `StudyError` if a file is damaged."""
-    return _finished(folder / DRY_RUN, DryRunRequest, DryRun)
+    Of probes `read_trials` knows more.
+    """
+    return tuple(
+        (codec.read(place / REQUEST, kind.request), codec.read(place / RESULT, kind.answer))
+        for place in _numbered(folder / kind.folder)
+        if (place / RESULT).is_file()
+    )
 
 
 def read_orphans(folder: Path) -> tuple[Config, ...]:
@@ -194,29 +181,11 @@ def log_of(folder: Path, number: int) -> Path:
     return folder / PROBES / f"{number:04d}" / LOG
 
 
-def new_probe(folder: Path) -> tuple[int, Path]:
-    """A fresh number and its folder, made. Raises `EnvironmentUnfit` if it cannot be."""
-    return _new(folder / PROBES)
-
-
-def new_comparison(folder: Path) -> tuple[int, Path]:
-    """The same for a comparison of losses."""
-    return _new(folder / STABILITY)
-
-
-def new_gradients(folder: Path) -> tuple[int, Path]:
-    """The same for a sample of gradients."""
-    return _new(folder / NOISE_SCALE)
-
-
-def new_branches(folder: Path) -> tuple[int, Path]:
-    """The same for branched trainings."""
-    return _new(folder / GOODPUT)
-
-
-def new_dry_run(folder: Path) -> tuple[int, Path]:
-    """The same for a dry run."""
-    return _new(folder / DRY_RUN)
+def new_attempt(folder: Path, kind: type[Request[Any]]) -> tuple[int, Path]:
+    """A new number for a measurement of that kind, and its folder, made. Raises `EnvironmentUnfit` if it cannot be."""
+    root = folder / kind.FOLDER
+    number = max((int(place.name) for place in _numbered(root)), default=-1) + 1
+    return number, make(root / f"{number:04d}")
 
 
 def make(folder: Path) -> Path:
@@ -273,17 +242,3 @@ def _probe_folders(folder: Path) -> list[Path]:
 
 def _numbered(root: Path) -> list[Path]:
     return sorted((p for p in root.iterdir() if p.name.isdecimal()), key=lambda p: int(p.name)) if root.is_dir() else []
-
-
-def _finished(root: Path, asked: type[Asked], answered: type[Answered]) -> tuple[tuple[Asked, Answered], ...]:
-    """Request and result of everything below `root` that left one, in order."""
-    return tuple(
-        (codec.read(place / REQUEST, asked), codec.read(place / RESULT, answered))
-        for place in _numbered(root)
-        if (place / RESULT).is_file()
-    )
-
-
-def _new(root: Path) -> tuple[int, Path]:
-    number = max((int(place.name) for place in _numbered(root)), default=-1) + 1
-    return number, make(root / f"{number:04d}")

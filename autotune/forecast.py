@@ -14,10 +14,8 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from msgspec import field
-
-from autotune.records import PROTOCOL, Record, Value
-from autotune.results import Failure, Outcome
+from autotune.records import Record, Value
+from autotune.results import Answer
 
 AGREEMENT = 0.005  # relative difference of two slopes that are one segment: 2 points on the last one err by <= 2.6 %
 START_MARGIN = 0.07  # one-sided, before residuals are known (theory note 1.5)
@@ -105,17 +103,11 @@ class Arm(Record, frozen=True, kw_only=True):
         return (right[1] - left[1]) / (right[0] - left[0])
 
 
-class DryRun(Record, frozen=True, kw_only=True):
-    """What a `DryRunRequest` left behind: arms, of which each may have failed for itself, or one failure of all."""
+class DryRun(Answer, frozen=True, kw_only=True):
+    """The answer to a `DryRunRequest`: arms, of which each may have failed for itself."""
 
-    protocol: int = PROTOCOL
-    outcome: Outcome
     arms: tuple[Arm, ...] = ()
     base_bytes: int = 0  # that a process of this target holds besides the tensors of training
-    failure: Failure | None = None
-    phase_seconds: dict[str, float] = field(default_factory=dict)
-    started_at: str = ""  # UTC, ISO 8601
-    elapsed_seconds: float = 0.0
 
     def arm(self, values: Mapping[str, Value]) -> Arm | None:
         """The arm that a configuration with `values` belongs to; None if it was not asked for."""

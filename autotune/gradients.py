@@ -5,10 +5,8 @@ Raw values are kept; `noise_scale.py` makes the noise scale of them.
 
 from __future__ import annotations
 
-from msgspec import field
-
-from autotune.records import PROTOCOL, Record
-from autotune.results import Failure, Outcome
+from autotune.records import Record
+from autotune.results import Answer, Outcome
 
 
 class GradientSample(Record, frozen=True, kw_only=True):
@@ -42,17 +40,12 @@ class NoiseScale(Record, frozen=True, kw_only=True):
     samples: int  # that it was measured with
 
 
-class NoiseScaleResult(Record, frozen=True, kw_only=True):
-    """What a `NoiseScaleRequest` left behind: OK has a sample and no failure; every other outcome has a failure."""
+class NoiseScaleResult(Answer, frozen=True, kw_only=True):
+    """The answer to a `NoiseScaleRequest`: OK has a sample."""
 
-    protocol: int = PROTOCOL
-    outcome: Outcome
     sample: GradientSample | None = None
-    failure: Failure | None = None
-    phase_seconds: dict[str, float] = field(default_factory=dict)
-    started_at: str = ""  # UTC, ISO 8601
-    elapsed_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        if (self.outcome is Outcome.OK) != (self.sample is not None) or (self.sample is None) == (self.failure is None):
-            raise ValueError(f"outcome {self.outcome} does not fit sample and failure")
+        super().__post_init__()
+        if (self.outcome is Outcome.OK) != (self.sample is not None):
+            raise ValueError(f"outcome {self.outcome} does not fit sample {self.sample}")

@@ -1,12 +1,19 @@
-"""What a process of its own is asked: one record for each kind of thing that it can find out."""
+"""What a process of its own is asked: one record for each kind of measurement. `kinds.py` lists them."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast, get_args
 
 from msgspec.structs import replace
 
+from autotune.forecast import DryRun
+from autotune.gradients import NoiseScaleResult
 from autotune.records import PROTOCOL, Config, Purpose, Record, Value
+from autotune.results import Answer, Failure, Inspection, Outcome, ProbeResult, StabilityResult
+
+Asked = TypeVar("Asked", bound="Request[Any]")
+Answered = TypeVar("Answered", bound=Answer)
 
 FEWEST_STEPS = (
     8  # optimizer steps of a probe whose steps are long: warm-up, computing alone, settling, window, worst case
@@ -44,12 +51,47 @@ def patient(budget: ProbeBudget, seconds: float) -> ProbeBudget:
     )
 
 
-class ProbeRequest(Record, frozen=True, kw_only=True, tag="probe", tag_field="request"):
-    """Ask for one short training run of one configuration."""
+@dataclass(frozen=True, kw_only=True)
+class Kind(Generic[Asked, Answered]):
+    """One kind of measurement: the record that asks, the record that answers, and its folder in a study."""
 
-    FORMER: ClassVar[frozenset[str]] = frozenset({"world_size"})
+    request: type[Asked]
+    answer: type[Answered]
+    folder: str
+
+
+class Request(Record, Generic[Answered], frozen=True, kw_only=True):
+    """What all requests have in common. `class ProbeRequest(Request[ProbeResult])` names the record that answers."""
+
+    FOLDER: ClassVar[str]
 
     protocol: int = PROTOCOL
+    device: str | None = None  # None: the accelerator if there is one, else the CPU
+    budget: ProbeBudget = ProbeBudget()
+    memory_limit_bytes: int | None = None  # that the process keeps to; None: all there is
+
+    @classmethod
+    def kind(cls) -> Kind[Self, Answered]:
+        """The request with its answer, for functions that work with any kind."""
+        (answer,) = get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]  # typeshed has it for no class
+        return Kind(request=cls, answer=cast("type[Answered]", answer), folder=cls.FOLDER)
+
+    def failed(self, outcome: Outcome, failure: Failure) -> Answered:
+        """The answer that says why there is none."""
+        return self.kind().answer(outcome=outcome, failure=failure)
+
+    def process_config(self) -> Config:
+        """The configuration whose environment variables the process has from its start on."""
+        config: Config | None = getattr(self, "config", None)
+        return config or Config(values={})
+
+
+class ProbeRequest(Request[ProbeResult], frozen=True, kw_only=True, tag="probe", tag_field="request"):
+    """Ask for one short training run of one configuration."""
+
+    FOLDER: ClassVar[str] = "probes"
+    FORMER: ClassVar[frozenset[str]] = frozenset({"world_size"})
+
     target: str  # a file, a module, or module:attribute, relative to the working folder
     config: Config
     device: str
@@ -57,13 +99,11 @@ class ProbeRequest(Record, frozen=True, kw_only=True, tag="probe", tag_field="re
     number: int = 0
     purpose: Purpose = "search"
     repeats: int | None = None  # the probe that others disturbed, and that this one repeats; None: a first one
-    budget: ProbeBudget = ProbeBudget()
     seed: int = 0
-    memory_limit_bytes: int | None = None
     incumbent_samples_per_second: float | None = None  # to be beaten, else cut short; None: measured for its own sake
 
 
-class StabilityRequest(Record, frozen=True, kw_only=True, tag="stability", tag_field="request"):
+class StabilityRequest(Request[StabilityResult], frozen=True, kw_only=True, tag="stability", tag_field="request"):
     """Ask for paired training runs: does `candidate` learn what `reference` learns, step by step.
 
     Both have the same batch and differ only in knobs that change arithmetic. For every seed three runs start from the
@@ -71,7 +111,8 @@ class StabilityRequest(Record, frozen=True, kw_only=True, tag="stability", tag_f
     candidate.
     """
 
-    protocol: int = PROTOCOL
+    FOLDER: ClassVar[str] = "stability"
+
     target: str
     reference: Config
     candidate: Config
@@ -79,18 +120,21 @@ class StabilityRequest(Record, frozen=True, kw_only=True, tag="stability", tag_f
     seeds: tuple[int, ...] = (0,)
     steps: int = 50  # optimizer steps of each run; 40 to 60 resolve what seeds would hide (measurement note F)
     max_seconds: float = 60.0  # of training, all runs together; what it cuts short is told by the number of losses
-    budget: ProbeBudget = ProbeBudget()
-    memory_limit_bytes: int | None = None
+
+    def process_config(self) -> Config:
+        """See `Request`."""
+        return self.candidate
 
 
-class NoiseScaleRequest(Record, frozen=True, kw_only=True, tag="noise-scale", tag_field="request"):
+class NoiseScaleRequest(Request[NoiseScaleResult], frozen=True, kw_only=True, tag="noise-scale", tag_field="request"):
     """Ask for the gradients of many micro-batches at the same weights, as soon as training has really begun.
 
     At initialisation they say nothing of training: what they lead to was wrong by 0.03 to 7 times there, within 3.4
     times after 30 steps (theory note 3.3). So training goes on to where the loss has fallen, and not for ever.
     """
 
-    protocol: int = PROTOCOL
+    FOLDER: ClassVar[str] = "noise_scale"
+
     target: str
     config: Config  # without accumulation: each optimizer step is one micro-batch
     device: str
@@ -100,43 +144,23 @@ class NoiseScaleRequest(Record, frozen=True, kw_only=True, tag="noise-scale", ta
     least_fall: float = 0.1  # of the first losses; 10 to 30 % is where training has begun (theory note 3.3)
     micro_batches: int = 64  # with 16 the interval is often open at its upper end (theory note 3.2)
     max_seconds: float = 60.0  # of training and measuring; what it cuts short is told by the number of gradients
-    budget: ProbeBudget = ProbeBudget()
-    memory_limit_bytes: int | None = None
 
 
-class BranchesRequest(Record, frozen=True, kw_only=True, tag="branches", tag_field="request"):
-    """Ask for one training from whose end on several go on, each with another global batch, over as many samples."""
-
-    protocol: int = PROTOCOL
-    target: str
-    config: Config  # of the training before they part
-    steps: int  # optimizer steps of it
-    branches: tuple[Config, ...]  # the first runs at the learning rate that the target has; in this order
-    phi: float  # the noise scale, samples: the learning rates of the others follow from it
-    device: str
-    seed: int = 0
-    max_samples: int = 200_000  # of each branch
-    max_seconds: float = 300.0  # of everything; what it cuts short is told by the number of losses
-    budget: ProbeBudget = ProbeBudget()
-    memory_limit_bytes: int | None = None
-
-
-class InspectRequest(Record, frozen=True, kw_only=True, tag="inspect", tag_field="request"):
+class InspectRequest(Request[Inspection], frozen=True, kw_only=True, tag="inspect", tag_field="request"):
     """Ask what the device and the target are. Without a target, only the device is looked at."""
 
-    protocol: int = PROTOCOL
+    FOLDER: ClassVar[str] = "inspect"
+
     target: str | None = None
-    device: str | None = None  # None: the accelerator if there is one, else the CPU
     config: Config | None = None  # the configuration of the one real step; None: the target's baseline
     seed: int = 0
-    memory_limit_bytes: int | None = None
-    budget: ProbeBudget = ProbeBudget()
 
 
-class DryRunRequest(Record, frozen=True, kw_only=True, tag="dry-run", tag_field="request"):
+class DryRunRequest(Request[DryRun], frozen=True, kw_only=True, tag="dry-run", tag_field="request"):
     """Ask what memory training would need, by training with tensors that have shapes and no contents."""
 
-    protocol: int = PROTOCOL
+    FOLDER: ClassVar[str] = "dry_run"
+
     target: str
     config: Config  # what `arms` and `batches` do not say
     arms: tuple[dict[str, Value], ...]  # values of the knobs that move memory, apart from the micro-batch
@@ -147,8 +171,3 @@ class DryRunRequest(Record, frozen=True, kw_only=True, tag="dry-run", tag_field=
     limit_bytes: int | None = None  # beyond which no peak is of interest
     max_seconds: float = 60.0  # arms that are not begun by then are left out
     seed: int = 0
-    budget: ProbeBudget = ProbeBudget()
-    memory_limit_bytes: int | None = None
-
-
-Request = ProbeRequest | StabilityRequest | NoiseScaleRequest | BranchesRequest | InspectRequest | DryRunRequest

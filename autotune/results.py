@@ -161,23 +161,31 @@ class Failure(Record, frozen=True, kw_only=True):
     user_frame: str = ""  # file:line of the innermost frame in the user's code
 
 
-class ProbeResult(Record, frozen=True, kw_only=True):
-    """What one probe left behind. OK has a measurement and no failure; every other outcome has a failure."""
+class Answer(Record, frozen=True, kw_only=True):
+    """What a process of its own leaves behind, whatever it was asked. Every outcome but OK has a failure."""
 
     protocol: int = PROTOCOL
     outcome: Outcome
-    measurement: Measurement | None = None
     failure: Failure | None = None
     phase_seconds: dict[str, float] = {}
     started_at: str = ""  # UTC, ISO 8601
     elapsed_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if (self.outcome is Outcome.OK) != (self.failure is None):
+            raise ValueError(f"outcome {self.outcome} does not fit failure {self.failure}")
+
+
+class ProbeResult(Answer, frozen=True, kw_only=True):
+    """The answer to a `ProbeRequest`: OK has a measurement."""
+
+    measurement: Measurement | None = None
     gpu: GpuUse | None = None
 
     def __post_init__(self) -> None:
-        if (self.outcome is Outcome.OK) != (self.measurement is not None) or (self.measurement is None) == (
-            self.failure is None
-        ):
-            raise ValueError(f"outcome {self.outcome} does not fit measurement and failure")
+        super().__post_init__()
+        if (self.outcome is Outcome.OK) != (self.measurement is not None):
+            raise ValueError(f"outcome {self.outcome} does not fit measurement {self.measurement}")
 
     @property
     def samples_per_joule(self) -> float | None:
@@ -202,27 +210,19 @@ class LossRun(Record, frozen=True, kw_only=True):
     loss_scale: float | None = None  # at the end; None: no scaler
 
 
-class StabilityResult(Record, frozen=True, kw_only=True):
-    """What a `StabilityRequest` left behind: the runs that were finished, or a failure."""
+class StabilityResult(Answer, frozen=True, kw_only=True):
+    """The answer to a `StabilityRequest`: the runs that were finished."""
 
-    protocol: int = PROTOCOL
-    outcome: Outcome
     runs: tuple[LossRun, ...] = ()
-    failure: Failure | None = None
-    phase_seconds: dict[str, float] = {}
-    started_at: str = ""  # UTC, ISO 8601
-    elapsed_seconds: float = 0.0
 
 
-class Inspection(Record, frozen=True, kw_only=True):
+class Inspection(Answer, frozen=True, kw_only=True):
     """The answer to an `InspectRequest`."""
 
-    protocol: int = PROTOCOL
+    outcome: Outcome = Outcome.OK
     environment: Environment | None = None
     facts: TargetFacts | None = None
     process_bytes: int | None = None  # resident set with model and data, before the first step; on a CPU only
-    outcome: Outcome = Outcome.OK
-    failure: Failure | None = None
 
 
 class Trial(Record, frozen=True, kw_only=True):

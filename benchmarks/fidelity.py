@@ -89,7 +89,7 @@ def of_catalogue(names: str, device: str, small: bool) -> Cells:
 
 def probed(target: str, config: Config, device: str) -> Measurement:
     with tempfile.TemporaryDirectory() as folder:
-        result = SubprocessLauncher().probe(ProbeRequest(target=target, config=config, device=device), Path(folder))
+        result = SubprocessLauncher().run(ProbeRequest(target=target, config=config, device=device), Path(folder))
     if result.measurement is None:
         raise Died(f"probe: {result.outcome.value}, {result.failure.message if result.failure else 'no reason given'}")
     return result.measurement

@@ -166,7 +166,7 @@ def shown(answer: Answer, number: int) -> str:
 def look(device: str) -> Environment | str:
     """The device as a probe sees it, or why there is none."""
     with tempfile.TemporaryDirectory() as folder:
-        inspection = SubprocessLauncher().inspect(InspectRequest(device=device), Path(folder))
+        inspection = SubprocessLauncher().run(InspectRequest(device=device), Path(folder))
     if inspection.environment is None:
         return inspection.failure.message if inspection.failure else inspection.outcome.value
     return inspection.environment

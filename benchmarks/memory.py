@@ -100,7 +100,7 @@ def foretell(target: str, batches: Sequence[int], *, checkpointed: bool) -> tupl
     request = DryRunRequest(target=target, config=config, arms=arms, batches=tuple(batches), device="cpu")
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        return SubprocessLauncher().dry_run(request, Path(folder)), time.monotonic() - began
+        return SubprocessLauncher().run(request, Path(folder)), time.monotonic() - began
 
 
 def compare(target: str, arm: Arm, batches: Sequence[int], steps: int) -> Row | str:

@@ -47,7 +47,7 @@ def measured(seed: int) -> NoiseScale:
     config = Config(values={**defaults(), **digits_mlp.baseline})
     request = NoiseScaleRequest(target=str(TARGETS / "digits_mlp.py"), config=config, device="cpu", seed=seed)
     with tempfile.TemporaryDirectory() as folder:
-        result = SubprocessLauncher(environ={"OMP_NUM_THREADS": "1"}).sample_gradients(request, Path(folder))
+        result = SubprocessLauncher(environ={"OMP_NUM_THREADS": "1"}).run(request, Path(folder))
     noise = estimate(result.sample) if result.sample else None
     if noise is None or noise.phi is None:
         raise SystemExit(f"no noise scale: {result.failure or noise}")

@@ -50,7 +50,7 @@ def probe(target: str) -> dict[str, float]:
     request = ProbeRequest(target=target, config=Config(values=defaults()), device="cpu", budget=BUDGET)
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        result = SubprocessLauncher().probe(request, Path(folder))
+        result = SubprocessLauncher().run(request, Path(folder))
         total = time.perf_counter() - began
     measured = result.measurement
     assert measured is not None, result.failure

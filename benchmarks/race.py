@@ -20,11 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.knobs import defaults
-from autotune.launch.fake import ENVIRONMENT, FACTS
 from autotune.records import Config, Goal, StudyRequest
 from autotune.results import Measurement, MemoryPeak, Outcome, ProbeResult, Trial, Verdict
 from autotune.stats import Rounds
 from autotune.summary import ConfigSummary
+from autotune.testing import ENVIRONMENT, FACTS
 from autotune.tuning import choice, racing
 from autotune.tuning.recommend import recommend
 

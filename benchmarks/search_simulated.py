@@ -29,7 +29,6 @@ from autotune.forecast import Foretold, calibrated
 from autotune.guard import Guard
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Circumstances
-from autotune.launch.fake import ENVIRONMENT, FACTS
 from autotune.records import Config, Value
 from autotune.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial
 from autotune.sampler import Encoding, GuardedSampler, make
@@ -37,6 +36,7 @@ from autotune.sampler_names import SamplerName
 from autotune.space import SearchSpace
 from autotune.structured.grid import Hardware
 from autotune.structured.observation import Observation
+from autotune.testing import ENVIRONMENT, FACTS
 
 WITHIN = 0.95
 SOON = 20  # probes

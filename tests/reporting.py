@@ -12,12 +12,10 @@ import msgspec
 from autotune import codec
 from autotune import folder as disk
 from autotune.interference import Contamination, GpuUse
-from autotune.knobs import defaults
-from autotune.records import Config, Environment, Finding, Goal, StepFacts, StudyRequest, TargetFacts, Value
+from autotune.records import Config, Environment, Finding, Goal, StepFacts, StudyRequest, TargetFacts
 from autotune.requests import ProbeRequest, StabilityRequest
 from autotune.results import (
     Alone,
-    Failure,
     LossRun,
     Measurement,
     MemoryPeak,
@@ -28,18 +26,20 @@ from autotune.results import (
 )
 from autotune.tuning.recommendation import Confirmation, Recommendation, RunnerUp
 from autotune.tuning.view import StudyView, load_view
+from tests.worlds import GIB as GIB
+from tests.worlds import config as config
+from tests.worlds import failed as failed
 
-GIBIBYTE = 2**30
 ENVIRONMENT = Environment(
     device="cuda:0",
     device_name="Example GPU",
-    device_bytes=80 * GIBIBYTE,
+    device_bytes=80 * GIB,
     native_dtypes=("bfloat16", "float16"),
     torch="2.13.0",
     python="3.11.2",
     platform="Linux",
     usable_cores=16,
-    host_bytes=128 * GIBIBYTE,
+    host_bytes=128 * GIB,
     cpu="Example CPU",
     driver="580.82",
 )
@@ -58,11 +58,6 @@ FACTS = TargetFacts(
 )
 
 
-def config(batch_size: int = 64, **values: Value) -> Config:
-    """A configuration with the defaults for all that is not given."""
-    return Config(values={**defaults(), "batch_size": batch_size, **values})
-
-
 def request(**changes: Any) -> StudyRequest:
     """What the study was asked."""
     settings: dict[str, Any] = {
@@ -70,19 +65,19 @@ def request(**changes: Any) -> StudyRequest:
         "goal": Goal(global_batch=1024),
         "environment": ENVIRONMENT,
         "facts": FACTS,
-        "baseline": config(gradient_accumulation_steps=16),
+        "baseline": config(64, gradient_accumulation_steps=16),
         "baseline_assumed": False,
         "domains": {name: (value,) for name, value in config().values.items()} | {"batch_size": (64, 128, 256)},
-        "memory_limit_bytes": 80 * GIBIBYTE,
+        "memory_limit_bytes": 80 * GIB,
         "enforced_limit_bytes": None,
-        "headroom_bytes": 4 * GIBIBYTE,
+        "headroom_bytes": 4 * GIB,
         "created_at": "2026-11-21T10:00:00+00:00",
     }
     return StudyRequest(**(settings | changes))
 
 
 def measured(
-    rate: float, peak_bytes: int = 6 * GIBIBYTE, wait: float = 0.09, half_width: float | None = 0.012, **more: Any
+    rate: float, peak_bytes: int = 6 * GIB, wait: float = 0.09, half_width: float | None = 0.012, **more: Any
 ) -> ProbeResult:
     """A probe that ran at `rate` samples/s; `more` are fields of its measurement."""
     return ProbeResult(
@@ -95,16 +90,10 @@ def measured(
             loader_wait_seconds=(wait * 1024 / rate,) * 8,
             losses=(2.3,) * 8,
             warmup_seconds=(0.5,) * 3,
-            memory=MemoryPeak(process_bytes=2 * GIBIBYTE, reserved_bytes=peak_bytes),
+            memory=MemoryPeak(process_bytes=2 * GIB, reserved_bytes=peak_bytes),
             relative_half_width=half_width,
         ),
     )
-
-
-def failed(outcome: Outcome = Outcome.OOM_DEVICE, message: str = "tried to allocate 2 GiB") -> ProbeResult:
-    """A probe that left no measurement."""
-    failure = Failure(phase="warm-up", message=message, evidence="torch.OutOfMemoryError", user_frame="model.py:12")
-    return ProbeResult(outcome=outcome, failure=failure)
 
 
 def trial(number: int, chosen: Config, result: ProbeResult, purpose: Any = "search") -> Trial:
@@ -129,7 +118,7 @@ def whole(count: int = 40) -> tuple[Trial, ...]:
             rate = base.result.measurement.samples_per_second
         chosen, result = base.config, base.result
         if number == 0 or number % 15 == 14:
-            chosen, purpose = config(gradient_accumulation_steps=16), "reference" if number else "baseline"
+            chosen, purpose = config(64, gradient_accumulation_steps=16), "reference" if number else "baseline"
             rate = 152.0 * (1 + 0.01 * (number % 4))
         elif number >= count - 4:
             purpose = "confirm"
@@ -164,14 +153,14 @@ def paired(
         LossRun(role="candidate", seed=0, losses=tuple(own)),
     )
     asked = StabilityRequest(
-        target="model.py", reference=config(), candidate=config(amp_dtype="bfloat16"), device="cuda:0"
+        target="model.py", reference=config(64), candidate=config(64, amp_dtype="bfloat16"), device="cuda:0"
     )
     return asked, StabilityResult(outcome=Outcome.OK, runs=runs)
 
 
 def ladder() -> tuple[Trial, ...]:
     """Four arms up to their out-of-memory, an unstable probe, and the baseline."""
-    trials = [trial(0, config(gradient_accumulation_steps=16), measured(152, wait=0.94), "baseline")]
+    trials = [trial(0, config(64, gradient_accumulation_steps=16), measured(152, wait=0.94), "baseline")]
     for amp, layout, top, memory in (
         ("bfloat16", True, 2600, 0.047),
         ("float16", True, 2560, 0.047),
@@ -191,7 +180,7 @@ def ladder() -> tuple[Trial, ...]:
                 trials.append(trial(len(trials), chosen, failed()))
                 break
             rate = top * batch / (batch + 120)
-            trials.append(trial(len(trials), chosen, measured(rate, int((1 + batch * memory) * GIBIBYTE))))
+            trials.append(trial(len(trials), chosen, measured(rate, int((1 + batch * memory) * GIB))))
     unstable = failed(Outcome.UNSTABLE, "loss is not finite in 3 of 40 steps")
     return (*trials, trial(len(trials), config(512, amp_dtype="float16", num_workers=12), unstable))
 
@@ -211,13 +200,13 @@ def recommendation(**changes: Any) -> Recommendation:
         "speedup_low": 14.9,
         "speedup_high": 15.8,
         "rounds": 3,
-        "baseline": config(gradient_accumulation_steps=16).values,
+        "baseline": config(64, gradient_accumulation_steps=16).values,
         "baseline_assumed": False,
         "baseline_samples_per_second": 152.0,
         "global_batch_size": 1024,
         "baseline_global_batch_size": 1024,
-        "peak_bytes": 49 * GIBIBYTE,
-        "memory_limit_bytes": 80 * GIBIBYTE,
+        "peak_bytes": 49 * GIB,
+        "memory_limit_bytes": 80 * GIB,
         "headroom_fraction": 0.39,
         "data_wait_share": 0.011,
         "stability": "losses finite over 240 optimizer steps",
@@ -246,7 +235,7 @@ def confirmed(trials: tuple[Trial, ...]) -> StudyView:
         numbers = []
         for factor in (0.99, 1.01):
             numbers.append(len(again))
-            again.append(trial(len(again), chosen, measured(mean * factor, 49 * GIBIBYTE), "confirm"))
+            again.append(trial(len(again), chosen, measured(mean * factor, 49 * GIB), "confirm"))
         rounds = (mean * 0.99, mean * 1.01)
         confirmations.append(
             Confirmation(
@@ -254,7 +243,7 @@ def confirmed(trials: tuple[Trial, ...]) -> StudyView:
                 samples_per_second=mean,
                 rounds=rounds,
                 trials=tuple(numbers),
-                peak_bytes=49 * GIBIBYTE,
+                peak_bytes=49 * GIB,
                 data_wait_share=0.011,
             )
         )

@@ -3,15 +3,15 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit
-from autotune.launch.fake import FakeLauncher
-from autotune.requests import ProbeRequest
 from autotune.results import ProbeResult, Trial, Verdict
+from autotune.testing import FakeLauncher
 from autotune.tuning.ablation import ablate, steps
 from autotune.tuning.budget import TimeBudget
 from autotune.tuning.view import load_view
@@ -35,7 +35,7 @@ class Scripted(FakeLauncher):
         self.trials: list[Trial] = []
         self._answer = replace(answer, elapsed_seconds=MINUTE) if isinstance(answer, ProbeResult) else answer
 
-    def probe(self, request: ProbeRequest, folder: Path) -> ProbeResult:
+    def run(self, request: Any, folder: Path) -> Any:
         if isinstance(self._answer, BaseException):
             raise self._answer
         self.trials.append(trial(request.number, request.config, self._answer, request.purpose))

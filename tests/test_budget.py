@@ -2,9 +2,9 @@
 
 import pytest
 
-from autotune.launch.fake import FakeLauncher, Machine
 from autotune.records import Goal
 from autotune.requests import ProbeBudget
+from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.budget import BRIEF, MOST_RESERVED, SEED_SECONDS, TimeBudget
 from autotune.tuning.choice import FEWEST_FINALISTS
 from autotune.tuning.confirmation import confirm

@@ -5,9 +5,9 @@ from rich.console import Console
 from autotune import codec
 from autotune.cli.check import foretell
 from autotune.forecast import DryRun
-from autotune.launch.fake import FakeLauncher
 from autotune.records import Goal
 from autotune.results import Outcome
+from autotune.testing import FakeLauncher
 from autotune.tuning.prepare import memory_bounds
 from autotune.tuning.settings import Settings
 from tests.commandline import TARGET, run
@@ -54,9 +54,9 @@ def test_the_table_and_a_search_hold_peaks_against_the_same_bytes(capsys):
     asked = []
 
     class Watched(FakeLauncher):
-        def dry_run(self, request, folder):
+        def run(self, request, folder):
             asked.append(request.limit_bytes)
-            return super().dry_run(request, folder)
+            return super().run(request, folder)
 
     foretell(Watched(), request, wide, "50%", json_output=True, console=Console())
 

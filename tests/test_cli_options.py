@@ -43,7 +43,6 @@ WRONG = [
     (("--device", "quantum"), "There is no device called 'quantum'"),
     (("--device", "cuda:first"), "Did you mean cuda?"),
     (("--stability", "twice"), "--stability twice"),
-    (("--verify-goodput",), "--verify-goodput says nothing to --objective throughput"),
     (("--loss-tolerance", "much"), "--loss-tolerance: 'much'"),
     (("--resume",), "studies/model"),
 ]

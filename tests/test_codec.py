@@ -3,9 +3,13 @@ import pytest
 
 from autotune import codec
 from autotune.errors import StudyError
+from autotune.gradients import NoiseScale
+from autotune.kinds import decode
 from autotune.records import Config, Goal
-from autotune.requests import InspectRequest, ProbeRequest, Request
+from autotune.requests import InspectRequest, ProbeRequest
 from autotune.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult
+from autotune.tuning.recommendation import BatchAdvice, Recommendation
+from tests import reporting
 
 CONFIG = Config(values={"batch_size": 8, "gradient_accumulation_steps": 2, "amp_dtype": None, "channels_last": True})
 
@@ -13,13 +17,13 @@ CONFIG = Config(values={"batch_size": 8, "gradient_accumulation_steps": 2, "amp_
 def test_a_request_comes_back_as_it_was():
     request = ProbeRequest(target="model.py", config=CONFIG, device="cpu", memory_limit_bytes=10)
 
-    assert codec.decode(codec.encode(request), Request) == request
+    assert decode(codec.encode(request)) == request
 
 
 def test_the_two_requests_are_told_apart():
     request = InspectRequest(target="model.py")
 
-    assert isinstance(codec.decode(codec.encode(request), Request), InspectRequest)
+    assert isinstance(decode(codec.encode(request)), InspectRequest)
 
 
 def test_a_loss_that_is_not_finite_is_null():
@@ -50,14 +54,30 @@ def test_a_damaged_file_is_a_study_error_that_names_it(tmp_path, content):
         codec.read(path, Config)
 
 
-@pytest.mark.parametrize("kind", [ProbeRequest, Request])
-def test_what_an_earlier_version_wrote_and_nobody_read_is_left_out(kind):
+@pytest.mark.parametrize("read", [lambda data: codec.decode(data, ProbeRequest), decode], ids=["one", "any"])
+def test_what_an_earlier_version_wrote_and_nobody_read_is_left_out(read):
     request = ProbeRequest(target="model.py", config=CONFIG, device="cpu")
     older = {**msgspec.to_builtins(request), "world_size": 1}
 
-    assert codec.decode(msgspec.json.encode(older), kind) == request
+    assert read(msgspec.json.encode(older)) == request
     with pytest.raises(msgspec.ValidationError, match="unknown field `other`"):
-        codec.decode(msgspec.json.encode({**older, "other": 1}), kind)
+        read(msgspec.json.encode({**older, "other": 1}))
+
+
+def test_a_former_field_of_a_record_within_is_left_out_too():
+    best = reporting.recommendation(
+        batch_advice=BatchAdvice(
+            noise=NoiseScale(phi=20.0, low=10.0, high=40.0, steps=30, has_fallen=True, samples=512),
+            half_batch=8.0, low=9.0, high=20.0,
+        )
+    )  # fmt: skip
+    older = msgspec.to_builtins(best)
+    older["batch_advice"]["check"] = {"verdict": "agrees", "samples": 4096}
+
+    assert codec.decode(msgspec.json.encode(older), Recommendation) == best
+    older["batch_advice"]["other"] = 1
+    with pytest.raises(msgspec.ValidationError, match="unknown field `other`"):
+        codec.decode(msgspec.json.encode(older), Recommendation)
 
 
 def test_a_record_nested_without_end_is_damaged_too(tmp_path):

@@ -5,9 +5,9 @@ import pytest
 from autotune import codec
 from autotune import folder as disk
 from autotune.launch.base import REQUEST
-from autotune.launch.fake import FakeLauncher, Machine
 from autotune.records import Goal
 from autotune.requests import ProbeBudget, ProbeRequest
+from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.budget import BRIEF
 from autotune.tuning.confirmation import confirm
 from autotune.tuning.probing import probe_with_retry

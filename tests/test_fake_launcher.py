@@ -9,10 +9,10 @@ from statistics import mean
 import msgspec
 import pytest
 
-from autotune.launch.fake import FACTS, FakeLauncher, Machine
 from autotune.records import Config
 from autotune.requests import ProbeRequest
 from autotune.results import Outcome, ProbeResult
+from autotune.testing import FACTS, FakeLauncher, Machine
 
 
 def config(batch_size: int = 64, dtype: str | None = None, workers: int = 4, channels_last: bool = False) -> Config:
@@ -30,7 +30,7 @@ def probe(
     launcher: FakeLauncher, chosen: Config, folder: Path, number: int = 0, limit: int | None = None
 ) -> ProbeResult:
     request = ProbeRequest(target="fake", config=chosen, device="cuda:0", number=number, memory_limit_bytes=limit)
-    return launcher.probe(request, folder)
+    return launcher.run(request, folder)
 
 
 GRID = [
@@ -42,9 +42,9 @@ GRID = [
 
 
 def test_the_same_seed_and_request_give_the_same_result(tmp_path: Path) -> None:
-    first = FakeLauncher(seed=3).probe(ProbeRequest(target="x", config=config(), device="cuda:0"), tmp_path)
-    second = FakeLauncher(seed=3).probe(ProbeRequest(target="x", config=config(), device="cuda:0"), tmp_path)
-    other = FakeLauncher(seed=4).probe(ProbeRequest(target="x", config=config(), device="cuda:0"), tmp_path)
+    first = FakeLauncher(seed=3).run(ProbeRequest(target="x", config=config(), device="cuda:0"), tmp_path)
+    second = FakeLauncher(seed=3).run(ProbeRequest(target="x", config=config(), device="cuda:0"), tmp_path)
+    other = FakeLauncher(seed=4).run(ProbeRequest(target="x", config=config(), device="cuda:0"), tmp_path)
 
     assert first == second
     assert first != other
@@ -123,7 +123,9 @@ def test_a_synthetic_batch_has_no_loader_to_tell_apart(tmp_path: Path) -> None:
 
 
 def test_a_scripted_fault_replaces_the_model(tmp_path: Path) -> None:
-    launcher = FakeLauncher(faults=lambda request: Outcome.TIMEOUT if request.config.batch_size == 64 else None)
+    launcher = FakeLauncher(
+        faults={ProbeRequest: lambda request: Outcome.TIMEOUT if request.config.batch_size == 64 else None}
+    )
 
     assert probe(launcher, config(64), tmp_path).outcome is Outcome.TIMEOUT
     assert probe(launcher, config(16), tmp_path).outcome is Outcome.OK

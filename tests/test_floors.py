@@ -10,14 +10,14 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "autotune"
 FLOORS = {  # the highest floor that a room may import from; rooms and single modules by their first name
     "errors": 0, "units": 0, "harmless": 0,
-    "records": 1, "requests": 1, "results": 1, "interference": 1, "codec": 1,
-    "prediction": 1, "gradients": 1, "branches": 1, "forecast": 1,
+    "records": 1, "requests": 1, "results": 1, "interference": 1, "codec": 1, "kinds": 1,
+    "prediction": 1, "gradients": 1, "forecast": 1,
     "knobs": 2, "targets": 2, "failures": 2, "failure_rules": 2, "stats": 2,
-    "environment": 2, "host": 2, "nvml": 2, "sampler_names": 2, "objectives": 2, "summary": 2,
-    "noise_scale": 2, "goodput": 2,
+    "environment": 2, "host": 2, "nvml": 2, "sampler_names": 2, "objectives": 2,
+    "noise_scale": 2, "summary": 2,
     "probe": 3, "launch": 3, "space": 3, "guard": 3, "objective": 3, "sampler": 3, "study": 3, "lock": 3, "folder": 3,
     "stability": 3, "structured": 3,
-    "tuning": 4, "export": 4,
+    "tuning": 4, "export": 4, "testing": 4,
     "report": 5,
     "cli": 6, "__init__": 6, "__main__": 6,
 }  # fmt: skip
@@ -62,6 +62,43 @@ def test_imports_only_go_down(path):
 
 def test_every_room_has_a_floor():
     assert {_room(path) for path in _modules()} == set(FLOORS)
+
+
+def test_what_is_for_tests_is_imported_by_tests_and_benchmarks_only_and_needs_no_pytest():
+    users = {
+        str(path.relative_to(PACKAGE))
+        for path in _modules()
+        if any(f"{name}.".startswith("autotune.testing.") for name in _imports(path)) and _room(path) != "testing"
+    }
+    needing = {str(path) for path in _modules() if any(name.split(".")[0] == "pytest" for name in _imports(path))}
+
+    assert users == set()
+    assert needing == set()
+
+
+def test_a_room_that_nobody_knows_fails(tmp_path, monkeypatch):
+    (tmp_path / "cellar").mkdir()
+    (tmp_path / "cellar" / "wine.py").write_text("from autotune.attic import dust\n")
+    monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path)
+
+    with pytest.raises(AssertionError):
+        test_every_room_has_a_floor()
+    with pytest.raises(KeyError, match="cellar"):
+        test_imports_only_go_down(tmp_path / "cellar" / "wine.py")
+    monkeypatch.setitem(FLOORS, "cellar", 0)
+    with pytest.raises(AssertionError, match="attic"):
+        test_imports_only_go_down(tmp_path / "cellar" / "wine.py")
+
+
+def test_imports_name_their_room():
+    relative = [
+        str(path.relative_to(PACKAGE))
+        for path in _modules()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+
+    assert relative == []
 
 
 def test_the_two_wings_share_records_only():

@@ -30,7 +30,7 @@ def _study(folder):
 
 
 def _begin(folder, result=None, **values):
-    number, place = disk.new_probe(folder)
+    number, place = disk.new_attempt(folder, ProbeRequest)
     codec.write(place / REQUEST, ProbeRequest(target="m.py", config=config(**values), device="cpu", number=number))
     if result is not None:
         codec.write(place / RESULT, result)
@@ -44,11 +44,17 @@ def test_probes_are_numbered_without_reusing_a_number(tmp_path):
     assert (tmp_path / "probes" / "0002").is_dir()
 
 
+def test_a_folder_of_an_earlier_version_is_ours_too(tmp_path):
+    (_study(tmp_path / "old") / "goodput").mkdir()
+
+    assert disk.is_ours(tmp_path / "old")
+
+
 def test_finished_probes_are_read_in_order_and_unfinished_ones_are_orphans(tmp_path):
     _begin(tmp_path, measured(), batch_size=8)
     _begin(tmp_path, batch_size=16)
     _begin(tmp_path, failed(), batch_size=32)
-    disk.new_probe(tmp_path)  # a number was taken, and nothing begun
+    disk.new_attempt(tmp_path, ProbeRequest)  # a number was taken, and nothing begun
 
     assert [(t.number, t.config.batch_size) for t in disk.read_trials(tmp_path)] == [(0, 8), (2, 32)]
     assert [orphan.batch_size for orphan in disk.read_orphans(tmp_path)] == [16]
@@ -69,11 +75,11 @@ def test_the_ten_thousandth_probe_comes_last(tmp_path):
         codec.write(place / RESULT, measured())
 
     assert [t.number for t in disk.read_trials(tmp_path)] == [9999, 10000]
-    assert disk.new_probe(tmp_path)[0] == 10001
+    assert disk.new_attempt(tmp_path, ProbeRequest)[0] == 10001
 
 
 def test_the_log_of_a_probe_is_in_its_folder(tmp_path):
-    number, place = disk.new_probe(tmp_path)
+    number, place = disk.new_attempt(tmp_path, ProbeRequest)
 
     assert disk.log_of(tmp_path, number) == place / LOG
 

@@ -74,7 +74,7 @@ def test_a_summary_is_corrected_for_the_drift_of_the_machine():
 
 def test_a_fault_of_the_target_at_the_baseline_is_probed_again(tmp_path):
     for number, result in enumerate((failed(Outcome.USER_ERROR), measured())):
-        _, place = disk.new_probe(tmp_path)
+        _, place = disk.new_attempt(tmp_path, ProbeRequest)
         asked = ProbeRequest(target="m.py", config=config(), device="cpu", number=number, purpose="baseline")
         codec.write(place / REQUEST, asked)
         codec.write(place / RESULT, result)

@@ -21,7 +21,7 @@ from autotune.cli import main
 from autotune.knobs.wording import Framework
 from autotune.prediction import Prediction
 from autotune.records import Finding
-from autotune.requests import ProbeRequest
+from autotune.requests import ProbeRequest, StabilityRequest
 from autotune.results import Failure, LossVerdict, Outcome, ProbeResult, Trial
 from autotune.tuning.recommendation import Achieved, RunnerUp
 from tests.commandline import run
@@ -82,7 +82,7 @@ def study(folder: Path, said: Said, kept: bool = True) -> Path:
         ),
     )  # fmt: skip
     compared, answer = paired()
-    place = disk.make(folder / disk.STABILITY / "0000")
+    place = disk.make(folder / StabilityRequest.FOLDER / "0000")
     codec.write(place / "request.json", replace(compared, target=said("model.py")))
     codec.write(place / "result.json", answer)
     if kept:

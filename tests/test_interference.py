@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from autotune.interference import Contamination, GpuUse
-from autotune.launch.fake import FakeLauncher
 from autotune.results import Outcome
+from autotune.testing import FakeLauncher
 from autotune.tuning.history import History
 from autotune.tuning.interference import MOST_VAIN_REPEATS, interference_causes, is_spoiled, severity, valid_trials
 from autotune.tuning.probing import probe_with_repeat
@@ -27,7 +27,7 @@ def _probe(contamination=None, gpu=None):
 class Busy(FakeLauncher):
     """A machine that other work always slows."""
 
-    def probe(self, request, folder):
+    def run(self, request, folder):
         return _probe(_busy())
 
 

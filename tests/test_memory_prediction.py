@@ -6,9 +6,10 @@ import pytest
 
 from autotune import folder as disk
 from autotune.forecast import ON_HOST, Arm, DryRun
-from autotune.launch.fake import FakeLauncher
 from autotune.records import Goal, Limit
+from autotune.requests import DryRunRequest
 from autotune.results import Failure, Outcome
+from autotune.testing import FakeLauncher
 from autotune.tuning.history import History
 from autotune.tuning.memory_prediction import arms, asking, predict_memory, told
 from autotune.tuning.predicted_memory import MemoryPrediction
@@ -55,7 +56,7 @@ def test_it_is_told_after_the_baseline_and_before_anything_is_searched(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         _search(tmp_path, Interrupted(2, facts=declared()))  # during the first probe of the search
 
-    ((request, found),) = disk.read_dry_runs(tmp_path)
+    ((request, found),) = disk.attempts(tmp_path, DryRunRequest.kind())
 
     assert request.config == config(batch_size=64)
     assert found.outcome is Outcome.OK
@@ -66,12 +67,12 @@ def test_a_resumed_search_reads_it_and_runs_no_other(tmp_path):
 
     listener = _search(tmp_path)
 
-    assert len(disk.read_dry_runs(tmp_path)) == 1
+    assert len(disk.attempts(tmp_path, DryRunRequest.kind())) == 1
     assert _said(listener) == []
 
 
 def test_where_it_fails_the_search_goes_on_without_it(tmp_path):
-    broken = FakeLauncher(facts=declared(), dry_run_faults=lambda request: Outcome.CRASHED)
+    broken = FakeLauncher(facts=declared(), faults={DryRunRequest: lambda request: Outcome.CRASHED})
 
     listener = _search(tmp_path, broken)
 
@@ -94,7 +95,7 @@ def test_it_is_left_out_in_silence_where_it_could_not_help(tmp_path, settings):
     listener = _search(tmp_path, **settings)
 
     assert _said(listener) == []
-    assert disk.read_dry_runs(tmp_path) == ()
+    assert disk.attempts(tmp_path, DryRunRequest.kind()) == ()
 
 
 @pytest.mark.parametrize(("gibibytes", "asked"), [(0.5, False), (1.0, True)])
@@ -106,7 +107,7 @@ def test_an_interpreter_does_not_grow_with_the_batch(tmp_path, gibibytes, asked)
 
     predict_memory(_search_in(tmp_path, FakeLauncher(), wide, [baseline], host))
 
-    assert bool(disk.read_dry_runs(tmp_path)) is asked
+    assert bool(disk.attempts(tmp_path, DryRunRequest.kind())) is asked
 
 
 def test_the_sampler_learns_the_memory_of_arms_that_were_never_probed(tmp_path):
@@ -121,14 +122,10 @@ def test_the_sampler_learns_the_memory_of_arms_that_were_never_probed(tmp_path):
     assert said.memory_bytes == pytest.approx(launcher.machine.needed_bytes(probed.config), rel=0.1)
 
 
-class _Scripted(FakeLauncher):
-    """A launcher whose dry run foretells 2 GiB and 0.05 GiB per sample, in a process of 1 GiB."""
-
-    def dry_run(self, request, folder):
-        points = tuple((batch, int((2 + 0.05 * batch) * GIB)) for batch in request.batches)
-        return DryRun(
-            outcome=Outcome.OK, base_bytes=GIB, arms=tuple(Arm(values=v, points=points) for v in request.arms)
-        )
+def _scripted(request):
+    """A dry run that foretells 2 GiB and 0.05 GiB per sample, in a process of 1 GiB."""
+    points = tuple((batch, int((2 + 0.05 * batch) * GIB)) for batch in request.batches)
+    return DryRun(outcome=Outcome.OK, base_bytes=GIB, arms=tuple(Arm(values=v, points=points) for v in request.arms))
 
 
 def _search_in(folder, launcher, searched_space, trials, request=None, listener=None):
@@ -139,7 +136,7 @@ def _search_in(folder, launcher, searched_space, trials, request=None, listener=
 
 
 def _predicted(folder, *trials):
-    search = _search_in(folder, _Scripted(), FREE, trials)
+    search = _search_in(folder, FakeLauncher(answers={DryRunRequest: _scripted}), FREE, trials)
     predict_memory(search)
     return search.memory
 
@@ -162,7 +159,11 @@ def test_what_fits_beside_a_measured_peak_is_fewer_batches_on_a_host(tmp_path):
     for kind, result in (("cuda", measured(peak=10 * GIB)), ("cpu", _on_host(10.0, workers=0.0))):
         listener, probed = Listener(), trial(result, purpose="baseline", batch_size=64)
         request = study_request(environment=environment(device=kind))
-        predict_memory(_search_in(tmp_path / kind, _Scripted(), wide, [probed], request, listener))
+        predict_memory(
+            _search_in(
+                tmp_path / kind, FakeLauncher(answers={DryRunRequest: _scripted}), wide, [probed], request, listener
+            )
+        )
         notes += listener.notes
 
     assert notes[0] == "Dry run: batches up to 136 fit (predicted)."

@@ -56,7 +56,7 @@ def test_every_objective_is_in_the_help_of_a_search(tmp_path):
     told = run(tmp_path, "search", "--help").stdout
 
     assert [name for name in NAMES if name not in told] == []
-    options = ("--objective", "--within", "--price", "--verify-goodput", "--exact")
+    options = ("--objective", "--within", "--price", "--exact")
     assert [option for option in options if option not in told] == []
 
 

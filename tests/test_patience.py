@@ -38,7 +38,7 @@ def _probed(
     (folder / "model.py").write_text(SLOW.format(first=first, later=later))
     (folder / "probe").mkdir()
     request = ProbeRequest(target=str(folder / "model.py"), config=config(**values), device="cpu", budget=budget)
-    return launcher.probe(request, folder / "probe")
+    return launcher.run(request, folder / "probe")
 
 
 def test_an_optimizer_step_may_take_longer_than_the_deadline_of_a_micro_batch(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ import pytest
 
 from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit, NoRecommendation
-from autotune.launch.fake import FakeLauncher
-from autotune.launch.fake_losses import paired_losses
 from autotune.records import Goal
 from autotune.requests import StabilityRequest
 from autotune.results import Failure, Outcome, StabilityResult
 from autotune.stability import THRESHOLDS
+from autotune.testing import FakeLauncher
+from autotune.testing.answers import paired_losses
 from autotune.tuning.budget import SEED_SECONDS, STEPS
 from autotune.tuning.choice import FEWEST_FINALISTS
 from autotune.tuning.history import History
@@ -156,8 +156,8 @@ def test_a_comparison_is_between_configurations_that_differ_in_arithmetic_only_a
 def test_every_comparison_is_kept_in_the_study(tmp_path):
     search = _search(tmp_path)
 
-    assert disk.read_comparisons(tmp_path) == ()
-    assert _compared(search) == disk.read_comparisons(tmp_path) != ()
+    assert disk.attempts(tmp_path, StabilityRequest.kind()) == ()
+    assert _compared(search) == disk.attempts(tmp_path, StabilityRequest.kind()) != ()
 
 
 def test_the_batch_starts_below_what_is_known_not_to_fit(tmp_path):
@@ -170,7 +170,7 @@ def test_what_does_not_fit_is_compared_at_a_smaller_batch(tmp_path):
     def too_large(request):
         return Outcome.OOM_DEVICE if request.reference.batch_size > 16 else None
 
-    search = _search(tmp_path, launcher=FakeLauncher(comparison_faults=too_large))
+    search = _search(tmp_path, launcher=FakeLauncher(faults={StabilityRequest: too_large}))
 
     assert len(_compared(search)) == 3
     (verdict,) = search.history.loss_verdicts
@@ -238,7 +238,9 @@ def test_what_the_study_holds_is_not_compared_again(tmp_path):
 
 def test_an_unfit_machine_ends_the_search_and_is_not_held_against_the_dtype(tmp_path):
     with pytest.raises(EnvironmentUnfit):
-        _finalists(_search(tmp_path, launcher=FakeLauncher(comparison_faults=lambda request: Outcome.ENVIRONMENT)))
+        _finalists(
+            _search(tmp_path, launcher=FakeLauncher(faults={StabilityRequest: lambda request: Outcome.ENVIRONMENT}))
+        )
 
     assert History.read(tmp_path, study_request()).comparisons == ()
 

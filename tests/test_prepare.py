@@ -3,9 +3,9 @@
 import pytest
 
 from autotune.errors import EnvironmentUnfit, TargetError, UsageError
-from autotune.launch.fake import ENVIRONMENT, FakeLauncher
 from autotune.records import Limit
 from autotune.results import Failure, Inspection, Outcome
+from autotune.testing import ENVIRONMENT, FakeLauncher
 from autotune.tuning.prepare import baseline_config, fault, inspect, memory_bounds, settle
 from autotune.tuning.settings import Settings
 from tests.worlds import GIB, config, environment, facts
@@ -161,7 +161,7 @@ class _Unfortunate(FakeLauncher):
         super().__init__()
         self._bad = outcome
 
-    def inspect(self, request, folder):
+    def run(self, request, folder):
         failure = Failure(phase="load", message="no module named nonsense", evidence="ImportError", traceback="in user")
         return Inspection(outcome=self._bad, failure=failure)
 
@@ -177,7 +177,7 @@ class _Bare(FakeLauncher):
         super().__init__()
         self._bytes = process_bytes
 
-    def inspect(self, request, folder):
+    def run(self, request, folder):
         return Inspection(environment=environment(device="cpu"), facts=facts(), process_bytes=self._bytes)
 
 

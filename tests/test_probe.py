@@ -49,7 +49,7 @@ def _probe(place, name="probe", target="model.py", device="cpu", limit=None, inc
         target=target, config=config(**values), device=device, budget=SHORT, memory_limit_bytes=limit,
         incumbent_samples_per_second=incumbent,
     )  # fmt: skip
-    return SubprocessLauncher().probe(request, folder)
+    return SubprocessLauncher().run(request, folder)
 
 
 def test_a_probe_measures_a_whole_training_run(target, tmp_path):
@@ -221,7 +221,7 @@ def test_the_openmp_runtime_itself_was_told_how_to_wait(target, tmp_path, monkey
     values = config(batch_size=32, num_threads=2, omp_wait_policy=policy)
     launcher = SubprocessLauncher(environ={"OMP_DISPLAY_ENV": "verbose"})
 
-    launcher.probe(ProbeRequest(target="model.py", config=values, device="cpu", budget=SHORT), tmp_path)
+    launcher.run(ProbeRequest(target="model.py", config=values, device="cpu", budget=SHORT), tmp_path)
 
     log = (tmp_path / LOG).read_text()
     assert "GOMP_SPINCOUNT" in log  # the runtime tells its settings
@@ -232,7 +232,7 @@ def test_a_probe_of_an_earlier_version_names_fewer_knobs_and_means_their_default
     known = {"batch_size": 32, "gradient_accumulation_steps": 1, "amp_dtype": None, "num_workers": 0}
     request = ProbeRequest(target="model.py", config=Config(values=known), device="cpu", budget=SHORT)
 
-    result = SubprocessLauncher().probe(request, tmp_path)
+    result = SubprocessLauncher().run(request, tmp_path)
 
     assert result.outcome is Outcome.OK, result.failure
 
@@ -330,7 +330,7 @@ def test_the_log_of_a_failed_probe_keeps_the_frames_that_are_not_the_users(targe
 
 
 def test_an_inspection_names_device_and_target(target, tmp_path):
-    inspection = SubprocessLauncher().inspect(InspectRequest(target="model.py", device="cpu"), tmp_path)
+    inspection = SubprocessLauncher().run(InspectRequest(target="model.py", device="cpu"), tmp_path)
 
     assert inspection.failure is None, inspection.failure
     assert inspection.environment.device == "cpu"
@@ -342,7 +342,7 @@ def test_an_inspection_names_device_and_target(target, tmp_path):
 
 
 def test_without_a_target_only_the_machine_is_looked_at(tmp_path):
-    inspection = SubprocessLauncher().inspect(InspectRequest(device="cpu"), tmp_path)
+    inspection = SubprocessLauncher().run(InspectRequest(device="cpu"), tmp_path)
 
     assert inspection.facts is None
     assert inspection.environment.device_bytes > MIB
@@ -351,7 +351,7 @@ def test_without_a_target_only_the_machine_is_looked_at(tmp_path):
 def test_what_the_users_shell_says_about_threads_is_respected_and_noted(tmp_path):
     shell = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "active"}
 
-    inspection = SubprocessLauncher(environ=shell).inspect(InspectRequest(device="cpu"), tmp_path)
+    inspection = SubprocessLauncher(environ=shell).run(InspectRequest(device="cpu"), tmp_path)
 
     assert inspection.environment.default_threads == 1
     assert inspection.environment.omp_wait_policy == "active"
@@ -372,7 +372,7 @@ def test_a_torch_that_cannot_be_imported_is_the_environments_fault(target, tmp_p
     (broken / "torch.py").write_text("raise OSError('libtorch.so: cannot open shared object file')")
 
     places = f"{broken}{os.pathsep}{Path(__file__).parents[1]}"
-    inspection = SubprocessLauncher(environ={"PYTHONPATH": places}).inspect(InspectRequest(), tmp_path)
+    inspection = SubprocessLauncher(environ={"PYTHONPATH": places}).run(InspectRequest(), tmp_path)
 
     assert inspection.outcome is Outcome.ENVIRONMENT
     assert "libtorch.so" in inspection.failure.message

@@ -82,7 +82,7 @@ def _probe(
     request = ProbeRequest(
         target="model.py", config=config(**values), device="cpu", budget=budget, memory_limit_bytes=limit_bytes
     )
-    return (launcher or SubprocessLauncher()).probe(request, folder)
+    return (launcher or SubprocessLauncher()).run(request, folder)
 
 
 def test_the_peak_covers_a_batch_that_the_window_never_saw() -> None:

@@ -320,7 +320,7 @@ def _launched(folder, text, **changes):
     request = _request(folder, text, "bfloat16", **changes)
     place = folder / "0000"
     place.mkdir()
-    return request, SubprocessLauncher(environ={"OMP_NUM_THREADS": "1"}).compare(request, place)
+    return request, SubprocessLauncher(environ={"OMP_NUM_THREADS": "1"}).run(request, place)
 
 
 def test_a_comparison_in_its_own_process_is_judged_like_one_in_ours(tmp_path):

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from autotune import folder as disk
-from autotune.launch.fake import FakeLauncher
 from autotune.records import Goal
 from autotune.requests import ProbeBudget, ProbeRequest
 from autotune.structured.observation import observed
+from autotune.testing import FakeLauncher
 from autotune.tuning.budget import BRIEF, SEARCH
 from autotune.tuning.history import FIRST_GUESS_SECONDS
 from autotune.tuning.probing import probe_with_retry
@@ -23,9 +23,9 @@ class Asked(FakeLauncher):
         super().__init__(**options)
         self.requests: list[ProbeRequest] = []
 
-    def probe(self, request, folder):
+    def run(self, request, folder):
         self.requests.append(request)
-        return super().probe(request, folder)
+        return super().run(request, folder)
 
 
 def _context(folder, launcher, trials=(), **goal):
@@ -127,7 +127,8 @@ def test_a_machine_that_has_become_slower_lowers_what_must_be_beaten(tmp_path):
         trial(measured(50.0), 2, "reference", batch_size=64),
     )
     search = _context(tmp_path, launcher, known)
-    disk.new_probe(tmp_path), disk.new_probe(tmp_path), disk.new_probe(tmp_path)
+    for _ in known:
+        disk.new_attempt(tmp_path, ProbeRequest)
 
     probe_with_retry(search, FAST, "search")
 
@@ -154,7 +155,7 @@ def test_a_cut_probe_takes_less_time_and_a_fast_one_no_less(tmp_path):
     truth = FakeLauncher().throughput(SLOW)
 
     whole, hopeless, equal = (
-        FakeLauncher().probe(msgspec.structs.replace(request, incumbent_samples_per_second=rate), tmp_path)
+        FakeLauncher().run(msgspec.structs.replace(request, incumbent_samples_per_second=rate), tmp_path)
         for rate in (None, 2 * truth, truth)
     )
 

@@ -20,7 +20,7 @@ from autotune.report.expected import beside, expectation, probe_block
 from autotune.report.figure import Figure
 from autotune.report.page import render
 from autotune.tuning.view import StudyView
-from tests.reporting import GIBIBYTE, config, failed, measured, recommendation, trial, written
+from tests.reporting import GIB, config, failed, measured, recommendation, trial, written
 
 SAID = Prediction(
     samples_per_second=3400.0, low=2900.0, high=4000.0, memory_share=0.2, memory_bytes=310 * 2**20, fits=0.98, gain=0.12
@@ -65,9 +65,9 @@ def test_the_measurement_is_held_against_what_was_expected(result: Any, told: st
 @pytest.fixture
 def study(tmp_path: Path) -> StudyView:
     """Three batches of one arm; only the second probe was foretold."""
-    probes = [trial(n, config(64 << n), measured(300.0 + 100 * n, (2 + n) * GIBIBYTE)) for n in range(3)]
+    probes = [trial(n, config(64 << n), measured(300.0 + 100 * n, (2 + n) * GIB)) for n in range(3)]
     view = written(tmp_path / "resnet", tuple(probes), recommendation())
-    disk.write_prediction(view.folder, 1, _said(samples_per_second=500.0, memory_bytes=2 * GIBIBYTE))
+    disk.write_prediction(view.folder, 1, _said(samples_per_second=500.0, memory_bytes=2 * GIB))
     return view
 
 
@@ -82,7 +82,7 @@ def test_show_prints_prediction_beside_measurement(study: StudyView) -> None:
 
 @pytest.mark.parametrize(("share", "told"), [(0.004, False), (0.024, True)])
 def test_what_watching_cost_is_shown_where_it_is_more_than_a_trifle(tmp_path: Path, share: float, told: bool) -> None:
-    result = measured(300.0, GIBIBYTE)
+    result = measured(300.0, GIB)
     seconds = sum(result.measurement.step_seconds) / len(result.measurement.step_seconds)
     changed = msgspec.structs.replace(result.measurement, steps_per_block=10, own_seconds_per_step=share * seconds / 10)
     probes = (trial(0, config(64), msgspec.structs.replace(result, measurement=changed)),)

@@ -34,8 +34,8 @@ def test_loading_tells_together_and_apart_by_workers() -> None:
         "loader_only": Alone(seconds=(1.0, 1.0), samples=120),
     }
     trials = (
-        trial(0, config(num_workers=0), measured(100, wait=0.8)),
-        trial(1, config(num_workers=4), measured(110, wait=0.7, **halves)),
+        trial(0, config(64, num_workers=0), measured(100, wait=0.8)),
+        trial(1, config(64, num_workers=4), measured(110, wait=0.7, **halves)),
         trial(2, config(128, num_workers=4), measured(90, wait=0.1)),
         trial(3, config(256, num_workers=4), measured(900, 79 * 2**30)),  # faster, and more than may be used
     )
@@ -204,7 +204,7 @@ def test_phases_add_up_to_the_time_of_the_probes_and_what_lay_between() -> None:
 
 def test_repeats_are_shown_by_how_far_they_are_from_their_mean() -> None:
     trials = (
-        *(trial(n, config(), measured(rate)) for n, rate in enumerate((95, 105))),
+        *(trial(n, config(64), measured(rate)) for n, rate in enumerate((95, 105))),
         trial(2, config(8), measured(9)),
     )
 

@@ -11,6 +11,7 @@ from autotune.environment import fingerprint
 from autotune.errors import StudyError, StudyNotFound
 from autotune.lock import Lock
 from autotune.records import Config, Goal, Limit
+from autotune.requests import ProbeRequest
 from autotune.tuning.identity import compare
 from autotune.tuning.open_study import begin, check_alike
 from autotune.tuning.prepare import settle
@@ -240,7 +241,7 @@ def test_a_request_that_went_through_json_is_the_same():
 
 def test_fresh_moves_the_old_study_aside_and_deletes_nothing(folder):
     _begin(folder)
-    disk.new_probe(folder)
+    disk.new_attempt(folder, ProbeRequest)
     other = study_request(target="other.py")
 
     place, resumed = _begin(folder, other, "fresh")
@@ -266,7 +267,7 @@ def test_fresh_gets_past_a_damaged_study(folder):
 
 
 def test_probes_of_which_nobody_knows_what_they_were_asked_are_not_mixed_in(folder):
-    disk.new_probe(folder)
+    disk.new_attempt(folder, ProbeRequest)
 
     with pytest.raises(StudyError, match=r"holds 0 probes but no study\.json, nor the inspection .*\. Use --fresh"):
         _begin(folder)

@@ -8,7 +8,6 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from autotune.forecast import Foretold
 from autotune.guard import Guard
-from autotune.launch.fake import ENVIRONMENT
 from autotune.objective import judge
 from autotune.prediction import Prediction
 from autotune.records import Goal
@@ -18,6 +17,7 @@ from autotune.structured.grid import Hardware
 from autotune.structured.observation import ATTRIBUTE, Observation, observed
 from autotune.structured.sampler import StructuredSampler, predicted
 from autotune.structured.spaces import grid_of
+from autotune.testing import ENVIRONMENT
 from tests.worlds import GIB, failed, measured, space, study_request
 
 BATCHES = tuple(2**exponent for exponent in range(3, 11))

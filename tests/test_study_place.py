@@ -19,6 +19,7 @@ from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.guard import Guard
 from autotune.lock import Lock
 from autotune.objective import judge
+from autotune.requests import ProbeRequest
 from autotune.sampler import Encoding, GuardedSampler, make
 from autotune.study import NUMBER, Store
 from tests.worlds import measured, space, study_request
@@ -44,10 +45,14 @@ def _filled(folder):
     store.close()
 
 
+def _begun(folder):
+    disk.new_attempt(folder, ProbeRequest)
+
+
 HOLD = """
 import sys
 from pathlib import Path
-from autotune.study import Lock
+from autotune.lock import Lock
 lock = Lock(Path(sys.argv[1]))
 print("locked", flush=True)
 sys.stdin.read()
@@ -141,7 +146,7 @@ def test_a_study_of_another_user_hides_none_of_ones_own():
 def test_a_folder_that_may_not_be_written_is_an_unfit_environment():
     with tempfile.TemporaryDirectory() as place:  # not below tmp_path, which other users may not enter
         Path(place).chmod(0o555)
-        said = _said_to_another_user(Path(place), Lock, _filled, disk.new_probe)
+        said = _said_to_another_user(Path(place), Lock, _filled, _begun)
         Path(place).chmod(0o755)
 
     assert [text.partition(":")[0] for text in said] == ["EnvironmentUnfit"] * 3

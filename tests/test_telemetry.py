@@ -88,7 +88,7 @@ def _probes() -> list[int]:
 
 def probed(card: Card, folder: Path, *, device: str = "cuda:0", target: str = "measure") -> ProbeResult:
     request = ProbeRequest(target=target, config=Config(values={}), device=device, device_uuid=UUID)
-    return SubprocessLauncher(command=CHILD, nvml=lambda: card).probe(request, folder)
+    return SubprocessLauncher(command=CHILD, nvml=lambda: card).run(request, folder)
 
 
 def test_a_glance_is_in_the_units_of_its_names() -> None:
@@ -185,7 +185,7 @@ def test_without_a_card_or_a_window_nothing_is_told(tmp_path: Path, options: dic
 def test_without_a_driver_a_probe_runs_as_ever(tmp_path: Path) -> None:
     request = ProbeRequest(target="measure", config=Config(values={}), device="cuda:0", device_uuid=UUID)
 
-    result = SubprocessLauncher(command=CHILD, nvml=lambda: None).probe(request, tmp_path)
+    result = SubprocessLauncher(command=CHILD, nvml=lambda: None).run(request, tmp_path)
 
     assert result.outcome == "ok"
     assert result.gpu is None

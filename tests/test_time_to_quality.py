@@ -10,8 +10,6 @@ from autotune.errors import EnvironmentUnfit, UsageError
 from autotune.gradients import NoiseScale, NoiseScaleResult
 from autotune.guard import Guard
 from autotune.launch.base import RESULT
-from autotune.launch.fake import FakeLauncher, Machine
-from autotune.launch.fake_noise import sampled_gradients
 from autotune.noise_scale import batch_range
 from autotune.objective import judge
 from autotune.objectives import objective_of
@@ -20,6 +18,8 @@ from autotune.requests import NoiseScaleRequest
 from autotune.results import Outcome
 from autotune.sampler import Encoding, make
 from autotune.summary import ConfigSummary
+from autotune.testing import FakeLauncher, Machine
+from autotune.testing.answers import sampled_gradients
 from autotune.tuning.advice import advise
 from autotune.tuning.gradient_noise import described, measure_gradient_noise, sentences, with_batch_advice
 from autotune.tuning.history import History
@@ -54,7 +54,7 @@ def world(phi, **options):
 
 
 def gradients_of(folder):
-    return [request.config.batch_size for request, _ in disk.read_gradients(folder)]
+    return [request.config.batch_size for request, _ in disk.attempts(folder, NoiseScaleRequest.kind())]
 
 
 def test_a_batch_as_large_as_the_noise_scale_is_worth_half_its_throughput():
@@ -140,7 +140,9 @@ def test_other_objectives_measure_none(tmp_path):
 
 
 def test_a_sample_that_does_not_fit_is_taken_with_half_the_batch(tmp_path):
-    launcher = world(50.0, gradient_faults=lambda r: Outcome.OOM_DEVICE if r.config.batch_size > 16 else None)
+    launcher = world(
+        50.0, faults={NoiseScaleRequest: lambda r: Outcome.OOM_DEVICE if r.config.batch_size > 16 else None}
+    )
 
     history = measure(tmp_path, REQUEST, launcher)
 
@@ -149,7 +151,7 @@ def test_a_sample_that_does_not_fit_is_taken_with_half_the_batch(tmp_path):
 
 
 def test_a_crash_is_tried_once_more_and_then_the_search_goes_by_throughput(tmp_path, story):
-    listener, launcher = Listener(), world(50.0, gradient_faults=lambda request: Outcome.CRASHED)
+    listener, launcher = Listener(), world(50.0, faults={NoiseScaleRequest: lambda request: Outcome.CRASHED})
 
     history = measure(tmp_path, REQUEST, launcher, listener)
     answer = with_batch_advice(story[-1], history)
@@ -162,7 +164,7 @@ def test_a_crash_is_tried_once_more_and_then_the_search_goes_by_throughput(tmp_p
 
 def test_an_unfit_machine_ends_it(tmp_path):
     with pytest.raises(EnvironmentUnfit):
-        measure(tmp_path, REQUEST, world(50.0, gradient_faults=lambda r: Outcome.ENVIRONMENT))
+        measure(tmp_path, REQUEST, world(50.0, faults={NoiseScaleRequest: lambda r: Outcome.ENVIRONMENT}))
 
 
 def test_accumulation_is_left_out_so_that_a_step_is_one_micro_batch(tmp_path):
@@ -170,7 +172,7 @@ def test_accumulation_is_left_out_so_that_a_step_is_one_micro_batch(tmp_path):
 
     measure(tmp_path, accumulating, world(50.0))
 
-    asked, _ = disk.read_gradients(tmp_path)[0]
+    asked, _ = disk.attempts(tmp_path, NoiseScaleRequest.kind())[0]
     assert asked.config["gradient_accumulation_steps"] == 1
     assert (asked.config.batch_size, asked.max_seconds) == (16, 60.0)
 
@@ -179,13 +181,15 @@ def test_accumulation_is_left_out_so_that_a_step_is_one_micro_batch(tmp_path):
 def test_it_takes_a_tenth_of_the_time_at_most_unless_that_is_nothing(tmp_path, budget, seconds):
     measure(tmp_path, REQUEST, world(50.0), budget=budget)
 
-    assert disk.read_gradients(tmp_path)[0][0].max_seconds == seconds
+    assert disk.attempts(tmp_path, NoiseScaleRequest.kind())[0][0].max_seconds == seconds
 
 
 def test_an_interrupt_while_gradients_are_taken_says_how_to_go_on(tmp_path):
     class Interrupted(FakeLauncher):
-        def sample_gradients(self, request, folder):
-            raise KeyboardInterrupt
+        def run(self, request, folder):
+            if isinstance(request, NoiseScaleRequest):
+                raise KeyboardInterrupt
+            return super().run(request, folder)
 
     listener = Listener()
 
@@ -237,7 +241,7 @@ def test_a_noise_scale_that_is_not_resolved_is_told_as_a_bound():
 
 def test_a_loss_that_had_not_fallen_is_a_warning(tmp_path, story):
     measure(tmp_path, REQUEST, world(50.0))
-    place = tmp_path / disk.NOISE_SCALE / "0000" / RESULT
+    place = tmp_path / NoiseScaleRequest.FOLDER / "0000" / RESULT
     result = codec.read(place, NoiseScaleResult)
     codec.write(place, replace(result, sample=replace(result.sample, has_fallen=False)))
 

@@ -5,10 +5,11 @@ import msgspec
 from autotune import folder as disk
 from autotune.guard import Guard
 from autotune.knobs import KNOBS, defaults
-from autotune.launch.fake import ENVIRONMENT, FACTS, FakeLauncher
-from autotune.records import Config, Goal, StudyRequest
+from autotune.records import Config, Goal, StudyRequest, Value
+from autotune.requests import ProbeRequest
 from autotune.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial, Verdict
 from autotune.space import build
+from autotune.testing import ENVIRONMENT, FACTS, FakeLauncher
 from autotune.tuning.budget import TimeBudget
 from autotune.tuning.context import SearchContext, Surroundings
 from autotune.tuning.engine import search
@@ -21,10 +22,12 @@ from autotune.tuning.settings import Settings
 from autotune.tuning.trades import Trades
 
 GIB = 2**30
+BATCH_SIZE = int(defaults()["batch_size"])
 
 
-def config(**values):
-    return Config(values={**defaults(), **values})
+def config(batch_size: int = BATCH_SIZE, **values: Value) -> Config:
+    """A configuration with the defaults for all that is not given."""
+    return Config(values={**defaults(), "batch_size": batch_size, **values})
 
 
 def facts(**changes):
@@ -63,8 +66,10 @@ def measured(rate=100.0, *, peak=GIB, losses=(2.0, 1.9, 1.8, 1.7), skipped=0, ca
     )  # fmt: skip
 
 
-def failed(outcome=Outcome.OOM_DEVICE, message="out of memory"):
-    return ProbeResult(outcome=outcome, failure=Failure(phase="warm-up", message=message, evidence="made by hand"))
+def failed(outcome: Outcome = Outcome.OOM_DEVICE, message: str = "tried to allocate 2 GiB") -> ProbeResult:
+    """A probe that left no measurement."""
+    failure = Failure(phase="warm-up", message=message, evidence="torch.OutOfMemoryError", user_frame="model.py:12")
+    return ProbeResult(outcome=outcome, failure=failure)
 
 
 def trial(result, number=0, purpose="search", **values):
@@ -114,11 +119,11 @@ class Interrupted(FakeLauncher):
         super().__init__(**options)
         self._left = at
 
-    def probe(self, request, folder):
-        self._left -= 1
-        if self._left == 0:
+    def run(self, request, folder):
+        self._left -= isinstance(request, ProbeRequest)
+        if self._left == 0 and isinstance(request, ProbeRequest):
             raise KeyboardInterrupt  # a launcher that it passes through leaves neither request nor result
-        return super().probe(request, folder)
+        return super().run(request, folder)
 
 
 def declared(**baseline):

@@ -84,7 +84,7 @@ def foretell(
         usable = limit - headroom_bytes(limit, None, of_device=False)  # as a search would
     asked = asking(request, space, usable, FORETELLING_SECONDS)
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
-        found = launcher.dry_run(asked, Path(place))
+        found = launcher.run(asked, Path(place))
     if json_output:
         sys.stdout.write(codec.encode(found).decode())
     else:

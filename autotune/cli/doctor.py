@@ -29,7 +29,7 @@ def doctor(
 
     check_device(device)
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
-        inspection = SubprocessLauncher().inspect(InspectRequest(device=device), Path(place))
+        inspection = SubprocessLauncher().run(InspectRequest(device=device), Path(place))
     checks = checkup(inspection, chosen=device is not None)
     if json_output:
         found = {"environment": inspection.environment, "failure": inspection.failure, "checks": checks}

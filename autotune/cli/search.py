@@ -78,15 +78,6 @@ def search(
         str | None,
         typer.Option(envvar=_variable("PRICE"), help="Of an hour of this machine, for cost: 2.49, in any currency."),
     ] = None,
-    verify_goodput: Annotated[
-        bool,
-        typer.Option(
-            "--verify-goodput",
-            envvar=_variable("VERIFY_GOODPUT"),
-            help="After the answer of time-to-quality train its global batch, the baseline's and one between from the "
-            "same weights, with what is left of the time, and compare their losses.",
-        ),
-    ] = False,
     exact: Annotated[
         bool,
         typer.Option(
@@ -199,7 +190,6 @@ def search(
         objective=objective,  # type: ignore[arg-type]
         within=options.parsed("--within", within, parse_fraction),
         price=options.parsed("--price", price, parse_price),
-        verify_goodput=verify_goodput,
         exact=exact,
         global_batch=options.global_batch(global_batch),
         memory_limit=memory_limit,

@@ -19,16 +19,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 from msgspec.structs import replace
 
 from autotune import codec
-from autotune.branches import BranchesResult
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.failures import EXIT_CANNOT_WRITE, death_note, judge_exit, judge_worker_kill
-from autotune.forecast import DryRun
-from autotune.gradients import NoiseScaleResult
 from autotune.interference import GpuUse
 from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import log_tail, open_log, store, trim_log, unwritable
@@ -37,20 +34,9 @@ from autotune.launch.processes import TAG, carries, insist, kill_all
 from autotune.launch.telemetry import Telemetry
 from autotune.launch.watch import Watch
 from autotune.nvml import find, library
-from autotune.requests import (
-    BranchesRequest,
-    DryRunRequest,
-    InspectRequest,
-    NoiseScaleRequest,
-    ProbeRequest,
-    Request,
-    StabilityRequest,
-    patient,
-)
-from autotune.results import Failure, Inspection, Outcome, ProbeResult, StabilityResult
+from autotune.requests import Answered, ProbeRequest, Request, patient
+from autotune.results import Failure, Outcome
 
-R = TypeVar("R", ProbeResult, StabilityResult, NoiseScaleResult, BranchesResult, DryRun, Inspection)
-Timed = TypeVar("Timed", ProbeResult, StabilityResult, NoiseScaleResult, BranchesResult, DryRun)
 _TRACEBACK_BYTES = 4096  # of the log's end, kept in the failure of a probe that left no result
 _ENVIRON = {
     "PYTHONUNBUFFERED": "1",  # what was printed before a crash is in the log
@@ -91,53 +77,18 @@ class SubprocessLauncher:
         self._environ = dict(environ or {})
         self._nvml, self._step_timeout_seconds = nvml, step_timeout_seconds
 
-    def probe(self, request: ProbeRequest, folder: Path) -> ProbeResult:
-        """Run one short training; see `Launcher`."""
+    def run(self, request: Request[Answered], folder: Path) -> Answered:
+        """Run the request in a process of its own; see `Launcher`."""
         ending = self._run(request, folder)
-        found = _read(folder, ProbeResult)
-        if not isinstance(found, ProbeResult):
-            found = ProbeResult(outcome=ending.outcome, failure=_with_evidence(ending.failure, found))
-        result = replace(_timed(_told_of_kills(found, ending), ending), gpu=ending.gpu)
-        store(folder, RESULT, result)
-        return result
-
-    def compare(self, request: StabilityRequest, folder: Path) -> StabilityResult:
-        """Run paired trainings; see `Launcher`."""
-        return self._answered(request, folder, StabilityResult)
-
-    def sample_gradients(self, request: NoiseScaleRequest, folder: Path) -> NoiseScaleResult:
-        """Run one training for its gradients; see `Launcher`."""
-        return self._answered(request, folder, NoiseScaleResult)
-
-    def train_branches(self, request: BranchesRequest, folder: Path) -> BranchesResult:
-        """Run trainings from the same state on; see `Launcher`."""
-        return self._answered(request, folder, BranchesResult)
-
-    def dry_run(self, request: DryRunRequest, folder: Path) -> DryRun:
-        """Run trainings without contents; see `Launcher`."""
-        return self._answered(request, folder, DryRun)
-
-    def inspect(self, request: InspectRequest, folder: Path) -> Inspection:
-        """Find out about device and target; see `Launcher`."""
-        ending = self._run(request, folder)
-        found = _read(folder, Inspection)
-        if isinstance(found, Inspection):
-            return found
-        inspection = Inspection(outcome=ending.outcome, failure=_with_evidence(ending.failure, found))
-        store(folder, RESULT, inspection)
-        return inspection
-
-    def _answered(self, request: Request, folder: Path, kind: type[Timed]) -> Timed:
-        """What the process left of that `kind`, or how it ended; kept in `folder`."""
-        ending = self._run(request, folder)
-        found = _read(folder, kind)
+        found = _read(folder, request.kind().answer)
         if isinstance(found, str):
-            found = kind(outcome=ending.outcome, failure=_with_evidence(ending.failure, found))
-        result = _timed(found, ending)
-        store(folder, RESULT, result)
-        return result
+            found = request.failed(ending.outcome, _with_evidence(ending.failure, found))
+        seen = {"gpu": ending.gpu} if isinstance(request, ProbeRequest) else {}
+        answer = replace(_timed(_told_of_kills(found, ending), ending), **seen)
+        store(folder, RESULT, answer)
+        return answer
 
-    def _run(self, request: Request, folder: Path) -> Ending:
+    def _run(self, request: Request[Any], folder: Path) -> Ending:
         """From the request to an end after which no process is left.
 
         An interrupt leaves neither request nor result: a request without a result is how a searching process that died
@@ -191,7 +142,7 @@ class SubprocessLauncher:
             gpu=telemetry.use() if telemetry else None,
         )
 
-    def _telemetry(self, request: Request, tag: str) -> Telemetry | None:
+    def _telemetry(self, request: Request[Any], tag: str) -> Telemetry | None:
         """None for what is not timed, and without an NVIDIA card."""
         if not isinstance(request, ProbeRequest) or not request.device.startswith("cuda"):
             return None
@@ -201,7 +152,7 @@ class SubprocessLauncher:
 
     @contextmanager
     def _started(
-        self, request: Request, folder: Path, log: BinaryIO, tag: str, telemetry: Telemetry | None
+        self, request: Request[Any], folder: Path, log: BinaryIO, tag: str, telemetry: Telemetry | None
     ) -> Iterator[Watch]:
         """A running probe; on leaving, however that happens, it and everything that it started is dead."""
         process: subprocess.Popen[bytes] | None = None
@@ -245,7 +196,7 @@ def _pipe(open_ends: ExitStack) -> tuple[FileIO, FileIO]:
     return open_ends.enter_context(FileIO(read, "r")), open_ends.enter_context(FileIO(write, "w"))
 
 
-def _read(folder: Path, kind: type[R]) -> R | str:
+def _read(folder: Path, kind: type[Answered]) -> Answered | str:
     """The result that the probe left, or, in words, why there is none."""
     try:
         return codec.read(folder / RESULT, kind)
@@ -255,7 +206,7 @@ def _read(folder: Path, kind: type[R]) -> R | str:
         return f"its {RESULT} cannot be used: {error}"
 
 
-def _timed(result: Timed, ending: Ending) -> Timed:
+def _timed(result: Answered, ending: Ending) -> Answered:
     return replace(
         result,
         phase_seconds=result.phase_seconds or ending.phase_seconds,
@@ -264,7 +215,7 @@ def _timed(result: Timed, ending: Ending) -> Timed:
     )
 
 
-def _told_of_kills(result: ProbeResult, ending: Ending) -> ProbeResult:
+def _told_of_kills(result: Answered, ending: Ending) -> Answered:
     """The result, judged again by what only the launcher could see of a loader worker's death."""
     evidence = result.failure.evidence if result.failure else ""
     judged = judge_worker_kill(evidence, oom_kills=ending.oom_kills, host_available_share=ending.host_available_share)

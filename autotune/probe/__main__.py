@@ -17,36 +17,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from autotune import codec, failures
-from autotune.branches import BranchesResult
 from autotune.errors import EnvironmentUnfit, TargetError
-from autotune.forecast import DryRun
-from autotune.gradients import NoiseScaleResult
+from autotune.kinds import KINDS, decode
 from autotune.knobs import environ
 from autotune.launch.base import REQUEST, RESULT
 from autotune.probe import UnstableTraining
 from autotune.probe.lifeline import Progress, harden
-from autotune.records import Config
-from autotune.requests import (
-    BranchesRequest,
-    DryRunRequest,
-    InspectRequest,
-    NoiseScaleRequest,
-    ProbeRequest,
-    Request,
-    StabilityRequest,
-)
-from autotune.results import Failure, Inspection, Outcome, ProbeResult, StabilityResult
+from autotune.requests import Request
+from autotune.results import Answer, Failure, Outcome
 from autotune.targets.base import SharedMemoryTooSmall
-
-Answer = ProbeResult | StabilityResult | NoiseScaleResult | BranchesResult | DryRun
-KINDS: dict[type[Request], tuple[type[Answer], str, str]] = {  # request -> answer, and the module and function for it
-    ProbeRequest: (ProbeResult, "run", "probe"),
-    StabilityRequest: (StabilityResult, "stability", "compare"),
-    NoiseScaleRequest: (NoiseScaleResult, "noise_scale", "measure"),
-    BranchesRequest: (BranchesResult, "branches", "train"),
-    DryRunRequest: (DryRun, "dry_run", "foretell"),
-}
 
 # Frames of a failed run hold tensors, and freeing page-locked ones of a dead device throws in a destructor of C++: the
 # process would abort before its result is written (torch 2.11, c10/cuda/CUDAEvent.h, `record`).
@@ -61,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         harden(options.lifeline, options.parent)
     folder = options.folder.absolute()  # the target may change the working folder
     started, born = datetime.now(UTC).isoformat(timespec="seconds"), os.getpid()
-    request = codec.decode((folder / REQUEST).read_bytes(), Request)
+    request = decode((folder / REQUEST).read_bytes())
     answer = _answer(request, progress, started)
     if os.getpid() != born:  # a process that the target forked came back here, too; the answer is not its business
         os._exit(0)
@@ -74,39 +56,28 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _answer(request: Request, progress: Progress, started: str) -> Answer | Inspection:
+def _answer(request: Request[Any], progress: Progress, started: str) -> Answer:
     try:
-        os.environ.update(environ(_config(request).values))  # the OpenMP runtime reads it once, when torch loads it
+        os.environ.update(environ(request.process_config().values))  # the OpenMP runtime reads it once, with torch
         _import_torch()
-        if isinstance(request, InspectRequest):
-            from autotune.probe.run import inspect
-
-            return inspect(request, progress)
-        result = _work(request)(request, progress)
+        answer = _work(request)(request, progress)
         progress.phase("done")
-        return _stamped(result, progress, started)
     except BaseException as error:  # the one place: whatever happened is the result
         with suppress(Exception):  # the target may have closed the log
             traceback.print_exc()  # whole, torch's frames and ours too: the failure shows the user's own
         outcome, failure = _judge(error, request, progress.current)
         if outcome is Outcome.DEVICE_FAULT:
             _kept.append(error)
-        if isinstance(request, InspectRequest):
-            return Inspection(outcome=outcome, failure=failure)
-        return _stamped(KINDS[type(request)][0](outcome=outcome, failure=failure), progress, started)
+        answer = request.failed(outcome, failure)
+    seconds = {name: round(value, 3) for name, value in progress.seconds.items()}
+    return replace(answer, phase_seconds=seconds, started_at=started)
 
 
-def _work(request: Request) -> Callable[[Any, Progress], Any]:
+def _work(request: Request[Any]) -> Callable[[Any, Progress], Answer]:
     """What does that request. Imported here: torch has to be there, and a probe need not wait for what a dry run is."""
-    _, module, function = KINDS[type(request)]
-    work: Callable[[Any, Progress], Any] = getattr(import_module(f"autotune.probe.{module}"), function)
+    module, _, function = KINDS[type(request)].partition(":")
+    work: Callable[[Any, Progress], Answer] = getattr(import_module(module), function)
     return work
-
-
-def _config(request: Request) -> Config:
-    if isinstance(request, StabilityRequest):
-        return request.candidate
-    return request.config or Config(values={})
 
 
 def _import_torch() -> None:
@@ -120,7 +91,7 @@ def _import_torch() -> None:
         ) from error
 
 
-def _judge(error: BaseException, request: Request, phase: str) -> tuple[Outcome, Failure]:
+def _judge(error: BaseException, request: Request[Any], phase: str) -> tuple[Outcome, Failure]:
     from autotune.targets.frames import user_frames
 
     memory = sys.modules.get("autotune.probe.memory")  # not loaded if torch could not be
@@ -142,13 +113,6 @@ def _judge(error: BaseException, request: Request, phase: str) -> tuple[Outcome,
     if outcome is not Outcome.USER_ERROR:
         message = message.strip().splitlines()[0]
     return outcome, Failure(phase=phase, message=message, evidence=evidence, traceback=trace, user_frame=frame)
-
-
-def _stamped(result: Answer, progress: Progress, started: str) -> Answer:
-    import msgspec
-
-    seconds = {name: round(value, 3) for name, value in progress.seconds.items()}
-    return msgspec.structs.replace(result, phase_seconds=seconds, started_at=started)
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

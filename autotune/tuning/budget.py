@@ -18,7 +18,7 @@ from autotune.objectives import objective_of
 from autotune.records import Config
 from autotune.requests import ProbeBudget
 from autotune.results import Outcome, ProbeResult
-from autotune.tuning import choice, racing, verification
+from autotune.tuning import choice, racing
 from autotune.tuning.history import History
 
 # A search probe tells configurations apart, which differ by tens of per cent: recorded windows ended by this rule take
@@ -37,25 +37,10 @@ RUNS_SLOWER = 1.5  # than the fastest probe: two of them are in full precision (
 class TimeBudget:
     """Answers every question of time, from the history, a clock and the seconds that the user gave."""
 
-    def __init__(
-        self, history: History, seconds: float, clock: Callable[[], float], began: float, *,
-        checks_goodput: bool = False,
-    ) -> None:  # fmt: skip
+    def __init__(self, history: History, seconds: float, clock: Callable[[], float], began: float) -> None:
         """The search `began` at that moment of `clock`."""
         self._history, self._clock, self._began = history, clock, began
-        self.whole_seconds, self._checks_goodput = seconds, checks_goodput
-        self._objective = objective_of(history.request.goal)
-
-    @property
-    def kept_seconds(self) -> float:
-        """What is kept at the end for --verify-goodput."""
-        checks = self._checks_goodput and self._history.noise_scale is not None
-        return verification.kept_seconds(self.whole_seconds) if checks else 0.0
-
-    @property
-    def seconds(self) -> float:
-        """What search and confirmation may take."""
-        return self.whole_seconds - self.kept_seconds
+        self.seconds, self._objective = seconds, objective_of(history.request.goal)
 
     @property
     def elapsed_seconds(self) -> float:
@@ -140,7 +125,7 @@ class TimeBudget:
     @property
     def affords_ablation(self) -> bool:
         """Whether there is time for one more probe after the confirmation."""
-        return self.whole_seconds - self.elapsed_seconds >= self._history.expected_seconds(self.window)
+        return self.left_seconds >= self._history.expected_seconds(self.window)
 
     def affords_round(self, racers: Sequence[Config], window: ProbeBudget) -> bool:
         """Return whether there is time for one more round among these."""
@@ -163,7 +148,7 @@ class TimeBudget:
         over = (probes + self._objective.probes_after()) * self._history.typical_seconds - self.spare_seconds
         if over <= 0:
             return 0.0, 0
-        return over, math.ceil((self.whole_seconds + over + self.comparison_seconds) / 60)
+        return over, math.ceil((self.seconds + over + self.comparison_seconds) / 60)
 
     def _racers(self, most: int) -> list[Config]:
         """Who would race now: at most so many finalists, and the baseline."""

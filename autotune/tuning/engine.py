@@ -14,7 +14,6 @@ from autotune.records import Config
 from autotune.sampler import Encoding, GuardedSampler, hardware, make
 from autotune.study import Store
 from autotune.summary import ConfigSummary
-from autotune.tuning import verification
 from autotune.tuning.ablation import ablate
 from autotune.tuning.baseline import measure_baseline, probe_nearest
 from autotune.tuning.budget import TimeBudget
@@ -30,7 +29,7 @@ from autotune.tuning.opening import moving, opening_lines
 from autotune.tuning.predicted_memory import MemoryPrediction
 from autotune.tuning.probing import learn
 from autotune.tuning.recommend import recommend
-from autotune.tuning.recommendation import Recommendation, answered_probes, keep_answer, write_answer
+from autotune.tuning.recommendation import Recommendation, answered_probes, keep_answer
 from autotune.tuning.refinement import refine_batch, refine_memory
 from autotune.tuning.reporter import Reporter
 from autotune.tuning.resumed_confirmation import ResumedConfirmation
@@ -93,14 +92,7 @@ def run(context: SearchContext) -> Recommendation:
     summaries = confirm(context)
     answer = recommended(context, summaries, certificate)
     stands = keep(context, answer)
-    is_new = stands is answer
-    if context.settings.verify_goodput:
-        seconds = context.budget.whole_seconds - context.budget.elapsed_seconds
-        stands = verification.verified(
-            stands, context.folder, context.request, context.launcher, context.reporter, seconds
-        )
-        write_answer(context.folder / disk.BEST, stands)
-    if is_new:
+    if stands is answer:
         stands = ablate(context, stands)
     context.reporter.finished(stands)
     return stands
@@ -138,11 +130,8 @@ def keep(context: SearchContext, answer: Recommendation) -> Recommendation:
 
 
 def note_short_budget(context: SearchContext) -> None:
-    """Say what is kept of the budget, and by how much it will be overrun however little is probed."""
+    """Say by how much the budget will be overrun however little is probed."""
     budget, remaining = context.budget, len(context.trades.remaining())
-    if budget.kept_seconds:
-        kept = format_seconds(budget.kept_seconds)
-        context.reporter.note(f"Of the time budget {kept} are kept for --verify-goodput.")
     probes = min(budget.missing_finalists, context.settings.probes or FEWEST_FINALISTS, remaining)
     over, minutes = budget.shortage(probes)
     if over and context.history.best:
@@ -167,9 +156,7 @@ def _context(study: OpenStudy, settings: Settings, surroundings: Surroundings, b
     seed = settings.seed * SEED_STEP + history.before
     sampler = make(settings.sampler, seed, encoding, trades, hardware(request.environment), memory.of, worth)
     store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
-    budget = TimeBudget(
-        history, settings.time_budget_seconds, surroundings.clock, began, checks_goodput=settings.verify_goodput
-    )
+    budget = TimeBudget(history, settings.time_budget_seconds, surroundings.clock, began)
     try:
         yield SearchContext(
             settings=settings,

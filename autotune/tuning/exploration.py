@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from autotune import folder as disk
+from autotune.requests import ProbeRequest
 from autotune.tuning.context import SearchContext
 from autotune.tuning.interference import describe_drift, is_reference_due
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
@@ -80,7 +81,7 @@ def _probes_to_explore(context: SearchContext) -> int | None:
 
 
 def _probe_next(context: SearchContext) -> None:
-    number, place = disk.new_probe(context.folder)
+    number, place = disk.new_attempt(context.folder, ProbeRequest)
     config = context.store.ask(context.sampler, number)
     try:
         trial, verdict = probe_with_repeat(context, config, "search", (number, place))

@@ -44,8 +44,8 @@ def measure_gradient_noise(context: SearchContext) -> None:
             f"Measuring the gradient noise scale: {asked.least_steps} to {asked.most_steps} steps of training, then "
             f"the gradients of {asked.micro_batches} micro-batches of {asked.config.batch_size}."
         )
-        _, place = disk.new_gradients(context.folder)
-        result = context.launcher.sample_gradients(asked, place)
+        _, place = disk.new_attempt(context.folder, NoiseScaleRequest)
+        result = context.launcher.run(asked, place)
         if result.outcome is Outcome.ENVIRONMENT:
             assert result.failure is not None, "only OK has none"
             raise fault(result.outcome, result.failure, place / LOG)

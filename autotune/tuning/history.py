@@ -14,7 +14,7 @@ from autotune.noise_scale import estimate
 from autotune.objective import judge_among
 from autotune.objectives import objective_of
 from autotune.records import SEARCH_PURPOSES, Config, StudyRequest
-from autotune.requests import NoiseScaleRequest, ProbeBudget, StabilityRequest
+from autotune.requests import DryRunRequest, NoiseScaleRequest, ProbeBudget, StabilityRequest
 from autotune.results import LossVerdict, Outcome, StabilityResult, Trial, Verdict
 from autotune.stability import Thresholds, arithmetic, settled
 from autotune.summary import ConfigSummary
@@ -48,12 +48,14 @@ class History:
 
         Raises `StudyError` if a file is damaged.
         """
-        dry_runs = disk.read_dry_runs(folder)
+        dry_runs = disk.attempts(folder, DryRunRequest.kind())
+        comparisons = disk.attempts(folder, StabilityRequest.kind())
+        samples = disk.attempts(folder, NoiseScaleRequest.kind())
         return cls(
             request,
             [trial for trial in disk.read_trials(folder) if not _ended_a_search(trial)],
-            comparisons=[pair for pair in disk.read_comparisons(folder) if pair[1].outcome is not Outcome.ENVIRONMENT],
-            samples=[pair for pair in disk.read_gradients(folder) if pair[1].outcome is not Outcome.ENVIRONMENT],
+            comparisons=[pair for pair in comparisons if pair[1].outcome is not Outcome.ENVIRONMENT],
+            samples=[pair for pair in samples if pair[1].outcome is not Outcome.ENVIRONMENT],
             dry_run=dry_runs[-1][1] if dry_runs else None,
         )
 

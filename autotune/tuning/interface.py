@@ -31,7 +31,6 @@ def search(
     objective: ObjectiveName = "throughput",
     within: float | None = None,
     price: float | None = None,
-    verify_goodput: bool = False,
     exact: bool = False,
     global_batch: int | Literal["keep", "free"] | None = None,
     memory_limit: str | None = None,
@@ -51,8 +50,7 @@ def search(
     `target` is a file, a module, or module:attribute, as for `autotune search`; probes are processes of their own, so
     functions cannot be handed over. `time_budget` is a number of seconds, or a text with its unit like `10m`; `within`
     the share of the fastest rate that objective "memory" may give up, in [0, 1); `price` what an hour of this machine
-    costs, for objective "cost"; `verify_goodput` trains with several global batches after the answer, to check what
-    objective "time-to-quality" estimates; with `exact` only those knobs move that keep what is computed, up to the
+    costs, for objective "cost"; with `exact` only those knobs move that keep what is computed, up to the
     order of rounding; `headroom` is a share of the memory limit, in [0, 1); `loss_tolerance` a share of the
     full-precision loss decrease, in [0, 1). `step_timeout` is how long a micro-batch may take before it counts as hung,
     in seconds or as a text. `space` says what a knob may take, by knob name, as `space` in a target
@@ -71,7 +69,6 @@ def search(
             objective=objective,
             within=within,
             price=price,
-            verify_goodput=verify_goodput,
             exact=exact,
             global_batch=global_batch,
             memory_limit=memory_limit,

@@ -35,8 +35,8 @@ def predict_memory(context: SearchContext) -> None:
     asked = asking(
         context.request, context.space, memory.usable_bytes, seconds, shapes_vary=memory.shapes_vary
     )  # fmt: skip
-    _, place = disk.new_dry_run(context.folder)
-    found = context.launcher.dry_run(asked, place)
+    _, place = disk.new_attempt(context.folder, DryRunRequest)
+    found = context.launcher.run(asked, place)
     history.add_dry_run(found)
     context.reporter.note(told(found, context.space, memory.fits))
 

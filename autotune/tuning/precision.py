@@ -86,8 +86,8 @@ def _compare(context: SearchContext, config: Config) -> None:
             f"Comparing the losses of {name} and {full}{again}: {request.steps} paired steps{seeds} at batch "
             f"{request.candidate.batch_size}."
         )
-        _, place = disk.new_comparison(context.folder)
-        result = context.launcher.compare(request, place)
+        _, place = disk.new_attempt(context.folder, StabilityRequest)
+        result = context.launcher.run(request, place)
         if result.outcome is Outcome.ENVIRONMENT:
             assert result.failure is not None, "only OK has none"
             raise fault(result.outcome, result.failure, place / LOG)

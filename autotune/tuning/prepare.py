@@ -33,7 +33,7 @@ def inspect(
     Raises `TargetError` with the user's own frames, `EnvironmentUnfit`, or `UsageError` for a `memory_limit` that the
     target exceeds before it trains.
     """
-    inspection = launcher.inspect(InspectRequest(target=target, device=device, seed=seed), disk.make(place))
+    inspection = launcher.run(InspectRequest(target=target, device=device, seed=seed), disk.make(place))
     if inspection.failure is not None:
         raise fault(inspection.outcome, inspection.failure, place / LOG if keeps_log else None)
     assert inspection.environment is not None and inspection.facts is not None, "no failure, yet no facts"

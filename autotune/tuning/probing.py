@@ -69,7 +69,7 @@ def _asked(
     window: ProbeBudget | None, repeats: int | None,
 ) -> tuple[ProbeRequest, Path]:  # fmt: skip
     """The request of one probe, and its folder, made."""
-    number, folder = place or disk.new_probe(context.folder)
+    number, folder = place or disk.new_attempt(context.folder, ProbeRequest)
     request, by_speed = context.request, purpose == "search" and context.objective.is_speed
     asked = ProbeRequest(
         target=request.target,
@@ -90,7 +90,7 @@ def _asked(
 def _probe(context: SearchContext, asked: tuple[ProbeRequest, Path]) -> Judged:
     request, folder = asked
     context.reporter.probing(request.number, request.config, request.purpose)
-    result = context.launcher.probe(request, folder)
+    result = context.launcher.run(request, folder)
     if result.outcome is Outcome.ENVIRONMENT:
         assert result.failure is not None, "only OK has none"
         raise fault(result.outcome, result.failure, folder / LOG)

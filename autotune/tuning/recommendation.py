@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from autotune import codec
 from autotune import folder as disk
-from autotune.branches import GoodputCheck
 from autotune.environment import fingerprint, mismatches
 from autotune.errors import EnvironmentMismatch, NoRecommendation, StudyError
 from autotune.folder import find
@@ -67,11 +66,12 @@ class Achieved(Record, frozen=True, kw_only=True):
 class BatchAdvice(Record, frozen=True, kw_only=True):
     """What the gradient noise scale says of global batches, for the time to a given training loss; advice only."""
 
+    FORMER: ClassVar[frozenset[str]] = frozenset({"check"})
+
     noise: NoiseScale
     half_batch: float | None  # global batch with half of the largest throughput, by the probes; None: they do not say
     low: float | None  # between these the best global batch probably lies, samples; None: not known
     high: float | None
-    check: GoodputCheck | None = None  # against trainings, where --verify-goodput asked for them
 
 
 class Recommendation(Record, frozen=True, kw_only=True):

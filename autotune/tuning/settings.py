@@ -32,7 +32,6 @@ class Settings:
     objective: ObjectiveName = "throughput"
     within: float | None = None  # share of the fastest rate that `memory` may give up; None: 5 %
     price: float | None = None  # of an hour of this machine, for `cost`
-    verify_goodput: bool = False  # train several global batches after the answer, for `time-to-quality`
     exact: bool = False  # only what keeps the arithmetic may move
     global_batch: int | Literal["keep", "free"] | None = None  # None: keep if the target says what, else free
     memory_limit: str | None = None  # "8GiB" or "90%"
@@ -80,12 +79,6 @@ class Settings:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
         if isinstance(self.global_batch, str) and self.global_batch not in ("keep", "free"):
             raise ValueError(f"the global batch must be keep, free or a whole number, got {self.global_batch!r}")
-        if self.verify_goodput and self.objective != "time-to-quality":
-            raise UsageError(
-                f"--verify-goodput says nothing to --objective {self.objective}. It trains with several global batches "
-                f"to check what time-to-quality estimates, which was probably meant. Add --objective time-to-quality, "
-                f"or leave --verify-goodput out."
-            )
 
     @property
     def folder(self) -> Path:

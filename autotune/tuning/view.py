@@ -12,7 +12,7 @@ from autotune import folder as disk
 from autotune.errors import StudyNotFound
 from autotune.objective import judge_among
 from autotune.records import Config, StudyRequest
-from autotune.requests import StabilityRequest
+from autotune.requests import NoiseScaleRequest, StabilityRequest
 from autotune.results import LossVerdict, StabilityResult, Trial, Verdict
 from autotune.stability import Thresholds, settled
 from autotune.summary import Compared, ConfigSummary
@@ -64,14 +64,14 @@ def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyVie
             f"command that searched it rebuilds {disk.STUDY} if {disk.PROBES}/ and {disk.INSPECT}/ are there."
         )
     best, request = folder / disk.BEST, disk.read_request(folder)
-    noise = known_noise(request, [result for _, result in disk.read_gradients(folder)])
+    noise = known_noise(request, [result for _, result in disk.attempts(folder, NoiseScaleRequest.kind())])
     return StudyView(
         folder=folder,
         request=request,
         trials=disk.read_trials(folder) if trials is None else trials,
         recommendation=read_best(best) if best.is_file() else None,
         running=is_running(folder),
-        comparisons=disk.read_comparisons(folder),
+        comparisons=disk.attempts(folder, StabilityRequest.kind()),
         noise_scale=noise.phi if noise else None,
     )
 

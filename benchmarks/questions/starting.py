@@ -68,7 +68,7 @@ def context(device: str) -> list[str]:
         target="benchmarks/targets/trivial.py", config=Config(values=defaults()), device=device,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
-        result = SubprocessLauncher().probe(request, Path(folder))
+        result = SubprocessLauncher().run(request, Path(folder))
     phases = ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in result.phase_seconds.items())
     return [*lines, f"a probe of the least target: {result.elapsed_seconds:.1f} s ({phases}), {result.outcome.value}"]
 

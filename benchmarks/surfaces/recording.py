@@ -53,7 +53,7 @@ def record(task: Task, launcher: Launcher, command: str, progress: Progress = la
                 raise RuntimeError(f"{task.target}: {result.failure.message}\n{result.failure.traceback}")
         seconds = round(time.monotonic() - began, 1)
         exhausted = any(cell.result.outcome.out_of_memory for cell in cells)
-        foretold = launcher.dry_run(_asked(request, space), disk.make(Path(place, "dry-run"))) if exhausted else None
+        foretold = launcher.run(_asked(request, space), disk.make(Path(place, "dry-run"))) if exhausted else None
     return Surface(
         task=task.name,
         command=command,
@@ -74,7 +74,7 @@ def _probed(config: Config, number: int, request: StudyRequest, launcher: Launch
     for attempt in range(2):
         folder = place / f"{number:04d}-{attempt}"
         folder.mkdir()
-        result = launcher.probe(
+        result = launcher.run(
             ProbeRequest(
                 target=request.target, config=config, device=request.environment.device, number=number, budget=BUDGET,
                 memory_limit_bytes=request.enforced_limit_bytes,

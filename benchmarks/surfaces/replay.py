@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, cast
 
-from autotune.branches import BranchesResult
-from autotune.forecast import DryRun
-from autotune.gradients import NoiseScaleResult
+from msgspec.structs import replace
+
 from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import open_log, store
-from autotune.records import Record
-from autotune.requests import (
-    BranchesRequest,
-    DryRunRequest,
-    InspectRequest,
-    NoiseScaleRequest,
-    ProbeRequest,
-    StabilityRequest,
-)
-from autotune.results import Failure, Inspection, Outcome, ProbeResult, StabilityResult
+from autotune.requests import Answered, DryRunRequest, InspectRequest, ProbeRequest, Request
+from autotune.results import Answer, Failure, Inspection, Outcome
 from benchmarks.surfaces.surface import Surface
 
-Silent = TypeVar("Silent", StabilityResult, NoiseScaleResult, BranchesResult)
+UNKNOWN = Failure(phase="start", message="this configuration was not recorded", evidence="replayed")
 SILENT = Failure(phase="start", message="a recorded surface knows nothing of this", evidence="replayed")
 
 
@@ -45,51 +36,26 @@ class ReplayLauncher:
         """Recorded seconds since the start."""
         return self._elapsed_seconds
 
-    def probe(self, request: ProbeRequest, folder: Path) -> ProbeResult:
-        """Answer with what was recorded; a configuration that is not on the surface is not runnable. See `Launcher`."""
-        unknown = Failure(phase="start", message="this configuration was not recorded", evidence="replayed")
-        result = self._results.get(request.config, ProbeResult(outcome=Outcome.INVALID_CONFIG, failure=unknown))
+    def run(self, request: Request[Answered], folder: Path) -> Answered:
+        """Answer with what was recorded; see `Launcher`."""
+        answer = cast("Answered", self._recorded(request)) or request.failed(Outcome.CRASHED, SILENT)
+        if not answer.started_at and not isinstance(request, InspectRequest):
+            answer = replace(answer, started_at=self._surface.recorded_at)
         with self._lock:
-            self._elapsed_seconds += result.elapsed_seconds
-        self._leave(request, result, folder)
-        return result
-
-    def inspect(self, request: InspectRequest, folder: Path) -> Inspection:
-        """The machine on which the surface was recorded, and the target as it was; see `Launcher`."""
-        study = self._surface.request
-        facts = study.facts if request.target else None
-        inspection = Inspection(environment=study.environment, facts=facts)
-        self._leave(request, inspection, folder)
-        return inspection
-
-    def compare(self, request: StabilityRequest, folder: Path) -> StabilityResult:
-        """Fails: losses were not recorded."""
-        return self._silent(request, StabilityResult, folder)
-
-    def sample_gradients(self, request: NoiseScaleRequest, folder: Path) -> NoiseScaleResult:
-        """Fails: gradients were not recorded."""
-        return self._silent(request, NoiseScaleResult, folder)
-
-    def train_branches(self, request: BranchesRequest, folder: Path) -> BranchesResult:
-        """Fails: such trainings were not recorded."""
-        return self._silent(request, BranchesResult, folder)
-
-    def dry_run(self, request: DryRunRequest, folder: Path) -> DryRun:
-        """What was foretold of the whole space, whatever part of it is asked for; fails where that was not recorded."""
-        silent = DryRun(outcome=Outcome.CRASHED, failure=SILENT, started_at=self._surface.recorded_at)
-        result = self._surface.dry_run or silent
-        with self._lock:
-            self._elapsed_seconds += result.elapsed_seconds
-        self._leave(request, result, folder)
-        return result
-
-    def _silent(self, request: Record, kind: type[Silent], folder: Path) -> Silent:
-        result = kind(outcome=Outcome.CRASHED, failure=SILENT, started_at=self._surface.recorded_at)
-        self._leave(request, result, folder)
-        return result
-
-    def _leave(self, request: Record, result: Record, folder: Path) -> None:
+            self._elapsed_seconds += answer.elapsed_seconds
         store(folder, REQUEST, request)
         with open_log(folder) as log:
             log.write(f"replayed from the surface of {self._surface.task}\n".encode())
-        store(folder, RESULT, result)
+        store(folder, RESULT, answer)
+        return answer
+
+    def _recorded(self, request: Request[Any]) -> Answer | None:
+        """None: nothing was recorded that answers it. A configuration that is not on the surface is not runnable."""
+        study = self._surface.request
+        if isinstance(request, ProbeRequest):
+            return self._results.get(request.config) or request.failed(Outcome.INVALID_CONFIG, UNKNOWN)
+        if isinstance(request, InspectRequest):
+            return Inspection(environment=study.environment, facts=study.facts if request.target else None)
+        if isinstance(request, DryRunRequest):
+            return self._surface.dry_run  # of the whole space, whatever part of it is asked for
+        return None

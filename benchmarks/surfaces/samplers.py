@@ -74,7 +74,7 @@ def replayed(name: str, surface: Surface, seed: int) -> Run:
     with tempfile.TemporaryDirectory() as place:
         for number in range(len(space.configs) + 1):
             asked = ProbeRequest(target=request.target, config=config, device="cpu", number=number)
-            result = launcher.probe(asked, Path(place))
+            result = launcher.run(asked, Path(place))
             trial = Trial(number=number, purpose="search", config=config, result=result)
             verdict = history.add(trial)
             probed.append(config)
@@ -83,7 +83,7 @@ def replayed(name: str, surface: Surface, seed: int) -> Run:
                 return Run(probed=tuple(probed), found=True, out_of_memory=out_of_memory)
             if number == 0 and name == "structured" and surface.dry_run is not None and memory.can_bind:
                 wanted = asking(request, space, memory.usable_bytes, ENDLESS_SECONDS)
-                history.add_dry_run(launcher.dry_run(wanted, Path(place)))
+                history.add_dry_run(launcher.run(wanted, Path(place)))
             guard.learn(trial, over_limit=verdict.constraints["memory"] > 0)
             if not guard.remaining():
                 break

@@ -1,8 +1,5 @@
-"""What every knob must do; a new one is tested by being registered."""
+"""Every knob of ours keeps the contract for knobs; a new one is tested by being registered."""
 
-import ast
-import math
-import pickle
 import sys
 
 import msgspec
@@ -10,110 +7,24 @@ import pytest
 import torch
 
 from autotune.knobs import KNOBS, defaults, environ, knob
-from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan
-from autotune.knobs.influence import Factor
-from autotune.knobs.wording import Framework
+from autotune.knobs.base import Knob, MemoryEffect, Plan
 from autotune.records import Goal, Limit
+from autotune.testing import FakeLauncher
+from autotune.testing.knob_contract import CPU, KnobContract, circumstances
 from tests.worlds import config, environment, facts, space
 
-every_knob = pytest.mark.parametrize("tested", KNOBS, ids=lambda k: k.name)
-SMALL = facts(dataset_samples=300, checkpointable_blocks=12)
-CPU = environment(device="cpu", device_name="Fake CPU", usable_cores=6, default_threads=6)
-everywhere = pytest.mark.parametrize("here", [environment(), CPU], ids=["gpu", "cpu"])
 
+class TestEveryKnob(KnobContract):
+    @pytest.fixture(autouse=True, params=KNOBS, ids=lambda one: one.name)
+    def registered(self, request):
+        self.knob = request.param
 
-def _circumstances(**changes):
-    given = {"facts": SMALL, "environment": environment(), "global_batch": None, **changes}
-    return Circumstances(**given)
+    def test_its_default_is_the_registered_one(self):
+        assert self.knob.default == defaults()[self.knob.name]
 
-
-@everywhere
-@every_knob
-def test_its_domain_is_finite_without_repetition_and_checked(tested, here):
-    values = tested.domain(_circumstances(environment=here))
-
-    assert 1 <= len(values) < 100
-    assert len({repr(value) for value in values}) == len(values)
-    for value in values:
-        tested.check(value)
-
-
-@everywhere
-@every_knob
-def test_an_ordered_domain_ascends(tested, here):
-    circumstances = _circumstances(environment=here)
-
-    if tested.ordered:
-        ranks = [tested.rank(value, circumstances) for value in tested.domain(circumstances)]
-        assert ranks == sorted(set(ranks))
-
-
-@everywhere
-@every_knob
-def test_the_values_of_its_domain_do_different_things(tested, here):
-    circumstances = _circumstances(environment=here)
-    domain = tested.domain(circumstances)
-
-    written = [tested.canonical(defaults() | {tested.name: value}, circumstances) for value in domain]
-
-    assert written == list(domain)
-
-
-@every_knob
-def test_its_default_is_a_value_it_accepts(tested):
-    tested.check(tested.default)
-
-    assert tested.default == defaults()[tested.name]
-
-
-@every_knob
-def test_nonsense_is_refused_with_rule_and_value(tested):
-    for nonsense in ("nonsense", -1, 1.5, [], object):
-        with pytest.raises(ValueError, match=tested.name):
-            tested.check(nonsense)
-    with pytest.raises(ValueError, match=tested.name):
-        tested.parse("nonsense")
-
-
-@everywhere
-@every_knob
-def test_what_it_shows_differs_between_values_and_is_short(tested, here):
-    shown = [tested.show(value) for value in tested.domain(_circumstances(environment=here))]
-
-    assert len(set(shown)) == len(shown)
-    assert max(map(len, shown)) <= 9
-    assert len(tested.label) <= 9
-
-
-@everywhere
-@every_knob
-def test_its_values_survive_json_and_typing(tested, here):
-    for value in tested.domain(_circumstances(environment=here)):
-        assert msgspec.json.decode(msgspec.json.encode(value)) == value
-        assert tested.parse(str(value).lower()) == value
-
-
-@every_knob
-def test_it_is_found_by_name_and_by_alias(tested):
-    assert knob(tested.name) is tested
-    assert knob(tested.alias) is tested
-
-
-@every_knob
-def test_an_explicit_list_is_its_domain(tested):
-    listed = tested.domain(_circumstances())[:1]
-
-    assert tested.domain(_circumstances(limit=Limit(values=listed))) == listed
-
-
-@everywhere
-@every_knob
-def test_caution_and_phrase_are_defined_for_every_value(tested, here):
-    for value in tested.domain(_circumstances(environment=here)):
-        assert all(isinstance(text, str) for text in tested.environ(value).values())
-        assert math.isfinite(tested.caution(value)) and tested.caution(value) >= 0
-        assert isinstance(tested.phrase(value), str)
-    assert isinstance(tested.memory, MemoryEffect)
+    def test_it_is_found_by_name_and_by_alias(self):
+        assert knob(self.knob.name) is self.knob
+        assert knob(self.knob.alias) is self.knob
 
 
 @pytest.fixture
@@ -124,95 +35,22 @@ def threads():
     torch.set_num_threads(before)
 
 
-@everywhere
-@every_knob
-def test_what_it_expects_of_a_value_are_factors_against_a_known_one(tested, here):
-    values = tested.domain(_circumstances(environment=here))
-
-    for value in values:
-        said = tested.influence(value)
-        factors = [factor for factor in vars(said).values() if isinstance(factor, Factor)]
-        assert len(factors) == 6
-        assert all(0.1 < factor.center < 10 and 0 <= factor.spread < 2 for factor in factors)
-        assert said.relative_to is None or said.relative_to in values[: values.index(value)]
-
-
-@everywhere
-@every_knob
-def test_of_threads_it_says_a_count_or_nothing(tested, here):
-    said = {tested.computing_threads(value, 4) for value in tested.domain(_circumstances(environment=here))}
-
-    assert said == {None} or all(isinstance(count, int) and count >= 1 for count in said)
-
-
-@everywhere
-@every_knob
-def test_every_value_trains(tested, here, threads):
-    """Applied alone, each value leaves a plan with which a step can be taken."""
-    for value in tested.domain(_circumstances(environment=here)):
-        plan = Plan(device="cpu")
-        tested.apply(value, plan)
-        model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.LazyLinear(2))
-        batch = torch.randn(2, 3, 8, 8)
-        model(batch)
-        for switch in plan.setup:
-            switch()
-        for transform in plan.model_transforms:
-            model = transform(model)
-        for transform in plan.batch_transforms:
-            batch = transform(batch)
-        with torch.autocast("cpu", enabled=False):
-            pass
-        contexts = [make() for make in plan.forward_contexts]
-        for context in contexts:
-            context.__enter__()
-        loss = model(batch).float().mean()
-        for context in reversed(contexts):
-            context.__exit__(None, None, None)
-
-        loss.backward()
-
-        assert torch.isfinite(loss)
-        assert plan.accumulation_steps >= 1
-
-
-@pytest.mark.parametrize("framework", Framework)
-@everywhere
-@every_knob
-def test_whatever_it_changes_every_framework_is_told(tested, here, framework):
-    for value in tested.domain(_circumstances(environment=here)):
-        plan = Plan(device=here.device_kind)
-        tested.apply(value, plan)
-        said = tested.wording(value, framework, here.device_kind)
-
-        for statement in (*said.setup, *said.model, *(f"part.{method}" for method in said.images)):
-            ast.parse(statement)
-        assert bool(said.images) == bool(plan.batch_transforms)
-        assert bool(said.model) == bool(plan.model_transforms)
-        if plan.forward_contexts:
-            assert said.context or said.arguments
-        if value == tested.default:
-            assert (said.setup, said.model, said.images, said.context, said.scaler) == ((), (), (), "", False)
-
-
-@every_knob
-def test_it_can_be_pickled_because_it_holds_nothing(tested):
-    assert type(pickle.loads(pickle.dumps(tested))) is type(tested)
-
-
 class ToyKnob(Knob):
     """A knob that nobody has heard of: sets one loader option."""
 
     name, alias, label, ordered, default, memory = "toy", "toy", "toy", True, 1, MemoryEffect.NONE
 
     def domain(self, circumstances):
-        return (1, 2, 3)
+        limit = circumstances.limit
+        return limit.values if limit and limit.values else (1, 2, 3)
 
     def check(self, value):
         if value not in (1, 2, 3):
             raise ValueError(f"toy must be 1, 2 or 3, got {value!r}")
 
     def parse(self, text):
+        if not text.isdecimal():
+            raise ValueError(f"toy must be a whole number, got {text!r}")
         return int(text)
 
     def show(self, value):
@@ -228,9 +66,32 @@ class ToyKnob(Knob):
         plan.loader_options["toy"] = value
 
 
+class TestToyKnob(KnobContract):
+    """The contract holds for a knob that no registry knows."""
+
+    knob = ToyKnob()
+
+
+@pytest.mark.parametrize(
+    ("broken", "test"),
+    [
+        ({"domain": lambda self, _: (1, 1)}, "test_its_domain_is_finite_without_repetition_and_checked"),
+        ({"domain": lambda self, _: (3, 1)}, "test_an_ordered_domain_ascends"),
+        ({"check": lambda self, value: None}, "test_nonsense_is_refused_with_rule_and_value"),
+        ({"show": lambda self, value: "same"}, "test_what_it_shows_differs_between_values_and_is_short"),
+        ({"caution": lambda self, value: -1.0}, "test_caution_and_phrase_are_defined_for_every_value"),
+    ],
+)
+def test_a_knob_that_breaks_the_contract_fails_it(broken, test):
+    contract = KnobContract()
+    contract.knob = type("Broken", (ToyKnob,), broken)()
+
+    with pytest.raises(AssertionError):
+        getattr(contract, test)()
+
+
 def test_a_new_knob_is_one_registry_line(monkeypatch, tmp_path):
     """Space, guard, sampler, search, table and best.json all know it, and none was edited."""
-    from autotune.launch.fake import FakeLauncher
     from autotune.report.blocks import best_block
     from autotune.tuning.engine import search
     from autotune.tuning.reporter import SilentReporter
@@ -272,16 +133,16 @@ def test_the_accumulation_follows_from_a_held_global_batch():
     ],
 )
 def test_micro_batches_divide_the_held_global_batch(global_batch, ladder):
-    assert knob("batch_size").domain(_circumstances(global_batch=global_batch)) == ladder
+    assert knob("batch_size").domain(circumstances(global_batch=global_batch)) == ladder
 
 
 def test_a_free_batch_is_a_power_of_two_within_the_dataset():
-    assert knob("batch_size").domain(_circumstances()) == (8, 16, 32, 64, 128, 256)
+    assert knob("batch_size").domain(circumstances()) == (8, 16, 32, 64, 128, 256)
 
 
 def test_a_user_range_may_go_below_and_above_the_default_ladder():
     large = facts(dataset_samples=100_000)
-    values = knob("batch_size").domain(_circumstances(facts=large, limit=Limit(low=2, high=8192)))
+    values = knob("batch_size").domain(circumstances(facts=large, limit=Limit(low=2, high=8192)))
 
     assert values[0] == 2 and values[-1] == 8192
 
@@ -289,30 +150,30 @@ def test_a_user_range_may_go_below_and_above_the_default_ladder():
 def test_workers_stop_at_the_usable_cores_unless_the_user_says_more():
     two_cores = environment(usable_cores=2)
 
-    assert knob("num_workers").domain(_circumstances(environment=two_cores)) == (0, 1, 2)
+    assert knob("num_workers").domain(circumstances(environment=two_cores)) == (0, 1, 2)
     more = Limit(low=0, high=6)
-    assert knob("num_workers").domain(_circumstances(environment=two_cores, limit=more)) == (0, 1, 2, 4, 6)
+    assert knob("num_workers").domain(circumstances(environment=two_cores, limit=more)) == (0, 1, 2, 4, 6)
 
 
 def test_synthetic_batches_have_no_workers_to_tune():
-    assert knob("num_workers").domain(_circumstances(facts=facts(data="batch"))) == (0,)
+    assert knob("num_workers").domain(circumstances(facts=facts(data="batch"))) == (0,)
 
 
 def test_only_native_dtypes_are_offered_but_others_can_be_asked_for():
     old = environment(native_dtypes=())
 
-    assert knob("amp_dtype").domain(_circumstances(environment=old)) == (None,)
+    assert knob("amp_dtype").domain(circumstances(environment=old)) == (None,)
     asked = Limit(values=("float16",))
-    assert knob("amp_dtype").domain(_circumstances(environment=old, limit=asked)) == ("float16",)
+    assert knob("amp_dtype").domain(circumstances(environment=old, limit=asked)) == ("float16",)
 
 
 def test_channels_last_needs_convolutions():
-    assert knob("channels_last").domain(_circumstances(facts=facts(has_convolution=False))) == (False,)
+    assert knob("channels_last").domain(circumstances(facts=facts(has_convolution=False))) == (False,)
 
 
 @pytest.mark.parametrize(("blocks", "domain"), [(0, (False,)), (1, (False,)), (2, (False, True))])
 def test_checkpointing_needs_several_blocks(blocks, domain):
-    here = _circumstances(facts=facts(checkpointable_blocks=blocks))
+    here = circumstances(facts=facts(checkpointable_blocks=blocks))
 
     assert knob("activation_checkpointing").domain(here) == domain
 
@@ -321,7 +182,7 @@ def test_only_checkpointing_trades_time_for_memory():
     trading = [
         (tested.name, value)
         for tested in KNOBS
-        for value in tested.domain(_circumstances())
+        for value in tested.domain(circumstances())
         if tested.influence(value).trades_time_for_memory
     ]
 
@@ -350,7 +211,7 @@ def test_loader_options_that_need_workers_appear_only_with_them():
 def _threads(**changes):
     limit = changes.pop("limit", None)
     machine = msgspec.structs.replace(CPU, **changes)
-    return knob("num_threads").domain(_circumstances(environment=machine, limit=limit))
+    return knob("num_threads").domain(circumstances(environment=machine, limit=limit))
 
 
 @pytest.mark.parametrize(
@@ -406,11 +267,11 @@ def test_the_threads_are_set_when_the_plan_is_carried_out(threads):
 def test_waiting_threads_are_put_to_sleep_only_where_they_take_a_core_from_somebody(changes, domain):
     machine = msgspec.structs.replace(CPU, **changes)
 
-    assert knob("omp_wait_policy").domain(_circumstances(environment=machine)) == domain
+    assert knob("omp_wait_policy").domain(circumstances(environment=machine)) == domain
 
 
 def test_without_a_loader_nobody_competes_with_waiting_threads():
-    lonely = _circumstances(environment=CPU, facts=facts(data="batch"))
+    lonely = circumstances(environment=CPU, facts=facts(data="batch"))
 
     assert knob("omp_wait_policy").domain(lonely) == (None,)
 

@@ -63,7 +63,7 @@ def suffer(
     launcher: SubprocessLauncher, tmp_path: Path, request_for: Callable[..., ProbeRequest]
 ) -> Callable[..., ProbeResult]:
     """`suffer(fault, **budget)`: one probe with that fault, in `tmp_path`."""
-    return lambda fault, **budget: launcher.probe(request_for(fault, **budget), tmp_path)
+    return lambda fault, **budget: launcher.run(request_for(fault, **budget), tmp_path)
 
 
 @pytest.fixture

@@ -12,18 +12,16 @@ import time
 from pathlib import Path
 
 from autotune import codec
-from autotune.branches import Branch, BranchesResult
 from autotune.forecast import Arm, DryRun
 from autotune.gradients import GradientSample, NoiseScaleResult
+from autotune.kinds import decode
 from autotune.launch.base import REQUEST, RESULT
 from autotune.probe.lifeline import Progress, harden
 from autotune.records import Environment, TargetFacts
 from autotune.requests import (
-    BranchesRequest,
     DryRunRequest,
     InspectRequest,
     NoiseScaleRequest,
-    Request,
     StabilityRequest,
 )
 from autotune.results import Inspection, LossRun, Measurement, MemoryPeak, Outcome, ProbeResult, StabilityResult
@@ -43,10 +41,6 @@ COMPARISON = StabilityResult(outcome=Outcome.OK, runs=(LossRun(role="reference",
 GRADIENTS = NoiseScaleResult(
     outcome=Outcome.OK,
     sample=GradientSample(losses=(1.0, 0.9), has_fallen=True, samples=(8,), squared_norms=(2.0,), alignments=(2.0,)),
-)
-BRANCHES = BranchesResult(
-    outcome=Outcome.OK,
-    branches=(Branch(global_batch=8, learning_rate_factor=1.0, optimizer="SGD", losses=(1.0,), samples=(8,)),),
 )
 DRY_RUN = DryRun(outcome=Outcome.OK, arms=(Arm(values={}, points=((8, 1),)),))
 INSPECTION = Inspection(
@@ -194,12 +188,11 @@ if __name__ == "__main__":
     FOLDER = options.folder
     progress = Progress(options.progress)
     harden(options.lifeline, options.parent)
-    request = codec.decode((FOLDER / REQUEST).read_bytes(), Request)
+    request = decode((FOLDER / REQUEST).read_bytes())
     progress.phase("load")
     FAULTS[request.target or "ok"](progress)
     answers = {
         InspectRequest: INSPECTION, StabilityRequest: COMPARISON, NoiseScaleRequest: GRADIENTS, DryRunRequest: DRY_RUN,
-        BranchesRequest: BRANCHES,
     }  # fmt: skip
     codec.write(FOLDER / RESULT, answers.get(type(request), OK))
     os._exit(0)

@@ -76,7 +76,7 @@ class House:
             budget=ProbeBudget(**(SHORT | fault.patience)),  # type: ignore[arg-type]
             memory_limit_bytes=fault.memory_limit_bytes,
         )
-        return launcher.probe(request, folder), folder
+        return launcher.run(request, folder), folder
 
     def suffer(self, faults: Iterable[tuple[int, Fault]]) -> dict[str, Suffered]:
         """Some faults one after another, and healthy probes in between; numbers are doubled to make room for them."""

@@ -36,7 +36,7 @@ from autotune.requests import ProbeBudget, ProbeRequest
 command, folder, mark, fault = sys.argv[1:3], Path(sys.argv[3]), sys.argv[4], sys.argv[5]
 config = Config(values={"batch_size": 8, "gradient_accumulation_steps": 1})
 launcher = SubprocessLauncher(command=command, environ={mark: str(folder)})
-launcher.probe(ProbeRequest(target=fault, config=config, device="cpu"), folder)
+launcher.run(ProbeRequest(target=fault, config=config, device="cpu"), folder)
 """
 
 
@@ -75,7 +75,7 @@ def test_a_probe_that_outgrows_its_limit_is_ended_as_out_of_memory(
 ) -> None:
     limited = replace(request_for("creep"), memory_limit_bytes=200 * 2**20)
 
-    result = launcher.probe(limited, tmp_path)
+    result = launcher.run(limited, tmp_path)
 
     assert result.failure is not None
     assert (result.outcome, result.failure.phase) == (Outcome.OOM_HOST, "load")
@@ -89,7 +89,7 @@ def test_the_limit_of_a_gpu_is_not_held_against_the_host(
 ) -> None:
     on_a_gpu = replace(request_for("measure"), device="cuda:0", memory_limit_bytes=2**20)
 
-    assert launcher.probe(on_a_gpu, tmp_path).outcome is Outcome.OK
+    assert launcher.run(on_a_gpu, tmp_path).outcome is Outcome.OK
 
 
 @pytest.mark.parametrize("fault", ["hang", "hang-after-setsid"])
@@ -269,7 +269,7 @@ def test_a_disk_that_fills_up_during_a_probe_stops_the_search(
     small_disk: Path, launcher: SubprocessLauncher, request_for: Callable[..., object], survivors: Survivors
 ) -> None:
     with pytest.raises(EnvironmentUnfit, match=r"cannot be written: No space left on device \(0 MiB free there\)"):
-        launcher.probe(request_for("fill-the-disk"), small_disk)  # type: ignore[arg-type]
+        launcher.run(request_for("fill-the-disk"), small_disk)  # type: ignore[arg-type]
 
     assert survivors() == []
 
@@ -289,7 +289,7 @@ def test_a_program_that_does_not_exist_is_an_unfit_environment(
     launcher = SubprocessLauncher(command=["no-such-python"])
 
     with pytest.raises(EnvironmentUnfit, match="no-such-python: No such file"):
-        launcher.probe(request_for("ok"), tmp_path)  # type: ignore[arg-type]
+        launcher.run(request_for("ok"), tmp_path)  # type: ignore[arg-type]
 
 
 def _wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:

@@ -15,6 +15,7 @@ import pytest
 
 from autotune import folder as disk
 from autotune.launch.base import REQUEST, RESULT
+from autotune.requests import ProbeRequest
 from tests.faults.suffering import LANES, carrying, partial_files
 from tests.faults.targets import HEALTHY, LONG_WINDOW, in_build, in_sample, in_step, on_import
 
@@ -33,7 +34,7 @@ from autotune.requests import ProbeBudget, ProbeRequest
 folder, target, workers, budget = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
 config = Config(values=defaults() | {{"batch_size": 8, "num_workers": workers}})
 launcher = SubprocessLauncher(environ={{{MARK!r}: str(folder)}})
-launcher.probe(ProbeRequest(target=target, config=config, device="cpu", budget=ProbeBudget(**budget)), folder)
+launcher.run(ProbeRequest(target=target, config=config, device="cpu", budget=ProbeBudget(**budget)), folder)
 """
 PHASES = {
     "start": "",
@@ -70,7 +71,7 @@ class Ended:
 
 def end(study: Path, phase: str, signals: Signals) -> Ended:
     """Start a search of one probe, send it `signals` when the target is in `phase`, and see what is left."""
-    _, folder = disk.new_probe(study)
+    _, folder = disk.new_attempt(study, ProbeRequest)
     (study / "model.py").write_text(f"{HEALTHY}\n{PHASES[phase]}\n")
     budget = LONG_WINDOW if phase == "measure" else {"max_seconds": 0.2, "min_seconds": 0.1}
     words = [str(folder), str(study / "model.py"), str(2 * (phase == "worker")), repr(budget).replace("'", '"')]

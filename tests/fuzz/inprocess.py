@@ -11,7 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 from autotune.cli import main
-from autotune.launch.fake import FakeLauncher
+from autotune.testing import FakeLauncher
 
 ANSWERED = (0, 1, 2, 3, 130)  # README's exit statuses, but for a fault of autotune itself
 MOST_TOLD = 600  # characters of one fault

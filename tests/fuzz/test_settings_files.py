@@ -12,7 +12,7 @@ from tests.fuzz.inprocess import assert_answered, target
 KEYS = (
     "time-budget", "time_budget", "probes", "study", "device", "objective", "within", "price", "exact", "tune", "fix",
     "batch", "workers", "threads", "amp", "global-batch", "memory-limit", "headroom", "baseline", "sampler",
-    "stability", "loss-tolerance", "step-timeout", "verify-goodput", "seed", "quiet", "resume", "dry-run", "json",
+    "stability", "loss-tolerance", "step-timeout", "seed", "quiet", "resume", "dry-run", "json",
     "wrkers", "ähnlich", "x y",
 )  # fmt: skip
 VALUES = (

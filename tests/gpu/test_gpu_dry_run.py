@@ -57,8 +57,8 @@ def test_the_allocator_s_peak_is_foretold_within_ten_per_cent(tmp_path: Path, dt
     for place in places:
         place.mkdir()
 
-    foretold = SubprocessLauncher().dry_run(request, places[0])
-    real = SubprocessLauncher().probe(
+    foretold = SubprocessLauncher().run(request, places[0])
+    real = SubprocessLauncher().run(
         ProbeRequest(target=target, config=values, device="cuda:0", budget=SHORT), places[1]
     )
 
@@ -78,7 +78,7 @@ def test_what_matrix_products_keep_for_themselves_is_not_training_s_and_is_foret
     )
     (tmp_path / "dry").mkdir()
 
-    foretold = SubprocessLauncher().dry_run(request, tmp_path / "dry")
+    foretold = SubprocessLauncher().run(request, tmp_path / "dry")
 
     assert foretold.outcome is Outcome.OK
     context = subprocess.run([sys.executable, "-c", CONTEXT], capture_output=True, text=True, check=True)

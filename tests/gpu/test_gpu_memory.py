@@ -103,7 +103,7 @@ def _probe(text: str, budget: ProbeBudget = SHORT, limit: int | None = None, **v
     request = ProbeRequest(
         target="model.py", config=config(**values), device=DEVICE, budget=budget, memory_limit_bytes=limit
     )
-    return SubprocessLauncher().probe(request, folder)
+    return SubprocessLauncher().run(request, folder)
 
 
 def _epoch(batch_size: int) -> subprocess.CompletedProcess[str]:

@@ -56,7 +56,7 @@ def _probe(place, name="probe", limit=None, **values):
     request = ProbeRequest(
         target="model.py", config=config(**values), device="cuda:0", budget=SHORT, memory_limit_bytes=limit
     )
-    return SubprocessLauncher().probe(request, folder)
+    return SubprocessLauncher().run(request, folder)
 
 
 @pytest.mark.parametrize("dtype", [None, "bfloat16", "float16"])
@@ -131,7 +131,7 @@ def test_memory_that_runs_out_under_a_fraction_is_an_outcome(place):
 
 
 def test_the_device_is_described(place):
-    inspection = SubprocessLauncher().inspect(InspectRequest(target="model.py"), place)
+    inspection = SubprocessLauncher().run(InspectRequest(target="model.py"), place)
 
     assert inspection.failure is None, inspection.failure
     environment = inspection.environment
@@ -141,6 +141,6 @@ def test_the_device_is_described(place):
 
 
 def test_a_device_number_that_is_not_there_is_refused(place):
-    inspection = SubprocessLauncher().inspect(InspectRequest(device="cuda:99"), place)
+    inspection = SubprocessLauncher().run(InspectRequest(device="cuda:99"), place)
 
     assert inspection.outcome is Outcome.ENVIRONMENT

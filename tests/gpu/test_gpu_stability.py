@@ -43,7 +43,7 @@ def _compared(place, dtype, text):
         candidate=config(batch_size=32, amp_dtype=dtype),
         device="cuda:0",
     )
-    return request, SubprocessLauncher().compare(request, folder)
+    return request, SubprocessLauncher().run(request, folder)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])

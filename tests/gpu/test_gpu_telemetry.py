@@ -45,7 +45,7 @@ def _probe(folder, monkeypatch, uuid):
     request = ProbeRequest(
         target="model.py", config=config(batch_size=1024), device="cuda:0", device_uuid=uuid, budget=LONG_ENOUGH
     )
-    result = SubprocessLauncher().probe(request, folder)
+    result = SubprocessLauncher().run(request, folder)
     assert result.outcome is Outcome.OK, result.failure
     return result
 

@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from autotune.launch.fake import FakeLauncher, Machine
 from autotune.prediction import Prediction
 from autotune.records import Goal, Limit
 from autotune.results import Outcome
+from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.refinement import between, promising
 from tests.worlds import GIB, Listener, bad, config, declared, good, searched, study_request, trial
 from tests.worlds import failed as ended

@@ -4,9 +4,9 @@ import optuna
 
 from autotune import folder as disk
 from autotune.guard import Guard
-from autotune.launch.fake import ENVIRONMENT, FakeLauncher
 from autotune.records import Goal
 from autotune.sampler import Encoding, GuardedSampler, hardware, make
+from autotune.testing import ENVIRONMENT, FakeLauncher
 from tests.worlds import declared, searched, space
 
 

@@ -6,12 +6,13 @@ from msgspec.structs import replace
 from autotune.errors import StudyError, UsageError
 from autotune.interference import GpuUse
 from autotune.launch.base import RESULT
-from autotune.launch.fake import FakeLauncher, Machine
 from autotune.launch.files import store
 from autotune.records import Config
 from autotune.report import phrases
 from autotune.report.page import render
+from autotune.requests import ProbeRequest
 from autotune.results import Outcome
+from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.recommendation import load_result
 from autotune.tuning.view import load_view
 from tests.worlds import GIB, Listener, declared, environment, facts, searched
@@ -27,9 +28,9 @@ WATTS = {None: 100.0, "bfloat16": 300.0, "float16": 300.0}
 class Metered(FakeLauncher):
     """A card whose driver counts energy; autocast is up to three times as fast and takes three times the power."""
 
-    def probe(self, request, folder):
-        result = super().probe(request, folder)
-        if result.outcome is not Outcome.OK:
+    def run(self, request, folder):
+        result = super().run(request, folder)
+        if not isinstance(request, ProbeRequest) or result.outcome is not Outcome.OK:
             return result
         assert sum(result.measurement.step_seconds) > 4.5, "the counter moves every 0.1 s"
         joules = sum(result.measurement.step_seconds) * WATTS[request.config["amp_dtype"]]

@@ -3,9 +3,10 @@
 import pytest
 
 from autotune.errors import NoRecommendation
-from autotune.launch.fake import FakeLauncher
 from autotune.records import Limit
+from autotune.requests import ProbeRequest
 from autotune.results import Outcome
+from autotune.testing import FakeLauncher
 from autotune.tuning.engine import search
 from autotune.tuning.interference import interference_causes
 from autotune.tuning.settings import Settings
@@ -112,10 +113,10 @@ def test_the_rates_of_the_report_are_those_of_the_rounds_that_count(tmp_path):
 @pytest.mark.parametrize("broken_off_at", range(3, 9))
 def test_a_confirmation_with_a_repeat_that_was_broken_off_goes_on_with_its_whole_rounds(tmp_path, broken_off_at):
     class Interrupted(Disturbed):
-        def probe(self, request, folder):
-            if request.number == broken_off_at:
+        def run(self, request, folder):
+            if isinstance(request, ProbeRequest) and request.number == broken_off_at:
                 raise KeyboardInterrupt
-            return super().probe(request, folder)
+            return super().run(request, folder)
 
     def busy():
         return _slowed(0)._busy
@@ -152,7 +153,8 @@ def test_repeats_overrun_the_budget_by_one_round_at_most(tmp_path):
 
 def test_a_baseline_that_fails_its_repeats_alone_is_no_answer_and_no_fault(tmp_path):
     fails = FakeLauncher(
-        facts=declared(), faults=lambda asked: Outcome.OOM_DEVICE if asked.purpose == "confirm" else None
+        facts=declared(),
+        faults={ProbeRequest: lambda asked: Outcome.OOM_DEVICE if asked.purpose == "confirm" else None},
     )
 
     with pytest.raises(NoRecommendation, match="No configuration survived being measured again"):

@@ -7,13 +7,13 @@ import pytest
 
 from autotune import codec
 from autotune import folder as disk
-from autotune.launch.fake import FakeLauncher, Machine
 from autotune.objective import judge
 from autotune.records import SEARCH_PURPOSES, Config, Goal, Limit
 from autotune.requests import ProbeRequest
 from autotune.results import Outcome, Trial
 from autotune.space import build
 from autotune.summary import ConfigSummary
+from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.choice import finalists
 from autotune.tuning.exploration import PATIENCE
 from autotune.tuning.racing import fewest_rounds, race
@@ -261,7 +261,7 @@ def test_among_equals_pure_noise_does_not_displace_the_baseline(tmp_path, noise)
 
         def probe(where, purpose="confirm", launcher=launcher, numbers=numbers):
             asked = ProbeRequest(target="m.py", config=where, device="cuda:0", number=next(numbers), purpose=purpose)
-            result = launcher.probe(asked, tmp_path)
+            result = launcher.run(asked, tmp_path)
             trial = Trial(number=asked.number, purpose=purpose, config=where, result=result)
             return trial, judge(result, request)
 

@@ -9,7 +9,7 @@ import pytest
 
 from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit, StudyError
-from autotune.launch.fake import FakeLauncher
+from autotune.testing import FakeLauncher
 from autotune.tuning.open_study import IGNORE
 from tests.worlds import declared, searched
 

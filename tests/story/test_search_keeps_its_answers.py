@@ -5,9 +5,10 @@ import pytest
 
 from autotune import codec
 from autotune import folder as disk
-from autotune.launch.fake import FakeLauncher, Machine
 from autotune.records import Limit
+from autotune.requests import ProbeRequest
 from autotune.results import Outcome
+from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.recommendation import Recommendation, answered_probes, is_better_supported, load_result
 from tests.worlds import Listener, declared, environment, searched
 
@@ -70,7 +71,9 @@ def test_an_answer_of_another_machine_never_stands(tmp_path):
 def test_an_earlier_answer_that_fails_now_does_not_stand(tmp_path):
     first = searched(tmp_path, FakeLauncher(facts=declared()), time_budget_seconds=600, **SMALL)
     assert first.params["amp_dtype"] == "bfloat16"
-    fails = FakeLauncher(facts=declared(), faults=lambda asked: Outcome.OOM_HOST if asked.config["amp_dtype"] else None)
+    fails = FakeLauncher(
+        facts=declared(), faults={ProbeRequest: lambda asked: Outcome.OOM_HOST if asked.config["amp_dtype"] else None}
+    )
 
     second = searched(tmp_path, fails, time_budget_seconds=2, **SMALL)
 

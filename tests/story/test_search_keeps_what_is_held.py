@@ -2,8 +2,8 @@
 
 import pytest
 
-from autotune.launch.fake import FakeLauncher, Machine
 from autotune.records import Limit
+from autotune.testing import FakeLauncher, Machine
 from tests.worlds import Listener, config, declared, searched
 
 LOADER_BOUND = Machine(sample_loading_seconds=0.05, cores=1)  # nothing that may be searched makes it faster

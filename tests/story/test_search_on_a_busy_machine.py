@@ -6,11 +6,12 @@ import pytest
 from autotune import codec
 from autotune.interference import Contamination
 from autotune.launch.base import RESULT
-from autotune.launch.fake import FakeLauncher
 from autotune.records import SEARCH_PURPOSES, Limit
+from autotune.requests import ProbeRequest
 from autotune.sampler import Encoding
 from autotune.space import build
 from autotune.study import NUMBER, Store
+from autotune.testing import FakeLauncher
 from autotune.tuning.engine import search
 from autotune.tuning.interference import BACK_OFF_SECONDS, MOST_VAIN_REPEATS, REFERENCE_EVERY
 from autotune.tuning.settings import Settings
@@ -31,9 +32,9 @@ class Disturbed(FakeLauncher):
         super().__init__(facts=declared(), **options)
         self._busy, self._speed, self._width = busy, speed, width
 
-    def probe(self, request, folder):
-        result = super().probe(request, folder)
-        if result.measurement is None:
+    def run(self, request, folder):
+        result = super().run(request, folder)
+        if not isinstance(request, ProbeRequest) or result.measurement is None:
             return result
         share, window = self._busy(request), result.measurement
         steps = tuple(seconds / (1 - share) / self._speed(request) for seconds in window.step_seconds)

@@ -3,9 +3,10 @@
 import pytest
 
 from autotune.errors import NoRecommendation
-from autotune.launch.fake import FakeLauncher, Machine
 from autotune.records import SEARCH_PURPOSES, Limit
+from autotune.requests import ProbeRequest
 from autotune.results import Outcome
+from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.confirmation import MOST_RACES
 from autotune.tuning.racing import MOST_FINALISTS, MOST_ROUNDS
 from tests.worlds import Interrupted, Listener, declared, searched
@@ -61,9 +62,11 @@ def test_when_all_leaders_fail_the_next_ones_of_the_search_race_and_it_is_said(t
     listener = Listener()
     launcher = FakeLauncher(
         facts=declared(),
-        faults=lambda asked: (
-            Outcome.OOM_HOST if asked.purpose == "confirm" and asked.config["num_workers"] > 1 else None
-        ),
+        faults={
+            ProbeRequest: lambda asked: (
+                Outcome.OOM_HOST if asked.purpose == "confirm" and asked.config["num_workers"] > 1 else None
+            )
+        },
     )
 
     answer = searched(tmp_path, launcher, listener, **WORKERS, **LONG)
@@ -79,7 +82,11 @@ def test_with_the_budget_used_up_the_baseline_is_kept_rather_than_more_leaders_r
     listener = Listener()
     launcher = FakeLauncher(
         facts=declared(),
-        faults=lambda asked: Outcome.OOM_HOST if asked.purpose == "confirm" and asked.config["num_workers"] else None,
+        faults={
+            ProbeRequest: lambda asked: (
+                Outcome.OOM_HOST if asked.purpose == "confirm" and asked.config["num_workers"] else None
+            )
+        },
     )
 
     answer = searched(tmp_path, launcher, listener, time_budget_seconds=60, sampler="random", **WORKERS)
@@ -91,7 +98,7 @@ def test_with_the_budget_used_up_the_baseline_is_kept_rather_than_more_leaders_r
 def test_an_edge_on_which_nothing_holds_is_not_probed_for_ever(tmp_path):
     listener = Listener()
     launcher = FakeLauncher(
-        facts=declared(), faults=lambda asked: Outcome.OOM_HOST if asked.purpose == "confirm" else None
+        facts=declared(), faults={ProbeRequest: lambda asked: Outcome.OOM_HOST if asked.purpose == "confirm" else None}
     )
 
     tune = (*WORKERS["tune"], "amp_dtype")

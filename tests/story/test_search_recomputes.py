@@ -2,8 +2,8 @@
 
 import pytest
 
-from autotune.launch.fake import FakeLauncher, Machine
 from autotune.records import Config
+from autotune.testing import FakeLauncher, Machine
 from tests.worlds import GIB, Listener, environment, facts, searched
 
 NARROW = {"tune": ("batch_size", "activation_checkpointing"), "global_batch": "free", "time_budget_seconds": 900.0}

@@ -3,8 +3,8 @@
 import pytest
 
 from autotune import folder as disk
-from autotune.launch.fake import FakeLauncher
 from autotune.space import build
+from autotune.testing import FakeLauncher
 from tests.worlds import Interrupted, Listener, declared, searched
 
 

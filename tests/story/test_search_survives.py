@@ -7,13 +7,13 @@ from autotune import codec
 from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit, NoRecommendation, StudyError, TargetError
 from autotune.launch.base import REQUEST, RESULT
-from autotune.launch.fake import FakeLauncher, Machine
 from autotune.lock import Lock
 from autotune.records import SEARCH_PURPOSES, Limit
 from autotune.requests import ProbeRequest
 from autotune.results import Outcome
 from autotune.sampler import Encoding
 from autotune.study import NUMBER, Store
+from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.view import load_view
 from tests.worlds import Interrupted, Listener, config, declared, environment, facts, searched, space
 
@@ -23,7 +23,7 @@ SMALL = {"tune": ("amp_dtype", "num_workers"), "limits": PAIR, "time_budget_seco
 
 
 def _faulty(fault, **options):
-    return FakeLauncher(faults=fault, facts=declared(), **options)
+    return FakeLauncher(faults={ProbeRequest: fault}, facts=declared(), **options)
 
 
 def _always(outcome):
@@ -259,7 +259,7 @@ def test_a_configuration_that_twice_took_the_machine_down_is_left_alone(tmp_path
     view = load_view(tmp_path)
     poison = next(where for where in _space_of(view).configs if where not in {trial.config for trial in view.trials})
     for _ in range(2):
-        number, place = disk.new_probe(tmp_path)
+        number, place = disk.new_attempt(tmp_path, ProbeRequest)
         codec.write(place / REQUEST, ProbeRequest(target="model.py", config=poison, device="cuda:0", number=number))
     listener = Listener()
 

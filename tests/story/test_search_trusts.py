@@ -7,9 +7,10 @@ import pytest
 from autotune import codec
 from autotune import folder as disk
 from autotune.errors import NoRecommendation
-from autotune.launch.fake import FakeLauncher
 from autotune.records import Limit
+from autotune.requests import StabilityRequest
 from autotune.results import Outcome
+from autotune.testing import FakeLauncher
 from autotune.tuning.recommendation import Recommendation
 from autotune.tuning.view import load_view
 from tests.worlds import Listener, declared, searched
@@ -70,7 +71,7 @@ def test_if_only_refused_dtypes_were_allowed_there_is_no_recommendation(tmp_path
 
 
 def test_a_comparison_that_cannot_be_made_excludes_nobody_and_is_a_warning(tmp_path):
-    launcher = FakeLauncher(facts=declared(), comparison_faults=lambda request: Outcome.TIMEOUT)
+    launcher = FakeLauncher(facts=declared(), faults={StabilityRequest: lambda request: Outcome.TIMEOUT})
 
     answer = searched(tmp_path, launcher, **SMALL)
 
@@ -86,7 +87,7 @@ def test_a_crash_in_the_comparison_costs_one_repetition(tmp_path):
         crashed.append(request)
         return Outcome.CRASHED if len(crashed) == 1 else None
 
-    answer = searched(tmp_path, FakeLauncher(facts=declared(), comparison_faults=once), **SMALL)
+    answer = searched(tmp_path, FakeLauncher(facts=declared(), faults={StabilityRequest: once}), **SMALL)
 
     assert answer.stability.startswith("bf16 tracked fp32")
     assert crashed[0] == crashed[1]
@@ -112,11 +113,11 @@ def test_a_wider_tolerance_lets_it_pass(tmp_path):
 
 def test_a_resumed_search_compares_nothing_twice_and_remembers_the_refusal(tmp_path):
     searched(tmp_path, FakeLauncher(facts=declared(), bad_dtypes=["bfloat16", "float16"]), **SMALL)
-    before = disk.read_comparisons(tmp_path)
+    before = disk.attempts(tmp_path, StabilityRequest.kind())
 
     answer = searched(tmp_path, FakeLauncher(facts=declared()), **SMALL)
 
-    assert disk.read_comparisons(tmp_path) == before
+    assert disk.attempts(tmp_path, StabilityRequest.kind()) == before
     assert answer.params["amp_dtype"] is None
     assert any("learns less" in other.reason for other in answer.runners_up)
 

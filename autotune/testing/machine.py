@@ -1,4 +1,4 @@
-"""The closed form behind the fake launcher: what a configuration takes of time and memory on a made-up machine.
+"""A simulated machine and the target that it trains: what a configuration takes of time and memory, in closed form.
 
 micro-batch seconds  = fixed[dtype] + per_sample[dtype] * batch_size  (* channels_last factor; all * recomputing)
 loader rate          = min(workers, cores) / sample_loading_seconds   (no workers: loading adds to computing)
@@ -11,9 +11,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from autotune.records import Config, Value
+from autotune.records import Config, Environment, TargetFacts, Value
 
 _GIB = 2**30
+FACTS = TargetFacts(
+    name="FakeNet",
+    parameter_count=11_689_512,
+    has_convolution=True,
+    has_batch_norm=False,
+    data="dataset",
+    dataset_samples=50_000,
+    has_validation=False,
+)
+ENVIRONMENT = Environment(
+    device="cuda:0",
+    device_name="Fake GPU 16GB",
+    device_bytes=16 * _GIB,
+    native_dtypes=("bfloat16", "float16"),
+    torch="2.13.0",
+    python="3.11.7",
+    platform="Linux",
+    usable_cores=8,
+    host_bytes=64 * _GIB,
+    shm_bytes=8 * _GIB,
+    cuda="13.0",
+    driver="580.0",
+    capability="8.0",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

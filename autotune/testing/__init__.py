@@ -1,0 +1,13 @@
+"""For tests of what extends autotune: a simulated machine whose best is known, and the contracts that extensions keep.
+
+`FakeLauncher` runs a whole search in milliseconds. A contract is a base class of tests: derive from `LauncherContract`
+(in `launcher_contract`) or `KnobContract` (in `knob_contract`), say what is tested, and pytest runs it. Samplers keep
+Optuna's own contract (`optuna.testing`). Nothing here imports pytest.
+"""
+
+from __future__ import annotations
+
+from autotune.testing.launcher import FakeLauncher as FakeLauncher
+from autotune.testing.machine import ENVIRONMENT as ENVIRONMENT
+from autotune.testing.machine import FACTS as FACTS
+from autotune.testing.machine import Machine as Machine

@@ -1,0 +1,71 @@
+"""What the simulated machine answers, in closed form: paired losses, gradients of known noise, peaks of a dry run."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+
+from autotune.forecast import Arm
+from autotune.gradients import GradientSample
+from autotune.records import Config, Value
+from autotune.requests import DryRunRequest, NoiseScaleRequest, StabilityRequest
+from autotune.results import LossRun
+from autotune.testing.machine import Machine
+
+START = 2.3  # loss of ten classes before training
+TIME_CONSTANT = 20  # steps
+GAINS: dict[Literal["reference", "perturbed", "candidate"], float] = {
+    "reference": 1.0,
+    "perturbed": 1.0 + 1e-6,
+    "candidate": 1.0 + 1e-4,
+}
+BAD_GAIN = 0.9
+DIMENSIONS = 200  # of the pretended weights: the more, the less do norms scatter
+TENSORS = 0.93  # of the needed memory; the rest is what the allocator holds besides
+
+
+def paired_losses(request: StabilityRequest, *, bad: bool) -> tuple[LossRun, ...]:
+    """2.3 * (1 - gain * (1 - exp(-step / 20))) at every step, whatever the seed; `bad` is the candidate."""
+    falls = [1 - math.exp(-step / TIME_CONSTANT) for step in range(request.steps)]
+    gains = {**GAINS, "candidate": BAD_GAIN} if bad else GAINS
+    return tuple(
+        LossRun(
+            role=role,
+            seed=seed,
+            losses=tuple(START * (1 - gain * fall) for fall in falls),
+            gradient_norms=(1.0,) * request.steps,
+            zero_gradient_shares=(0.0,) * request.steps,
+        )
+        for role, gain in gains.items()
+        for seed in request.seeds
+    )
+
+
+def sampled_gradients(request: NoiseScaleRequest, phi: float) -> GradientSample:
+    """Micro-batches whose gradients have a mean of length 1 and a noise of `phi` samples, after a loss that fell."""
+    chance = np.random.default_rng(request.seed)
+    batch, count = request.config.batch_size, request.micro_batches
+    spread = math.sqrt(phi / batch / DIMENSIONS)
+    gradients = 1 / math.sqrt(DIMENSIONS) + spread * chance.standard_normal((count, DIMENSIONS))
+    return GradientSample(
+        losses=tuple(2.3 * math.exp(-step / 100) for step in range(request.least_steps)),
+        has_fallen=True,
+        samples=(batch,) * count,
+        squared_norms=tuple((gradients**2).sum(axis=1).tolist()),
+        alignments=tuple((gradients @ gradients.mean(axis=0)).tolist()),
+    )
+
+
+def predicted_peaks(request: DryRunRequest, machine: Machine) -> tuple[Arm, ...]:
+    """An arm with every batch for each that was asked for: the truth, short of what an allocator adds."""
+
+    def peak(values: dict[str, Value], batch: int) -> int:
+        config = Config(values=request.config.values | values | {"batch_size": batch})
+        return int(TENSORS * machine.needed_bytes(config))
+
+    return tuple(
+        Arm(values=values, points=tuple((batch, peak(values, batch)) for batch in request.batches))
+        for values in request.arms
+    )

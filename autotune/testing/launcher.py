@@ -1,0 +1,220 @@
+"""A launcher on a simulated machine whose best configuration is known: for stories, simulations and documentation."""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from autotune import codec
+from autotune.forecast import DryRun
+from autotune.gradients import NoiseScaleResult
+from autotune.launch.base import REQUEST, RESULT
+from autotune.launch.files import open_log, store
+from autotune.records import Config, Environment, TargetFacts
+from autotune.requests import (
+    Answered,
+    DryRunRequest,
+    InspectRequest,
+    NoiseScaleRequest,
+    ProbeRequest,
+    Request,
+    StabilityRequest,
+)
+from autotune.results import (
+    Alone,
+    Answer,
+    Failure,
+    Inspection,
+    Measurement,
+    MemoryPeak,
+    Outcome,
+    ProbeResult,
+    StabilityResult,
+)
+from autotune.stats import FEWEST_BLOCKS, clearly_slower
+from autotune.testing.answers import paired_losses, predicted_peaks, sampled_gradients
+from autotune.testing.machine import ENVIRONMENT, FACTS, Machine, dtype_of
+from autotune.units import format_bytes
+
+_START_OF_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # of the simulated clock
+_STARTING = {"start": 2.0, "load": 0.5, "build": 1.0}  # simulated seconds of the phases before a measurement
+_GIB = 2**30
+
+
+class FakeLauncher:
+    """A launcher without processes: deterministic, instant, and honest about its truth.
+
+    The same `seed` and the same requests give the same results. `faults` may end a request otherwise than the model
+    would: by kind of request a function that returns the outcome, or None to let the model decide. `answers` are
+    functions that answer a kind of request instead of the model. In a comparison of losses a configuration with one of
+    `bad_dtypes` as `amp_dtype` learns less. Time is simulated: `clock` is how much of it all requests have taken.
+    """
+
+    def __init__(
+        self,
+        *,
+        machine: Machine | None = None,
+        facts: TargetFacts = FACTS,
+        environment: Environment = ENVIRONMENT,
+        faults: Mapping[type[Request[Any]], Callable[[Any], Outcome | None]] | None = None,
+        answers: Mapping[type[Request[Any]], Callable[[Any], Answer]] | None = None,
+        bad_dtypes: Collection[str] = (),
+        seed: int = 0,
+    ) -> None:
+        self.machine = machine or Machine()
+        self._facts, self._environment, self._seed, self._bad_dtypes = facts, environment, seed, bad_dtypes
+        self._faults = dict(faults or {})
+        self._answers: dict[type[Request[Any]], Callable[[Any], Answer]] = {
+            ProbeRequest: self._probe,
+            StabilityRequest: self._compare,
+            NoiseScaleRequest: self._sample_gradients,
+            DryRunRequest: self._dry_run,
+            InspectRequest: self._inspect,
+            **(answers or {}),
+        }
+        self._elapsed_seconds = 0.0
+        self._lock = threading.Lock()
+
+    def clock(self) -> float:
+        """Simulated seconds since the start; goes where `time.monotonic` is injected."""
+        return self._elapsed_seconds
+
+    def throughput(self, config: Config) -> float | None:
+        """The truth: samples per second without noise; None if the configuration does not fit into memory."""
+        if self.machine.needed_bytes(config) >= self.machine.memory_bytes:
+            return None
+        return config.global_batch_size() / self.machine.step_seconds(config)
+
+    def best(self, configs: Iterable[Config]) -> Config:
+        """The configuration of the highest true throughput. Raises `ValueError` if none fits."""
+        rates = {config: rate for config in configs if (rate := self.throughput(config)) is not None}
+        return max(rates, key=rates.__getitem__)
+
+    def run(self, request: Request[Answered], folder: Path) -> Answered:
+        """Answer from the model; see `Launcher`."""
+        store(folder, REQUEST, request)
+        fault = self._faults.get(type(request))
+        outcome = fault(request) if fault else None
+        if outcome is None or outcome is Outcome.OK:
+            model: Callable[[Any], Answer] = self._answers.get(type(request), _unknown)
+            answer = cast("Answered", model(request))
+        else:
+            answer = request.failed(outcome, self._scripted(request, outcome))
+        if not isinstance(request, InspectRequest):  # it takes no simulated time
+            answer = self._timed(answer)
+        with open_log(folder) as log:
+            log.write(f"simulated {type(request).__name__}: {answer.outcome}\n".encode())
+        store(folder, RESULT, answer)
+        return answer
+
+    def _timed(self, answer: Answered) -> Answered:
+        """The answer with its simulated times, which pass."""
+        phases = {**_STARTING, **answer.phase_seconds}
+        with self._lock:
+            began = self._elapsed_seconds
+            self._elapsed_seconds += sum(phases.values())
+        return replace(
+            answer,
+            phase_seconds=phases,
+            started_at=(_START_OF_TIME + timedelta(seconds=began)).isoformat(timespec="seconds"),
+            elapsed_seconds=sum(phases.values()),
+        )
+
+    def _probe(self, request: ProbeRequest) -> ProbeResult:
+        if (full := self._out_of_memory(request, request.config)) is not None:
+            return request.failed(Outcome.OOM_DEVICE, full)
+        measurement = self._measure(request)
+        phases = {"warm-up": sum(measurement.warmup_seconds), "measure": sum(measurement.step_seconds)}
+        return ProbeResult(outcome=Outcome.OK, measurement=measurement, phase_seconds=phases)
+
+    def _compare(self, request: StabilityRequest) -> StabilityResult:
+        pair = (request.reference, request.candidate)
+        if (full := self._out_of_memory(request, *pair)) is not None:
+            return request.failed(Outcome.OOM_DEVICE, full)
+        seconds = request.steps * len(request.seeds) * sum(map(self.machine.step_seconds, (*pair, pair[0])))
+        runs = paired_losses(request, bad=dtype_of(request.candidate) in self._bad_dtypes)
+        return StabilityResult(outcome=Outcome.OK, runs=runs, phase_seconds={"measure": seconds})
+
+    def _sample_gradients(self, request: NoiseScaleRequest) -> NoiseScaleResult:
+        if (full := self._out_of_memory(request, request.config)) is not None:
+            return request.failed(Outcome.OOM_DEVICE, full)
+        seconds = (request.least_steps + request.micro_batches) * self.machine.step_seconds(request.config)
+        sample = sampled_gradients(request, self.machine.noise_scale)
+        return NoiseScaleResult(outcome=Outcome.OK, sample=sample, phase_seconds={"measure": seconds})
+
+    def _dry_run(self, request: DryRunRequest) -> DryRun:
+        arms = predicted_peaks(request, self.machine)
+        return DryRun(outcome=Outcome.OK, arms=arms, phase_seconds={"measure": 1.0 * len(arms)})
+
+    def _inspect(self, request: InspectRequest) -> Inspection:
+        return Inspection(environment=self._environment, facts=self._facts if request.target else None)
+
+    def _out_of_memory(self, request: Request[Any], *configs: Config) -> Failure | None:
+        """None: all of them fit."""
+        needed, limit = max(map(self.machine.needed_bytes, configs)), self._limit_bytes(request)
+        return None if needed < limit else _full(needed, limit)
+
+    def _scripted(self, request: Request[Any], outcome: Outcome) -> Failure:
+        if isinstance(request, ProbeRequest) and outcome is Outcome.OOM_DEVICE:
+            return _full(self.machine.needed_bytes(request.config), self._limit_bytes(request))
+        return Failure(phase="warm-up", message=f"a scripted {outcome}", evidence="scripted by the fake launcher")
+
+    def _limit_bytes(self, request: Request[Any]) -> int:
+        return min(self.machine.memory_bytes, request.memory_limit_bytes or self.machine.memory_bytes)
+
+    def _measure(self, request: ProbeRequest) -> Measurement:
+        machine, config, budget = self.machine, request.config, request.budget
+        chance = random.Random(f"{self._seed} {request.seed} {request.number} {codec.encode(config)!r}")
+        truth = machine.step_seconds(config) * max(0.5, chance.gauss(1, machine.noise_between_probes))
+        count = max(budget.min_steps, min(budget.max_steps, math.ceil(budget.min_seconds / truth)))
+        rate, best = config.global_batch_size() / truth, request.incumbent_samples_per_second
+        cut_short = best is not None and clearly_slower((rate,) * FEWEST_BLOCKS, best)
+        count = max(2, count // 2) if cut_short else count
+
+        def seconds(number: int) -> tuple[float, ...]:
+            return tuple(truth * max(0.5, chance.gauss(1, machine.noise_between_steps)) for _ in range(number))
+
+        warmup, steps = seconds(budget.min_warmup_steps), seconds(count)
+        round_samples = config.batch_size * max(1, int(config.values.get("num_workers") or 0))
+        round_seconds = machine.loading_seconds(config) * round_samples / config.global_batch_size()
+        computing = machine.computing_seconds(config) + machine.optimizer_seconds
+        loads = self._facts.tunes_loader
+        wait_share = machine.waiting_seconds(config) / machine.step_seconds(config)
+        needed = int(machine.needed_bytes(config))
+        return Measurement(
+            samples=(config.global_batch_size(),) * count,
+            step_seconds=steps,
+            loader_wait_seconds=tuple(step * wait_share for step in steps),
+            losses=tuple(2.3 * math.exp(-step / 200) for step in range(len(warmup) + count)),
+            warmup_seconds=warmup,
+            first_batch_seconds=machine.loading_seconds(config),
+            memory=MemoryPeak(
+                process_bytes=2 * _GIB,
+                allocated_bytes=int(needed * 0.93),
+                reserved_bytes=needed,
+                device_used_bytes=needed,
+                allocator_retries=0,
+            ),
+            compute_only=Alone(seconds=(computing,) * 3, samples=config.global_batch_size()) if loads else None,
+            loader_only=Alone(seconds=(round_seconds,) * 3, samples=round_samples) if loads else None,
+            relative_half_width=1.96 * machine.noise_between_steps / math.sqrt(count),
+            cut_short=cut_short,
+        )
+
+
+def _full(needed: float, limit: int) -> Failure:
+    message = f"CUDA out of memory: {format_bytes(needed)} needed of {format_bytes(limit)}."
+    return Failure(phase="warm-up", message=message, evidence="torch.OutOfMemoryError")
+
+
+def _unknown(request: Request[Any]) -> Answer:
+    failure = Failure(phase="start", message=f"the machine knows no {type(request).__name__}", evidence="simulated")
+    answer: Answer = request.failed(Outcome.CRASHED, failure)
+    return answer

@@ -1,0 +1,146 @@
+"""A new kind of measurement is its records, its child, and one line of the registry."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+import autotune
+from autotune import folder as disk
+from autotune.kinds import KINDS
+from autotune.launch.base import REQUEST
+from autotune.launch.subprocess import SubprocessLauncher
+from autotune.requests import Kind
+from autotune.results import Outcome
+from autotune.testing import FakeLauncher
+from autotune.testing.launcher_contract import example
+
+RECORDS = """
+from typing import ClassVar
+
+from autotune.requests import Request
+from autotune.results import Answer
+
+class EchoAnswer(Answer, frozen=True, kw_only=True):
+    said: str = ""
+
+class EchoRequest(Request[EchoAnswer], frozen=True, kw_only=True, tag="echo", tag_field="request"):
+    FOLDER: ClassVar[str] = "echoes"
+
+    words: str
+"""
+CHILD = """
+from autotune.results import Outcome
+from echo_records import EchoAnswer
+
+def echo(request, progress):
+    progress.phase("measure")
+    if request.words == "fail":
+        raise MemoryError("too many words")
+    return EchoAnswer(outcome=Outcome.OK, said=request.words)
+"""
+MAIN = """
+import sys
+
+from autotune.kinds import KINDS
+from autotune.probe.__main__ import main
+from echo_records import EchoRequest
+
+KINDS[EchoRequest] = "echo_child:echo"
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+KILLED = """
+import sys
+from pathlib import Path
+
+from autotune import codec
+from autotune.kinds import decode
+from autotune.results import Failure, Outcome
+
+folder = Path(sys.argv[1])
+failure = Failure(phase="measure", message="a worker died", evidence="DataLoader worker is killed by signal: Killed")
+codec.write(folder / "result.json", decode((folder / "request.json").read_bytes()).failed(Outcome.CRASHED, failure))
+"""
+
+
+@pytest.fixture
+def echo(tmp_path, monkeypatch):
+    """Three files of a stranger: records, child, and the registry line."""
+    for name, text in (("echo_records", RECORDS), ("echo_child", CHILD), ("echo_main", MAIN)):
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    import echo_records
+
+    monkeypatch.setitem(KINDS, echo_records.EchoRequest, "echo_child:echo")
+    yield echo_records
+    del sys.modules["echo_records"]
+
+
+def test_a_new_kind_is_launched_answered_and_read_back_though_nothing_else_was_edited(echo, tmp_path):
+    launcher = SubprocessLauncher(command=(sys.executable, str(tmp_path / "echo_main.py")))
+    study = tmp_path / "study"
+    asked = [echo.EchoRequest(words=words) for words in ("hello", "fail")]
+
+    answers = [launcher.run(request, disk.new_attempt(study, echo.EchoRequest)[1]) for request in asked]
+
+    assert [answer.said for answer in answers] == ["hello", ""]
+    assert [answer.outcome for answer in answers] == [Outcome.OK, Outcome.OOM_HOST]
+    assert all(answer.started_at and answer.elapsed_seconds and "measure" in answer.phase_seconds for answer in answers)
+    assert disk.attempts(study, echo.EchoRequest.kind()) == tuple(zip(asked, answers, strict=True))
+
+
+def test_the_simulated_machine_answers_a_new_kind_as_it_is_told_and_fails_it_otherwise(echo, tmp_path):
+    request = echo.EchoRequest(words="hello")
+    told = FakeLauncher(answers={echo.EchoRequest: lambda asked: echo.EchoAnswer(outcome=Outcome.OK, said=asked.words)})
+
+    assert told.run(request, tmp_path).said == "hello"
+    assert FakeLauncher().run(request, tmp_path).failure.message == "the machine knows no EchoRequest"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_a_worker_that_the_kernel_killed_for_lack_of_memory_is_known_in_every_kind(kind, tmp_path, monkeypatch):
+    (tmp_path / "killed.py").write_text(KILLED)
+    kills = iter((3, 4))
+    monkeypatch.setattr("autotune.launch.subprocess.oom_kills", lambda: next(kills))
+    launcher = SubprocessLauncher(command=(sys.executable, str(tmp_path / "killed.py")))
+
+    answer = launcher.run(example(kind, "model.py"), tmp_path)
+
+    assert answer.outcome is Outcome.OOM_HOST
+    assert "a loader worker was killed" in answer.failure.evidence
+
+
+def test_an_interrupt_while_a_new_kind_runs_leaves_no_request(echo, tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SubprocessLauncher, "_start", interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        SubprocessLauncher().run(echo.EchoRequest(words="hello"), tmp_path)
+    assert not (tmp_path / REQUEST).exists()
+
+
+def test_every_kind_names_its_answer_and_has_a_folder_of_its_own():
+    kinds = [request.kind() for request in KINDS]
+
+    assert all(isinstance(kind, Kind) and kind.answer.__name__ for kind in kinds)
+    assert len({kind.answer for kind in kinds}) == len({kind.folder for kind in kinds}) == len(KINDS)
+    assert {kind.folder for kind in kinds} <= set(disk.OWN)
+
+
+def test_the_registry_is_the_only_list_of_all_kinds():
+    """Whoever else names every request would have to be edited for a new one."""
+    names = {request.__name__ for request in KINDS}
+    package = Path(autotune.__file__).parent
+
+    lists = {
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        if names <= {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
+    }
+
+    assert lists == {"kinds.py", "testing/launcher.py"}  # what the simulated machine does not know, it says
