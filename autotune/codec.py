@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -29,9 +30,10 @@ def decode(data: bytes, kind: Any) -> Any:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError:
         content = msgspec.json.decode(data)
-        if not any([_removed(content, path.split(".")) for path in _former(kind)]):
+        known = _known(content, kind)
+        if known == content:
             raise
-        return msgspec.json.decode(msgspec.json.encode(content), type=kind)
+        return msgspec.json.decode(msgspec.json.encode(known), type=kind)
 
 
 def read(path: Path, kind: type[R]) -> R:
@@ -55,16 +57,18 @@ def read(path: Path, kind: type[R]) -> R:
     return record
 
 
-def _former(kind: Any) -> frozenset[str]:
-    """What earlier versions wrote into a record of this kind, or of one of these."""
-    return frozenset().union(*(one.FORMER for one in get_args(kind) or (kind,)))
+def _known(content: Any, kind: Any) -> Any:
+    """`content` of a record of this kind, or of one of a union, without the fields that earlier versions wrote.
 
-
-def _removed(content: Any, path: list[str]) -> bool:
-    """Whether `content` had a field there; it no longer has."""
-    for name in path[:-1]:
-        content = content.get(name) if isinstance(content, dict) else None
-    return isinstance(content, dict) and content.pop(path[-1], content) is not content
+    Records that it holds are looked into; those in lists and dicts are not.
+    """
+    among = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    kinds = [one for one in among if isinstance(one, type) and issubclass(one, Record)]
+    if not isinstance(content, dict) or not kinds:
+        return content
+    former = frozenset[str]().union(*(one.FORMER for one in kinds))
+    parts = {field.name: field.type for one in kinds for field in msgspec.structs.fields(one)}
+    return {name: _known(value, parts.get(name)) for name, value in content.items() if name not in former}
 
 
 def write(path: Path, record: Record) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import Protocol
 
 from autotune.knobs import KNOBS
 from autotune.knobs.base import MemoryEffect
@@ -15,6 +16,18 @@ from autotune.space import SearchSpace
 # that hangs at one batch size must not be led there again by every resume.
 MOST_ACCIDENTS = 2
 ON_DEVICE = (Outcome.OOM_DEVICE, Outcome.TOO_LARGE)
+
+
+class Admission(Protocol):
+    """Decides which configurations may still be probed."""
+
+    def admits(self, config: Config) -> bool:
+        """Return whether a probe of `config` could teach anything."""
+        ...
+
+    def remaining(self) -> tuple[Config, ...]:
+        """Return every configuration of the space that is still admitted, in the order of the space."""
+        ...
 
 
 class Guard:
@@ -30,7 +43,6 @@ class Guard:
         self._accidents: Counter[Config] = Counter()
         self._exhausted: list[tuple[Config, bool]] = []  # configuration, and whether it was the host's memory
         self._fitted: list[tuple[Config, bool]] = []  # the same
-        self._left_out: Callable[[Config], bool] = lambda config: False
 
     def learn(self, trial: Trial, over_limit: bool = False) -> None:
         """Take note of a finished probe; `over_limit`: it ran, but needed more memory than is allowed."""
@@ -53,17 +65,13 @@ class Guard:
 
     def admits(self, config: Config) -> bool:
         """Whether a probe of `config` could teach anything."""
-        return not (config in self._done or self._is_too_large(config) or self._left_out(config))
+        return not (config in self._done or self._is_too_large(config))
 
     def fits(self, config: Config) -> bool | None:
         """Whether `config` fits into memory, as far as probes of smaller and larger ones have shown; None: unknown."""
         if self._is_too_large(config):
             return False
         return True if any(_no_smaller(fitted, config, host) for fitted, host in self._fitted) else None
-
-    def leave_out(self, hopeless: Callable[[Config], bool]) -> None:
-        """From now on admit nothing that is `hopeless`, which is asked anew each time."""
-        self._left_out = hopeless
 
     def _is_too_large(self, config: Config) -> bool:
         return any(_no_smaller(config, exhausted, host) for exhausted, host in self._exhausted)

@@ -44,7 +44,7 @@ WORDS = {
 }
 
 
-def judge(result: ProbeResult, request: StudyRequest) -> Verdict:
+def judge(result: ProbeResult, request: StudyRequest, noise_scale: float | None = None) -> Verdict:
     """The objective's score is the value; memory, stability and runnability are constraints (> 0: violated)."""
     objective = objective_of(request.goal)
     constraints = dict.fromkeys(CONSTRAINTS, SATISFIED)
@@ -65,16 +65,18 @@ def judge(result: ProbeResult, request: StudyRequest) -> Verdict:
     elif (measurement.memory.allocator_retries or 0) > MOST_RETRIES:
         constraints["memory"] = VIOLATED
         reason = f"memory thrashes: its cache was flushed {measurement.memory.allocator_retries} times in the window"
-    value = objective.score(result, request.goal)
+    value = objective.score(result, request.goal, noise_scale)
     if value is None:
         constraints["runnable"] = VIOLATED
         reason = reason or f"no score: {objective.missing()}"
     return Verdict(value=value, constraints=constraints, reason=reason)
 
 
-def judge_among(trial: Trial, others: Iterable[Trial], request: StudyRequest) -> Verdict:
+def judge_among(
+    trial: Trial, others: Iterable[Trial], request: StudyRequest, noise_scale: float | None = None
+) -> Verdict:
     """The same, and memory is violated too where the smaller batches among `others` show that this one was spilled."""
-    verdict = judge(trial.result, request)
+    verdict = judge(trial.result, request, noise_scale)
     spilled = spill(trial, others, request) if verdict.feasible else ""
     if not spilled:
         return verdict

@@ -15,6 +15,7 @@ PROTOCOL = 1  # raised when a stored or sent record changes its meaning; an olde
 Value = int | float | bool | str | None
 # reference: the baseline again, to see drift; worth: a step between baseline and recommendation, after the answer
 Purpose = Literal["baseline", "search", "reference", "confirm", "worth"]
+SEARCH_PURPOSES: tuple[Purpose, ...] = ("baseline", "search", "worth")  # whose probes a search learns from
 # of the first batch: two tensors, one, any other tuple or list, a mapping, an object that cannot be looked into
 BatchLayout = Literal["pair", "tensor", "tuple", "dict", "other"]
 Stability = Literal["off", "quick", "full"]  # quick: one paired seed; full: three
@@ -24,8 +25,7 @@ ObjectiveName = Literal["throughput", "memory", "energy", "cost", "time-to-quali
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of all records: immutable, keyword-only, strict when decoded."""
 
-    # Fields that earlier versions wrote, left out when decoded; `a.b` is field b of the record in field a.
-    FORMER: ClassVar[frozenset[str]] = frozenset()
+    FORMER: ClassVar[frozenset[str]] = frozenset()  # fields that earlier versions wrote, left out when decoded
 
 
 class Config(Record, frozen=True, kw_only=True):
@@ -65,14 +65,15 @@ class Limit(Record, frozen=True, kw_only=True):
 class Goal(Record, frozen=True, kw_only=True):
     """What the search is to achieve, within which bounds.
 
-    Part of a study's identity, which the same goal is needed to resume; all but the noise scale, which it measures.
+    Part of a study's identity: resuming needs the same goal.
     """
+
+    FORMER: ClassVar[frozenset[str]] = frozenset({"noise_scale"})
 
     objective: ObjectiveName = "throughput"
     within_fraction: float = 0.05  # of the fastest: by so much less speed `memory` may be bought
     price_per_hour: float | None = None  # of this machine, in any currency: what `cost` counts with
     exact: bool = False  # only what keeps the arithmetic may move, up to rounding; the global batch is held
-    noise_scale: float | None = None  # of the gradient, in samples, once `time-to-quality` has had it measured
     global_batch: int | None = None  # samples per optimizer step, held; None: free
     memory_limit_bytes: int | None = None  # None: all of the device's memory
     headroom_fraction: float | None = None  # of the limit, kept free; None: max(5 %, 512 MiB), 10 % if shapes vary

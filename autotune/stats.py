@@ -65,6 +65,17 @@ def clearly_slower(rates: Sequence[float], incumbent: float) -> bool:
     return float(ratios.mean()) + math.hypot(bound - float(ratios.mean()), drift) < WORTHLESS
 
 
+def mean_rate(rates: Sequence[float]) -> float:
+    """Return the mean of several rates of one configuration, each above 0; 0.0 if there is none.
+
+    It is the pseudo-median of their logarithms (Hodges & Lehmann 1963), as `Rounds.mean_rate` has it: the geometric
+    mean of one or two, and hardly moved by one bad probe among more (decisions/0040).
+    """
+    if len(rates) < 2:
+        return float(rates[0]) if len(rates) else 0.0
+    return math.exp(float(np.median(_averages(np.log(rates)))))
+
+
 def memory_growth(track: Sequence[tuple[int, int]]) -> float:
     """Bytes by which memory grows with every step, 0.0 where it does not: `track` holds (step, bytes at its end).
 
@@ -117,7 +128,7 @@ class Rounds:
     def mean_rate(self, configuration: int) -> float:
         """samples/s, as over all rounds of the level: centre of that one's rates times the ratio to it."""
         own = self._logs[self._level]
-        return math.exp(np.median(_averages(own[~np.isnan(own)])) + self._centre(configuration, self._level))
+        return mean_rate(np.exp(own[~np.isnan(own)])) * math.exp(self._centre(configuration, self._level))
 
     def half_width(self, configuration: int, confidence: float = 0.95) -> float | None:
         """Of the interval of its rate, relative, from the noise that all share; None where one round says nothing."""

@@ -1,4 +1,4 @@
-"""A study that is being searched: its lock, and Optuna's store behind it. The only file that knows that store.
+"""Optuna's store behind a study that is being searched. The only file that knows that store.
 
 The probe folders are the truth, the database is the sampler's memory of them. Whatever the two disagree about after a
 crash is settled on opening: a result that was written but not told is told, a probe that never ended is told FAIL
@@ -7,14 +7,11 @@ crash is settled on opening: a result that was written but not told is told, a p
 
 from __future__ import annotations
 
-import fcntl
-import os
 import sqlite3
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 import optuna
@@ -26,7 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from autotune import folder as disk
 from autotune.errors import AutotuneError, EnvironmentUnfit, StudyError
 from autotune.objective import headroom_bytes
-from autotune.records import Config, StudyRequest
+from autotune.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.results import ProbeResult, Trial, Verdict
 from autotune.sampler.observation import observed
 from autotune.sampler.optuna import Encoding, GuardedSampler
@@ -37,55 +34,6 @@ PREDICTION = "prediction"  # trial attribute: a `Prediction` as JSON
 NAME = "autotune"
 BROKEN = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
 UNREADABLE = (*BROKEN, ValueError, LookupError, RuntimeError)  # undecodable text, unknown states, another schema
-LOCK_ATTEMPTS = 5
-
-
-class Lock:
-    """Exclusive use of a study folder, released by the kernel when the process ends, however it ends."""
-
-    def __init__(self, folder: Path) -> None:
-        path = folder / disk.LOCK
-        try:
-            self._file = path.open("a+")
-        except OSError as error:
-            raise disk.unwritable(folder, error) from error
-        try:
-            _take(self._file)
-        except BlockingIOError:
-            self._file.seek(0)
-            owner = self._file.read().strip() or "unknown"
-            self._file.close()
-            raise StudyError(
-                f"{folder} is being searched by process {owner}. Two searches on one study would measure each other. "
-                f"Wait for it, stop it (Ctrl-C keeps the study), or choose another place with --study."
-            ) from None
-        except OSError as error:
-            self._file.close()
-            raise EnvironmentUnfit(
-                f"{path} cannot be locked: {error.strerror}. Its file system probably has no locks, as Lustre mounted "
-                f"without `flock`, some NFS and some FUSE. Choose a folder on a local disk with --study, or have it "
-                f"mounted with locks."
-            ) from error
-        try:
-            self._file.truncate(0)
-            os.write(self._file.fileno(), str(os.getpid()).encode())  # unbuffered: nothing is left to write on closing
-        except OSError as error:
-            self._file.close()
-            raise disk.unwritable(folder, error) from error
-
-    def release(self) -> None:
-        """Let others in."""
-        self._file.close()
-
-
-def _take(file: IO[str]) -> None:
-    """Lock exclusively. Tried more than once: a reader that asks whether a search runs holds it for a moment."""
-    for _ in range(LOCK_ATTEMPTS - 1):
-        with suppress(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        time.sleep(0.05)
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class Store:
@@ -117,9 +65,8 @@ class Store:
                     self.study.tell(frozen.number, state=TrialState.FAIL)  # if it has a result, that is added below
                 elif frozen.state is not TrialState.FAIL:
                     known.add(frozen.user_attrs.get(NUMBER))
-            found = ("baseline", "search", "worth")
             for number, trial in by_number.items():
-                if number not in known and trial.purpose in found and not trial.result.outcome.retried:
+                if number not in known and trial.purpose in SEARCH_PURPOSES and not trial.result.outcome.retried:
                     self.add(trial, verdicts[number])
 
     def ask(self, sampler: GuardedSampler, number: int) -> Config:

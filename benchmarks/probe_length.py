@@ -17,10 +17,10 @@ from pathlib import Path
 
 from autotune.folder import read_trials
 from autotune.probe.ending import Ending
+from autotune.records import SEARCH_PURPOSES
 from autotune.requests import ProbeBudget
 from autotune.results import Alone, Measurement, Trial
-from autotune.tuning.disturbance import FOUND
-from autotune.tuning.prober import SEARCH
+from autotune.tuning.budget import SEARCH
 
 ROOT = Path(__file__).parent.parent
 STUDIES = ("studies/digits_cnn-xeon", "studies/slow_loader-xeon")
@@ -90,7 +90,7 @@ def as_searched(trials: Sequence[Trial]) -> Iterator[tuple[Trial, float]]:
     for trial in trials:
         if trial.purpose == "search":
             yield trial, best
-        if trial.purpose in FOUND:
+        if trial.purpose in SEARCH_PURPOSES:
             best = max(best, recorded(trial).samples_per_second)
 
 

@@ -23,9 +23,9 @@ from autotune.knobs import defaults
 from autotune.records import Config, Goal, StudyRequest
 from autotune.results import Measurement, MemoryPeak, Outcome, ProbeResult, Trial, Verdict
 from autotune.stats import Rounds
+from autotune.summary import ConfigSummary
 from autotune.testing import ENVIRONMENT, FACTS
-from autotune.tuning import confirm, race
-from autotune.tuning.confirm import Candidate
+from autotune.tuning import choice, racing
 from autotune.tuning.recommend import recommend
 
 CONFIGURATIONS = 24
@@ -111,11 +111,10 @@ def confirmed(leaders: int, rounds: int) -> Rule:
 
     def rule(machine: Machine) -> Answer:
         judged = [machine.probe(config, "search") for config in CONFIGS]
-        margin = race.margin([]) if leaders > race.FEWEST_LEADERS else 0.0
-        chosen = confirm.leaders(judged, REQUEST, most=leaders, margin=margin)
+        margin = racing.margin([]) if leaders > choice.FEWEST_FINALISTS else 0.0
+        chosen = choice.finalists(judged, REQUEST, most=leaders, margin=margin)
         chosen = [one for one in chosen if one.config != CONFIGS[0]]
-        raced = [*chosen, Candidate(config=CONFIGS[0], found=None)]
-        confirm.run(raced, rounds, machine.probe, REQUEST)
+        raced = racing.race([*chosen, ConfigSummary(config=CONFIGS[0])], rounds, machine.probe, REQUEST)
         answer = recommend(raced, REQUEST, study="", probes=0, seconds=0.0)
         still = [one for one in raced if not one.is_behind]
         gaps = Rounds([one.by_round(one.rates) for one in still]).gaps(range(len(still)))

@@ -22,7 +22,7 @@ from autotune.cli import main
 COMMAND = (
     sys.executable,
     "-c",
-    "from autotune.cli import main; from autotune.tuning import yardstick; yardstick.is_known = bool; main()",
+    "from autotune.cli import main; from autotune.tuning import baseline; baseline.is_known = bool; main()",
 )
 MARK = "_AUTOTUNE_TEST_HOME"  # inherited by every process that a run starts, and by no other
 PROBE_TAG = "_AUTOTUNE_PROBE"

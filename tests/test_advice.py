@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from autotune.records import Goal
 from autotune.results import Trial
+from autotune.summary import ConfigSummary
 from autotune.tuning.advice import advise
-from autotune.tuning.confirm import Candidate
 from tests.worlds import GIB, config, good, measured, study_request
 
 REQUEST = study_request()  # 16 GiB
@@ -24,7 +24,7 @@ def _winner(*probes, **values):
         )
         for number, changes in enumerate(probes)
     ]
-    return Candidate(config=where, found=None, trials=trials, verdicts=[good(100.0)] * len(trials))
+    return ConfigSummary(config=where, trials=tuple(trials), verdicts=(good(100.0),) * len(trials))
 
 
 def _leaking(slope=8 * MIB):

@@ -14,8 +14,8 @@ from autotune.records import Goal
 from autotune.results import Trial
 from autotune.space import changes
 from autotune.stats import Rounds
-from autotune.tuning import confirm, preference, race
-from autotune.tuning.confirm import Candidate
+from autotune.summary import ConfigSummary
+from autotune.tuning import choice
 from autotune.tuning.recommend import recommend
 from tests.worlds import GIB, bad, config, facts, good, measured, space, study_request
 
@@ -30,7 +30,7 @@ def _candidate(where, rates, peak=GIB, **options):
         Trial(number=n, purpose="confirm", config=where, result=measured(rate, peak=peak))
         for n, rate in enumerate(rates)
     ]
-    return Candidate(config=where, found=None, trials=trials, verdicts=[good(rate) for rate in rates], **options)
+    return ConfigSummary(config=where, trials=tuple(trials), verdicts=tuple(map(good, rates)), **options)
 
 
 def _chosen(candidates, request):
@@ -83,7 +83,7 @@ def test_a_refused_baseline_is_compared_with_and_cannot_win():
 
 
 def test_if_only_a_refused_baseline_holds_there_is_no_recommendation():
-    failed = Candidate(config=LEANER, found=None, verdicts=[bad("out of memory")])
+    failed = ConfigSummary(config=LEANER, found=None, verdicts=[bad("out of memory")])
     baseline = _candidate(BASE, (100, 100), refused="256 samples are held")
 
     with pytest.raises(NoRecommendation, match=r"What ran may not be recommended, .*: 256 samples are held"):
@@ -114,13 +114,13 @@ def worlds(draw):
     for one in where:
         truth = 1000 * (1 + spread * chance.gauss(0, 1)) ** 2 + 1
         rates = [truth * (1 + 0.2 * chance.random()) ** (noise * chance.gauss(0, 5)) for _ in range(rounds)]
-        candidates.append(_candidate(one, rates, peak=int(GIB * chance.uniform(0.5, 14.5))))
-    for one in candidates:
-        if one.config == BASE and chance.random() < 0.2:
-            one.refused = "it breaks what is held"
-        elif one.config != BASE and len(candidates) > 2:
-            one.refused = "learns less" if chance.random() < 0.1 else ""
-            one.is_behind = chance.random() < 0.2
+        peak, fate = int(GIB * chance.uniform(0.5, 14.5)), {}
+        if one == BASE and chance.random() < 0.2:
+            fate = {"refused": "it breaks what is held"}
+        elif one != BASE and len(where) > 2:
+            refused = "learns less" if chance.random() < 0.1 else ""
+            fate = {"refused": refused, "is_behind": chance.random() < 0.2}
+        candidates.append(_candidate(one, rates, peak=peak, **fate))
     chance.shuffle(candidates)
     return request, candidates
 
@@ -158,7 +158,7 @@ def test_the_recommended_one_is_the_baseline_or_beats_it_by_the_stated_test(worl
 
     winner = candidates.index(chosen)
     rivals = len(candidates) - 1
-    estimate, low, high = rounds.ratio(winner, base, race.confidence(rivals))
+    estimate, low, high = rounds.ratio(winner, base, choice.claim_confidence(rivals))
     if chosen.config != BASE and request.goal.objective == "throughput":
         assert estimate > 1.02
         assert low > 1
@@ -182,7 +182,7 @@ def test_the_recommended_one_loses_no_more_to_the_best_than_a_tie(world):
         if candidate.refused or candidate.is_behind:
             continue
         is_baseline = candidates[winner].config == BASE
-        lead, low, _ = rounds.ratio(other, winner, race.confidence(len(candidates) - 1 if is_baseline else 1))
+        lead, low, _ = rounds.ratio(other, winner, choice.claim_confidence(len(candidates) - 1 if is_baseline else 1))
         if request.goal.objective == "memory":
             assert lead * 0.95 <= 1.0001
         else:
@@ -211,7 +211,7 @@ def test_neither_order_nor_units_nor_the_order_of_knobs_change_the_choice(world,
 
     assert _chosen(shuffled, request).config == expected
     assert _chosen(*_in_other_units(candidates, request)).config == expected
-    with mock.patch.object(preference, "KNOBS", knobs):
+    with mock.patch.object(choice, "KNOBS", knobs):
         assert _chosen(candidates, request).config == expected
 
 
@@ -222,14 +222,14 @@ def test_the_fastest_and_the_preferred_of_its_equals_are_confirmed(world, most, 
     judged = [(one.trials[0], good(one.rates[0])) for one in candidates]
     judged = [(msgspec.structs.replace(trial, purpose="search"), verdict) for trial, verdict in judged]
 
-    found = confirm.leaders(judged, request, most=most)
+    found = choice.finalists(judged, request, most=most)
 
     rates = {trial.config: verdict.value for trial, verdict in judged}
     assert {one.config for one in found} <= set(rates)
     assert min(len(rates), most, 3) <= len(found) <= most
     assert [one.found for one in found] == sorted((rates[one.config] for one in found), reverse=True)
     assert found[0].config == max(rates, key=rates.get)
-    again = confirm.leaders(chance.sample(judged, len(judged)), request, most=most)
+    again = choice.finalists(chance.sample(judged, len(judged)), request, most=most)
     assert [one.config for one in again] == [one.config for one in found]
     if len(found) > 2 and request.goal.objective == "throughput":
         near = [one for one in candidates if rates[one.config] >= 0.95 * found[0].found and one.config != BASE]

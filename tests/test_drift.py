@@ -5,7 +5,14 @@ import pytest
 
 from autotune.interference import Contamination
 from autotune.results import Trial
-from autotune.tuning.drift import REFERENCE_EVERY, corrected, factor, is_due, references, told
+from autotune.tuning.interference import (
+    REFERENCE_EVERY,
+    describe_drift,
+    drift_corrected,
+    drift_factor,
+    is_reference_due,
+    references,
+)
 from tests.worlds import bad, config, good, measured
 
 BASELINE, OTHER = config(batch_size=64), config(batch_size=32)
@@ -34,15 +41,17 @@ def _after(searches, *, baseline=100.0, seconds=5.0):
 
 
 def test_the_baseline_is_due_after_so_many_search_probes_and_not_before():
-    assert not is_due(_after(REFERENCE_EVERY - 1), 5.0)
-    assert is_due(_after(REFERENCE_EVERY), 5.0)
+    assert not is_reference_due(_after(REFERENCE_EVERY - 1), 5.0)
+    assert is_reference_due(_after(REFERENCE_EVERY), 5.0)
 
 
 def test_it_is_due_again_only_after_as_many_more():
     judged = [*_after(REFERENCE_EVERY), (_trial(9, "reference"), good(100.0))]
 
-    assert not is_due(judged, 5.0)
-    assert is_due([*judged, *[(_trial(n, "search"), good(1.0)) for n in range(10, 10 + REFERENCE_EVERY)]], 5.0)
+    assert not is_reference_due(judged, 5.0)
+    assert is_reference_due(
+        [*judged, *[(_trial(n, "search"), good(1.0)) for n in range(10, 10 + REFERENCE_EVERY)]], 5.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,25 +65,27 @@ def test_it_is_due_again_only_after_as_many_more():
     ids=["infeasible", "slow", "none", "failed since"],
 )
 def test_a_baseline_that_cannot_serve_is_never_due(judged):
-    assert not is_due(judged, 5.0)
+    assert not is_reference_due(judged, 5.0)
 
 
 def test_between_two_references_the_machine_moved_evenly():
     rates = [(0, 100.0), (10, 80.0), (20, 110.0)]
 
-    assert [factor(number, rates) for number in (0, 5, 10, 15, 20, 30)] == pytest.approx([1, 0.9, 0.8, 0.95, 1.1, 1.1])
+    assert [drift_factor(number, rates) for number in (0, 5, 10, 15, 20, 30)] == pytest.approx(
+        [1, 0.9, 0.8, 0.95, 1.1, 1.1]
+    )
 
 
 def test_what_is_within_the_noise_of_a_probe_is_no_drift():
-    assert factor(5, [(0, 100.0), (10, 95.1)]) == 1
-    assert factor(5, [(0, 100.0)]) == 1
-    assert factor(5, []) == 1
+    assert drift_factor(5, [(0, 100.0), (10, 95.1)]) == 1
+    assert drift_factor(5, [(0, 100.0)]) == 1
+    assert drift_factor(5, []) == 1
 
 
 def test_a_probe_on_a_slow_machine_is_worth_more_than_it_showed():
     judged = _judged(("baseline", 100.0), ("search", 50.0), ("reference", 80.0), ("search", 50.0), ("search", None))
 
-    values = [verdict.value for _, verdict in corrected(judged, BASELINE)]
+    values = [verdict.value for _, verdict in drift_corrected(judged, BASELINE)]
 
     assert values == [pytest.approx(100), pytest.approx(50 / 0.9), pytest.approx(100), pytest.approx(62.5), None]
 
@@ -89,7 +100,7 @@ def test_a_reference_that_others_disturbed_says_nothing_about_the_machine():
 def test_a_move_is_told_once_it_shows_and_never_where_it_does_not():
     moved = _judged(("baseline", 100.0), ("search", 1.0), ("reference", 88.0))
 
-    assert "88% of its first rate" in told(moved, BASELINE)
-    assert told([*moved, *_judged(("search", 1.0))], BASELINE) == ""
-    assert told(_judged(("baseline", 100.0), ("reference", 96.0)), BASELINE) == ""
-    assert told(_judged(("baseline", 100.0)), BASELINE) == ""
+    assert "88% of its first rate" in describe_drift(moved, BASELINE)
+    assert describe_drift([*moved, *_judged(("search", 1.0))], BASELINE) == ""
+    assert describe_drift(_judged(("baseline", 100.0), ("reference", 96.0)), BASELINE) == ""
+    assert describe_drift(_judged(("baseline", 100.0)), BASELINE) == ""

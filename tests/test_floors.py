@@ -16,15 +16,15 @@ FLOORS = {  # the highest floor that a room may import from; rooms and single mo
     "prediction": 1, "gradients": 1, "forecast": 1,
     "knobs": 2, "targets": 2, "failures": 2, "failure_rules": 2, "stats": 2,
     "environment": 2, "host": 2, "nvml": 2, "sampler_names": 2, "objectives": 2,
-    "noise_scale": 2,
-    "probe": 3, "launch": 3, "space": 3, "guard": 3, "objective": 3, "sampler": 3, "study": 3, "folder": 3,
+    "noise_scale": 2, "summary": 2,
+    "probe": 3, "launch": 3, "space": 3, "guard": 3, "objective": 3, "sampler": 3, "study": 3, "lock": 3, "folder": 3,
     "stability": 3,
     "tuning": 4, "export": 4, "testing": 4,
     "report": 5,
     "cli": 6, "__init__": 6, "__main__": 6,
 }  # fmt: skip
 CHILD_ONLY = ("probe", "targets", "export")  # and inside functions of knobs
-OPTUNA_HOMES = ("sampler/structured.py", "sampler/optuna.py", "study.py", "tuning/tuner.py")
+OPTUNA_HOMES = ("sampler/structured.py", "sampler/optuna.py", "study.py", "tuning/engine.py")
 
 
 def _modules():

@@ -1,5 +1,7 @@
 """What each objective makes of a probe and of a run-off, and what it cannot be had without."""
 
+import dataclasses
+
 import pytest
 from msgspec.structs import replace
 
@@ -9,9 +11,10 @@ from autotune.objective import judge
 from autotune.objectives import NAMES, OBJECTIVES, objective_of
 from autotune.records import Config, Goal
 from autotune.report import phrases
-from autotune.tuning.confirm import Candidate, leaders
-from autotune.tuning.leaner import leaner
+from autotune.summary import ConfigSummary
+from autotune.tuning.choice import finalists
 from autotune.tuning.recommend import recommend
+from autotune.tuning.refinement import leaner
 from tests.commandline import run
 from tests.worlds import GIB, config, environment, facts, good, measured, study_request, trial
 
@@ -36,7 +39,7 @@ def _metered(result, joules):
 def _candidate(request, where, *results):
     trials = [trial(result, number, "confirm", **where.values) for number, result in enumerate(results)]
     verdicts = [judge(result, request) for result in results]
-    return Candidate(config=where, found=None, trials=trials, verdicts=verdicts)
+    return ConfigSummary(config=where, trials=tuple(trials), verdicts=tuple(verdicts))
 
 
 def _recommended(request, *candidates):
@@ -133,7 +136,7 @@ def test_memory_sends_the_leanest_of_the_fast_enough_to_the_run_off():
         for number, (where, (rate, peak)) in enumerate(peaks.items())
     ]
 
-    chosen = [one.config for one in leaders(judged, _asked(_goal("memory")))]
+    chosen = [one.config for one in finalists(judged, _asked(_goal("memory")))]
 
     assert chosen[0] == BASE
     assert LEAN in chosen
@@ -168,8 +171,7 @@ def test_cost_tells_epochs_and_what_a_thousand_hours_save():
 
 def test_cost_tells_what_an_answer_costs_that_is_slower_than_a_refused_baseline():
     request = _asked(_goal("cost", price_per_hour=2.0))
-    refused = _candidate(request, BASE, *[measured(200.0)] * 2)
-    refused.refused = "bf16 learns less"
+    refused = dataclasses.replace(_candidate(request, BASE, *[measured(200.0)] * 2), refused="bf16 learns less")
 
     found = _recommended(request, refused, _candidate(request, LEAN, *[measured(100.0)] * 2))
 

@@ -1,11 +1,13 @@
 """From rounds to an answer that says what it knows and no more."""
 
+from dataclasses import replace
+
 import pytest
 
 from autotune.errors import NoRecommendation
 from autotune.records import Goal
 from autotune.results import LossVerdict, Trial
-from autotune.tuning.confirm import Candidate
+from autotune.summary import ConfigSummary
 from autotune.tuning.recommend import recommend
 from tests.worlds import GIB, bad, config, facts, good, measured, study_request
 
@@ -20,7 +22,7 @@ def _candidate(where, *rates, peak=GIB, lost="", wait=0.0, losses=(2.0,) * 4):
         Trial(number=n, purpose="confirm", config=where, result=measured(rate, peak=peak, wait=wait, losses=losses))
         for n, rate in enumerate(rates)
     ]
-    return Candidate(config=where, found=None, trials=trials, verdicts=verdicts)
+    return ConfigSummary(config=where, trials=tuple(trials), verdicts=tuple(verdicts))
 
 
 def _recommended(*candidates, request=None, losses=()):
@@ -308,8 +310,7 @@ def test_a_comparison_that_came_to_nothing_is_a_warning_with_a_next_step():
 
 
 def test_a_refused_candidate_never_wins_however_fast():
-    fast = _candidate(FAST, 300, 300)
-    fast.refused = "bf16 learns less"
+    fast = replace(_candidate(FAST, 300, 300), refused="bf16 learns less")
 
     found = _recommended(fast, _candidate(BASE, 100, 100))
 
@@ -319,15 +320,14 @@ def test_a_refused_candidate_never_wins_however_fast():
 
 
 def test_a_refused_candidate_that_was_not_measured_again_is_told_with_its_reason():
-    found = _recommended(_candidate(BASE, 100), Candidate(config=FAST, found=300.0, refused="bf16 learns less"))
+    found = _recommended(_candidate(BASE, 100), ConfigSummary(config=FAST, found=300.0, refused="bf16 learns less"))
 
     (lost,) = found.runners_up
     assert (lost.config, lost.samples_per_second, lost.reason) == (FAST, None, "bf16 learns less")
 
 
 def test_if_only_refused_candidates_hold_there_is_no_recommendation():
-    fast = _candidate(FAST, 300, 300)
-    fast.refused = "bf16 learns less"
+    fast = replace(_candidate(FAST, 300, 300), refused="bf16 learns less")
 
     with pytest.raises(NoRecommendation, match=r"bf16 learns less.*hung"):
         _recommended(fast, _candidate(BASE, lost="hung"))
@@ -361,8 +361,7 @@ def test_the_luckiest_of_many_needs_more_to_displace_the_baseline_than_the_only_
 
 
 def test_who_stayed_behind_does_not_win_by_three_lucky_rounds():
-    behind = _candidate(config(batch_size=8), 150, 150, 150)
-    behind.is_behind = True
+    behind = replace(_candidate(config(batch_size=8), 150, 150, 150), is_behind=True)
 
     found = _recommended(behind, _candidate(FAST, *(140.0, 141.0, 140.0, 139.0)), _candidate(BASE, 100, 101, 100, 99))
 
@@ -371,8 +370,7 @@ def test_who_stayed_behind_does_not_win_by_three_lucky_rounds():
 
 
 def test_who_stayed_behind_wins_if_all_that_went_on_failed():
-    behind = _candidate(config(batch_size=8), 150, 150, 150)
-    behind.is_behind = True
+    behind = replace(_candidate(config(batch_size=8), 150, 150, 150), is_behind=True)
 
     found = _recommended(behind, _candidate(FAST, 140, 140, 140, lost="hung"), _candidate(BASE, 100, 101, 100, 99))
 
@@ -381,8 +379,7 @@ def test_who_stayed_behind_wins_if_all_that_went_on_failed():
 
 
 def test_rates_and_the_speedup_agree_when_candidates_ran_in_different_rounds():
-    behind = _candidate(config(batch_size=8), 110, 110, 110)
-    behind.is_behind = True
+    behind = replace(_candidate(config(batch_size=8), 110, 110, 110), is_behind=True)
     slowing = (100, 100, 100, 50, 50, 50)
 
     found = _recommended(behind, _candidate(FAST, *(2 * rate for rate in slowing)), _candidate(BASE, *slowing))
@@ -394,8 +391,8 @@ def test_rates_and_the_speedup_agree_when_candidates_ran_in_different_rounds():
 
 
 def test_who_fell_in_the_confirmation_is_a_reason_of_the_next():
-    fallen = _candidate(FAST, 300, lost="out of memory")
-    fallen.found, base = 300.0, _candidate(BASE, 100, 100)
+    fallen = replace(_candidate(FAST, 300, lost="out of memory"), found=300.0)
+    base = _candidate(BASE, 100, 100)
 
     said = _recommended(fallen, base).reasons
 

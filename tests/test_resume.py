@@ -1,5 +1,7 @@
 """Going on with a study, and refusing to mix what cannot be compared."""
 
+import json
+
 import pytest
 from msgspec.structs import replace
 
@@ -7,12 +9,12 @@ from autotune import codec
 from autotune import folder as disk
 from autotune.environment import fingerprint
 from autotune.errors import StudyError, StudyNotFound
+from autotune.lock import Lock
 from autotune.records import Config, Goal, Limit
 from autotune.requests import ProbeRequest
-from autotune.study import Lock
 from autotune.tuning.identity import compare
+from autotune.tuning.open_study import begin, check_alike
 from autotune.tuning.prepare import settle
-from autotune.tuning.resume import begin, check_alike
 from autotune.tuning.settings import Settings
 from tests.worlds import GIB, config, declared, environment, facts, study_request
 
@@ -27,10 +29,9 @@ def folder(tmp_path):
 def _begin(folder, request=REQUEST, mode="auto"):
     lock = Lock(folder)
     try:
-        place, lock, resumed = begin(folder, lock, request, mode)
+        return folder, begin(folder, request, mode)
     finally:
         lock.release()
-    return place, resumed
 
 
 def test_a_new_study_says_what_is_asked_and_stays_out_of_version_control(folder):
@@ -171,8 +172,13 @@ def test_what_only_follows_from_an_option_is_not_told_beside_it():
     )
 
 
-def test_what_is_measured_for_the_objective_is_no_other_question():
-    assert compare(REQUEST, replace(REQUEST, goal=replace(REQUEST.goal, noise_scale=50.0))) == []
+@pytest.mark.parametrize("noise_scale", [None, 50.0])
+def test_a_study_whose_goal_held_the_noise_scale_is_still_read(folder, noise_scale):
+    written = json.loads(codec.encode(REQUEST))
+    written["goal"]["noise_scale"] = noise_scale
+    (folder / disk.STUDY).write_text(json.dumps(written))
+
+    assert disk.read_request(folder) == REQUEST
 
 
 @pytest.mark.parametrize(
@@ -277,7 +283,8 @@ def test_probes_of_which_nobody_knows_what_they_were_asked_are_not_mixed_in(fold
 def test_the_study_that_was_begun_is_locked_even_if_it_is_fresh(folder):
     _begin(folder)
 
-    _, lock, _ = begin(folder, Lock(folder), REQUEST, "fresh")
+    lock = Lock(folder)
+    begin(folder, REQUEST, "fresh")
 
     with pytest.raises(StudyError, match="is being searched by process"):
         Lock(folder)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.tuning.stopping import GAIN, PATIENCE, Progress, probes_without_gain, promise_little, reason
+from autotune.tuning.exploration import GAIN, PATIENCE, Progress, probes_without_gain, promise_little, reason_to_stop
 
 
 def _progress(**changes):
@@ -14,21 +14,21 @@ def _progress(**changes):
 
 
 def test_a_search_that_has_time_and_gains_goes_on():
-    assert reason(_progress()) is None
+    assert reason_to_stop(_progress()) is None
 
 
 def test_it_ends_when_nothing_is_left():
-    assert reason(_progress(remaining=0)) == "every configuration that may be probed has been"
+    assert reason_to_stop(_progress(remaining=0)) == "every configuration that may be probed has been"
 
 
 @pytest.mark.parametrize(("probed", "ends"), [(11, False), (12, True), (13, True)])
 def test_it_ends_after_the_probes_that_were_asked_for(probed, ends):
-    assert (reason(_progress(probes=12, probed=probed)) is not None) is ends
+    assert (reason_to_stop(_progress(probes=12, probed=probed)) is not None) is ends
 
 
 @pytest.mark.parametrize(("elapsed", "ends"), [(509.0, False), (510.0, False), (511.0, True)])
 def test_it_ends_while_there_is_time_to_confirm(elapsed, ends):
-    why = reason(_progress(elapsed_seconds=elapsed))
+    why = reason_to_stop(_progress(elapsed_seconds=elapsed))
 
     assert (why is not None) is ends
     assert why is None or "80 s that the confirmation takes" in why
@@ -36,21 +36,23 @@ def test_it_ends_while_there_is_time_to_confirm(elapsed, ends):
 
 @pytest.mark.parametrize(("idle", "ends"), [(PATIENCE - 1, False), (PATIENCE, True)])
 def test_it_ends_when_nothing_was_gained_for_long(idle, ends):
-    why = reason(_progress(values=(100.0,) + (99.0,) * idle, probed=idle))
+    why = reason_to_stop(_progress(values=(100.0,) + (99.0,) * idle, probed=idle))
 
     assert why == (f"the last {PATIENCE} probes gained less than 1%" if ends else None)
 
 
 def test_a_search_in_which_nothing_ran_ends_too():
-    assert reason(_progress(values=(None,) * PATIENCE, probed=PATIENCE)) == f"none of {PATIENCE} probes was usable"
+    assert (
+        reason_to_stop(_progress(values=(None,) * PATIENCE, probed=PATIENCE)) == f"none of {PATIENCE} probes was usable"
+    )
 
 
 def test_a_single_probe_is_told_in_the_singular():
-    assert reason(_progress(probes=1, probed=1)) == "one probe was asked for"
+    assert reason_to_stop(_progress(probes=1, probed=1)) == "one probe was asked for"
 
 
 def test_a_resumed_search_looks_on_although_an_earlier_run_had_lost_patience():
-    assert reason(_progress(values=(100.0,) + (99.0,) * PATIENCE, probed=PATIENCE - 1)) is None
+    assert reason_to_stop(_progress(values=(100.0,) + (99.0,) * PATIENCE, probed=PATIENCE - 1)) is None
 
 
 @pytest.mark.parametrize(

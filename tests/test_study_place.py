@@ -17,11 +17,12 @@ from autotune import codec
 from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.guard import Guard
+from autotune.lock import Lock
 from autotune.objective import judge
 from autotune.requests import ProbeRequest
 from autotune.sampler.grid import Hardware
 from autotune.sampler.optuna import Encoding, GuardedSampler, make
-from autotune.study import NUMBER, Lock, Store
+from autotune.study import NUMBER, Store
 from tests.worlds import measured, space, study_request
 
 SPACE = space()
@@ -53,7 +54,7 @@ def _begun(folder):
 HOLD = """
 import sys
 from pathlib import Path
-from autotune.study import Lock
+from autotune.lock import Lock
 lock = Lock(Path(sys.argv[1]))
 print("locked", flush=True)
 sys.stdin.read()

@@ -18,15 +18,27 @@ from autotune.requests import NoiseScaleRequest
 from autotune.results import Outcome
 from autotune.sampler.grid import Hardware
 from autotune.sampler.optuna import Encoding, make
+from autotune.summary import ConfigSummary
 from autotune.testing import FakeLauncher, Machine
 from autotune.testing.answers import sampled_gradients
 from autotune.tuning.advice import advise
-from autotune.tuning.batch_advice import advised, described, sentences
-from autotune.tuning.confirm import Candidate
-from autotune.tuning.noise import measure
+from autotune.tuning.gradient_noise import described, measure_gradient_noise, sentences, with_batch_advice
+from autotune.tuning.history import History
 from autotune.tuning.recommendation import BatchAdvice, Recommendation
 from autotune.tuning.view import load_view
-from tests.worlds import Listener, config, declared, facts, good, measured, searched, space, study_request, trial
+from tests.worlds import (
+    Listener,
+    config,
+    context,
+    declared,
+    facts,
+    good,
+    measured,
+    searched,
+    space,
+    study_request,
+    trial,
+)
 
 GOAL = Goal(objective="time-to-quality")
 REQUEST = study_request(goal=GOAL)
@@ -47,9 +59,7 @@ def gradients_of(folder):
 
 
 def test_a_batch_as_large_as_the_noise_scale_is_worth_half_its_throughput():
-    known = replace(REQUEST, goal=replace(GOAL, noise_scale=64.0))
-
-    assert judge(measured(100.0, samples=64), known).value == pytest.approx(50.0)
+    assert judge(measured(100.0, samples=64), REQUEST, 64.0).value == pytest.approx(50.0)
     assert judge(measured(100.0, samples=64), REQUEST).value == pytest.approx(100.0)  # nothing is known yet
 
 
@@ -90,8 +100,8 @@ def test_whoever_reads_the_study_judges_as_the_search_did(story):
     view = load_view(folder)
     first = view.trials[0]
     rate = first.result.measurement.samples_per_second
-    assert view.request.goal.noise_scale == answer.goal.noise_scale == answer.batch_advice.noise.phi
-    assert view.verdict(first).value == pytest.approx(rate / (1 + 32 / answer.goal.noise_scale))
+    assert view.noise_scale == answer.batch_advice.noise.phi
+    assert view.verdict(first).value == pytest.approx(rate / (1 + 32 / view.noise_scale))
 
 
 def test_the_sampler_knows_what_a_large_batch_wastes_before_anything_was_probed():
@@ -99,7 +109,7 @@ def test_the_sampler_knows_what_a_large_batch_wastes_before_anything_was_probed(
     encoding, guard = Encoding(made), Guard(made)
 
     def first(phi):
-        worth = objective_of(GOAL).worth(replace(GOAL, noise_scale=phi))
+        worth = objective_of(GOAL).worth(GOAL, phi)
         sampler = make("structured", 0, encoding, guard, Hardware(), value_per_sample=worth)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         params = study.ask(encoding.distributions).params
@@ -117,11 +127,18 @@ def test_a_search_that_goes_on_does_not_measure_again(story):
     assert again.goal == answer.goal
 
 
+def measure(folder, request, launcher, listener=None, budget=600.0):
+    """The history of a study after its noise scale was measured."""
+    search = context(folder, launcher, listener, request=request, time_budget_seconds=budget)
+    measure_gradient_noise(search)
+    return search.history
+
+
 def test_other_objectives_measure_none(tmp_path):
-    request = measure(tmp_path, study_request(), world(50.0), Listener(), 600)
+    history = measure(tmp_path, study_request(), world(50.0))
 
     assert gradients_of(tmp_path) == []
-    assert request.goal.noise_scale is None
+    assert history.noise_scale is None
 
 
 def test_a_sample_that_does_not_fit_is_taken_with_half_the_batch(tmp_path):
@@ -129,35 +146,33 @@ def test_a_sample_that_does_not_fit_is_taken_with_half_the_batch(tmp_path):
         50.0, faults={NoiseScaleRequest: lambda r: Outcome.OOM_DEVICE if r.config.batch_size > 16 else None}
     )
 
-    request = measure(tmp_path, REQUEST, launcher, Listener(), 600)
+    history = measure(tmp_path, REQUEST, launcher)
 
     assert gradients_of(tmp_path) == [64, 32, 16]
-    assert request.goal.noise_scale == pytest.approx(50, rel=0.2)
+    assert history.noise_scale == pytest.approx(50, rel=0.2)
 
 
 def test_a_crash_is_tried_once_more_and_then_the_search_goes_by_throughput(tmp_path, story):
     listener, launcher = Listener(), world(50.0, faults={NoiseScaleRequest: lambda request: Outcome.CRASHED})
 
-    request = measure(tmp_path, REQUEST, launcher, listener, 600)
-    answer = advised(story[-1], tmp_path, request, [])
+    history = measure(tmp_path, REQUEST, launcher, listener)
+    answer = with_batch_advice(story[-1], history)
 
     assert gradients_of(tmp_path) == [64, 64]
-    assert request.goal.noise_scale is None
+    assert history.noise_scale is None
     assert "Until it is known every sample counts alike" in listener.notes[-1]
     assert answer.warnings[0].startswith("The gradient noise scale could not be measured: a scripted crashed.")
 
 
 def test_an_unfit_machine_ends_it(tmp_path):
     with pytest.raises(EnvironmentUnfit):
-        measure(
-            tmp_path, REQUEST, world(50.0, faults={NoiseScaleRequest: lambda r: Outcome.ENVIRONMENT}), Listener(), 600
-        )
+        measure(tmp_path, REQUEST, world(50.0, faults={NoiseScaleRequest: lambda r: Outcome.ENVIRONMENT}))
 
 
 def test_accumulation_is_left_out_so_that_a_step_is_one_micro_batch(tmp_path):
     accumulating = replace(REQUEST, baseline=config(batch_size=16, gradient_accumulation_steps=4))
 
-    measure(tmp_path, accumulating, world(50.0), Listener(), 600)
+    measure(tmp_path, accumulating, world(50.0))
 
     asked, _ = disk.attempts(tmp_path, NoiseScaleRequest.kind())[0]
     assert asked.config["gradient_accumulation_steps"] == 1
@@ -166,7 +181,7 @@ def test_accumulation_is_left_out_so_that_a_step_is_one_micro_batch(tmp_path):
 
 @pytest.mark.parametrize(("budget", "seconds"), [(10.0, 5.0), (300.0, 30.0), (1e6, 60.0)])
 def test_it_takes_a_tenth_of_the_time_at_most_unless_that_is_nothing(tmp_path, budget, seconds):
-    measure(tmp_path, REQUEST, world(50.0), Listener(), budget)
+    measure(tmp_path, REQUEST, world(50.0), budget=budget)
 
     assert disk.attempts(tmp_path, NoiseScaleRequest.kind())[0][0].max_seconds == seconds
 
@@ -227,21 +242,20 @@ def test_a_noise_scale_that_is_not_resolved_is_told_as_a_bound():
 
 
 def test_a_loss_that_had_not_fallen_is_a_warning(tmp_path, story):
-    measure(tmp_path, REQUEST, world(50.0), Listener(), 600)
+    measure(tmp_path, REQUEST, world(50.0))
     place = tmp_path / NoiseScaleRequest.FOLDER / "0000" / RESULT
     result = codec.read(place, NoiseScaleResult)
     codec.write(place, replace(result, sample=replace(result.sample, has_fallen=False)))
 
-    answer = advised(story[-1], tmp_path, REQUEST, [])
+    answer = with_batch_advice(story[-1], History.read(tmp_path, REQUEST))
 
     assert "The loss had not fallen by 10% after the 30 steps" in answer.warnings[0]
 
 
 def test_the_learning_rate_is_advised_by_the_noise_scale_where_it_is_known():
-    winner = Candidate(config=config(batch_size=128), found=None, trials=[trial(measured())], verdicts=[good(1.0)])
-    free = replace(REQUEST, goal=replace(GOAL, noise_scale=64.0))
+    winner = ConfigSummary(config=config(batch_size=128), trials=(trial(measured()),), verdicts=(good(1.0),))
 
-    by_noise, by_root = (" ".join(advise(winner, request, 0.0)[1]) for request in (free, REQUEST))
+    by_noise, by_root = (" ".join(advise(winner, REQUEST, 0.0, noise_scale=phi)[1]) for phi in (64.0, None))
 
     assert "learning rate by 1.3 with SGD, by 1.2 with Adam and its beta2 to the power of 2" in by_noise
     assert "learning rate by 1.4 (square root of 2;" in by_root

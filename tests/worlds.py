@@ -2,15 +2,24 @@
 
 import msgspec
 
+from autotune import folder as disk
+from autotune.guard import Guard
 from autotune.knobs import KNOBS, defaults
 from autotune.records import Config, Goal, StudyRequest, Value
 from autotune.requests import ProbeRequest
 from autotune.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial, Verdict
 from autotune.space import build
 from autotune.testing import ENVIRONMENT, FACTS, FakeLauncher
+from autotune.tuning.budget import TimeBudget
+from autotune.tuning.context import SearchContext, Surroundings
+from autotune.tuning.engine import search
+from autotune.tuning.history import History
+from autotune.tuning.open_study import OpenStudy
+from autotune.tuning.predicted_memory import MemoryPrediction
 from autotune.tuning.reporter import SilentReporter
+from autotune.tuning.resumed_confirmation import ResumedConfirmation
 from autotune.tuning.settings import Settings
-from autotune.tuning.tuner import search
+from autotune.tuning.trades import Trades
 
 GIB = 2**30
 BATCH_SIZE = int(defaults()["batch_size"])
@@ -126,3 +135,21 @@ def searched(folder, launcher, listener=None, **settings):
     """One search on a fake machine and its simulated clock; by TPE, which knows nothing and so looks everywhere."""
     told = Settings(study=folder, **{"target": "model.py", "sampler": "tpe", **settings})
     return search(told, launcher, listener or Listener(), launcher.clock)
+
+
+def context(folder, launcher=None, listener=None, *, request=None, left=1000.0, trials=(), **settings):
+    """All that a stage gets, but for database and sampler; `left` seconds of its time budget are left, and stay so."""
+    launcher, asked = launcher or FakeLauncher(), request or study_request()
+    budget = settings.pop("time_budget_seconds", 1e7)
+    study = OpenStudy(folder=disk.make(folder), request=asked, space=space(), is_resumed=False)
+    history, guard = History(asked, trials), Guard(study.space)
+    memory = MemoryPrediction(study.space, history)
+    told = Settings(target="model.py", study=folder, time_budget_seconds=budget, **settings)
+    return SearchContext(
+        settings=told, study=study, history=history, guard=guard, memory=memory,
+        surroundings=Surroundings(
+            launcher=launcher, reporter=listener or Listener(), clock=lambda: budget - left, pause=lambda seconds: None
+        ),
+        budget=TimeBudget(history, budget, lambda: budget - left, 0.0), store=None, sampler=None,
+        trades=Trades(study.space, history, guard, memory), resumed=ResumedConfirmation(),
+    )  # fmt: skip

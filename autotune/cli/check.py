@@ -47,8 +47,9 @@ def check(
     from autotune.cli.settings_file import announce
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.report.blocks import check_block
+    from autotune.tuning.open_study import preview
     from autotune.tuning.opening import baseline, held, not_searched
-    from autotune.tuning.prepare import inspect, settle
+    from autotune.tuning.prepare import settle
     from autotune.tuning.settings import Settings
     from autotune.units import parse_bytes
 
@@ -56,21 +57,19 @@ def check(
     # A mistake is told at once.
     Options(context).parsed("--memory-limit", memory_limit, lambda text: parse_bytes(text, total=1))
     settings = Settings(target=target, device=device)
-    with tempfile.TemporaryDirectory(prefix="autotune-") as place:
-        environment, facts = inspect(
-            target, device, 0, Path(place), SubprocessLauncher(), keeps_log=False, memory_limit=memory_limit
-        )
-    request, space = settle(settings, environment, facts)
+    request, space = preview(settings, SubprocessLauncher(), memory_limit=memory_limit)
     foretells, console = memory or memory_limit is not None, plain_console()
     if not json_output:
         settled = (f"hold {held(request)}", f"baseline {baseline(request, space, settings)}")
         left_out = not_searched(request, space)
-        console.print(check_block(target, facts, environment, space.free, settled, left_out), soft_wrap=True)
+        console.print(
+            check_block(target, request.facts, request.environment, space.free, settled, left_out), soft_wrap=True
+        )
     elif not foretells:
         sys.stdout.write(codec.encode(request).decode())
     if foretells:  # any batch is of interest, and those that a search would leave out are marked
         searched = {config.batch_size for config in space.configs}
-        request, space = settle(replace(settings, global_batch="free"), environment, facts)
+        request, space = settle(replace(settings, global_batch="free"), request.environment, request.facts)
         foretell(SubprocessLauncher(), request, space, memory_limit, searched, json_output=json_output, console=console)
 
 
@@ -84,7 +83,7 @@ def foretell(
     """
     from autotune import codec
     from autotune.report.memory_table import memory_block
-    from autotune.tuning.foretelling import asking
+    from autotune.tuning.memory_prediction import asking
     from autotune.tuning.prepare import asked_limit, headroom_bytes
 
     usable = request.memory_limit_bytes - request.headroom_bytes

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.cli.output import say
@@ -20,17 +18,12 @@ def plan(settings: Settings, *, as_json: bool) -> None:
     """Print what a search would begin with. Raises `StudyError` where it would not begin, after that."""
     from autotune import codec
     from autotune.launch.subprocess import SubprocessLauncher
+    from autotune.tuning.open_study import preview
     from autotune.tuning.opening import opening_lines, short_budget
-    from autotune.tuning.prepare import inspect, settle
 
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="autotune-") as place:
-        found = inspect(
-            settings.target, settings.device, settings.seed, Path(place), SubprocessLauncher(), keeps_log=False,
-            memory_limit=settings.memory_limit,
-        )  # fmt: skip
+    request, space = preview(settings, SubprocessLauncher())
     seconds = time.monotonic() - began
-    request, space = settle(settings, *found)
     resumed, refusal = _begins(settings, request)
     if as_json:
         asked = {"request": request, "configurations": [config.values for config in space.configs]}
@@ -48,7 +41,7 @@ def _begins(settings: Settings, request: StudyRequest) -> tuple[bool, StudyError
     """Whether a search would go on with a study; and why it would not begin at all."""
     from autotune import folder as disk
     from autotune.launch.base import RESULT
-    from autotune.tuning.resume import check_alike, check_place, check_resumable
+    from autotune.tuning.open_study import check_alike, check_place, check_resumable
 
     folder = settings.folder
     is_lost = (folder / disk.PROBES).is_dir() and not (folder / disk.STUDY).exists()

@@ -215,7 +215,7 @@ def _search(
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.report.blocks import result_block
     from autotune.report.terminal import TerminalReporter
-    from autotune.tuning.tuner import search as run
+    from autotune.tuning.engine import search as run
     from autotune.tuning.view import load_view
 
     console = plain_console(stderr=True)

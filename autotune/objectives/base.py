@@ -2,7 +2,7 @@
 
 A search maximises `score`, one number per probe, and confirms the leaders in interleaved rounds. Among those that
 `slack` lets pass for as good as the best one, the lowest `order` wins; what then still ties is decided for all
-objectives alike (the baseline, else the more cautious: `tuning/recommend.py`).
+objectives alike (the baseline, else the more cautious: `tuning/choice.py`).
 An objective is one file beside this one and one line in `objectives/__init__.py`.
 """
 
@@ -15,30 +15,20 @@ from dataclasses import dataclass
 from autotune.records import Config, Environment, Goal, ObjectiveName, TargetFacts
 from autotune.requests import ProbeBudget
 from autotune.results import ProbeResult
+from autotune.summary import ConfigSummary
 
 # The allocator rounds, and the host's resident set varies from run to run: peaks within this factor are the same.
 MEMORY_STEP = 1.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contender:
-    """A configuration that was measured again in every round, as an objective looks at it."""
-
-    config: Config
-    score: float  # geometric mean over the rounds, in the objective's unit
-    samples_per_second: float  # geometric mean over the rounds
-    peak_bytes: int  # largest over the rounds
-    is_trusted: bool = True  # false: it runs, and its losses speak against it
-
-
-@dataclass(frozen=True, kw_only=True)
 class Decision:
     """The end of a search: who won, over whom, and by how much."""
 
-    chosen: Contender
-    baseline: Contender | None  # None: it cannot run here
+    chosen: ConfigSummary
+    baseline: ConfigSummary | None  # None: it cannot run here
     baseline_name: str  # "your baseline"
-    leader: Contender  # the best score of all that are trusted, chosen or not
+    leader: ConfigSummary  # the best score of all that may be recommended, chosen or not
     gain: tuple[float, float, float] | None  # score of the chosen over the baseline's: estimate, low, high (95 %)
     speedup: tuple[float, float, float] | None  # the same of samples/s
     goal: Goal
@@ -48,7 +38,7 @@ class Decision:
 class Objective(ABC):
     """What a search maximises; the base of every objective. Only `name`, `unit`, `wish` and `score` have no default.
 
-    Implementations hold no state: what a measurement has to find out first is then part of the goal.
+    Implementations hold no state.
     """
 
     name: ObjectiveName
@@ -67,10 +57,13 @@ class Objective(ABC):
         return
 
     @abstractmethod
-    def score(self, result: ProbeResult, goal: Goal) -> float | None:
-        """What one measured probe is worth: above 0, maximised. None: this probe did not measure what it takes."""
+    def score(self, result: ProbeResult, goal: Goal, noise_scale: float | None = None) -> float | None:
+        """Return what is maximised, above 0; None if this probe did not measure what it takes.
 
-    def worth(self, goal: Goal) -> Callable[[Config], float] | None:
+        `noise_scale` is that of the gradient in samples, None while it is not known; only time-to-quality uses it.
+        """
+
+    def worth(self, goal: Goal, noise_scale: float | None = None) -> Callable[[Config], float] | None:
         """Score for one sample/s of a configuration, where it is known before any probe; None: it is to be learned."""
         return None
 
@@ -85,16 +78,16 @@ class Objective(ABC):
         """
         return None
 
-    def order(self, contender: Contender) -> float:
+    def order(self, summary: ConfigSummary) -> float:
         """Which of several that score alike is wanted: the lowest. 0 for all: the objective does not care."""
         return 0.0
 
-    def is_lower(self, one: Contender, other: Contender) -> bool:
+    def is_lower(self, one: ConfigSummary, other: ConfigSummary) -> bool:
         """Whether `one` is wanted before `other` by more than what the order may be off by."""
         return self.order(one) * self.order_step < self.order(other)
 
     def probes_after(self) -> int:
-        """Probes to keep for what follows the search proper (see `tuning/leaner.py`); 0: nothing does."""
+        """Probes to keep for what follows the search proper (see `tuning/refinement.py`); 0: nothing does."""
         return 0
 
     def headline(self, decision: Decision) -> str:

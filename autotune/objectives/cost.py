@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from autotune.errors import UsageError
-from autotune.objectives.base import Contender, Decision, Objective
+from autotune.objectives.base import Decision, Objective
 from autotune.records import Environment, Goal, ObjectiveName
 from autotune.results import ProbeResult
+from autotune.summary import ConfigSummary
 
 SECONDS_PER_HOUR, MILLION, MANY_HOURS = 3600, 1e6, 1000
 
@@ -26,7 +27,7 @@ class Cost(Objective):
                 "--price 2.49, in any currency."
             )
 
-    def score(self, result: ProbeResult, goal: Goal) -> float | None:
+    def score(self, result: ProbeResult, goal: Goal, noise_scale: float | None = None) -> float | None:
         """Samples/s, by the price of a second."""
         if result.measurement is None or goal.price_per_hour is None:
             return None
@@ -49,8 +50,8 @@ class Cost(Objective):
         return told, f"saves {_money(saved)} of {all_of_it}"
 
 
-def _epoch(contender: Contender, samples: int | None) -> str:
-    return "" if samples is None else f", {_money(samples / contender.score)} per epoch"
+def _epoch(summary: ConfigSummary, samples: int | None) -> str:
+    return "" if samples is None else f", {_money(samples / summary.score)} per epoch"
 
 
 def _money(amount: float) -> str:

@@ -43,7 +43,7 @@ class Energy(Objective):
                 f"absent, the card has no counter (many consumer cards), or it is one slice of a card. {INSTEAD}"
             )
 
-    def score(self, result: ProbeResult, goal: Goal) -> float | None:
+    def score(self, result: ProbeResult, goal: Goal, noise_scale: float | None = None) -> float | None:
         """Samples of the window for the energy that the GPU took during it."""
         return result.samples_per_joule
 

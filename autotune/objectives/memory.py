@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from autotune.objectives.base import MEMORY_STEP, Contender, Decision
+from autotune.objectives.base import MEMORY_STEP, Decision
 from autotune.objectives.throughput import Throughput
 from autotune.records import Goal, ObjectiveName
+from autotune.summary import ConfigSummary
 from autotune.units import format_bytes, format_share
 
 DESCENT = 4  # probes: the batches below the fastest one, halving what is left of a ladder of up to fifteen
@@ -26,9 +27,9 @@ class Memory(Throughput):
         """The share of speed that the user gives for memory."""
         return goal.within_fraction
 
-    def order(self, contender: Contender) -> float:
+    def order(self, summary: ConfigSummary) -> float:
         """The peak, in bytes."""
-        return float(contender.peak_bytes)
+        return float(summary.peak_bytes)
 
     def probes_after(self) -> int:
         """What it takes to find the smallest batch that is still fast enough."""

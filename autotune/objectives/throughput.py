@@ -19,6 +19,6 @@ class Throughput(Objective):
     wish = "the most samples per second"
     is_speed = True
 
-    def score(self, result: ProbeResult, goal: Goal) -> float | None:
+    def score(self, result: ProbeResult, goal: Goal, noise_scale: float | None = None) -> float | None:
         """Samples/s of the window."""
         return None if result.measurement is None else result.measurement.samples_per_second

@@ -36,17 +36,17 @@ class TimeToQuality(Objective):
                 f"free, or search with --objective throughput."
             )
 
-    def score(self, result: ProbeResult, goal: Goal) -> float | None:
+    def score(self, result: ProbeResult, goal: Goal, noise_scale: float | None = None) -> float | None:
         """Samples/s of the window that count."""
         measured = result.measurement
         if measured is None:
             return None
         batch = sum(measured.samples) / measured.steps
-        return goodput(measured.samples_per_second, batch, goal.noise_scale)
+        return goodput(measured.samples_per_second, batch, noise_scale)
 
-    def worth(self, goal: Goal) -> Callable[[Config], float]:
+    def worth(self, goal: Goal, noise_scale: float | None = None) -> Callable[[Config], float]:
         """1 / (1 + B / phi)."""
-        return lambda config: efficiency(config.global_batch_size(), goal.noise_scale)
+        return lambda config: efficiency(config.global_batch_size(), noise_scale)
 
     def headline(self, decision: Decision) -> str:
         """`2.31× as fast to a given loss as your baseline (2.15 to 2.48, estimated)`."""

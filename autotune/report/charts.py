@@ -10,8 +10,8 @@ from autotune.report.curves import Curve, curves, fitted
 from autotune.report.drawing import Plane, Size
 from autotune.report.figure import Absence, Figure, Table
 from autotune.report.phrases import half_width, samples_per_second, short
-from autotune.tuning.standings import Standing, standings
-from autotune.tuning.view import StudyView
+from autotune.summary import ConfigSummary
+from autotune.tuning.view import StudyView, summaries
 from autotune.units import format_bytes, format_rate
 
 BATCH = "micro-batch, samples (log scale)"
@@ -120,7 +120,12 @@ def _expected(plane: Plane, points: Sequence[tuple[Expectation, float]]) -> str:
 
 
 def _arm(
-    plane: Plane, arm: int, curve: Curve, points: Sequence[tuple[Standing, float]], end: float, below: Sequence[str]
+    plane: Plane,
+    arm: int,
+    curve: Curve,
+    points: Sequence[tuple[ConfigSummary, float]],
+    end: float,
+    below: Sequence[str],
 ) -> list[str]:
     """One curve: what lies below it, its line, its points, and the fall to `end` where memory ran out."""
     places = [(plane.x(one.config.batch_size), plane.y(value)) for one, value in points]
@@ -135,15 +140,15 @@ def _arm(
     return [*parts, "</g>"]
 
 
-def _tip(one: Standing) -> str:
+def _tip(one: ConfigSummary) -> str:
     spread = half_width(one.relative_half_width)
     rate = f"{samples_per_second(one.samples_per_second)} ± {spread}"
-    numbers = ", ".join(str(trial.number) for trial in one.trials)
+    numbers = ", ".join(str(trial.number) for trial in one.measured)
     unusable = "" if one.feasible else ", not usable"
     return f"{short(one.config.values)}: {rate}, {format_bytes(one.peak_bytes)}{unusable} (probe {numbers})"
 
 
-def _interval(plane: Plane, one: Standing) -> str:
+def _interval(plane: Plane, one: ConfigSummary) -> str:
     if not one.relative_half_width:
         return ""
     x, (low, high) = plane.x(one.config.batch_size), one.bounds
@@ -154,7 +159,7 @@ def _interval(plane: Plane, one: Standing) -> str:
 def _marked(plane: Plane, view: StudyView) -> list[str]:
     """The recommendation in a ring and the baseline in a square, with a key to both above the plane."""
     best = view.recommendation
-    baseline = [one for one in standings(view) if one.config == view.request.baseline]
+    baseline = [one for one in summaries(view) if one.config == view.request.baseline]
     parts, key = [], plane.right
     for one in baseline:
         parts.append(drawing.square(plane.x(one.config.batch_size), plane.y(one.samples_per_second)))

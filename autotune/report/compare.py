@@ -10,9 +10,9 @@ from autotune.knobs import completed
 from autotune.records import Config, Record, StudyRequest
 from autotune.report import phrases
 from autotune.stats import Rounds
+from autotune.summary import ConfigSummary
 from autotune.tuning.recommendation import Recommendation
-from autotune.tuning.standings import Standing, standings
-from autotune.tuning.view import StudyView
+from autotune.tuning.view import StudyView, summaries
 from autotune.units import format_bytes
 
 Kind = Literal["machine", "software", "training", "question"]
@@ -159,18 +159,18 @@ def _gibibytes(count: int) -> str:
 
 def _shared(a: StudyView, b: StudyView) -> tuple[Shared, ...]:
     """A knob that a study does not know has its default."""
-    one, other = ({completed(it.config): it for it in standings(view) if it.feasible} for view in (a, b))
+    one, other = ({completed(it.config): it for it in summaries(view) if it.feasible} for view in (a, b))
     found = [_pair(config, one[config], other[config]) for config in one if config in other]
     return tuple(sorted(found, key=lambda pair: -pair.a_samples_per_second))
 
 
-def _pair(config: Config, a: Standing, b: Standing) -> Shared:
+def _pair(config: Config, a: ConfigSummary, b: ConfigSummary) -> Shared:
     return Shared(
         config=config,
         a_samples_per_second=a.samples_per_second,
         b_samples_per_second=b.samples_per_second,
-        a_is_confirmed=a.is_confirmed,
-        b_is_confirmed=b.is_confirmed,
+        a_is_confirmed=a.compared is not None,
+        b_is_confirmed=b.compared is not None,
     )
 
 

@@ -12,8 +12,8 @@ from autotune.prediction import Expectation
 from autotune.records import Config, Value
 from autotune.report.phrases import shown
 from autotune.results import Trial
-from autotune.tuning.standings import Standing, standings
-from autotune.tuning.view import StudyView
+from autotune.summary import ConfigSummary
+from autotune.tuning.view import StudyView, summaries
 
 MOST_ARMS = 6  # as many as there are colours that can be distinguished; the fastest stay
 
@@ -24,18 +24,20 @@ class Curve:
 
     label: str
     values: tuple[Value, ...]  # of those knobs
-    fastest: tuple[Standing, ...]  # at each micro-batch, by micro-batch; one that may be used before one that may not
-    heaviest: tuple[Standing, ...]  # largest peak at each micro-batch
+    fastest: tuple[
+        ConfigSummary, ...
+    ]  # at each micro-batch, by micro-batch; one that may be used before one that may not
+    heaviest: tuple[ConfigSummary, ...]  # largest peak at each micro-batch
     exhausted_batch: int | None  # smallest micro-batch above all that were measured at which memory ran out
 
 
 def curves(view: StudyView) -> tuple[Curve, ...]:
     """The arms, fastest first; knobs that never varied are not named."""
-    arms: dict[tuple[Value, ...], tuple[list[Standing], list[Trial]]] = {}
+    arms: dict[tuple[Value, ...], tuple[list[ConfigSummary], list[Trial]]] = {}
     for trial in view.trials:
         arms.setdefault(_arm(trial.config), ([], []))[1].append(trial)
-    for standing in standings(view):
-        arms[_arm(standing.config)][0].append(standing)
+    for summary in summaries(view):
+        arms[_arm(summary.config)][0].append(summary)
     named = [index for index in range(len(_naming())) if len({arm[index] for arm in arms}) > 1] or [0]
     drawn = [_curve(_label(arm, named), arm, *probes) for arm, probes in arms.items()]
     drawn = [curve for curve in drawn if curve.fastest or curve.exhausted_batch is not None]
@@ -72,9 +74,9 @@ def _top(curve: Curve) -> float:
     return max((one.samples_per_second for one in curve.fastest), default=0.0)
 
 
-def _curve(label: str, values: tuple[Value, ...], measured: Sequence[Standing], trials: Sequence[Trial]) -> Curve:
-    fastest: dict[int, Standing] = {}
-    heaviest: dict[int, Standing] = {}
+def _curve(label: str, values: tuple[Value, ...], measured: Sequence[ConfigSummary], trials: Sequence[Trial]) -> Curve:
+    fastest: dict[int, ConfigSummary] = {}
+    heaviest: dict[int, ConfigSummary] = {}
     for one in measured:
         batch = one.config.batch_size
         if batch < 1:

@@ -11,9 +11,9 @@ from autotune.report.drawing import Plane, Size
 from autotune.report.figure import Absence, Figure, Table
 from autotune.report.phrases import samples_per_second, short
 from autotune.results import Alone
+from autotune.summary import ConfigSummary
 from autotune.tuning.advice import LOADER_BOUND
-from autotune.tuning.standings import Standing, standings
-from autotune.tuning.view import StudyView
+from autotune.tuning.view import StudyView, summaries
 from autotune.units import counted, format_rate, format_share
 
 TITLE = "Data loading"
@@ -26,14 +26,14 @@ class Load:
     """What is shown of one number of workers: three rates of one configuration, in samples/s."""
 
     workers: int
-    standing: Standing
+    summary: ConfigSummary
     compute: float | None
     loader: float | None
 
     @property
     def rates(self) -> tuple[float | None, float | None, float | None]:
         """Together, computing alone, loading alone."""
-        return self.standing.samples_per_second, self.compute, self.loader
+        return self.summary.samples_per_second, self.compute, self.loader
 
 
 def loading(view: StudyView) -> Figure | Absence:
@@ -79,15 +79,15 @@ def loading(view: StudyView) -> Figure | Absence:
 
 
 def _loads(view: StudyView) -> list[Load]:
-    fastest: dict[int, Standing] = {}
-    for one in standings(view):
+    fastest: dict[int, ConfigSummary] = {}
+    for one in summaries(view):
         if one.feasible:
             workers = loader_workers(one.config)
             fastest[workers] = max(fastest.get(workers, one), one, key=lambda it: it.samples_per_second)
     return [
         Load(
             workers=workers,
-            standing=fastest[workers],
+            summary=fastest[workers],
             compute=_alone([one.compute_only for one in fastest[workers].measurements]),
             loader=_alone([one.loader_only for one in fastest[workers].measurements]),
         )
@@ -114,7 +114,7 @@ def _shares(size: Size, plane: Plane, loads: Sequence[Load]) -> list[str]:
     parts.append(f'<path class="grid" d="M{size.left} {bottom}H{plane.right}"/>')
     last = -1.0
     for load in loads:
-        x, share = plane.x(load.workers), load.standing.data_wait_share
+        x, share = plane.x(load.workers), load.summary.data_wait_share
         tall = max(1.0, share * (bottom - top - 8))
         kind = "exhausted" if share > LOADER_BOUND else "start"
         bar = drawing.bar(kind, x - wide / 2, bottom - tall, wide, tall)
@@ -127,14 +127,14 @@ def _shares(size: Size, plane: Plane, loads: Sequence[Load]) -> list[str]:
 
 
 def _tip(load: Load) -> str:
-    parts = [f"{samples_per_second(load.standing.samples_per_second)} together"]
+    parts = [f"{samples_per_second(load.summary.samples_per_second)} together"]
     for rate, name in ((load.compute, "model alone"), (load.loader, "loader alone")):
         if rate is not None:
             parts.append(f"{format_rate(rate)} {name}")
-    return ", ".join([*parts, f"{format_share(load.standing.data_wait_share)} waiting"])
+    return ", ".join([*parts, f"{format_share(load.summary.data_wait_share)} waiting"])
 
 
 def _row(load: Load) -> tuple[str, ...]:
-    rates = [format_rate(load.standing.samples_per_second)]
+    rates = [format_rate(load.summary.samples_per_second)]
     rates += ["–" if rate is None else format_rate(rate) for rate in (load.compute, load.loader)]
-    return (str(load.workers), short(load.standing.config.values), *rates, format_share(load.standing.data_wait_share))
+    return (str(load.workers), short(load.summary.config.values), *rates, format_share(load.summary.data_wait_share))

@@ -11,7 +11,7 @@ from autotune.forecast import ON_DEVICE, ON_HOST, START_MARGIN, Arm, DryRun, cal
 from autotune.knobs import KNOBS, knob, traded
 from autotune.report.phrases import plain
 from autotune.results import Outcome
-from autotune.tuning.foretelling import arm_name
+from autotune.tuning.memory_prediction import arm_name
 from autotune.units import format_bytes
 
 FITS, CLOSE, OVER, UNKNOWN = "✓", "?", "✗", "–"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from autotune.knobs import KNOBS
 from autotune.report.phrases import short, shown
+from autotune.tuning.ablation import HELD_TOGETHER, Step, missing, steps
 from autotune.tuning.view import StudyView
-from autotune.tuning.worth import HELD_TOGETHER, Step, missing, steps
 from autotune.units import counted, format_rate, rounded
 
 UNKNOWN_SPREAD = 0.02  # where a spread is not known: that of one probe on a quiet machine
@@ -34,7 +34,7 @@ def step_rows(view: StudyView) -> tuple[StepRow, ...]:
             step=step,
             change=_change(step, way[0]),
             labels=" + ".join(knob.label for knob in KNOBS if knob.name in step.changed),
-            rate=format_rate(step.standing.samples_per_second),
+            rate=format_rate(step.summary.samples_per_second),
             gain=_gain(way, index),
             evidence=_evidence(step),
         )
@@ -59,7 +59,7 @@ def verdict(view: StudyView) -> str:
 
 def _change(step: Step, first: Step) -> str:
     """`precision fp32 → bf16`; the knobs of a joint step with a plus between them."""
-    values, before = step.standing.config.values, first.standing.config.values
+    values, before = step.summary.config.values, first.summary.config.values
     if not step.changed:
         return f"baseline: {short(values)}"
     parts = []
@@ -78,7 +78,7 @@ def _change(step: Step, first: Step) -> str:
 def _gain(way: Sequence[Step], index: int) -> str:
     if index == 0:
         return ""
-    one, other = way[index - 1].standing, way[index].standing
+    one, other = way[index - 1].summary, way[index].summary
     change = other.samples_per_second - one.samples_per_second
     widths = [UNKNOWN_SPREAD if it.relative_half_width is None else it.relative_half_width for it in (one, other)]
     spread = sum((w * it.samples_per_second) ** 2 for w, it in zip(widths, (one, other), strict=True)) ** 0.5
@@ -89,5 +89,5 @@ def _gain(way: Sequence[Step], index: int) -> str:
 
 
 def _evidence(step: Step) -> str:
-    measured = f"measured in {counted(len(step.standing.trials), 'probe')}"
+    measured = f"measured in {counted(len(step.summary.measured), 'probe')}"
     return measured if step.changes < 2 else f"{measured}, together only"

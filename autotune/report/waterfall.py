@@ -26,7 +26,7 @@ def waterfall(view: StudyView) -> Figure | Absence:
     def draw(size: Size) -> list[str]:
         return _waterfall(way, size)
 
-    rows = tuple((one.change, short(one.step.standing.config.values), one.rate, one.gain, one.evidence) for one in way)
+    rows = tuple((one.change, short(one.step.summary.config.values), one.rate, one.gain, one.evidence) for one in way)
     return Figure(
         name="worth",
         title=TITLE,
@@ -50,18 +50,18 @@ def _why_no_way(view: StudyView) -> str:
 
 def _waterfall(way: Sequence[StepRow], size: Size) -> list[str]:
     """Bars below each other, every one beginning where the last ended, with its name above and its gain at the end."""
-    highest = max(one.step.standing.samples_per_second for one in way)
+    highest = max(one.step.summary.samples_per_second for one in way)
     room = size.width - 8 - drawing.width_of("10,000 (+10,000)") - 12
     parts, last = [], 0.0
     for index, one in enumerate(way):
-        rate, y = one.step.standing.samples_per_second, 4 + index * ROW
+        rate, y = one.step.summary.samples_per_second, 4 + index * ROW
         start, end = sorted((last, rate))
         x, wide = 4 + start / highest * room, max(2.0, (end - start) / highest * room)
         kind = "start" if index == 0 else "up" if rate >= last else "down"
         kind += " joint" if one.step.changes > 1 else ""
         bar = drawing.bar(kind, x, y + 19, wide, BAR)
         parts.append(drawing.text(4, y + 13, _fitting(one, size.width), "note" if index == 0 else "strong"))
-        parts.append(drawing.titled(bar, f"{short(one.step.standing.config.values)}: {one.rate} samples/s"))
+        parts.append(drawing.titled(bar, f"{short(one.step.summary.config.values)}: {one.rate} samples/s"))
         words = f"{one.rate} {one.gain}" if index else f"{one.rate} samples/s"
         parts.append(drawing.text(x + wide + 8, y + 19 + BAR - 2.5, words, "tick"))
         if index + 1 < len(way):

@@ -12,7 +12,7 @@ from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial
 
 from autotune.forecast import Foretold
-from autotune.guard import Guard
+from autotune.guard import Admission
 from autotune.knobs import KNOBS, knob
 from autotune.knobs.base import MemoryEffect
 from autotune.prediction import Expectation, Fit, Prediction
@@ -83,7 +83,7 @@ def hardware(environment: Environment) -> Hardware:
 
 
 def make(
-    name: SamplerName, seed: int, encoding: Encoding, guard: Guard, machine: Hardware,
+    name: SamplerName, seed: int, encoding: Encoding, guard: Admission, machine: Hardware,
     dry_run: Callable[[Config], Foretold | None] | None = None,
     value_per_sample: Callable[[Config], float] | None = None,
 ) -> BaseSampler:  # fmt: skip
@@ -117,7 +117,7 @@ class GuardedSampler(BaseSampler):
     is taken. The caller ensures that something remains.
     """
 
-    def __init__(self, inner: BaseSampler, encoding: Encoding, guard: Guard) -> None:
+    def __init__(self, inner: BaseSampler, encoding: Encoding, guard: Admission) -> None:
         self._inner, self._encoding, self._guard = inner, encoding, guard
         # These two maximise: asked again they fit again and propose the same.
         self._attempts = 1 if isinstance(inner, GPSampler | StructuredSampler) else ATTEMPTS

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from autotune.knobs import loader_workers, worker_knob
 from autotune.noise_scale import learning_rate_factor
 from autotune.objective import headroom_bytes
 from autotune.records import Config, StudyRequest
-from autotune.results import Measurement
+from autotune.results import Trial
 from autotune.stats import memory_growth
-from autotune.tuning.confirm import Candidate
-from autotune.units import format_bytes, format_share
+from autotune.summary import ConfigSummary
+from autotune.tuning.interference import interference_causes
+from autotune.tuning.opening import shown
+from autotune.tuning.racing import FEWEST_ROUNDS, undisturbed_rounds
+from autotune.units import format_bytes, format_rate, format_share
 
 LOADER_BOUND = 0.15  # share of a step spent waiting: 0.04 if compute-bound, else 0.2 to 0.75 (docs/notes/timing.md 4)
+MOST_TOLD = 3  # probes: the others were slowed by the same work
 NOISY = 0.05  # spread of repeats beyond which a ranking of near-ties means little
 
 
 def advise(
-    winner: Candidate, request: StudyRequest, noise: float, *, busy: bool = False, probed: Collection[Config] = ()
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Reasons for the choice, and warnings with a next step each; `probed`: all that the study has tried."""
+    winner: ConfigSummary, request: StudyRequest, noise: float, *, busy: bool = False,
+    probed: Collection[Config] = (), noise_scale: float | None = None,
+) -> tuple[tuple[str, ...], tuple[str, ...]]:  # fmt: skip
+    """Return reasons for the choice, and warnings with a next step each; `probed`: all that the study has tried."""
     config, baseline = winner.config, request.baseline
     reasons = []
     if request.goal.global_batch is not None:
@@ -29,7 +34,7 @@ def advise(
     if request.goal.exact:
         reasons.append("computes what the baseline computes, up to the order of rounding (--exact)")
     warnings = _untried(request, probed)
-    warnings += [*_global_batch(winner, request), *_loader(winner, request, probed)]
+    warnings += [*_global_batch(winner, request, noise_scale), *_loader(winner, request, probed)]
     warnings += [*_repeated_samples(winner, request), *_growth(winner, request), *_worst(winner, request)]
     if request.facts.has_batch_norm and config.batch_size != baseline.batch_size:
         warnings.append(
@@ -63,11 +68,11 @@ def _untried(request: StudyRequest, probed: Collection[Config]) -> list[str]:
     ]
 
 
-def _global_batch(winner: Candidate, request: StudyRequest) -> list[str]:
+def _global_batch(winner: ConfigSummary, request: StudyRequest, phi: float | None) -> list[str]:
     now, before = winner.config.global_batch_size(), request.baseline.global_batch_size()
     if now == before:
         return []
-    factor, phi = now / before, request.goal.noise_scale
+    factor = now / before
     rule = f"{math.sqrt(factor):.2g} (square root of {factor:.3g}; no more than a place to start)"
     if phi is not None:
         rate = learning_rate_factor(now, before, phi)
@@ -82,7 +87,7 @@ def _global_batch(winner: Candidate, request: StudyRequest) -> list[str]:
     ]
 
 
-def _repeated_samples(winner: Candidate, request: StudyRequest) -> list[str]:
+def _repeated_samples(winner: ConfigSummary, request: StudyRequest) -> list[str]:
     """Each worker has its own copy of an iterable dataset (https://pytorch.org/docs/stable/data.html)."""
     now, before = (loader_workers(config) for config in (winner.config, request.baseline))
     if request.facts.data != "iterable" or now < 2 or now <= before:
@@ -94,10 +99,9 @@ def _repeated_samples(winner: Candidate, request: StudyRequest) -> list[str]:
     ]
 
 
-def _growth(winner: Candidate, request: StudyRequest) -> list[str]:
+def _growth(winner: ConfigSummary, request: StudyRequest) -> list[str]:
     """Whatever configuration wins, the baseline too: it is the code that grows."""
-    measured = _measurements(winner)
-    slopes = sorted(memory_growth(m.memory_track) for m in measured)
+    slopes = sorted(memory_growth(one.memory_track) for one in winner.measurements)
     slope = slopes[len(slopes) // 2] if slopes else 0.0  # the median: one probe may have been disturbed
     if not slope:
         return []
@@ -109,8 +113,8 @@ def _growth(winner: Candidate, request: StudyRequest) -> list[str]:
     ]
 
 
-def _worst(winner: Candidate, request: StudyRequest) -> list[str]:
-    unknown = [m for m in _measurements(winner) if m.shapes_vary and not m.worst_batches]
+def _worst(winner: ConfigSummary, request: StudyRequest) -> list[str]:
+    unknown = [m for m in winner.measurements if m.shapes_vary and not m.worst_batches]
     if not unknown:
         return []
     free = headroom_bytes(unknown[0], request) / request.memory_limit_bytes
@@ -121,13 +125,8 @@ def _worst(winner: Candidate, request: StudyRequest) -> list[str]:
     ]
 
 
-def _measurements(winner: Candidate) -> list[Measurement]:
-    return [trial.result.measurement for trial in winner.trials if trial.result.measurement is not None]
-
-
-def _loader(winner: Candidate, request: StudyRequest, probed: Collection[Config]) -> list[str]:
-    measured = _measurements(winner)
-    share = sum(m.data_wait_share for m in measured) / max(len(measured), 1)
+def _loader(winner: ConfigSummary, request: StudyRequest, probed: Collection[Config]) -> list[str]:
+    share = winner.data_wait_share
     if share <= LOADER_BOUND or not request.facts.tunes_loader:
         return []
     most = max(int(value or 0) for value in request.domains[worker_knob().name])
@@ -143,3 +142,43 @@ def _loader(winner: Candidate, request: StudyRequest, probed: Collection[Config]
     return [
         f"Every step waits for data during {format_share(share)} of its time, the loader is the bottleneck: {step}."
     ]
+
+
+def left_out_warnings(candidates: Sequence[ConfigSummary]) -> tuple[str, ...]:
+    """Return warnings: which probes of the race were left out because of interference, and which are doubtful."""
+    left = [trial for candidate in candidates for trial in candidate.left_out]
+    warnings = []
+    if left:
+        warnings.append(
+            f"Other work disturbed the confirmation, so {len(left)} of its probes {'is' if len(left) == 1 else 'are'} "
+            f"left out: {_listed(left)}."
+        )
+    raced = [c for c in candidates if any(trial.purpose == "confirm" for trial in (*c.trials, *c.left_out))]
+    doubtful = [
+        c
+        for c in raced
+        if undisturbed_rounds(c) < FEWEST_ROUNDS and (c.left_out or undisturbed_rounds(c) < len(c.trials))
+    ]
+    if doubtful:
+        few = "; ".join(
+            f"{shown(c.config)} was left in peace in {undisturbed_rounds(c)} of {len(c.trials + c.left_out)} rounds"
+            for c in doubtful[:MOST_TOLD]
+        )
+        kept = [trial for c in doubtful for trial in c.trials if interference_causes(trial.result)]
+        counts = f" What counts all the same: {_listed(kept)}." if kept else ""
+        warnings.append(
+            f"The confirmation was disturbed: {few}.{counts} The rates are probably too low, and which configuration "
+            f"is faster is not certain. Close other work and run the same command again."
+        )
+    return tuple(warnings)
+
+
+def _listed(trials: Sequence[Trial]) -> str:
+    """`probe 7 at 125 samples/s (other processes kept ...); and 2 more`."""
+    words = []
+    for trial in trials[:MOST_TOLD]:
+        measured = trial.result.measurement
+        rate = f" at {format_rate(measured.samples_per_second)} samples/s" if measured else ""
+        words.append(f"probe {trial.number}{rate} ({'; '.join(interference_causes(trial.result))})")
+    more = len(trials) - MOST_TOLD
+    return "; ".join(words) + (f"; and {more} more" if more > 0 else "")

@@ -1,10 +1,12 @@
-"""The choice: which of the configurations that were measured in the same rounds is recommended. Pure.
+"""The choice: which configurations are measured again, and which of those is recommended. Pure.
+
+    finalists who may be as fast as the best one of the search, for all that one probe can tell
 
     best      the highest score of all that may be recommended
     tied      those that are as good as the best: within 2 %, within 5 % and not significantly slower, or within what
               the objective may give up
     baseline  if it is tied with the best (and nothing tied is wanted more by the objective), it stays
-    winner    of those that are tied and beat the baseline as the best does, the preferred one (`preference.py`)
+    winner    of those that are tied and beat the baseline as the best does, the preferred one (`preferences`)
 
 What is not measurably better than the baseline never replaces it, not even as the tie of something that is.
 """
@@ -13,42 +15,131 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autotune.knobs import KNOBS
 from autotune.objectives import objective_of
-from autotune.objectives.base import Contender
-from autotune.records import StudyRequest
+from autotune.objectives.base import MEMORY_STEP
+from autotune.records import SEARCH_PURPOSES, Config, StudyRequest
+from autotune.space import changes
 from autotune.stats import Rounds
-from autotune.tuning import race
-from autotune.tuning.preference import preferences
+from autotune.summary import ConfigSummary
+from autotune.tuning.history import summarize
+from autotune.tuning.interference import Judged
+
+FEWEST_FINALISTS = 3
+TIE = 0.02  # faster by less is not worth a change
+MOST_TIE = 0.05  # beyond it an interval that includes 0 is lack of rounds, and no tie of two finalists
+NOISE = 0.05  # what one probe against another may be off by on a quiet machine; near-ties are confirmed
+SCARCE = 0.3  # of the limit left free: with more, less memory is of no use to anybody
 
 
-def choose(contenders: Sequence[Contender], rounds: Rounds, request: StudyRequest, allowed: Sequence[int]) -> int:
-    """The position of the recommended one; `rounds` are of the contenders' scores, `allowed` may be recommended."""
+def finalists(
+    judged: Sequence[Judged], request: StudyRequest, *, most: int = FEWEST_FINALISTS, margin: float = 0.0
+) -> list[ConfigSummary]:
+    """Return the configurations to measure again, fastest first: `most` at most, three at least if there are.
+
+    Between those, all that are slower than the fastest by no more than `margin`, a share: the fastest; then the
+    preferred one (`preferences`) of those that are as fast within noise; then the next fastest. What failed when it
+    was last probed is out: a crash that a fresh process did not repeat does not count, a failed confirmation does.
+    Where the objective gives speed for something else, those follow the fastest that have most of it within what may
+    be given.
+    """
+    results: dict[Config, list[Judged]] = {}
+    for trial, verdict in judged:
+        if verdict.feasible and verdict.value is not None and trial.purpose in SEARCH_PURPOSES:
+            results.setdefault(trial.config, []).append((trial, verdict))
+    latest = {trial.config: verdict for trial, verdict in judged}
+    found = {config: summarize(config, own) for config, own in results.items() if latest[config].feasible}
+    ranked = sorted(found.values(), key=lambda one: -one.score)
+    if not ranked:
+        return []
+    best, slack = ranked[0].score, objective_of(request.goal).slack(request.goal)
+    least = best * (1 - (NOISE if slack is None else slack))
+    equal = [one for one in ranked[1:] if one.config != request.baseline and one.score >= least]
+    keys = preferences(equal, request)  # the baseline is confirmed in any case
+    near = [equal[one] for one in sorted(range(len(equal)), key=lambda one: keys[one])]
+    within = sum(one.score >= best * (1 - max(margin, slack or 0.0)) for one in ranked)
+    count = min(most, max(within, FEWEST_FINALISTS))
+    seats = min(1, count - 2) if slack is None else count - 1  # for who is not chosen for speed alone
+    order = {one.config: one for one in (ranked[0], *near[: max(seats, 0)], *ranked)}
+    chosen = sorted([*order.values()][:count], key=lambda one: -one.score)
+    return [ConfigSummary(config=one.config, found=one.found) for one in chosen]
+
+
+def preferences(summaries: Sequence[ConfigSummary], request: StudyRequest) -> list[tuple[float, ...]]:
+    """Return a sort key for each of the summaries, which are all equally good: the lowest is preferred.
+
+    First what the objective prefers. Then, in this order: the smaller global batch where it is free; the baseline's
+    micro-batch where BatchNorm takes its statistics from it; fewer changes to the baseline; full precision; no
+    environment variable; less memory, where memory is scarce; fewer processes and threads.
+    """
+    objective = objective_of(request.goal)
+    first = min(summaries, key=objective.order, default=None)
+    least = min((one.peak_bytes for one in summaries), default=0)
+    return [
+        (
+            objective.order(one) if first is not None and objective.is_lower(first, one) else 0.0,
+            *_cautions(one.config, request),
+            float(_is_scarce(one, request) and one.peak_bytes > MEMORY_STEP * least),
+            sum(knob.caution(one.config[knob.name]) for knob in KNOBS if not knob.numerics),
+        )
+        for one in summaries
+    ]
+
+
+def _cautions(config: Config, request: StudyRequest) -> tuple[float, ...]:
+    baseline = request.baseline
+    return (
+        float(config.global_batch_size() if request.goal.global_batch is None else 0),
+        float(request.facts.has_batch_norm and config.batch_size != baseline.batch_size),
+        float(changes(config, baseline)),
+        sum(knob.caution(config[knob.name]) for knob in KNOBS if knob.numerics),
+        float(sum(bool(knob.environ(config[knob.name])) for knob in KNOBS)),
+    )
+
+
+def _is_scarce(summary: ConfigSummary, request: StudyRequest) -> bool:
+    return summary.peak_bytes > (1 - SCARCE) * request.memory_limit_bytes
+
+
+def choose(summaries: Sequence[ConfigSummary], rounds: Rounds, request: StudyRequest, allowed: Sequence[int]) -> int:
+    """Return the position of the recommended one; `rounds` are of their scores, `allowed` may be recommended."""
     best = max(allowed, key=rounds.mean_rate)
-    tied = [one for one in allowed if one == best or is_tied(rounds, best, one, contenders, request)]
-    base = next((one for one in allowed if contenders[one].config == request.baseline), None)
+    tied = [one for one in allowed if one == best or is_tied(rounds, best, one, summaries, request)]
+    base = next((one for one in allowed if summaries[one].config == request.baseline), None)
     if base is not None:
         objective = objective_of(request.goal)
-        rivals = [one for one in tied if objective.is_lower(contenders[one], contenders[base])]
+        rivals = [one for one in tied if objective.is_lower(summaries[one], summaries[base])]
         if base in tied and not rivals:
             return base
         if base not in tied:
-            rivals = [one for one in tied if one == best or not is_tied(rounds, one, base, contenders, request)]
+            rivals = [one for one in tied if one == best or not is_tied(rounds, one, base, summaries, request)]
         tied = rivals
-    keys = preferences([contenders[one] for one in tied], request)
+    keys = preferences([summaries[one] for one in tied], request)
     return min(zip(keys, tied, strict=True), key=lambda pair: (pair[0], -rounds.mean_rate(pair[1])))[1]
 
 
-def is_tied(rounds: Rounds, best: int, other: int, contenders: Sequence[Contender], request: StudyRequest) -> bool:
-    """Whether the one that the rounds show best does not count as better than this other one."""
+def is_tied(rounds: Rounds, best: int, other: int, summaries: Sequence[ConfigSummary], request: StudyRequest) -> bool:
+    """Return whether the one that the rounds show best does not count as better than this other one."""
     slack = objective_of(request.goal).slack(request.goal)
-    is_baseline = contenders[other].config == request.baseline
+    is_baseline = summaries[other].config == request.baseline
     estimate, low, _ = rounds.ratio(best, other, confidence(rounds, is_baseline=is_baseline))
     if slack is not None:
         return estimate * (1 - slack) <= 1
-    is_near = is_baseline or estimate <= 1 + race.MOST_TIE
-    return estimate <= 1 + race.TIE or (low <= 1 and is_near)
+    is_near = is_baseline or estimate <= 1 + MOST_TIE
+    return estimate <= 1 + TIE or (low <= 1 and is_near)
 
 
 def confidence(rounds: Rounds, *, is_baseline: bool) -> float:
-    """Of the interval that may set two apart: the luckiest of many is not to beat the baseline by luck."""
-    return race.confidence(rounds.configurations - 1 if is_baseline else 1)
+    """Return the confidence of the interval that may set two apart: the luckiest of many must not beat the baseline."""
+    return claim_confidence(rounds.configurations - 1 if is_baseline else 1)
+
+
+def claim_confidence(rivals: int) -> float:
+    """Return the confidence that a claim to be faster than the baseline takes, for the fastest of so many rivals.
+
+    It is 95 % for all of them together.
+
+    One-sided, by Bonferroni; for a single rival the two-sided 95 % of every interval. Unadjusted, the luckiest of
+    eight that were all equal was claimed to be faster in 7 to 16 % of the races (`benchmarks/race.py`).
+    """
+    return max(0.95, 1 - 2 * 0.05 / max(rivals, 1))

@@ -1,136 +1,183 @@
-"""The search between baseline and confirmation: propose, probe, tell, and know when looking on is not worth it.
+"""The exploration: ask the sampler, probe, tell it, until a rule says that there is little left to gain.
 
-ask ─► probe ─► tell ─► ... reason to stop? ─► between the batches ─► leaner ones ─► what is known of the rest
+ask ─► probe ─► tell ─► ... reason to stop? ─► what is known of the configurations that were not probed
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import dataclass
 
 from autotune import folder as disk
-from autotune.guard import Guard
-from autotune.objectives import objective_of
-from autotune.records import StudyRequest
 from autotune.requests import ProbeRequest
-from autotune.sampler.optuna import GuardedSampler
-from autotune.study import Store
-from autotune.tuning import between, drift, stopping
-from autotune.tuning.allowance import Allowance
-from autotune.tuning.certificate import bound, certificate
-from autotune.tuning.disturbance import FOUND, standing
-from autotune.tuning.leaner import leaner
-from autotune.tuning.prober import Prober
-from autotune.tuning.reporter import Reporter
+from autotune.tuning.context import SearchContext
+from autotune.tuning.interference import describe_drift, is_reference_due
+from autotune.tuning.probing import probe_with_repeat, probe_with_retry
+from autotune.tuning.trades import Why
+from autotune.units import format_seconds
+
+PATIENCE = 15  # probes without a gain; a sampler that learns only from values needs so many (docs/notes/search.md 2)
+# Two proposals in a row that promise less, after as many probes: the median search then recommends the best to 0 %
+# (well-specified) or 1.2 % (misspecified machines), of 8 probes (docs/notes/search.md 2).
+LITTLE, PROPOSALS, FEWEST_PROBES = 0.02, 2, 8
+GAIN = 1.01  # less is within the noise of one probe
+LEAST_BOUND = 0.01  # of a bound that is told: less is within the noise of one probe
+UNBELIEVABLE = 1.0  # a bound that says no more than "at most twice as fast" is none
 
 
-class Exploration:
-    """The search proper of one run on an open study.
+def explore(context: SearchContext) -> None:
+    """Probe what the sampler proposes until a rule ends it."""
+    history, ruled_out = context.history, set[Why]()
+    while (why := reason_to_stop(progress(context))) is None:
+        for line in context.trades.news(ruled_out):
+            context.reporter.note(line)
+        if is_reference_due(history.judged, history.typical_seconds):
+            _probe_reference(context)
+        else:
+            _probe_next(context)
+    context.reporter.note(f"Search ends: {why}.")
 
-    `probes` are those that the user asked for, None: as many as pay. `reserve_seconds` tells what the confirmation
-    will take, `spare_seconds` what the shortest one leaves of the time budget, `ruled` what was decided since without
-    a probe, a line each.
+
+def bound_the_rest(context: SearchContext) -> str:
+    """Keep what was learned of the configurations that were not probed; return it as one clause."""
+    history, study, better = context.history, context.store.study, context.objective.better
+    learned = len(history.search_results) >= FEWEST_PROBES  # after fewer probes it is the prior that speaks
+    if learned and (fit := context.sampler.fit(study)) is not None:
+        disk.write_fit(context.folder, fit)
+    rest = context.sampler.faster_elsewhere(study) if learned else None
+    if told := bound(rest, better):
+        context.reporter.note(told)
+    return optimality(len(history.probed), len(context.trades.remaining()), rest, better)
+
+
+def affords_probe(context: SearchContext) -> bool:
+    """Return whether the budgets of time and of probes leave one more, after the exploration."""
+    asked = context.settings.probes
+    return context.budget.affords_probe and (asked is None or progress(context).probed < asked)
+
+
+def progress(context: SearchContext) -> Progress:
+    """Return how far the search has come."""
+    history, budget = context.history, context.budget
+    found = history.search_results
+    return Progress(
+        values=[verdict.value if verdict.feasible else None for _, verdict in found],
+        remaining=len(context.trades.remaining()),
+        elapsed_seconds=budget.elapsed_seconds,
+        budget_seconds=budget.seconds,
+        reserve_seconds=budget.reserve_seconds,
+        typical_seconds=history.typical_seconds,
+        probes=_probes_to_explore(context),
+        probed=sum(trial.purpose == "search" and trial.number >= history.first_number for trial, _ in found),
+        promises=context.store.promises,
+    )
+
+
+def _probes_to_explore(context: SearchContext) -> int | None:
+    """Of the probes that were asked for, those of the exploration; at least two in three."""
+    asked = context.settings.probes
+    return None if asked is None else asked - min(context.objective.probes_after(), asked // 3)
+
+
+def _probe_next(context: SearchContext) -> None:
+    number, place = disk.new_attempt(context.folder, ProbeRequest)
+    config = context.store.ask(context.sampler, number)
+    try:
+        trial, verdict = probe_with_repeat(context, config, "search", (number, place))
+    except BaseException:
+        with suppress(Exception):  # the database may be what failed; the first error is the one to show
+            context.store.abandon(number)
+        raise
+    context.store.tell(number, verdict, result=trial.result, final=trial.number)
+
+
+def _probe_reference(context: SearchContext) -> None:
+    """Probe the baseline once more, and say so if the machine has become slower or faster."""
+    probe_with_retry(context, context.request.baseline, "reference")
+    told = describe_drift(context.history.judged, context.request.baseline)
+    if told:
+        context.reporter.note(told)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """The progress of a search, by which it is decided whether it goes on."""
+
+    values: Sequence[float | None]  # samples/s of every search probe in order, None where infeasible
+    remaining: int  # configurations that may still be probed
+    elapsed_seconds: float
+    budget_seconds: float
+    reserve_seconds: float  # what the confirmation will take
+    typical_seconds: float  # one probe
+    probes: int | None  # allowed in this run
+    probed: int  # in this run
+    promises: Sequence[float | None] = ()  # of each proposal of this run: expected gain over the best; None: unknown
+
+
+def reason_to_stop(progress: Progress) -> str | None:
+    """Return why the search ends here, in words; None if it goes on."""
+    if progress.remaining == 0:
+        return "every configuration that may be probed has been"
+    if progress.probes is not None and progress.probed >= progress.probes:
+        return "one probe was asked for" if progress.probed == 1 else f"{progress.probed} probes were asked for"
+    needed = progress.elapsed_seconds + progress.typical_seconds + progress.reserve_seconds
+    if needed > progress.budget_seconds:
+        kept = format_seconds(progress.reserve_seconds)
+        rest = f" but for the {kept} that the confirmation takes" if progress.reserve_seconds else ""
+        return f"the time budget is used up{rest}"
+    since = min(probes_without_gain(progress.values), progress.probed)  # whoever resumes wants to look on
+    if since >= PATIENCE and not any(progress.values):
+        return f"none of {len(progress.values)} probes was usable"
+    if since >= PATIENCE:
+        return f"the last {since} probes gained less than {GAIN - 1:.0%}"
+    if promise_little(progress.promises, len(progress.values)):
+        return f"the last {PROPOSALS} proposals promised less than {LITTLE:.0%} each"
+    return None
+
+
+def promise_little(promises: Sequence[float | None], probes: int) -> bool:
+    """Return whether the latest proposals were expected to gain next to nothing, after enough probes to expect rightly.
+
+    `promises` are expected improvements as shares of the best so far, with the chance to fit; `probes` all so far.
     """
+    latest = promises[-PROPOSALS:]
+    enough = len(latest) == PROPOSALS and probes >= FEWEST_PROBES
+    return enough and all(promise is not None and promise < LITTLE for promise in latest)
 
-    def __init__(
-        self, folder: Path, request: StudyRequest, guard: Guard, store: Store, sampler: GuardedSampler, prober: Prober,
-        reporter: Reporter, allowance: Allowance, probes: int | None, *,
-        reserve_seconds: Callable[[], float], spare_seconds: Callable[[], float], ruled: Callable[[], list[str]],
-    ) -> None:  # fmt: skip
-        self._folder, self._request, self._guard, self._store = folder, request, guard, store
-        self._sampler, self._prober, self._reporter = sampler, prober, reporter
-        self._allowance, self._asked, self._objective = allowance, probes, objective_of(request.goal)
-        self._reserve_seconds, self._spare_seconds, self._ruled = reserve_seconds, spare_seconds, ruled
 
-    def run(self) -> str:
-        """Probe until a rule ends it; which certificate then holds of what was not probed."""
-        while (why := stopping.reason(self._progress())) is None:
-            for line in self._ruled():
-                self._reporter.note(line)
-            if drift.is_due(self._prober.judged, self._prober.typical_seconds):
-                self._look_at_drift()
-            else:
-                self._probe_next()
-        self._reporter.note(f"Search ends: {why}.")
-        self._refine()
-        self._descend()
-        return self.certify()
+def probes_without_gain(values: Sequence[float | None]) -> int:
+    """Return how many probes ago the best value last grew by more than one per cent."""
+    best, since = 0.0, 0
+    for value in values:
+        since += 1
+        if value is not None and value > best * GAIN:
+            best, since = value, 0
+    return since
 
-    def certify(self) -> str:
-        """What was learned of the configurations that were not probed: kept, told, and as a certificate."""
-        learned = sum(trial.purpose in FOUND for trial, _ in standing(self._prober.judged))
-        speaks = learned >= stopping.PROBES  # after fewer probes it is the prior that speaks
-        if speaks and (fit := self._sampler.fit(self._store.study)) is not None:
-            disk.write_fit(self._folder, fit)
-        rest = self._sampler.faster_elsewhere(self._store.study) if speaks else None
-        if told := bound(rest, self._objective.better):
-            self._reporter.note(told)
-        measured = len({trial.config for trial, _ in self._prober.judged})
-        return certificate(measured, len(self._guard.remaining()), rest, self._objective.better)
 
-    def _probe_next(self) -> None:
-        number, place = disk.new_attempt(self._folder, ProbeRequest)
-        config = self._store.ask(self._sampler, number)
-        try:
-            trial, verdict = self._prober.in_peace(config, "search", (number, place))
-        except BaseException:
-            with suppress(Exception):  # the database may be what failed; the first error is the one to show
-                self._store.abandon(number)
-            raise
-        self._store.tell(number, verdict, result=trial.result, final=trial.number)
+def bound(rest: float | None, better: str = "faster") -> str:
+    """Return the sentence that bounds the rest by the fitted law, empty where it cannot.
 
-    def _look_at_drift(self) -> None:
-        """Probe the baseline once more, and say so if the machine has become slower or faster."""
-        self._prober.twice(self._request.baseline, "reference")
-        told = drift.told(self._prober.judged, self._request.baseline)
-        if told:
-            self._reporter.note(told)
+    `rest`: by which share no other configuration is expected to be `better` (90 %); None: nobody can tell.
+    """
+    if rest is None or rest >= UNBELIEVABLE:
+        return ""
+    return f"No other configuration is expected to be more than {max(rest, LEAST_BOUND):.0%} {better} (90 %)."
 
-    def _refine(self) -> None:
-        """Between the batches of the space probe those that promise a gain, within the budgets of the search."""
-        for _ in range(between.MOST_PROBES):
-            progress, judged = self._progress(), standing(self._prober.judged)
-            if not self._affords(progress) or len(progress.values) < stopping.PROBES:  # the prior would promise
-                return
-            candidates = [c for c in between.between(judged, self._request) if self._guard.admits(c)]
-            config = between.promising(self._sampler.expected(self._store.study, candidates))
-            if config is None:
-                return
-            self._prober.in_peace(config, "search")
 
-    def _descend(self) -> None:
-        """Where memory counts, probe smaller configurations of what leads, within the budgets of the search."""
-        host = self._request.environment.device_kind == "cpu"
-        for _ in range(self._objective.probes_after()):
-            if not self._affords(self._progress()):
-                return
-            slack, judged = self._objective.slack(self._request.goal) or 0.0, standing(self._prober.judged)
-            config = leaner(judged, self._guard.remaining(), slack=slack, host=host)
-            if config is None:
-                return
-            self._store.add(*self._prober.in_peace(config, "search"))
+def optimality(measured: int, remaining: int, rest: float | None, better: str = "faster") -> str:
+    """Return which of three statements holds, the strongest first (docs/notes/search.md 5).
 
-    def _affords(self, progress: stopping.Progress) -> bool:
-        """Whether the budgets of time and of probes leave one more, after the search proper."""
-        return self._spare_seconds() >= progress.typical_seconds and (
-            self._asked is None or progress.probed < self._asked
+    `measured` configurations were probed, and `remaining` might still be: without those known to fail, or to be no
+    better.
+    """
+    if not remaining:
+        return (
+            f"all candidates measured: {measured:,} configurations, and no other of the space is left that could fit "
+            f"and be {better}"
         )
-
-    def _progress(self) -> stopping.Progress:
-        found = [(t, v) for t, v in standing(self._prober.judged) if t.purpose in FOUND]
-        return stopping.Progress(
-            values=[v.value if v.feasible else None for _, v in found],
-            remaining=len(self._guard.remaining()),
-            elapsed_seconds=self._allowance.elapsed_seconds(),
-            budget_seconds=self._allowance.seconds,
-            reserve_seconds=self._reserve_seconds(),
-            typical_seconds=self._prober.typical_seconds,
-            probes=self._search_probes(),
-            probed=sum(t.purpose == "search" and t.number >= self._prober.first_number for t, _ in found),
-            promises=self._store.promises,
-        )
-
-    def _search_probes(self) -> int | None:
-        """Of the probes that were asked for, those of the search proper; at least two in three."""
-        return None if self._asked is None else self._asked - min(self._objective.probes_after(), self._asked // 3)
+    if told := bound(rest, better):
+        return f"bounded by the fitted law: {told[0].lower()}{told[1:-1]}"
+    probed = f"{measured + remaining:,} configurations {'was' if measured == 1 else 'were'} probed"
+    return f"only sampled: {measured:,} of {probed}, nothing bounds the others"

@@ -13,10 +13,10 @@ from autotune.launch.subprocess import SubprocessLauncher
 from autotune.records import ObjectiveName, Stability, Value
 from autotune.sampler_names import SamplerName
 from autotune.targets import resolve
+from autotune.tuning.engine import search as run
 from autotune.tuning.recommendation import Recommendation
 from autotune.tuning.reporter import Reporter, SilentReporter
 from autotune.tuning.settings import Settings
-from autotune.tuning.tuner import search as run
 from autotune.units import parse_seconds
 
 

@@ -15,7 +15,8 @@ from autotune.objectives import objective_of
 from autotune.records import Config, Goal, StudyRequest
 from autotune.requests import ProbeBudget
 from autotune.space import SearchSpace
-from autotune.tuning.race import FEWEST_LEADERS, FEWEST_ROUNDS, probes
+from autotune.tuning.choice import FEWEST_FINALISTS
+from autotune.tuning.racing import FEWEST_ROUNDS, probes
 from autotune.tuning.settings import Settings
 from autotune.units import counted, format_bytes, format_seconds
 
@@ -73,7 +74,7 @@ def short_budget(settings: Settings, space: SearchSpace, inspection_seconds: flo
     A probe is taken for an inspection, which starts, loads, builds and takes a step as it does, and what it measures.
     """
     probe = inspection_seconds + MEASURED.min_warmup_seconds + MEASURED.max_compute_seconds + MEASURED.min_seconds
-    others = max(0, min(FEWEST_LEADERS, settings.probes or FEWEST_LEADERS, len(space.configs) - 1))
+    others = max(0, min(FEWEST_FINALISTS, settings.probes or FEWEST_FINALISTS, len(space.configs) - 1))
     count = 1 + others + probes(others, FEWEST_ROUNDS, 1)
     if settings.time_budget_seconds >= count * probe:
         return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,77 +13,88 @@ from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS
 from autotune.objective import WORDS, instability
 from autotune.objectives import objective_of
-from autotune.objectives.base import MEMORY_STEP
+from autotune.objectives.base import MEMORY_STEP, Decision
 from autotune.records import Config, StudyRequest
-from autotune.results import LossVerdict, Measurement, Outcome, Trial, Verdict
+from autotune.results import LossVerdict, Measurement, Outcome
 from autotune.stability import arithmetic, full_precision
 from autotune.stats import Rounds
-from autotune.tuning import race
-from autotune.tuning.achievement import achievement, contenders
-from autotune.tuning.advice import advise
-from autotune.tuning.choice import choose, confidence
-from autotune.tuning.confirm import Candidate
+from autotune.summary import Compared, ConfigSummary, Status
+from autotune.tuning.advice import advise, left_out_warnings
+from autotune.tuning.choice import TIE, choose, confidence
+from autotune.tuning.interference import Judged
 from autotune.tuning.opening import shown
-from autotune.tuning.recommendation import Confirmation, Recommendation, RunnerUp
+from autotune.tuning.racing import compared_by
+from autotune.tuning.recommendation import Achieved, Confirmation, Recommendation, RunnerUp, baseline_name
 from autotune.units import counted, format_bytes
 
 
 def recommend(
-    candidates: Sequence[Candidate], request: StudyRequest, *, study: str, probes: int, seconds: float,
+    candidates: Sequence[ConfigSummary], request: StudyRequest, *, study: str, probes: int, seconds: float,
     losses: Sequence[LossVerdict] = (), busy: bool = False, certificate: str = "",
-    probed: Collection[Config] = (),
+    probed: Collection[Config] = (), noise_scale: float | None = None,
 ) -> Recommendation:  # fmt: skip
     """Choose among candidates that were measured in the same rounds (`choice.py`); the baseline is one if it runs.
 
-    A candidate that is refused never wins, nor one that others left behind, unless they all failed. `losses` are the
-    verdicts on arithmetics; `busy`: others used the machine throughout; `certificate`: what is known of configurations
-    that were not measured; `probed`: all that the study has tried. Raises `NoRecommendation` if no candidate held.
+    A candidate that is refused never wins, nor one that dropped out of the race, unless all others failed. `losses` are
+    the verdicts on arithmetics; `busy`: there was interference throughout; `certificate`: what is known of
+    configurations that were not measured; `probed`: all that the study has tried; `noise_scale`: of the gradient, in
+    samples, where it is known. Raises `NoRecommendation` if no candidate held.
     """
-    held = [candidate for candidate in candidates if not candidate.lost and candidate.scores]
+    held = [one for one in candidates if one.status is not Status.FAILED and one.scores]
     allowed = _allowed(held, request)
     if not allowed:
         raise NoRecommendation(_nothing_held(candidates))
-    base = next((i for i, candidate in enumerate(held) if candidate.config == request.baseline), None)
-    rounds = Rounds([candidate.by_round(candidate.rates) for candidate in held], base)
-    scored = Rounds([candidate.by_round(candidate.scores) for candidate in held], base)
-    compared = contenders(held, rounds, scored)
-    index = choose(compared, scored, request, allowed)
+    base = next((i for i, one in enumerate(held) if one.config == request.baseline), None)
+    rounds, scored = compared_by(held, base)
+    held = [
+        replace(
+            one,
+            compared=Compared(
+                score=scored.mean_rate(i),
+                samples_per_second=rounds.mean_rate(i),
+                relative_half_width=rounds.half_width(i),
+            ),
+        )
+        for i, one in enumerate(held)
+    ]
+    index = choose(held, scored, request, allowed)
     winner = held[index]
-    achieved, told = achievement(compared, rounds, scored, index, base, request)
+    achieved, told = _achieved(held, rounds, scored, index, base, request)
     speedup: tuple[float | None, float | None, float | None] = (None, None, None)
     if base is not None:
         speedup = (1.0, 1.0, 1.0) if base == index else _rounded(rounds.ratio(index, base))
-    measured = _measurements(winner)
-    width = rounds.half_width(index)
-    reasons, warnings = advise(winner, request, rounds.noise, busy=busy, probed=probed)
-    stability, doubts = _stability(winner, request, measured, losses)
+    width = winner.relative_half_width
+    reasons, warnings = advise(winner, request, rounds.noise, busy=busy, probed=probed, noise_scale=noise_scale)
+    stability, doubts = _stability(winner, request, losses)
     return Recommendation(
         study=study,
         target=request.target,
         model=request.facts.name,
         params={knob.name: winner.config[knob.name] for knob in KNOBS},
-        samples_per_second=_significant(rounds.mean_rate(index)),
+        samples_per_second=_significant(winner.samples_per_second),
         relative_half_width=None if width is None else round(width, 4),
-        tokens_per_second=_tokens(measured),
+        tokens_per_second=_tokens(winner.measurements),
         speedup=speedup[0],
         speedup_low=speedup[1],
         speedup_high=speedup[2],
         rounds=len(winner.rates),
         baseline=dict(request.baseline.values),
         baseline_assumed=request.baseline_assumed,
-        baseline_samples_per_second=None if base is None else _significant(rounds.mean_rate(base)),
+        baseline_samples_per_second=None if base is None else _significant(held[base].samples_per_second),
         global_batch_size=winner.config.global_batch_size(),
         baseline_global_batch_size=request.baseline.global_batch_size(),
         peak_bytes=winner.peak_bytes,
         memory_limit_bytes=request.memory_limit_bytes,
         headroom_fraction=round(1 - winner.peak_bytes / request.memory_limit_bytes, 4),
-        data_wait_share=round(_wait(measured), 4),
+        data_wait_share=round(winner.data_wait_share, 4),
         stability=stability,
         loss_verdicts=tuple(losses),
         reasons=(*told, *reasons, *_fallen(candidates, held)),
-        warnings=(*warnings, *doubts),
-        runners_up=tuple(_runner_up(c, winner, held, rounds, scored, request) for c in candidates if c is not winner),
-        confirmations=tuple(_confirmation(c, rounds.mean_rate(i)) for i, c in enumerate(held)),
+        warnings=(*left_out_warnings(candidates), *warnings, *doubts),
+        runners_up=tuple(
+            _runner_up(one, winner, held, scored, request) for one in candidates if one.config != winner.config
+        ),
+        confirmations=tuple(map(_confirmation, held)),
         goal=request.goal,
         environment=request.environment,
         facts=request.facts,
@@ -95,7 +107,40 @@ def recommend(
     )
 
 
-def _allowed(held: Sequence[Candidate], request: StudyRequest) -> list[int]:
+def _achieved(
+    compared: Sequence[ConfigSummary], rates: Rounds, scores: Rounds, winner: int, baseline: int | None,
+    request: StudyRequest,
+) -> tuple[Achieved, tuple[str, ...]]:  # fmt: skip
+    """What the objective says of the winner, for best.json, and sentences. The numbers are positions in `compared`."""
+    objective = objective_of(request.goal)
+    gain = speedup = None
+    if baseline is not None:
+        same = baseline == winner
+        gain, speedup = ((1.0, 1.0, 1.0) if same else one.ratio(winner, baseline) for one in (scores, rates))
+    decision = Decision(
+        chosen=compared[winner],
+        baseline=None if baseline is None else compared[baseline],
+        baseline_name=baseline_name(assumed=request.baseline_assumed),
+        leader=max((one for one in compared if not one.refused), key=lambda one: one.score),
+        gain=gain,
+        speedup=speedup,
+        goal=request.goal,
+        facts=request.facts,
+    )
+    estimate, low, high = gain or (None, None, None)
+    achieved = Achieved(
+        unit=objective.unit,
+        score=_significant(decision.chosen.score),
+        baseline_score=None if decision.baseline is None else _significant(decision.baseline.score),
+        gain=None if estimate is None else round(estimate, 4),
+        gain_low=round(low, 4) if low else None,
+        gain_high=round(high, 4) if high is not None and math.isfinite(high) else None,
+        headline=objective.headline(decision),
+    )
+    return achieved, objective.reasons(decision)
+
+
+def _allowed(held: Sequence[ConfigSummary], request: StudyRequest) -> list[int]:
     """The positions of those that may be recommended."""
     may_win = [i for i, c in enumerate(held) if not c.refused]
     finalists = any(not held[i].is_behind and held[i].config != request.baseline for i in may_win)
@@ -103,22 +148,21 @@ def _allowed(held: Sequence[Candidate], request: StudyRequest) -> list[int]:
 
 
 def _runner_up(
-    candidate: Candidate, winner: Candidate, held: Sequence[Candidate], rounds: Rounds, scored: Rounds,
+    candidate: ConfigSummary, winner: ConfigSummary, held: Sequence[ConfigSummary], scored: Rounds,
     request: StudyRequest,
 ) -> RunnerUp:  # fmt: skip
-    if candidate not in held:
-        why = candidate.lost or candidate.refused or "not measured again"
+    index = next((i for i, one in enumerate(held) if one.config == candidate.config), None)
+    if index is None:
+        why = candidate.failure or candidate.refused or "not measured again"
         return RunnerUp(config=candidate.config, samples_per_second=None, reason=why)
-    objective = objective_of(request.goal)
-    index, best = held.index(candidate), held.index(winner)
-    is_baseline = winner.config == request.baseline
-    ratio, low, high = scored.ratio(best, index, confidence(scored, is_baseline=is_baseline))
+    objective, is_baseline = objective_of(request.goal), winner.config == request.baseline
+    ratio, low, high = scored.ratio(held.index(winner), index, confidence(scored, is_baseline=is_baseline))
     if candidate.refused:
         reason = candidate.refused
     elif ratio < 1 and objective.slack(request.goal) is not None:
         reason = f"{1 / ratio - 1:.1%} {objective.better}, which is less than may be given up"
     elif ratio < 1:
-        why = f"less than the {race.TIE:.0%} that count" if high < 1 else "not significant"
+        why = f"less than the {TIE:.0%} that count" if high < 1 else "not significant"
         reason = f"{1 / ratio - 1:.1%} {objective.better}, {why}"
     elif low <= 1:
         reason = f"{1 - 1 / ratio:.1%} {objective.worse}, not significant"
@@ -127,35 +171,36 @@ def _runner_up(
     more = candidate.peak_bytes / max(winner.peak_bytes, 1)
     if more > MEMORY_STEP:
         reason += f", needs {format_bytes(candidate.peak_bytes)} instead of {format_bytes(winner.peak_bytes)}"
-    rate = _significant(rounds.mean_rate(index))
+    rate = _significant(held[index].samples_per_second)
     return RunnerUp(config=candidate.config, samples_per_second=rate, reason=reason)
 
 
-def _confirmation(candidate: Candidate, rate: float) -> Confirmation:
+def _confirmation(summary: ConfigSummary) -> Confirmation:
     return Confirmation(
-        config=candidate.config,
-        samples_per_second=_significant(rate),
-        rounds=tuple(_significant(value) for value in candidate.rates),
-        trials=tuple(trial.number for trial in candidate.trials),
-        peak_bytes=candidate.peak_bytes,
-        data_wait_share=round(_wait(_measurements(candidate)), 4),
+        config=summary.config,
+        samples_per_second=_significant(summary.samples_per_second),
+        rounds=tuple(_significant(value) for value in summary.rates),
+        trials=tuple(trial.number for trial in summary.trials),
+        peak_bytes=summary.peak_bytes,
+        data_wait_share=round(summary.data_wait_share, 4),
     )
 
 
-def _fallen(candidates: Sequence[Candidate], held: Sequence[Candidate]) -> tuple[str, ...]:
+def _fallen(candidates: Sequence[ConfigSummary], held: Sequence[ConfigSummary]) -> tuple[str, ...]:
     """Who would have been recommended by the search alone, and failed when it was measured again."""
     best = max((candidate.found or 0.0 for candidate in held), default=0.0)
     return tuple(
-        f"{shown(candidate.config)} was faster in the search and failed when it was measured again: {candidate.lost}"
+        f"{shown(candidate.config)} was faster in the search and failed when it was measured again: {candidate.failure}"
         for candidate in candidates
-        if candidate.lost and (candidate.found or 0.0) > best
+        if candidate.failure and (candidate.found or 0.0) > best
     )
 
 
 def _stability(
-    winner: Candidate, request: StudyRequest, measured: Sequence[Measurement], losses: Sequence[LossVerdict]
+    winner: ConfigSummary, request: StudyRequest, losses: Sequence[LossVerdict]
 ) -> tuple[str, tuple[str, ...]]:
     """What is known of the winner's losses in one sentence, and warnings where that is not enough."""
+    measured = winner.measurements
     if request.goal.stability == "off":
         seen = next(filter(None, map(instability, measured)), "")
         return "not checked (--stability off)", (f"Nobody judged its losses, as asked, and {seen}.",) if seen else ()
@@ -177,14 +222,6 @@ def _stability(
     return f"{finite}; not shown to track full precision", (doubt,)
 
 
-def _measurements(candidate: Candidate) -> list[Measurement]:
-    return [t.result.measurement for t in candidate.trials if t.result.measurement is not None]
-
-
-def _wait(measured: Sequence[Measurement]) -> float:
-    return sum(m.data_wait_share for m in measured) / max(len(measured), 1)
-
-
 def _tokens(measured: Sequence[Measurement]) -> float | None:
     rates = [m.tokens_per_second for m in measured if m.tokens_per_second is not None]
     return _significant(sum(rates) / len(rates)) if rates else None
@@ -200,24 +237,24 @@ def _significant(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def _nothing_held(candidates: Sequence[Candidate]) -> str:
-    reasons = [f"{shown(c.config)}: {(c.lost or c.refused).rstrip('.')}" for c in candidates]
+def _nothing_held(candidates: Sequence[ConfigSummary]) -> str:
+    reasons = [f"{shown(c.config)}: {(c.failure or c.refused).rstrip('.')}" for c in candidates]
     told = "; ".join(reasons) or "nothing was measured"
-    if any(c.refused and not c.lost for c in candidates):
+    if any(c.refused and not c.failure for c in candidates):
         return (
             f"What ran may not be recommended, and nothing else survived being measured again: {told}. The limits or "
             f"the dtypes that you allow probably leave too little. Allow more of either."
         )
     if WORDS[Outcome.UNSTABLE] in told:
         advice = "Training is at the edge of diverging. Lower the learning rate in optimizer(params) of the target."
-    elif candidates and all(WORDS[Outcome.TIMEOUT] in candidate.lost for candidate in candidates):
+    elif candidates and all(WORDS[Outcome.TIMEOUT] in candidate.failure for candidate in candidates):
         advice = "The machine was probably overloaded, or your data stopped coming. Search again when it is quiet."
     else:
         advice = "Memory is at its edge here. Search again with more --headroom, or a smaller --batch."
     return f"No configuration survived being measured again: {told}. {advice}"
 
 
-def nothing_usable(folder: Path, judged: Sequence[tuple[Trial, Verdict]]) -> str:
+def nothing_usable(folder: Path, judged: Sequence[Judged]) -> str:
     """Why a search ends without a candidate: what went wrong most often, and where to look."""
     reasons = [verdict.reason.rstrip(".") for _, verdict in judged if not verdict.feasible]
     worst = max(set(reasons), key=reasons.count) if reasons else "nothing was probed"

@@ -1,8 +1,16 @@
-"""The answer of a search: `best.json`, and how a training script reads it without torch or Optuna."""
+"""The answer of a search: `best.json`, how it is kept, and how a training script reads it without torch or Optuna.
+
+best.json     the answer that stands
+best-1.json   the first answer that it replaced, or that did not replace it
+best-2.json   the next one
+"""
 
 from __future__ import annotations
 
+import math
+import shutil
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
@@ -19,7 +27,7 @@ from autotune.harmless import plain
 from autotune.knobs import completed, defaults
 from autotune.records import Config, Environment, Goal, Record, StudyRequest, TargetFacts, Value
 from autotune.results import LossVerdict
-from autotune.units import counted
+from autotune.units import counted, format_share
 
 VERSION = 1
 
@@ -58,6 +66,8 @@ class Achieved(Record, frozen=True, kw_only=True):
 class BatchAdvice(Record, frozen=True, kw_only=True):
     """What the gradient noise scale says of global batches, for the time to a given training loss; advice only."""
 
+    FORMER: ClassVar[frozenset[str]] = frozenset({"check"})
+
     noise: NoiseScale
     half_batch: float | None  # global batch with half of the largest throughput, by the probes; None: they do not say
     low: float | None  # between these the best global batch probably lies, samples; None: not known
@@ -67,7 +77,7 @@ class BatchAdvice(Record, frozen=True, kw_only=True):
 class Recommendation(Record, frozen=True, kw_only=True):
     """A configuration that was itself run, with all that it takes to believe it."""
 
-    FORMER: ClassVar[frozenset[str]] = frozenset({"interrupted", "batch_advice.check"})
+    FORMER: ClassVar[frozenset[str]] = frozenset({"interrupted"})
 
     version: int = VERSION
     study: str
@@ -168,3 +178,88 @@ def answered_probes(folder: Path, request: StudyRequest) -> int:
 
 def _count(folder: Path) -> int:
     return len(disk.read_trials(folder))
+
+
+def keep_answer(folder: Path, answer: Recommendation, fails: Callable[[Config], bool]) -> tuple[Recommendation, str]:
+    """Write `answer`, as best.json unless the earlier one is better supported; return which stands, and a note on it.
+
+    `fails`: whether a configuration has turned out not to run or not to train since. Raises `EnvironmentUnfit`.
+    """
+    best, aside, earlier = folder / disk.BEST, _free(folder), None
+    with suppress(StudyError, FileNotFoundError):
+        earlier = read_best(best)
+    if earlier is not None and _question(earlier) != _question(answer):
+        earlier = None  # best.json is all that a clone of somebody's study holds: it may be another machine's
+    if earlier is not None and is_better_supported(earlier, answer) and not fails(Config(values=earlier.params)):
+        write_answer(aside, answer)
+        told = (
+            f"The earlier answer stands: it rests on {_support(earlier)}, this one on {_support(answer)}. This one is "
+            f"kept as {aside.name}; a longer --time-budget supports it better."
+        )
+        return replace(earlier, study=str(folder)), told
+    try:
+        if best.is_file():
+            shutil.copyfile(best, aside)
+    except OSError as error:
+        raise disk.unwritable(folder, error) from error
+    write_answer(best, answer)
+    changed = earlier is not None and earlier.params != answer.params
+    return answer, f"This answer replaces the earlier one, which is kept as {aside.name}." if changed else ""
+
+
+def write_answer(path: Path, answer: Recommendation) -> None:
+    """Write `answer` to `path` in its study. Raises `EnvironmentUnfit` if that fails."""
+    try:
+        codec.write(path, answer)
+    except OSError as error:
+        raise disk.unwritable(path.parent, error) from error
+
+
+def is_better_supported(earlier: Recommendation, later: Recommendation) -> bool:
+    """Return whether the later answer says less: it compared nothing, or took fewer rounds to a wider interval.
+
+    Not where its gain surely exceeds the earlier one, however few its rounds.
+    """
+    if _has_compared(earlier) != _has_compared(later):
+        return _has_compared(earlier)
+    if not _has_compared(earlier) or _gain(later)[0] > _gain(earlier)[1]:
+        return False
+    return later.rounds < earlier.rounds and _width(later) > _width(earlier)
+
+
+def _question(answer: Recommendation) -> tuple[object, ...]:
+    """What two answers must share to be compared."""
+    return answer.target, answer.goal, answer.baseline, answer.fingerprint
+
+
+def _has_compared(answer: Recommendation) -> bool:
+    """Whether anything was confirmed beside the baseline."""
+    return any(dict(one.config.values) != answer.baseline for one in answer.confirmations)
+
+
+def _gain(answer: Recommendation) -> tuple[float, float]:
+    """The interval of what was gained over the baseline; as wide as can be where it is not known."""
+    if answer.achieved is not None:
+        low, high = answer.achieved.gain_low, answer.achieved.gain_high
+    else:
+        low, high = answer.speedup_low, answer.speedup_high
+    return low or 0.0, high or math.inf
+
+
+def _width(answer: Recommendation) -> float:
+    return math.inf if answer.relative_half_width is None else answer.relative_half_width
+
+
+def _support(answer: Recommendation) -> str:
+    """`4 interleaved rounds (± 3%)`."""
+    if not _has_compared(answer):
+        return "the baseline alone"
+    rounds = f"{answer.rounds} interleaved round{'' if answer.rounds == 1 else 's'}"
+    return rounds if math.isinf(_width(answer)) else f"{rounds} (± {format_share(_width(answer))})"
+
+
+def _free(folder: Path) -> Path:
+    number = 1
+    while (path := folder / disk.EARLIER.format(number)).exists():
+        number += 1
+    return path

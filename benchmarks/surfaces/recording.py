@@ -15,7 +15,7 @@ from autotune.records import Config, StudyRequest
 from autotune.requests import DryRunRequest, ProbeBudget, ProbeRequest
 from autotune.results import ProbeResult
 from autotune.space import SearchSpace
-from autotune.tuning.foretelling import asking
+from autotune.tuning.memory_prediction import asking
 from autotune.tuning.prepare import inspect, settle
 from benchmarks.surfaces.surface import Cell, Surface, condensed
 from benchmarks.surfaces.tasks import Task

@@ -14,17 +14,18 @@ from optuna.trial import TrialState, create_trial
 
 from autotune.guard import Guard
 from autotune.objective import judge
-from autotune.records import Config, StudyRequest
+from autotune.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.requests import ProbeRequest
 from autotune.results import ProbeResult, Trial, Verdict
 from autotune.sampler.observation import observed
 from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make
 from autotune.sampler_names import SamplerName
 from autotune.space import SearchSpace, build
-from autotune.tuning.disturbance import FOUND
-from autotune.tuning.foretelling import Foretelling
+from autotune.tuning.engine import search
+from autotune.tuning.history import History
+from autotune.tuning.memory_prediction import asking
+from autotune.tuning.predicted_memory import MemoryPrediction
 from autotune.tuning.reporter import SilentReporter
-from autotune.tuning.tuner import search
 from benchmarks.surfaces.replay import ReplayLauncher
 from benchmarks.surfaces.surface import Surface
 from benchmarks.surfaces.tasks import Task
@@ -65,23 +66,24 @@ def replayed(name: str, surface: Surface, seed: int) -> Run:
     request, launcher, best = surface.request, ReplayLauncher(surface), surface.best[1]
     space = build(request.facts, request.environment, request.goal, request.baseline)
     guard = Guard(space)
-    foretelling = Foretelling(request, space, judged := [])
-    sampler = _grid(space, guard, seed) if name == GRID else _optuna(name, request, space, guard, seed, foretelling)
+    history = History(request)
+    memory = MemoryPrediction(space, history)
+    sampler = _grid(space, guard, seed) if name == GRID else _optuna(name, request, space, guard, seed, memory)
     probed, out_of_memory, config = [], 0, request.baseline
     next(sampler)
     with tempfile.TemporaryDirectory() as place:
         for number in range(len(space.configs) + 1):
             asked = ProbeRequest(target=request.target, config=config, device="cpu", number=number)
             result = launcher.run(asked, Path(place))
-            verdict = judge(result, request)
+            trial = Trial(number=number, purpose="search", config=config, result=result)
+            verdict = history.add(trial)
             probed.append(config)
             out_of_memory += verdict.constraints["memory"] > 0
             if verdict.feasible and (verdict.value or 0.0) >= WITHIN * best:
                 return Run(probed=tuple(probed), found=True, out_of_memory=out_of_memory)
-            trial = Trial(number=number, purpose="search", config=config, result=result)
-            judged.append((trial, verdict))
-            if number == 0 and name == "structured" and surface.dry_run is not None:
-                foretelling.run(Path(place), launcher, SilentReporter(), ENDLESS_SECONDS)
+            if number == 0 and name == "structured" and surface.dry_run is not None and memory.can_bind:
+                wanted = asking(request, space, memory.usable_bytes, ENDLESS_SECONDS)
+                history.add_dry_run(launcher.run(wanted, Path(place)))
             guard.learn(trial, over_limit=verdict.constraints["memory"] > 0)
             if not guard.remaining():
                 break
@@ -105,11 +107,11 @@ def _grid(space: SearchSpace, guard: Guard, seed: int) -> Generator[Config, Show
 
 
 def _optuna(
-    name: str, request: StudyRequest, space: SearchSpace, guard: Guard, seed: int, foretelling: Foretelling
+    name: str, request: StudyRequest, space: SearchSpace, guard: Guard, seed: int, memory: MemoryPrediction
 ) -> Generator[Config, Shown, None]:
     """What an Optuna sampler proposes, told as a study of the product tells it."""
     encoding, kind = Encoding(space), cast(SamplerName, name.partition(" ")[0])
-    inner = make(kind, seed, encoding, guard, hardware(request.environment), foretelling.of)
+    inner = make(kind, seed, encoding, guard, hardware(request.environment), memory.of)
     study = optuna.create_study(direction="maximize", sampler=GuardedSampler(inner, encoding, guard))
     usable = request.memory_limit_bytes - request.headroom_bytes
     proposal, trial = request.baseline, None
@@ -143,7 +145,7 @@ def answered(task: Task, surface: Surface, seed: int) -> Answer:
         settings = task.coarse(Path(place, "study"), seed=seed)
         recommendation = search(settings, launcher, watcher, launcher.clock, pause=lambda seconds: None)
     verdicts = [judge(trial.result, surface.request) for trial in watcher.trials]
-    searched = sum(trial.purpose in FOUND for trial in watcher.trials)
+    searched = sum(trial.purpose in SEARCH_PURPOSES for trial in watcher.trials)
     rate = surface.rates[Config(values=recommendation.params)] or 0.0
     return Answer(
         searched=searched,

@@ -9,6 +9,7 @@ import torch
 from autotune.knobs import KNOBS, defaults, environ, knob
 from autotune.knobs.base import Knob, MemoryEffect, Plan
 from autotune.records import Goal, Limit
+from autotune.testing import FakeLauncher
 from autotune.testing.knob_contract import CPU, KnobContract, circumstances
 from tests.worlds import config, environment, facts, space
 
@@ -92,10 +93,9 @@ def test_a_knob_that_breaks_the_contract_fails_it(broken, test):
 def test_a_new_knob_is_one_registry_line(monkeypatch, tmp_path):
     """Space, guard, sampler, search, table and best.json all know it, and none was edited."""
     from autotune.report.blocks import best_block
-    from autotune.testing import FakeLauncher
+    from autotune.tuning.engine import search
     from autotune.tuning.reporter import SilentReporter
     from autotune.tuning.settings import Settings
-    from autotune.tuning.tuner import search
     from autotune.tuning.view import load_view
 
     registry = (*KNOBS, ToyKnob())

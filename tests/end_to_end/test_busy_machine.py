@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotune import folder as disk
-from autotune.tuning.disturbance import is_spoiled
+from autotune.tuning.interference import is_spoiled
 from tests import commandline
 
 

@@ -7,7 +7,7 @@ from autotune.prediction import Prediction
 from autotune.records import Goal, Limit
 from autotune.results import Outcome
 from autotune.testing import FakeLauncher, Machine
-from autotune.tuning.between import between, promising
+from autotune.tuning.refinement import between, promising
 from tests.worlds import GIB, Listener, bad, config, declared, good, searched, study_request, trial
 from tests.worlds import failed as ended
 from tests.worlds import measured as ran

@@ -7,11 +7,10 @@ from autotune.records import Limit
 from autotune.requests import ProbeRequest
 from autotune.results import Outcome
 from autotune.testing import FakeLauncher
-from autotune.tuning.disturbance import disturbances
+from autotune.tuning.engine import search
+from autotune.tuning.interference import interference_causes
 from autotune.tuning.settings import Settings
-from autotune.tuning.standings import standings
-from autotune.tuning.tuner import search
-from autotune.tuning.view import load_view
+from autotune.tuning.view import load_view, summaries
 from tests.story.test_search_on_a_busy_machine import Disturbed
 from tests.worlds import Listener, declared
 
@@ -85,7 +84,7 @@ def test_a_baseline_with_one_clean_round_is_told_by_that_one(tmp_path):
     answer = _search(tmp_path, launcher, **TWO, time_budget_seconds=45)
 
     of_it, baseline = _of_the_baseline(tmp_path), _confirmed_baseline(answer)
-    clean = [trial for trial in of_it if not disturbances(trial.result)]
+    clean = [trial for trial in of_it if not interference_causes(trial.result)]
     assert len(of_it) > len(clean) > 0
     assert baseline.trials == tuple(trial.number for trial in clean)
     assert answer.baseline_samples_per_second == pytest.approx(launcher.throughput(baseline.config), rel=0.05)
@@ -105,7 +104,7 @@ def test_a_confirmation_that_is_disturbed_throughout_says_so(tmp_path):
 def test_the_rates_of_the_report_are_those_of_the_rounds_that_count(tmp_path):
     answer = _search(tmp_path, _slowed(0, 1), **TWO)
 
-    shown = {one.config: one for one in standings(load_view(tmp_path))}
+    shown = {one.config: one for one in summaries(load_view(tmp_path))}
     for confirmed in answer.confirmations:
         assert shown[confirmed.config].samples_per_second == confirmed.samples_per_second
         assert tuple(trial.number for trial in shown[confirmed.config].trials) == confirmed.trials

@@ -8,17 +8,17 @@ import pytest
 from autotune import codec
 from autotune import folder as disk
 from autotune.objective import judge
-from autotune.records import Config, Goal, Limit
+from autotune.records import SEARCH_PURPOSES, Config, Goal, Limit
 from autotune.requests import ProbeRequest
 from autotune.results import Outcome, Trial
 from autotune.space import build
+from autotune.summary import ConfigSummary
 from autotune.testing import FakeLauncher, Machine
-from autotune.tuning.confirm import Candidate, leaders, run
-from autotune.tuning.disturbance import FOUND
-from autotune.tuning.race import fewest_rounds
+from autotune.tuning.choice import finalists
+from autotune.tuning.exploration import PATIENCE
+from autotune.tuning.racing import fewest_rounds, race
 from autotune.tuning.recommend import recommend
 from autotune.tuning.recommendation import Recommendation, load_best, load_result
-from autotune.tuning.stopping import PATIENCE
 from autotune.tuning.view import load_view
 from tests.worlds import Listener, declared, facts, searched, space, study_request
 
@@ -66,7 +66,7 @@ def test_a_small_space_is_searched_whole_and_its_best_is_found(tmp_path):
 
     answer = searched(tmp_path, launcher, listener, time_budget_seconds=1e6, tune=("amp_dtype", "num_workers"))
 
-    tried = [trial for trial in listener.trials if trial.purpose in FOUND]
+    tried = [trial for trial in listener.trials if trial.purpose in SEARCH_PURPOSES]
     assert len(tried) == 3 * 5
     assert any("every configuration that may be probed has been" in note for note in listener.notes)
     assert _found(launcher, answer) >= 0.98 * _truth(launcher, load_view(tmp_path))
@@ -77,7 +77,7 @@ def test_the_baseline_is_first_and_nothing_is_searched_twice(tmp_path):
 
     searched(tmp_path, FakeLauncher(facts=declared(num_workers=1)), listener, probes=30, time_budget_seconds=1e6)
 
-    searching = [trial for trial in listener.trials if trial.purpose in FOUND]
+    searching = [trial for trial in listener.trials if trial.purpose in SEARCH_PURPOSES]
     assert listener.trials[0].purpose == "baseline"
     assert listener.trials[0].config["num_workers"] == 1
     assert len({trial.config for trial in searching}) == len(searching)
@@ -232,7 +232,7 @@ def test_the_reporter_hears_of_every_better_probe_and_of_no_other(tmp_path):
     best, better = 0.0, []
     for trial in listener.trials:
         rate = trial.result.measurement.samples_per_second if trial.result.measurement else 0.0
-        if trial.purpose in FOUND and rate > best:
+        if trial.purpose in SEARCH_PURPOSES and rate > best:
             best = rate
             better.append(trial.number)
     assert listener.best == better
@@ -265,11 +265,11 @@ def test_among_equals_pure_noise_does_not_displace_the_baseline(tmp_path, noise)
             trial = Trial(number=asked.number, purpose=purpose, config=where, result=result)
             return trial, judge(result, request)
 
-        candidates = leaders([probe(where, "search") for where in made.configs], request)
+        candidates = finalists([probe(where, "search") for where in made.configs], request)
         if all(candidate.config != request.baseline for candidate in candidates):
-            candidates.append(Candidate(config=request.baseline, found=None))
+            candidates.append(ConfigSummary(config=request.baseline, found=None))
 
-        answer = recommend(run(candidates, 2, probe, request), request, study="s", probes=1, seconds=1.0)
+        answer = recommend(race(candidates, 2, probe, request), request, study="s", probes=1, seconds=1.0)
 
         kept += answer.params == answer.baseline
 

@@ -10,7 +10,7 @@ import pytest
 from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.testing import FakeLauncher
-from autotune.tuning.resume import IGNORE
+from autotune.tuning.open_study import IGNORE
 from tests.worlds import declared, searched
 
 FEW = {"probes": 2, "time_budget_seconds": 600.0, "tune": ("amp_dtype",)}

@@ -9,8 +9,7 @@ from autotune.records import Limit
 from autotune.requests import ProbeRequest
 from autotune.results import Outcome
 from autotune.testing import FakeLauncher, Machine
-from autotune.tuning.keeping import is_better_supported
-from autotune.tuning.recommendation import Recommendation, answered_probes, load_result
+from autotune.tuning.recommendation import Recommendation, answered_probes, is_better_supported, load_result
 from tests.worlds import Listener, declared, environment, searched
 
 SMALL = {

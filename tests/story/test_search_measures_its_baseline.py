@@ -8,11 +8,11 @@ from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit
 from autotune.launch.base import REQUEST
 from autotune.requests import ProbeBudget, ProbeRequest
-from autotune.tuning.disturbance import standing
-from autotune.tuning.prober import BASELINE_PAUSES_SECONDS
+from autotune.tuning.baseline import BASELINE_PAUSES_SECONDS
+from autotune.tuning.engine import search
+from autotune.tuning.interference import valid_trials
 from autotune.tuning.recommendation import load_result
 from autotune.tuning.settings import Settings
-from autotune.tuning.tuner import search
 from autotune.tuning.view import load_view
 from tests.story.test_search_on_a_busy_machine import SMALL, Disturbed
 from tests.worlds import Listener
@@ -109,7 +109,7 @@ def test_a_baseline_with_uneven_steps_is_measured_for_longer(tmp_path):
     assert [one.purpose for one in asked] == ["baseline", "baseline"]
     assert asked[0].budget == ProbeBudget()
     assert asked[1].budget.max_seconds > asked[0].budget.max_seconds
-    assert [t.number for t, _ in standing([(t, None) for t in _baselines(tmp_path)])] == [1]
+    assert [t.number for t, _ in valid_trials([(t, None) for t in _baselines(tmp_path)])] == [1]
 
 
 def test_uneven_steps_are_enough_where_repeats_agree(tmp_path):
@@ -157,5 +157,5 @@ def test_a_baseline_that_an_older_version_took_as_it_was_is_measured_anew(tmp_pa
     _search(tmp_path, Disturbed(), **SMALL)
 
     assert len(_baselines(tmp_path)) == 2
-    counted = standing([(trial, None) for trial in load_view(tmp_path).trials])
+    counted = valid_trials([(trial, None) for trial in load_view(tmp_path).trials])
     assert [trial.number for trial, _ in counted if trial.purpose == "baseline"] == [_baselines(tmp_path)[1].number]

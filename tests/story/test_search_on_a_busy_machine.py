@@ -6,16 +6,15 @@ import pytest
 from autotune import codec
 from autotune.interference import Contamination
 from autotune.launch.base import RESULT
-from autotune.records import Limit
+from autotune.records import SEARCH_PURPOSES, Limit
 from autotune.requests import ProbeRequest
 from autotune.sampler.optuna import Encoding
 from autotune.space import build
 from autotune.study import NUMBER, Store
 from autotune.testing import FakeLauncher
-from autotune.tuning.disturbance import BACK_OFF_SECONDS, FOUND, MOST_VAIN_REPEATS
-from autotune.tuning.drift import REFERENCE_EVERY
+from autotune.tuning.engine import search
+from autotune.tuning.interference import BACK_OFF_SECONDS, MOST_VAIN_REPEATS, REFERENCE_EVERY
 from autotune.tuning.settings import Settings
-from autotune.tuning.tuner import search
 from autotune.tuning.view import load_view
 from tests.worlds import Listener, declared
 
@@ -58,7 +57,7 @@ def _search(folder, launcher, listener, **settings):
 
 
 def _learned(folder):
-    return [trial for trial in load_view(folder).trials if trial.purpose in FOUND]
+    return [trial for trial in load_view(folder).trials if trial.purpose in SEARCH_PURPOSES]
 
 
 def _known_to_the_sampler(folder):

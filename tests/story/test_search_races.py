@@ -3,13 +3,12 @@
 import pytest
 
 from autotune.errors import NoRecommendation
-from autotune.records import Limit
+from autotune.records import SEARCH_PURPOSES, Limit
 from autotune.requests import ProbeRequest
 from autotune.results import Outcome
 from autotune.testing import FakeLauncher, Machine
-from autotune.tuning.disturbance import FOUND
-from autotune.tuning.race import MOST_LEADERS, MOST_ROUNDS
-from autotune.tuning.runoff import MOST_RACES
+from autotune.tuning.confirmation import MOST_RACES
+from autotune.tuning.racing import MOST_FINALISTS, MOST_ROUNDS
 from tests.worlds import Interrupted, Listener, declared, searched
 
 WORKERS = {"tune": ("num_workers", "channels_last"), "limits": {"num_workers": Limit(values=(0, 1, 2, 4, 8))}}
@@ -36,7 +35,7 @@ def test_many_that_are_alike_race_and_are_halved(tmp_path):
     answer = searched(tmp_path, FakeLauncher(machine=FLAT, facts=declared()), listener, **WORKERS, **LONG)
 
     counts = _raced(listener)
-    assert 6 < len(counts) <= MOST_LEADERS + 1
+    assert 6 < len(counts) <= MOST_FINALISTS + 1
     assert len(answer.confirmations) == len(counts)
     assert max(counts.values()) > 3 >= sorted(counts.values())[len(counts) // 3]
     assert max(counts.values()) == len(next(c for c in answer.confirmations if c.config == _baseline(listener)).rounds)
@@ -54,7 +53,7 @@ def test_who_is_far_behind_does_not_race(tmp_path):
 
     searched(tmp_path, FakeLauncher(facts=declared()), listener, tune=("num_workers",), limits=limits, **LONG)
 
-    assert len({trial.config for trial in listener.trials if trial.purpose in FOUND}) == 4
+    assert len({trial.config for trial in listener.trials if trial.purpose in SEARCH_PURPOSES}) == 4
     assert len(_raced(listener)) == 4  # three at least, and the baseline
 
 

@@ -7,13 +7,13 @@ from autotune import codec
 from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit, NoRecommendation, StudyError, TargetError
 from autotune.launch.base import REQUEST, RESULT
-from autotune.records import Limit
+from autotune.lock import Lock
+from autotune.records import SEARCH_PURPOSES, Limit
 from autotune.requests import ProbeRequest
 from autotune.results import Outcome
 from autotune.sampler.optuna import Encoding
-from autotune.study import NUMBER, Lock, Store
+from autotune.study import NUMBER, Store
 from autotune.testing import FakeLauncher, Machine
-from autotune.tuning.disturbance import FOUND
 from autotune.tuning.view import load_view
 from tests.worlds import Interrupted, Listener, config, declared, environment, facts, searched, space
 
@@ -116,7 +116,7 @@ def test_an_unfit_machine_stops_the_search_and_nothing_is_blamed_on_the_configur
     listener = Listener()
     answer = searched(tmp_path, FakeLauncher(facts=declared()), listener, **SMALL)
 
-    tried = {t.config for t in load_view(tmp_path).trials if t.purpose in FOUND and t.result.measurement}
+    tried = {t.config for t in load_view(tmp_path).trials if t.purpose in SEARCH_PURPOSES and t.result.measurement}
     assert len(tried) == 4
     assert answer.baseline_samples_per_second is not None
 
@@ -191,7 +191,7 @@ def test_a_resumed_search_goes_on_numbering_and_repeats_nothing(tmp_path):
 
     assert second.trials[0].number == first.trials[-1].number + 1
     assert all(trial.purpose != "baseline" for trial in second.trials)
-    tried = [trial.config for trial in (*first.trials, *second.trials) if trial.purpose in FOUND]
+    tried = [trial.config for trial in (*first.trials, *second.trials) if trial.purpose in SEARCH_PURPOSES]
     assert len(tried) == len(set(tried)) == 17 + _steps(tmp_path)
     assert "(resumed)" in second.lines[0] and "(new)" in first.lines[0]
 
@@ -225,7 +225,7 @@ def test_an_interrupted_search_keeps_all_but_the_running_probe_and_goes_on(tmp_p
     answer = searched(tmp_path, FakeLauncher(facts=declared()), again, mode="resume", **SMALL)
 
     assert again.trials[0].number == at
-    tried = [t.config for t in (*listener.trials, *again.trials) if t.purpose in FOUND]
+    tried = [t.config for t in (*listener.trials, *again.trials) if t.purpose in SEARCH_PURPOSES]
     assert len(tried) == len(set(tried)) == 4
     assert answer.params["amp_dtype"] == "bfloat16"
 
@@ -279,7 +279,7 @@ def test_after_any_search_the_database_says_what_the_folders_say(tmp_path):
     running = [t for t in store.trials() if t.state.name == "RUNNING"]
     store.close()
 
-    assert told == [trial.number for trial in view.trials if trial.purpose in FOUND]
+    assert told == [trial.number for trial in view.trials if trial.purpose in SEARCH_PURPOSES]
     assert running == []
 
 
@@ -296,7 +296,7 @@ def test_a_lost_or_damaged_database_costs_no_probe(tmp_path, loss):
 
     searched(tmp_path, FakeLauncher(facts=declared()), listener, probes=8, time_budget_seconds=LONG)
 
-    tried = [trial.config for trial in load_view(tmp_path).trials if trial.purpose in FOUND]
+    tried = [trial.config for trial in load_view(tmp_path).trials if trial.purpose in SEARCH_PURPOSES]
     assert len(tried) == len(set(tried)) == 17 + _steps(tmp_path)
 
 

@@ -1,0 +1,174 @@
+"""The time budget of one search: what is left of it, and what has to be kept for which later stage.
+
+    │ elapsed │ spare                     │ the shortest confirmation │      spare: what may be spent now
+    │ elapsed │ to search with    │ what the confirmation wants       │      reserve: what the search keeps
+
+decisions/0033 has the rules.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Sequence
+
+from autotune.knobs import KNOBS
+from autotune.objectives import objective_of
+from autotune.records import Config
+from autotune.requests import ProbeBudget
+from autotune.results import Outcome, ProbeResult
+from autotune.tuning import choice, racing
+from autotune.tuning.history import History
+
+# A search probe tells configurations apart, which differ by tens of per cent: recorded windows ended by this rule take
+# half as long, and nine of ten rates are off by 1.6 % at most (benchmarks/probe_length.py). All others are measured for
+# their own sake.
+SEARCH = ProbeBudget(min_seconds=0.75)
+# Of a confirmation for which the budget is too short otherwise: the noise is between probes (docs/notes/timing.md 2).
+BRIEF = ProbeBudget(min_seconds=0.75, max_seconds=2.0, target_precision=0.05)
+MOST_RESERVED = 0.4  # share of the budget kept for the confirmation; of a short one more, once three could be confirmed
+STEPS = 50  # of a first comparison of losses (docs/notes/precision.md 3)
+SEED_SECONDS = 60.0  # at most, for so many steps of the three runs of one seed
+RUNS = 3  # of one seed: full precision, the same perturbed, the candidate
+RUNS_SLOWER = 1.5  # than the fastest probe: two of them are in full precision (6.2 s for 4.1 s, digits_cnn, Xeon)
+
+
+class TimeBudget:
+    """Answers every question of time, from the history, a clock and the seconds that the user gave."""
+
+    def __init__(self, history: History, seconds: float, clock: Callable[[], float], began: float) -> None:
+        """The search `began` at that moment of `clock`."""
+        self._history, self._clock, self._began = history, clock, began
+        self.seconds, self._objective = seconds, objective_of(history.request.goal)
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """What this run has taken so far."""
+        return self._clock() - self._began
+
+    @property
+    def left_seconds(self) -> float:
+        """What search and confirmation have left; below 0 once the budget is overrun."""
+        return self.seconds - self.elapsed_seconds
+
+    @property
+    def spare_seconds(self) -> float:
+        """What the shortest confirmation does not need of what is left."""
+        return self.left_seconds - self.shortest_seconds
+
+    @property
+    def window(self) -> ProbeBudget:
+        """How long a probe of the confirmation measures."""
+        return self._objective.window
+
+    @property
+    def brief_window(self) -> ProbeBudget:
+        """How long it measures for want of time: no less where something else than speed is measured."""
+        return BRIEF if self._objective.is_speed else self.window
+
+    @property
+    def shortest_seconds(self) -> float:
+        """Seconds of the shortest confirmation: three finalists and the baseline, two rounds, measured briefly."""
+        racers = self._racers(choice.FEWEST_FINALISTS)
+        probes = racing.probes(choice.FEWEST_FINALISTS, racing.FEWEST_ROUNDS, 1)
+        return self.probe_seconds(racers, self.brief_window) * probes
+
+    @property
+    def wanted_seconds(self) -> float:
+        """Seconds of a race of eight rounds among those who would begin it now."""
+        racers = self._racers(racing.MOST_FINALISTS)
+        return self.probe_seconds(racers, self.window) * racing.probes(len(racers) - 1, racing.GOAL_ROUNDS, 1)
+
+    @property
+    def reserve_seconds(self) -> float:
+        """What the search keeps: for the race, the comparison of losses, and what the objective probes after it.
+
+        Nothing while there is nothing to confirm: a search that tried only the baseline has no answer to keep time for.
+        """
+        if self.missing_finalists == choice.FEWEST_FINALISTS:
+            return 0.0
+        others = self.comparison_seconds + self._history.typical_seconds * self._objective.probes_after()
+        most = MOST_RESERVED * self.seconds
+        if self.missing_finalists == 0:
+            most = max(most, self.shortest_seconds + others)
+        return min(self.wanted_seconds + others, most)
+
+    @property
+    def missing_finalists(self) -> int:
+        """How many configurations have to be found before as many as race at least stand beside the baseline."""
+        known = {trial.config for trial, verdict in self._history.judged if verdict.feasible}
+        return max(0, choice.FEWEST_FINALISTS - len(known - {self._history.request.baseline}))
+
+    @property
+    def comparison_seconds(self) -> float:
+        """Seconds of the comparison of losses that the search will probably need; 0.0 if it needs none."""
+        history, request = self._history, self._history.request
+        domains = [request.domains.get(knob.name, (knob.default,)) for knob in KNOBS if knob.numerics]
+        compared = [tuple(verdict.values.values()) for verdict in history.loss_verdicts]
+        plain = tuple(knob.default for knob in KNOBS if knob.numerics)
+        unknown = [values for values in itertools.product(*domains) if values != plain and values not in compared]
+        if not unknown or request.goal.stability == "off":
+            return 0.0
+        seconds = [result.elapsed_seconds for _, result in history.comparisons if result.outcome is Outcome.OK]
+        if seconds:
+            return seconds[-1]
+        batch = comparison_batch(history)
+        paces = [_expected_seconds(trial.result, batch) for trial, _ in history.judged if trial.result.measurement]
+        return min(paces, default=0.0)
+
+    @property
+    def affords_probe(self) -> bool:
+        """Whether there is time for one more probe than the shortest confirmation needs."""
+        return self.spare_seconds >= self._history.typical_seconds
+
+    @property
+    def affords_ablation(self) -> bool:
+        """Whether there is time for one more probe after the confirmation."""
+        return self.left_seconds >= self._history.expected_seconds(self.window)
+
+    def affords_round(self, racers: Sequence[Config], window: ProbeBudget) -> bool:
+        """Return whether there is time for one more round among these."""
+        return self.left_seconds >= sum(self._history.expected_seconds(window, one) for one in racers)
+
+    def probe_seconds(self, racers: Sequence[Config], window: ProbeBudget) -> float:
+        """Return the mean seconds of one probe of a race among these."""
+        return statistics.fmean(self._history.expected_seconds(window, config) for config in racers)
+
+    def plan(self, available: int) -> racing.Plan:
+        """Return how many of so many finalists can race beside the baseline, and for how many rounds."""
+        seconds = self.probe_seconds(self._racers(racing.MOST_FINALISTS), self.window)
+        return racing.plan(available, 1, self.left_seconds / seconds)
+
+    def shortage(self, probes: int) -> tuple[float, int]:
+        """Return by how many seconds the budget is too short for so many probes and the shortest confirmation.
+
+        And the minutes that would be enough; 0.0 and 0 if it is long enough.
+        """
+        over = (probes + self._objective.probes_after()) * self._history.typical_seconds - self.spare_seconds
+        if over <= 0:
+            return 0.0, 0
+        return over, math.ceil((self.seconds + over + self.comparison_seconds) / 60)
+
+    def _racers(self, most: int) -> list[Config]:
+        """Who would race now: at most so many finalists, and the baseline."""
+        margin = racing.margin([rate for _, rate in self._history.references])
+        found = choice.finalists(self._history.drift_corrected, self._history.request, most=most, margin=margin)
+        return [*(one.config for one in found), self._history.request.baseline]
+
+
+def comparison_batch(history: History) -> int:
+    """Return the micro-batch of comparisons: the baseline's, or what of it can fit by all that ran out of memory."""
+    batch = history.request.baseline.batch_size
+    too_large = [t.config.batch_size for t, _ in history.judged if t.result.outcome is Outcome.OOM_DEVICE]
+    while batch > 1 and batch >= min(too_large, default=batch + 1):
+        batch //= 2
+    return batch
+
+
+def _expected_seconds(seen: ProbeResult, batch: int) -> float:
+    """Of one comparison by the pace of one probe: it starts alike, then come three runs of fifty micro-batches."""
+    assert seen.measurement is not None, "only what was measured has a pace"
+    begins = sum(seen.phase_seconds.get(name, 0.0) for name in ("start", "load", "build"))
+    samples = RUNS * STEPS * batch
+    return begins + min(RUNS_SLOWER * samples / seen.measurement.samples_per_second, SEED_SECONDS)

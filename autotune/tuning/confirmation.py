@@ -1,0 +1,148 @@
+"""The confirmation at the end of a search: the finalists and the baseline are measured again, in interleaved rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from autotune.errors import NoRecommendation
+from autotune.knobs import KNOBS
+from autotune.records import Config
+from autotune.summary import ConfigSummary
+from autotune.tuning import racing
+from autotune.tuning.context import SearchContext
+from autotune.tuning.interference import Judged
+from autotune.tuning.precision import precise_finalists, refused_summaries
+from autotune.tuning.probing import probe_with_repeat
+from autotune.tuning.recommend import nothing_usable
+from autotune.units import format_seconds
+
+MOST_RACES = 3  # while nothing holds at all: then memory or the machine is at its edge, and more would not help
+
+
+def confirm(context: SearchContext) -> list[ConfigSummary]:
+    """Race the finalists; return all that were raced, the baseline if it runs, and one of each refused arithmetic.
+
+    If all finalists fail, the next ones of the search are raced, as far as time allows; while nothing has held, over
+    the budget too. Raises `NoRecommendation` if no probe was usable.
+    """
+    raced: list[ConfigSummary] = []
+    baseline: list[ConfigSummary] = []
+    for number in range(MOST_RACES):
+        chosen = [one for one in _finalists(context) if one.config != context.request.baseline]
+        baseline = baseline or _baseline(context)  # after the finalists: whether it is refused is known then
+        if not chosen and (number or not baseline):
+            break
+        if not chosen and not _has_time_for_baseline(context):
+            baseline = [_as_probed(context, baseline[0])]
+            break
+        if number:
+            _note_failures(context, raced)
+        finished = _race(context, [*chosen, *(one for one in baseline if not one.failure)])
+        baseline = [next((one for one in finished if one.config == old.config), old) for old in baseline]
+        latest = [one for one in finished if one.config != context.request.baseline]
+        raced += latest
+        holding = [one for one in (*latest, *baseline) if not one.failure]
+        if any(one in holding for one in latest) or (holding and context.budget.spare_seconds < 0):
+            break
+    if not raced and not baseline:
+        raise NoRecommendation(nothing_usable(context.folder, context.history.judged))
+    return [*raced, *baseline, *refused_summaries(context.history)]
+
+
+def _finalists(context: SearchContext) -> list[ConfigSummary]:
+    """As many as there is time for; comparing their losses takes some of it. Those of a race that is resumed."""
+    history, budget, resumed = context.history, context.budget, context.resumed.leaders
+    if resumed and not any(map(history.refusal, resumed)):
+        return [ConfigSummary(config=one, found=history.summary(one).found) for one in resumed]
+    margin = racing.margin([rate for _, rate in history.references])
+    chosen = precise_finalists(context, budget.plan(racing.MOST_FINALISTS).finalists, margin)
+    affordable = budget.plan(len(chosen)).finalists
+    return chosen if len(chosen) <= affordable else precise_finalists(context, affordable, margin)
+
+
+def _baseline(context: SearchContext) -> list[ConfigSummary]:
+    """The baseline, if it runs; what the space excludes is measured for comparison only."""
+    config = context.request.baseline
+    if not context.history.baseline_runs:
+        return []
+    excluded = context.space.excludes(config)
+    refused = excluded and f"measured for comparison only: {excluded}"
+    return [ConfigSummary(config=config, refused=refused or context.history.refusal(config))]
+
+
+def _has_time_for_baseline(context: SearchContext) -> bool:
+    """Whether the baseline can be measured again when there is nobody to race it."""
+    budget = context.budget
+    seconds = budget.probe_seconds([context.request.baseline], budget.brief_window)
+    return budget.left_seconds >= racing.fewest_rounds(1) * seconds
+
+
+def _as_probed(context: SearchContext, baseline: ConfigSummary) -> ConfigSummary:
+    """The baseline with its latest probe as its only round: nothing is compared, and there is no time for more."""
+    trial, verdict = [p for p in context.history.judged if p[0].config == baseline.config and p[1].feasible][-1]
+    context.reporter.note("Only the baseline ran, and there is no time to confirm it: its latest probe stands.")
+    return replace(baseline, trials=(trial,), verdicts=(verdict,))
+
+
+def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSummary]:
+    """Report the plan of one race in a line, and carry it out."""
+    budget, known = context.budget, len(context.resumed)
+    configs, window = [one.config for one in racers], budget.window
+    leading = sum(config != context.request.baseline for config in configs)
+    others = len(configs) - leading
+    least = racing.probes(leading, racing.fewest_rounds(len(configs)), others) - known
+    if least * budget.probe_seconds(configs, window) > budget.left_seconds:
+        window = budget.brief_window
+    probe_seconds = budget.probe_seconds(configs, window)
+    rounds = racing.plan(leading, others, known + budget.left_seconds / probe_seconds).rounds
+    seconds = max(0, racing.probes(leading, rounds, others) - known) * probe_seconds
+    briefly = ", measured briefly" if window != budget.window else ""
+    over = seconds - budget.left_seconds
+    late = f" This takes about {format_seconds(over)} more than the time budget." if over > 0 else ""
+    context.reporter.note(f"{_plan(leading, others, rounds)}{briefly}, {format_seconds(seconds)} at most.{late}")
+    # Beyond the time budget as many repeats as one round has at most.
+    most_repeats = len(configs) + int(max(0.0, budget.left_seconds / probe_seconds - max(0, least)))
+    repeats = iter(range(most_repeats))
+    first = len(context.history.judged)
+
+    def probe(config: Config) -> Judged:
+        return probe_with_repeat(
+            context, config, "confirm", window=window, has_time=lambda: next(repeats, None) is not None
+        )
+
+    finished = racing.race(
+        racers, rounds, probe, context.request, resumed=context.resumed,
+        affords=lambda running: budget.affords_round(running, window),
+    )  # fmt: skip
+    has_repeated = any(trial.repeats is not None for trial, _ in context.history.judged[first:])
+    if -budget.left_seconds > max(over, 0.0) and has_repeated:
+        context.reporter.note(
+            f"Because of repeats the confirmation ended {format_seconds(-budget.left_seconds)} after the time budget."
+        )
+    return finished
+
+
+def _note_failures(context: SearchContext, raced: Sequence[ConfigSummary]) -> None:
+    reasons = "; ".join(f"{_words(one.config)}: {one.failure}" for one in raced if one.failure)
+    context.reporter.note(
+        f"None of the leaders held when it was measured again ({reasons}). The next ones follow."
+    )  # fmt: skip
+
+
+def _plan(leading: int, others: int, rounds: int) -> str:
+    """`Confirming 9 configurations in up to 12 interleaved rounds of fresh processes, the slower half ...`."""
+    most = "up to " if rounds > racing.SURE_ROUNDS else ""
+    halved = [
+        str(after)
+        for after in racing.HALVED_AFTER
+        if after < rounds and racing.size(leading, after) < racing.size(leading, after - 1)
+    ]
+    left = f", the slower half left behind after {' and '.join(halved)}" if halved else ""
+    count = leading + others
+    who = f"{count} configuration{'' if count == 1 else 's'}"
+    return f"Confirming {who} in {most}{rounds} interleaved rounds of fresh processes{left}"
+
+
+def _words(config: Config) -> str:
+    return " ".join(knob.show(config[knob.name]) for knob in KNOBS)

@@ -1,0 +1,175 @@
+"""The search: a list of stages, from the first look at the target to the recommendation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from autotune import folder as disk
+from autotune.guard import Guard, accidents
+from autotune.launch.base import Launcher
+from autotune.objectives import objective_of
+from autotune.records import Config
+from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make
+from autotune.study import Store
+from autotune.summary import ConfigSummary
+from autotune.tuning.ablation import ablate
+from autotune.tuning.baseline import measure_baseline, probe_nearest
+from autotune.tuning.budget import TimeBudget
+from autotune.tuning.choice import FEWEST_FINALISTS
+from autotune.tuning.confirmation import confirm
+from autotune.tuning.context import SearchContext, Surroundings
+from autotune.tuning.exploration import bound_the_rest, explore
+from autotune.tuning.gradient_noise import measure_gradient_noise, with_batch_advice
+from autotune.tuning.history import History
+from autotune.tuning.memory_prediction import predict_memory
+from autotune.tuning.open_study import OpenStudy, open_study
+from autotune.tuning.opening import moving, opening_lines
+from autotune.tuning.predicted_memory import MemoryPrediction
+from autotune.tuning.probing import learn
+from autotune.tuning.recommend import recommend
+from autotune.tuning.recommendation import Recommendation, answered_probes, keep_answer
+from autotune.tuning.refinement import refine_batch, refine_memory
+from autotune.tuning.reporter import Reporter
+from autotune.tuning.resumed_confirmation import ResumedConfirmation
+from autotune.tuning.settings import Settings
+from autotune.tuning.trades import Trades
+from autotune.tuning.view import load_view
+from autotune.units import format_seconds
+
+SEED_STEP = 100_003  # a prime: runs with other numbers of earlier probes have other seeds
+
+
+def search(
+    settings: Settings, launcher: Launcher, reporter: Reporter, clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> Recommendation:  # fmt: skip
+    """Run one search to its recommendation, which is also left in the study as best.json.
+
+    Raises `UsageError`, `TargetError`, `StudyError`, `EnvironmentUnfit` or `NoRecommendation`. On `KeyboardInterrupt`
+    the running probe is killed, everything finished is kept, the reporter is told, and the interrupt goes on;
+    once there is an answer, it only leaves out the probes that explain it.
+    """
+    began = clock()
+    surroundings = Surroundings(launcher=launcher, reporter=reporter, clock=clock, pause=pause)
+    try:
+        with open_study(settings, launcher) as study:
+            lines = opening_lines(study.folder, study.request, study.space, settings, resumed=study.is_resumed)
+            reporter.opening(lines, moving(study.request))
+            if study.notice:
+                reporter.note(study.notice)
+            try:
+                with _context(study, settings, surroundings, began) as context:
+                    return run(context)
+            except KeyboardInterrupt:
+                reporter.interrupted(load_view(study.folder), settings.resume_command)
+                raise
+    except KeyboardInterrupt:
+        if not disk.is_study(settings.folder):
+            reporter.note("Interrupted before the first probe: nothing was measured, and nothing is kept.")
+        raise
+
+
+def run(context: SearchContext) -> Recommendation:
+    """Carry out the stages of one search, in this order, and return the answer that stands."""
+    measure_gradient_noise(context)
+    measure_baseline(context)
+    probe_nearest(context)
+    if context.resumed:
+        predict_memory(context)
+        context.reporter.note(
+            "The search had ended, and its confirmation was broken off: that goes on, and its whole rounds count. To "
+            "look further, run this command again when there is an answer."
+        )
+    else:
+        note_short_budget(context)
+        predict_memory(context)
+        explore(context)
+        refine_batch(context)
+        refine_memory(context)
+    certificate = bound_the_rest(context)
+    summaries = confirm(context)
+    answer = recommended(context, summaries, certificate)
+    stands = keep(context, answer)
+    if stands is answer:
+        stands = ablate(context, stands)
+    context.reporter.finished(stands)
+    return stands
+
+
+def recommended(context: SearchContext, summaries: list[ConfigSummary], certificate: str) -> Recommendation:
+    """Return the recommendation that follows from the confirmation."""
+    history = context.history
+    answer = recommend(
+        summaries,
+        context.request,
+        study=str(context.folder),
+        probes=len(history.judged),
+        seconds=context.budget.elapsed_seconds,
+        losses=history.loss_verdicts,
+        busy=history.is_busy,
+        probed=history.probed,
+        certificate=certificate,
+        noise_scale=history.noise_scale,
+    )
+    return with_batch_advice(answer, history)
+
+
+def keep(context: SearchContext, answer: Recommendation) -> Recommendation:
+    """Keep a new answer beside those that the study has; return the one that stands."""
+    latest = {trial.config: verdict for trial, verdict in context.history.judged}
+
+    def fails(config: Config) -> bool:
+        return bool(context.history.refusal(config)) or (config in latest and not latest[config].feasible)
+
+    stands, told = keep_answer(context.folder, answer, fails)
+    if told:
+        context.reporter.note(told)
+    return stands
+
+
+def note_short_budget(context: SearchContext) -> None:
+    """Say by how much the budget will be overrun however little is probed."""
+    budget, remaining = context.budget, len(context.trades.remaining())
+    probes = min(budget.missing_finalists, context.settings.probes or FEWEST_FINALISTS, remaining)
+    over, minutes = budget.shortage(probes)
+    if over and context.history.best:
+        more = f", after {probes} more probe{'s' if probes > 1 else ''}," if probes else ""
+        context.reporter.note(
+            f"The time budget is short: even the shortest confirmation{more} ends about {format_seconds(over)} too "
+            f"late. Better give --time-budget {minutes}m."
+        )
+
+
+@contextmanager
+def _context(study: OpenStudy, settings: Settings, surroundings: Surroundings, began: float) -> Iterator[SearchContext]:
+    """Read what the study knows, and open its database until the search is over."""
+    folder, request, space = study.folder, study.request, study.space
+    history, guard, encoding = History.read(folder, request), Guard(space), Encoding(space)
+    for judged in history.judged:
+        learn(guard, judged)
+    accidents(disk.read_orphans(folder), guard)
+    memory = MemoryPrediction(space, history)
+    trades = Trades(space, history, guard, memory)
+    worth = None if objective_of(request.goal).worth(request.goal) is None else history.worth
+    seed = settings.seed * SEED_STEP + history.before
+    sampler = make(settings.sampler, seed, encoding, trades, hardware(request.environment), memory.of, worth)
+    store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
+    budget = TimeBudget(history, settings.time_budget_seconds, surroundings.clock, began)
+    try:
+        yield SearchContext(
+            settings=settings,
+            study=study,
+            surroundings=surroundings,
+            history=history,
+            budget=budget,
+            guard=guard,
+            memory=memory,
+            trades=trades,
+            store=store,
+            sampler=GuardedSampler(sampler, encoding, trades),
+            resumed=ResumedConfirmation(history.judged, answered_probes(folder, request), request.baseline),
+        )
+    finally:
+        store.close()

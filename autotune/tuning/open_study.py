@@ -1,0 +1,240 @@
+"""A study, opened for one search: new or resumed, locked, and never mixed with what cannot be compared."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from autotune import codec
+from autotune import folder as disk
+from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound, UsageError
+from autotune.launch.base import RESULT, Launcher
+from autotune.launch.files import store
+from autotune.lock import Lock
+from autotune.records import Environment, StudyRequest, TargetFacts
+from autotune.results import Inspection
+from autotune.space import SearchSpace
+from autotune.tuning.identity import compare
+from autotune.tuning.prepare import inspect, settle
+from autotune.tuning.settings import Settings
+
+IGNORE = ".gitignore"
+MOST_TOLD = 3  # differences: the first ones are what the user changed, the rest follows from them
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenStudy:
+    """A study that this process alone searches, with study.json in place."""
+
+    folder: Path
+    request: StudyRequest
+    space: SearchSpace
+    is_resumed: bool  # an earlier search is continued
+    notice: str = ""  # what was rebuilt of a damaged study
+
+
+@contextmanager
+def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
+    """Inspect the target, and hold the lock of its study, new or resumed, until the search is over.
+
+    With mode `fresh` an earlier study is moved aside, never deleted. What records nothing is taken away again. Raises
+    `StudyError` if the study there was made for another request or lost its study.json, `StudyNotFound` if `resume`
+    finds nothing, and what `inspect` and `settle` raise.
+    """
+    check_place(settings)
+    notice = rebuild(settings)
+    check_resumable(settings.folder, settings.mode)
+    folder = disk.make(settings.folder)
+    lock = None
+    try:
+        lock = Lock(folder)
+        found = inspect(
+            settings.target, settings.device, settings.seed, folder / disk.INSPECT, launcher,
+            memory_limit=settings.memory_limit,
+        )  # fmt: skip
+        request, space = settle(settings, *found)
+        is_resumed = begin(folder, request, settings.mode)
+        yield OpenStudy(folder=folder, request=request, space=space, is_resumed=is_resumed, notice=notice)
+    except (KeyboardInterrupt, UsageError, EnvironmentUnfit):
+        disk.clear_away(folder)  # but not after a `TargetError`, which names its log
+        raise
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def begin(folder: Path, request: StudyRequest, mode: Literal["auto", "resume", "fresh"]) -> bool:
+    """Put study.json into the locked `folder`; return whether an earlier search is continued.
+
+    With `fresh` an earlier study is moved aside, and the lock stays. Raises what `open_study` raises.
+    """
+    check_resumable(folder, mode)
+    if mode != "fresh" and _is_alike(folder, request):
+        return True
+    if _holds_study(folder):
+        _begin_anew(folder)
+    try:
+        if disk.is_ours(folder):  # in a folder of the user's own it would hide their work from git
+            (folder / IGNORE).write_text(disk.IGNORED)
+        codec.write(folder / disk.STUDY, request)
+    except OSError as error:
+        raise disk.unwritable(folder, error) from error
+    return False
+
+
+def preview(
+    settings: Settings, launcher: Launcher, *, memory_limit: str | None = None
+) -> tuple[StudyRequest, SearchSpace]:
+    """Return what a search with these settings would ask, and its space. Writes nothing that stays.
+
+    Raises `UsageError` if the target holds more than a `memory_limit` before it trains, which is the settings' own
+    by default.
+    """
+    with tempfile.TemporaryDirectory(prefix="autotune-") as place:
+        found = inspect(
+            settings.target, settings.device, settings.seed, Path(place), launcher, keeps_log=False,
+            memory_limit=memory_limit or settings.memory_limit,
+        )  # fmt: skip
+    return settle(settings, *found)
+
+
+def check_alike(folder: Path, request: StudyRequest) -> bool:
+    """Whether a study lies there; raises `StudyError` if it is no part of what `request` asks."""
+    if not (folder / disk.STUDY).is_file():
+        return False
+    differences = compare(disk.read_request(folder), request)
+    if differences:
+        raise StudyError(
+            f"{folder} holds a study that does not fit this search: {_told(differences)}. Its probes and new ones "
+            f"would not be answers to one question. Use --fresh (the old study is moved aside) or another --study."
+        )
+    return True
+
+
+def check_place(settings: Settings) -> None:
+    """Raise `StudyError` where no study can lie, or none can be moved aside; asked before anything is made."""
+    folder = settings.folder.resolve()
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise StudyError(
+            f"The path of the study, {str(folder)!a}, is not UTF-8 text. It probably comes from a system with "
+            f"another encoding, and the JSON of a study cannot name it. Choose another place with --study."
+        ) from None
+    if settings.mode != "fresh" or not _holds_study(folder):
+        return
+    for held in (Path.cwd(), Path(settings.target.partition(":")[0])):
+        if held.exists() and held.resolve().is_relative_to(folder):
+            raise StudyError(
+                f"--fresh would have {folder} moved aside, which holds {held}. The study was probably searched in a "
+                f"folder that is not its own. Choose another --study, or move {disk.STUDY} and {disk.PROBES}/ away."
+            )
+
+
+def check_resumable(folder: Path, mode: Literal["auto", "resume", "fresh"]) -> None:
+    """Raise what `open_study` raises for a damaged study.json or none; asked before anything is made or looked at."""
+    if mode == "fresh":
+        return
+    if (folder / disk.STUDY).is_file():
+        disk.read_request(folder)
+        return
+    if (folder / disk.PROBES).is_dir():
+        raise StudyError(
+            f"{folder} holds {len(disk.read_asked(folder))} probes but no {disk.STUDY}, nor the inspection of which "
+            f"that could be rebuilt. They were probably deleted, and nobody can tell on which machine the probes ran. "
+            f"Use --fresh (the folder is moved aside) or another --study."
+        )
+    if mode == "resume":
+        raise StudyNotFound(
+            f"{folder} holds no study that could be resumed. The name is probably another one. "
+            f"Leave --resume out to begin it."
+        )
+
+
+def rebuild(settings: Settings) -> str:
+    """Write a study.json that is lost anew, from the inspection of then and `settings`; what was done, if anything.
+
+    Target, machine and baseline of the probes are known, so other ones are refused as ever. What else an earlier
+    command asked (objective, limits) is not: the probes are judged by what this one asks. Raises `StudyError` where
+    they were asked something else, and `UsageError` as `settle` does.
+    """
+    folder = settings.folder
+    if settings.mode == "fresh" or (folder / disk.STUDY).exists() or (found := _inspection(folder)) is None:
+        return ""
+    request, _ = settle(settings, *found)
+    asked = disk.read_asked(folder)
+    differences = [f"the target was {one.target}, is {request.target}" for one in asked if one.target != request.target]
+    differences += [
+        f"the baseline's {name} was {value}, is {request.baseline[name]}"
+        for one in asked
+        for name, value in one.config.values.items()
+        if one.purpose == "baseline" and value != request.baseline[name]
+    ]
+    if differences:
+        raise StudyError(
+            f"{folder} holds {len(asked)} probes and no {disk.STUDY}, and this command asks for something else: "
+            f"{_told(list(dict.fromkeys(differences)))}. Give what was given then, and the study is rebuilt. Or use "
+            f"--fresh (the folder is moved aside) or another --study."
+        )
+    try:
+        codec.write(folder / disk.STUDY, request)
+    except OSError as error:
+        raise disk.unwritable(folder, error) from error
+    return (
+        f"{disk.STUDY} was missing: rebuilt from the inspection and what {len(asked)} probes were asked. Objective and "
+        f"limits are those of this command."
+    )
+
+
+def _inspection(folder: Path) -> tuple[Environment, TargetFacts] | None:
+    """Machine and target as they were when the study was last searched; None: not known."""
+    path = folder / disk.INSPECT / RESULT
+    if not path.is_file() or not (folder / disk.PROBES).is_dir():
+        return None
+    found = codec.read(path, Inspection)
+    return None if found.environment is None or found.facts is None else (found.environment, found.facts)
+
+
+def _is_alike(folder: Path, request: StudyRequest) -> bool:
+    """`check_alike`; the inspection of a search that is refused does not take the place of the study's own."""
+    try:
+        return check_alike(folder, request)
+    except StudyError:
+        _keep_inspection(folder, disk.read_request(folder))
+        raise
+
+
+def _told(differences: list[str]) -> str:
+    more = len(differences) - MOST_TOLD
+    return "; ".join(differences[:MOST_TOLD]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _holds_study(folder: Path) -> bool:
+    return (folder / disk.STUDY).is_file() or (folder / disk.PROBES).is_dir()
+
+
+def _begin_anew(folder: Path) -> None:
+    """Move the study aside, all but the new one's lock and inspection; the old one gets its inspection back."""
+    number = 1
+    while (aside := folder.with_name(f"{folder.name}.old-{number}")).exists():
+        number += 1
+    try:
+        folder.rename(aside)
+        disk.make(folder)
+        for name in (disk.LOCK, disk.INSPECT):  # a lock holds its file, wherever that lies
+            if (aside / name).exists():
+                (aside / name).rename(folder / name)
+    except OSError as error:
+        raise disk.unwritable(folder, error) from error
+    with suppress(StudyError, FileNotFoundError):  # a damaged or lost one is why it is begun anew
+        _keep_inspection(aside, disk.read_request(aside))
+
+
+def _keep_inspection(folder: Path, own: StudyRequest) -> None:
+    """Write down what was found of target and machine when the study was begun."""
+    found = Inspection(environment=own.environment, facts=own.facts)
+    store(disk.make(folder / disk.INSPECT), RESULT, found)

@@ -1,0 +1,112 @@
+"""One probe and what follows: repeated after a crash or interference, judged, kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from autotune import folder as disk
+from autotune.guard import Guard
+from autotune.launch.base import LOG
+from autotune.objective import WORDS
+from autotune.records import SEARCH_PURPOSES, Config, Purpose
+from autotune.requests import ProbeBudget, ProbeRequest
+from autotune.results import Outcome, Trial
+from autotune.tuning.budget import SEARCH
+from autotune.tuning.context import SearchContext
+from autotune.tuning.interference import (
+    BACK_OFF_SECONDS,
+    MOST_VAIN_REPEATS,
+    REPEATED,
+    Judged,
+    interference_causes,
+    the_one_that_counts,
+)
+from autotune.tuning.prepare import fault
+
+Place = tuple[int, Path]
+
+
+def probe_with_repeat(
+    context: SearchContext, config: Config, purpose: Purpose, place: Place | None = None, *,
+    window: ProbeBudget | None = None, has_time: Callable[[], bool] | None = None,
+) -> Judged:  # fmt: skip
+    """Probe, and once more after a while if there was interference; return the one that counts.
+
+    `window` and `has_time` where they are not those of the purpose and of the search.
+    """
+    first = probe_with_retry(context, config, purpose, place, window=window)
+    causes = interference_causes(first[0].result)
+    if not causes or purpose not in REPEATED or context.history.is_busy:
+        return first
+    told = f"Probe {first[0].number}: {'; '.join(causes)}."
+    if not (has_time() if has_time else context.budget.affords_probe):
+        context.reporter.note(f"{told} There is no time for another try.")
+        return first
+    context.reporter.note(f"{told} Trying once more.")
+    context.surroundings.pause(BACK_OFF_SECONDS)
+    repeat = probe_with_retry(context, config, purpose, window=window, repeats=first[0].number)
+    if context.history.is_busy:
+        context.reporter.note(f"{MOST_VAIN_REPEATS} repeats in a row were disturbed, too: no more are made.")
+    return first if the_one_that_counts(first[0], repeat[0])[0] is first[0] else repeat
+
+
+def probe_with_retry(
+    context: SearchContext, config: Config, purpose: Purpose, place: Place | None = None, *,
+    window: ProbeBudget | None = None, repeats: int | None = None,
+) -> Judged:  # fmt: skip
+    """Probe, and once more in a fresh process if it looked like an accident. `window`: not the purpose's own."""
+    judged = _probe(context, _asked(context, config, purpose, place, window=window, repeats=repeats))
+    outcome = judged[0].result.outcome
+    if outcome.retried:
+        context.reporter.note(f"Probe {judged[0].number} {WORDS[outcome]}: trying once more.")
+        judged = _probe(context, _asked(context, config, purpose, None, window=window, repeats=repeats))
+    return judged
+
+
+def _asked(
+    context: SearchContext, config: Config, purpose: Purpose, place: Place | None, *,
+    window: ProbeBudget | None, repeats: int | None,
+) -> tuple[ProbeRequest, Path]:  # fmt: skip
+    """The request of one probe, and its folder, made."""
+    number, folder = place or disk.new_attempt(context.folder, ProbeRequest)
+    request, by_speed = context.request, purpose == "search" and context.objective.is_speed
+    asked = ProbeRequest(
+        target=request.target,
+        config=config,
+        device=request.environment.device,
+        device_uuid=request.environment.device_uuid,
+        number=number,
+        purpose=purpose,
+        repeats=repeats,
+        budget=window or (SEARCH if by_speed else context.objective.window),
+        seed=request.seed,
+        memory_limit_bytes=request.enforced_limit_bytes,
+        incumbent_samples_per_second=context.history.incumbent(config, number) if by_speed else None,
+    )
+    return asked, folder
+
+
+def _probe(context: SearchContext, asked: tuple[ProbeRequest, Path]) -> Judged:
+    request, folder = asked
+    context.reporter.probing(request.number, request.config, request.purpose)
+    result = context.launcher.run(request, folder)
+    if result.outcome is Outcome.ENVIRONMENT:
+        assert result.failure is not None, "only OK has none"
+        raise fault(result.outcome, result.failure, folder / LOG)
+    trial = Trial(
+        number=request.number, purpose=request.purpose, config=request.config, result=result, repeats=request.repeats
+    )
+    best = context.history.best
+    verdict = context.history.add(trial)
+    learn(context.guard, (trial, verdict))
+    improved = verdict.feasible and verdict.value is not None and verdict.value > best
+    context.reporter.probed(trial, verdict, improved and trial.purpose in SEARCH_PURPOSES)
+    return trial, verdict
+
+
+def learn(guard: Guard, judged: Judged) -> None:
+    """Have the guard learn from a probe; not from a reference, which shows the machine and no configuration."""
+    trial, verdict = judged
+    if trial.purpose != "reference":
+        guard.learn(trial, over_limit=verdict.constraints["memory"] > 0)

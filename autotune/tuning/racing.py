@@ -1,0 +1,247 @@
+"""The race: interleaved rounds among the finalists, from which the slower ones drop out until it is decided.
+
+    finalists whoever may be as fast as the best of the search, for all that one probe can tell; eight at most
+    round 1   A B C D E F G H base
+          2   base H G F E D C B A     every other round in reverse (ABBA), so that drift meets all alike
+          3   A B C D E F G H base     then the faster half goes on
+          6   ...                      and of those again: two, and the baseline for the speed-up
+    until it is decided, or the time is used up
+
+Of the rules tried on simulated machines with the noise measured here, the one with the least regret at equal cost
+(docs/notes/search.md 4; `benchmarks/race.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autotune.objectives import objective_of
+from autotune.records import Config, Goal, StudyRequest
+from autotune.stats import DRIFT, Rounds
+from autotune.summary import ConfigSummary
+from autotune.tuning.choice import FEWEST_FINALISTS, TIE, claim_confidence, preferences
+from autotune.tuning.interference import Judged, interference_causes, is_spoiled
+from autotune.tuning.resumed_confirmation import ResumedConfirmation
+
+MOST_FINALISTS = 8
+LAST = 2  # who run to the end, however many began
+HALVED_AFTER = (3, 6)  # rounds
+FEWEST_ROUNDS = 2  # one has no interval
+FEWEST_FREEDOM = 3  # of the noise: Student's 95 % is 3.2 standard errors with three, 12.7 with one (two rounds of two)
+GOAL_ROUNDS = 8  # of the last two: on a quiet machine they tell 2 % apart with a power of 0.92 (docs/notes/search.md 4)
+MOST_ROUNDS = 12  # eight leave the recommended a regret of 1.9 %, twelve 1.2 %, for a sixth more (`benchmarks/race.py`)
+SURE_ROUNDS = 3  # before it may be decided: two rounds agree by luck now and then
+SURE = 0.99  # confidence of what ends a race: it is asked anew after every round
+SLOWER = 1.01  # who is surely slower by more than 1 % need not be measured again
+PRIOR_PROBES = 4  # repeats after which the reference's own spread weighs as much as the prior (docs/notes/search.md 3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How many finalists begin, and for how many rounds at most."""
+
+    finalists: int
+    rounds: int
+
+
+def size(finalists: int, number: int) -> int:
+    """How many of so many finalists run in round `number`, the first being 0."""
+    for halving in HALVED_AFTER:
+        if number >= halving and finalists > LAST:
+            finalists = max(LAST, finalists // 2)
+    return finalists
+
+
+def probes(finalists: int, rounds: int, others: int) -> int:
+    """What it costs; `others` (the baseline) run in every round."""
+    return sum(size(finalists, number) + others for number in range(rounds))
+
+
+def fewest_rounds(configurations: int) -> int:
+    """How many rounds so many configurations take at least, for an interval that can say something: 4, 3, 2, 2, ..."""
+    rivals = max(configurations - 1, 0)
+    return max(FEWEST_ROUNDS, 1 + math.ceil(FEWEST_FREEDOM / rivals)) if rivals else FEWEST_ROUNDS
+
+
+def plan(available: int, others: int, affordable: float) -> Plan:
+    """As many finalists as can be seen through to eight rounds with `affordable` probes, three at least if there are.
+
+    Then as many rounds as there is time for, `fewest_rounds` at least: a short budget is overrun rather than nothing
+    confirmed.
+    """
+    few, most = min(available, FEWEST_FINALISTS), min(available, MOST_FINALISTS)
+    finalists = next((n for n in range(most, few, -1) if probes(n, GOAL_ROUNDS, others) <= affordable), few)
+    fewest = fewest_rounds(finalists + others)
+    rounds = (n for n in range(MOST_ROUNDS, fewest, -1) if probes(finalists, n, others) <= affordable)
+    return Plan(finalists=finalists, rounds=next(rounds, fewest))
+
+
+def margin(references: Sequence[float]) -> float:
+    """By which share a configuration may have been measured slower than the best and still be as fast.
+
+    Three standard deviations of the difference of two probes (docs/notes/search.md 4). The deviation of one is that of
+    `references` (rates of one configuration, probed again and again), drawn towards 3 % while they are few.
+    """
+    logs = [math.log(rate) for rate in references]
+    mean = sum(logs) / max(len(logs), 1)
+    squares = sum((value - mean) ** 2 for value in logs) + PRIOR_PROBES * DRIFT**2
+    deviation = math.sqrt(squares / (PRIOR_PROBES + max(len(logs) - 1, 0)))
+    return 1 - math.exp(-3 * math.sqrt(2) * deviation)
+
+
+def going_on(
+    rounds: Rounds, running: Sequence[int], keep: int, cautions: Mapping[int, tuple[float, ...]], tie: float = TIE
+) -> list[int]:
+    """Which `keep` of the configurations that are `running` go on, in their order: the fastest, and the next fastest.
+
+    Those that fall behind by no more than `tie` are as good as the fastest: of them the more cautious come first.
+    """
+    gaps, near = rounds.gaps(running), math.log(1 - tie)
+    fastest = max(running, key=lambda one: gaps[one])
+    equal = sorted((one for one in running if near <= gaps[one]), key=lambda one: (cautions[one], -gaps[one]))
+    slower = sorted((one for one in running if gaps[one] < near), key=lambda one: -gaps[one])
+    chosen = list(dict.fromkeys((fastest, *equal, *slower)))[:keep]
+    return [one for one in running if one in chosen]
+
+
+def is_decided(rounds: Rounds, running: Sequence[int], tie: float = TIE) -> bool:
+    """Whether further rounds would change nothing: every rival of the fastest is surely slower, or surely as good."""
+    gaps = rounds.gaps(running)
+    fastest = max(running, key=lambda one: gaps[one])
+    slower = SLOWER if tie <= TIE else 1 / (1 - tie)
+    for rival in running:
+        if rival == fastest:
+            continue
+        _, low, high = rounds.ratio(fastest, rival, SURE)
+        is_settled = low > slower or (low >= 1 - tie and high <= 1 / (1 - tie))
+        if rounds.count(fastest, rival) < SURE_ROUNDS or not is_settled:
+            return False
+    return True
+
+
+def race(
+    finalists: Sequence[ConfigSummary], rounds: int, probe: Callable[[Config], Judged], request: StudyRequest, *,
+    affords: Callable[[Sequence[Config]], bool] = lambda running: True, resumed: ResumedConfirmation | None = None,
+) -> list[ConfigSummary]:  # fmt: skip
+    """Measure all that are still in the race once per round, and return them with their rounds.
+
+    Every other round runs in reverse, so that drift meets all alike (ABBA). What fails is not measured again; a probe
+    with interference, its repeat included, does not decide where others of its configuration can.
+    The slower half drops out after rounds three and six, though never the baseline; if all that went on failed, those
+    that dropped out are recalled. It ends sooner when it is decided, or, once the fewest rounds are over, when time no
+    longer `affords` another. The rounds of a baseline that ran in an earlier race count on, and so do those of the same
+    race that was interrupted (`resumed`).
+    """
+    baseline = request.baseline
+    racers = {one.config: one for one in finalists}
+    first = max((number + 1 for one in finalists for number in one.rounds), default=0)
+    leading = sum(config != baseline for config in racers)
+    fewest = fewest_rounds(len(racers))
+    for done in range(rounds):
+        number = first + done
+        running = [one for one in racers.values() if not (one.failure or one.is_behind)]
+        if not running:
+            break
+        configs = [one.config for one in running][:: 1 if number % 2 == 0 else -1]
+        before = resumed.round(configs) if resumed else None
+        enough = done >= fewest or (done >= FEWEST_ROUNDS and _is_clear(running, baseline, request.goal))
+        if before is None and enough and not affords(configs):
+            break
+        for config, judged in zip(configs, before or map(probe, configs), strict=True):
+            racers[config] = with_round(racers[config], number, judged)
+        holding = [racers[one.config] for one in running if not racers[one.config].failure]
+        contenders = [one for one in holding if one.config != baseline]
+        if leading and not contenders:
+            contenders = [one for one in racers.values() if one.is_behind and not one.failure]
+            if not contenders and done + 1 >= FEWEST_ROUNDS:
+                break
+        elif done + 1 >= SURE_ROUNDS and _has_winner(holding, request.goal):
+            break
+        going = _faster_half(contenders, size(leading, done + 1), request)
+        racers |= {one.config: replace(one, is_behind=one.config not in going) for one in contenders}
+    return [*racers.values()]
+
+
+def with_round(racer: ConfigSummary, number: int, judged: Judged) -> ConfigSummary:
+    """Return the racer after one more round, without the rounds that interference makes doubtful.
+
+    All rounds with interference are left out if two remain, else those that it spoiled if one remains. What was left
+    out never has to come back, for later rounds can only add to what remains.
+    """
+    trials, verdicts = (*racer.trials, judged[0]), (*racer.verdicts, judged[1])
+    rounds = (*racer.rounds, number)
+    pairs = list(zip(trials, verdicts, strict=True))
+    counts = [not (verdict.feasible and interference_causes(trial.result)) for trial, verdict in pairs]
+    if sum(counts) < FEWEST_ROUNDS:
+        counts = [not (verdict.feasible and is_spoiled(trial.result)) for trial, verdict in pairs]
+    if not any(counts):
+        counts = [True] * len(counts)
+    return replace(
+        racer,
+        trials=tuple(itertools.compress(trials, counts)),
+        verdicts=tuple(itertools.compress(verdicts, counts)),
+        rounds=tuple(itertools.compress(rounds, counts)),
+        left_out=(*racer.left_out, *itertools.compress(trials, [not one for one in counts])),
+    )
+
+
+def undisturbed_rounds(racer: ConfigSummary) -> int:
+    """Return in how many of its rounds there was no interference."""
+    return sum(not interference_causes(trial.result) for trial in racer.trials)
+
+
+def compared_by(racers: Sequence[ConfigSummary], baseline: int | None = None) -> tuple[Rounds, Rounds]:
+    """Return the rounds of these as rates (samples/s) and as scores, levelled by the baseline at that position."""
+    rates = Rounds([one.by_round(one.rates) for one in racers], baseline)
+    return rates, Rounds([one.by_round(one.scores) for one in racers], baseline)
+
+
+def tie(goal: Goal) -> float:
+    """Return by which share of the best score a configuration may fall behind and still win."""
+    slack = objective_of(goal).slack(goal)
+    return TIE if slack is None else slack
+
+
+def _is_clear(running: Sequence[ConfigSummary], baseline: Config, goal: Goal) -> bool:
+    """Whether two rounds are enough if more overrun the budget: surely faster than the baseline, or no gain."""
+    names = [one.config for one in running]
+    if baseline not in names or len(names) < 2 or objective_of(goal).slack(goal) is not None:
+        return False
+    if not _are_undisturbed(running):
+        return False
+    scores, base = Rounds([one.by_round(one.scores) for one in running]), names.index(baseline)
+    rivals = [i for i, one in enumerate(running) if i != base and not one.refused]
+    ratios = [scores.ratio(i, base, claim_confidence(len(rivals))) for i in rivals]
+    estimate, low, _ = max(ratios, default=(0.0, 0.0, 0.0))
+    return low > 1 or estimate <= 1 + TIE
+
+
+def _faster_half(contenders: Sequence[ConfigSummary], keep: int, request: StudyRequest) -> set[Config]:
+    """The `keep` configurations that go on; all of them as long as they cannot be compared."""
+    if len(contenders) <= keep or not _have_met(contenders):
+        return {one.config for one in contenders}
+    scores = Rounds([one.by_round(one.scores) for one in contenders])
+    keys = dict(enumerate(preferences(contenders, request)))
+    going = going_on(scores, range(len(contenders)), keep, keys, tie(request.goal))
+    return {contenders[one].config for one in going}
+
+
+def _have_met(racers: Sequence[ConfigSummary]) -> bool:
+    """Whether there is a round that counts for all of them; else they cannot be compared yet."""
+    return bool(racers) and bool(set.intersection(*(set(one.rounds) for one in racers)))
+
+
+def _are_undisturbed(racers: Iterable[ConfigSummary]) -> bool:
+    """Whether enough rounds were without interference to end sooner than planned."""
+    among = list(racers)
+    return _have_met(among) and all(undisturbed_rounds(one) >= FEWEST_ROUNDS for one in among)
+
+
+def _has_winner(holding: Sequence[ConfigSummary], goal: Goal) -> bool:
+    if not _are_undisturbed(one for one in holding if not one.refused):
+        return False
+    scores = Rounds([one.by_round(one.scores) for one in holding])
+    return is_decided(scores, [i for i, one in enumerate(holding) if not one.refused], tie(goal))

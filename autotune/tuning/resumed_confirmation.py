@@ -1,0 +1,71 @@
+"""A confirmation that was interrupted: which of its probes count when it is resumed. Pure.
+
+    recorded    A B C base · base C B A · A B          here the search was killed
+    resumed     A B C base · base C B A · A B C base   whole rounds count, the third is run anew
+
+A round compares what ran side by side, so a part of one is worth nothing. As soon as others race, or in another order,
+no round is found any more, and all of them are run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from autotune.records import Config
+from autotune.tuning.interference import Judged, valid_trials
+
+
+class ResumedConfirmation:
+    """The probes at the end of a study that belong to a confirmation without an answer; false if there are none."""
+
+    def __init__(self, judged: Sequence[Judged] = (), answered: int = 0, baseline: Config | None = None) -> None:
+        """`answered`: so many of the study's probes were there when it last came to an answer; 0: it never did."""
+        since = reversed(judged[answered:])
+        last = [*takewhile(lambda pair: pair[0].purpose == "confirm", since)][::-1]
+        racers = {trial.config for trial, _ in last} - {baseline}
+        settled = _settled(last) if last else []
+        failed = {trial.config for trial, verdict in settled if not verdict.feasible}
+        self._probes = settled if racers - failed else []  # a race in which all failed is over
+        self._baseline = baseline
+
+    def __bool__(self) -> bool:
+        return bool(self._probes)
+
+    def __len__(self) -> int:
+        """How many of them were not asked for yet."""
+        return len(self._probes)
+
+    @property
+    def leaders(self) -> list[Config]:
+        """Who raced beside the baseline, in that order; empty where not even the first round is whole."""
+        first: list[Config] = []
+        for trial, _ in self._probes:
+            if trial.config in first:
+                break
+            first.append(trial.config)
+        else:
+            if first[-1:] != [self._baseline]:  # it closes the first round
+                return []
+        return [config for config in first if config != self._baseline]
+
+    def round(self, configs: Sequence[Config]) -> Sequence[Judged] | None:
+        """The next round in which just these ran, in this order; None: there is none, and none will be later."""
+        left, self._probes = self._probes, []
+        for start in range(len(left) - len(configs) + 1):
+            found = left[start : start + len(configs)]
+            if [trial.config for trial, _ in found] == list(configs):
+                self._probes = left[start + len(configs) :]
+                return found
+        return None
+
+
+def _settled(probes: Sequence[Judged]) -> list[Judged]:
+    """Without those that looked like an accident and were tried once more, and those whose repeat counts."""
+    probes = valid_trials(probes)
+    following = [*(trial.config for trial, _ in probes[1:]), None]
+    return [
+        (trial, verdict)
+        for (trial, verdict), after in zip(probes, following, strict=True)
+        if not (trial.result.outcome.retried and trial.config == after)
+    ]

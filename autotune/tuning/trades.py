@@ -1,0 +1,188 @@
+"""Trades of time for memory (activation checkpointing): which configurations cannot win, decided without a probe.
+
+Where a batch fits without the trade, the trade can only be slower: the same samples, and more to compute for each.
+Where it does not, a larger batch can win back no more than what is fixed: with fixed + sample * b seconds of computing,
+and a trade that makes them longer by a share x, only if b_mem < (fixed / sample) / x, with b_mem the largest batch that
+fits without (docs/notes/throughput.md 4). Nothing here names a knob: its influence tells what it trades.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from msgspec.structs import replace
+
+from autotune.guard import Guard
+from autotune.knobs import KNOBS, knob, traded
+from autotune.objectives import objective_of
+from autotune.records import Config, Value
+from autotune.results import Measurement
+from autotune.space import SearchSpace
+from autotune.tuning.history import History
+from autotune.tuning.predicted_memory import MemoryPrediction
+
+APART = 2.0  # the largest over the smallest batch, from which on measured times tell a slope from their noise
+
+
+class Why(Enum):
+    """Why a trade cannot win."""
+
+    FITS = "the same batch fits without"
+    SATURATED = "larger batches gain too little"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saturation:
+    """Computing in one arm as its probes measured it, and how far memory lets the batch grow without a trade."""
+
+    half_batch: float  # samples at which half of full speed is reached: fixed / sample seconds
+    fitting_batch: int  # the largest that fits
+
+    def forbids(self, longer: float) -> bool:
+        """Whether no batch, however large, makes up for computing that takes longer by that share."""
+        return self.fitting_batch * longer >= self.half_batch
+
+
+class Trades:
+    """What is ruled out in one study at present; another probe may rule out more, or bring something back.
+
+    With the guard it decides which configurations may still be probed.
+    """
+
+    def __init__(self, space: SearchSpace, history: History, guard: Guard, memory: MemoryPrediction) -> None:
+        self._request, self._space, self._history = history.request, space, history
+        self._guard, self._memory = guard, memory
+        self._without: dict[Config, Config | None] = {}
+        decides = objective_of(self._request.goal).is_speed
+        self._trades = tuple(c for c in space.configs if self._plain(c) is not None) if decides else ()
+        self._plain_arms: dict[tuple[Value, ...], list[Config]] = {}
+        for config in space.configs if self._trades else ():
+            if not traded(config.values):
+                self._plain_arms.setdefault(_arm(config), []).append(config)
+        self._known: dict[Config, Why | None] = {}
+        self._arms: dict[tuple[Value, ...], Saturation | None] = {}
+        self._version = -1
+
+    @property
+    def decides(self) -> bool:
+        """Whether there is a trade in the space, and an objective that asks for speed only."""
+        return bool(self._trades)
+
+    def admits(self, config: Config) -> bool:
+        """Return whether a probe of `config` could teach anything, and could be of the best configuration."""
+        return self._guard.admits(config) and self.why(config) is None
+
+    def remaining(self) -> tuple[Config, ...]:
+        """Return every configuration of the space that is still admitted, in the order of the space."""
+        return tuple(config for config in self._space.configs if self.admits(config))
+
+    def why(self, config: Config) -> Why | None:
+        """Return why `config` can only be slower than what fits without its trade; None if it may win."""
+        if self._version != self._history.version:
+            self._version, self._known, self._arms = self._history.version, {}, {}
+        if config not in self._known:
+            self._known[config] = self._decided(config) if self.decides else None
+        return self._known[config]
+
+    def news(self, told: set[Why]) -> list[str]:
+        """Return one line for each reason that rules something out and is not `told` yet; it is then."""
+        lines = []
+        for why in Why:
+            out = [config for config in self._trades if self.why(config) is why]
+            if out and why not in told:
+                told.add(why)
+                lines.append(self._line(why, out))
+        return lines
+
+    def _line(self, why: Why, out: Sequence[Config]) -> str:
+        name, count = _phrase(out[0]), f"{len(out):,} of {len(self._space.configs):,} configurations left out"
+        if why is Why.FITS and len(out) == len(self._trades):
+            return f"{name} could only be slower, because every batch fits without it: {count}."
+        if why is Why.FITS:
+            return f"{name} can only be slower where a batch is predicted to fit without it: {count}."
+        found = self._saturation(out[0])
+        assert found is not None, "it was the reason"
+        return (
+            f"{name} cannot win by larger batches: computing is at half of its full speed at batch "
+            f"{found.half_batch:.0f}, and {found.fitting_batch} fit without it: {count}."
+        )
+
+    def _decided(self, config: Config) -> Why | None:
+        plain = self._plain(config)
+        if plain is None:
+            return None
+        if self._fits(plain):
+            return Why.FITS
+        found = self._saturation(config)
+        return Why.SATURATED if found is not None and found.forbids(_longer(config)) else None
+
+    def _plain(self, config: Config) -> Config | None:
+        """The same without trades; None if it has none, or may not do without."""
+        if config not in self._without:
+            without = traded(config.values)
+            possible = without and all(value in self._space.domains[name] for name, value in without.items())
+            self._without[config] = replace(config, values=config.values | without) if possible else None
+        return self._without[config]
+
+    def _fits(self, plain: Config) -> bool:
+        known = self._guard.fits(plain)
+        return self._memory.expects_to_fit(plain) if known is None else known
+
+    def _saturation(self, config: Config) -> Saturation | None:
+        arm = _arm(config)
+        if arm not in self._arms:
+            self._arms[arm] = self._measured(arm)
+        return self._arms[arm]
+
+    def _measured(self, arm: tuple[Value, ...]) -> Saturation | None:
+        """None as long as too little was probed without the trade."""
+        fitting = max((c.batch_size for c in self._plain_arms.get(arm, ()) if self._fits(c)), default=0)
+        times = [
+            (trial.config.batch_size, _micro_batch_seconds(trial.config, trial.result.measurement))
+            for trial, _ in self._history.judged
+            if trial.result.measurement is not None and not traded(trial.config.values) and _arm(trial.config) == arm
+        ]
+        half = _half_batch(times, self._request.goal.global_batch)
+        return None if half is None or not fitting else Saturation(half_batch=half, fitting_batch=fitting)
+
+
+def _half_batch(times: Sequence[tuple[int, float]], held: int | None) -> float | None:
+    """From (micro-batch, its seconds): where the part that grows is as long as the fixed one; None: nobody can tell.
+
+    Where the global batch is `held`, every sample pays its share of the optimizer step, which looks like a part that
+    grows. It counts as at most as long as the fixed part, four times what is believed beforehand
+    (`sampler/parameters.py`): too large a result rules out too little.
+    """
+    batches, seconds = np.array([b for b, _ in times], float), np.array([s for _, s in times])
+    if not len(times) or batches.max() < APART * batches.min():
+        return None
+    fixed, sample = np.polynomial.polynomial.polyfit(batches, seconds, 1, w=1 / seconds)
+    sample -= max(fixed, 0.0) / held if held else 0.0
+    return math.inf if sample <= 0 else max(0.0, float(fixed / sample))
+
+
+def _micro_batch_seconds(config: Config, measured: Measurement) -> float:
+    rate = (measured.compute_only or measured).samples_per_second
+    return config.batch_size / rate
+
+
+def _longer(config: Config) -> float:
+    """By which share computing takes longer for its trades, at least: a standard deviation below what is expected."""
+    factors = [knob(name).influence(config[name]).sample_time for name in traded(config.values)]
+    return math.prod(factor.center * math.exp(-factor.spread) for factor in factors) - 1
+
+
+def _arm(config: Config) -> tuple[Value, ...]:
+    """All but trades and what the law knows: micro-batches, and who loads them."""
+    without = traded(config.values)
+    own = ("batch_size", "gradient_accumulation_steps")
+    return tuple(without.get(k.name, config[k.name]) for k in KNOBS if k.name not in own and not k.counts_workers)
+
+
+def _phrase(config: Config) -> str:
+    said = " and ".join(knob(name).phrase(config[name]) for name in traded(config.values))
+    return said[:1].upper() + said[1:]

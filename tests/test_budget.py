@@ -1,0 +1,132 @@
+"""How much of the time budget is kept for the confirmation, and for the comparison of losses before it."""
+
+import pytest
+
+from autotune.records import Goal
+from autotune.requests import ProbeBudget
+from autotune.testing import FakeLauncher, Machine
+from autotune.tuning.budget import BRIEF, MOST_RESERVED, SEED_SECONDS, TimeBudget
+from autotune.tuning.choice import FEWEST_FINALISTS
+from autotune.tuning.confirmation import confirm
+from autotune.tuning.history import History
+from autotune.tuning.precision import precise_finalists
+from autotune.tuning.probing import probe_with_retry
+from autotune.tuning.racing import GOAL_ROUNDS, probes
+from tests.worlds import config, context, failed, measured, study_request, trial
+
+NO_LOADING = Machine(sample_loading_seconds=1e-6)
+PLAIN = {"stability": "off"}
+
+
+def _after(folder, workers, left=0.0):
+    """A search after probes that are all alike but for their workers, the first one being the baseline."""
+    goal = Goal(global_batch=64, **PLAIN)
+    search = context(folder, FakeLauncher(machine=NO_LOADING), request=study_request(goal=goal), left=left)
+    probe_with_retry(search, search.request.baseline, "baseline")
+    for count in workers:
+        probe_with_retry(search, config(batch_size=64, num_workers=count), "search")
+    return search
+
+
+@pytest.mark.parametrize(("workers", "finalists"), [((), 1), ((1, 2), 3), ((1, 2, 4, 8), 5)])
+def test_time_is_kept_for_eight_rounds_of_all_who_would_race_now(tmp_path, workers, finalists):
+    search = _after(tmp_path, workers)
+
+    seconds = search.history.expected_seconds(ProbeBudget())
+    assert search.budget.wanted_seconds == pytest.approx(seconds * probes(finalists, GOAL_ROUNDS, 1), rel=0.02)
+
+
+def test_the_least_that_is_kept_are_two_rounds_of_three_and_the_baseline(tmp_path):
+    search = _after(tmp_path, (1,))
+
+    least = search.history.expected_seconds(BRIEF) * 2 * (FEWEST_FINALISTS + 1)
+    assert search.budget.shortest_seconds == pytest.approx(least, rel=0.05)
+    assert search.budget.spare_seconds == -search.budget.shortest_seconds
+
+
+@pytest.mark.parametrize(("spare", "affords"), [(-0.1, False), (0.1, True)])
+def test_a_search_affords_what_the_shortest_confirmation_leaves(tmp_path, spare, affords):
+    known = _after(tmp_path / "known", (1,))
+    needed = known.budget.shortest_seconds + known.history.typical_seconds
+
+    search = _after(tmp_path / "search", (1,), left=needed + spare)
+
+    assert search.budget.affords_probe is affords
+
+
+def _budget(trials, seconds, elapsed=0.0, **request):
+    history = History(study_request(**request), trials)
+    return TimeBudget(history, seconds, lambda: elapsed + 5.0, 5.0)
+
+
+BASELINE = trial(measured(100.0), 0, "baseline", batch_size=64)
+THREE = [trial(measured(90.0), number, num_workers=number, batch_size=64) for number in (1, 2, 4)]
+OFF = {"goal": Goal(global_batch=64, **PLAIN)}
+
+
+def test_time_passes_by_the_clock_since_the_search_began():
+    budget = _budget([BASELINE], 60.0, elapsed=45.0)
+
+    assert (budget.elapsed_seconds, budget.left_seconds) == (45.0, 15.0)
+
+
+def test_nothing_is_kept_while_there_is_nothing_to_confirm():
+    assert _budget([BASELINE], 600.0, **OFF).reserve_seconds == 0.0
+
+
+def test_no_more_than_a_share_is_kept_until_three_can_be_confirmed():
+    few, enough = (_budget([BASELINE, *THREE[:count]], 20.0, **OFF) for count in (1, 3))
+
+    assert few.reserve_seconds == MOST_RESERVED * 20.0
+    assert enough.reserve_seconds == enough.shortest_seconds > MOST_RESERVED * 20.0
+
+
+def test_what_failed_is_still_missing():
+    budget = _budget([BASELINE, THREE[0], trial(failed(), 9, num_workers=8, batch_size=64)], 600.0)
+
+    assert budget.missing_finalists == FEWEST_FINALISTS - 1
+
+
+def test_a_short_budget_says_how_much_is_missing_and_what_would_do():
+    over, minutes = _budget([BASELINE, *THREE], 10.0, elapsed=8.0, **OFF).shortage(2)
+
+    assert over > 0
+    assert _budget([BASELINE, *THREE], 60.0 * minutes, elapsed=8.0, **OFF).shortage(2) == (0.0, 0)
+
+
+TWO = [trial(measured(100.0), 0, batch_size=64), trial(measured(200.0), 1, batch_size=64, amp_dtype="bfloat16")]
+
+
+def test_time_is_kept_for_a_comparison_only_while_one_may_come(tmp_path):
+    domains = {**study_request().domains, "amp_dtype": (None, "bfloat16")}
+    narrow = context(tmp_path, request=study_request(domains=domains), trials=TWO)
+    off = _budget(TWO, 600.0, **OFF)
+    plain = _budget(TWO, 600.0, domains={**domains, "amp_dtype": (None,)})
+
+    kept = [each.comparison_seconds > 0 for each in (_budget(TWO, 600.0), off, plain, narrow.budget)]
+    precise_finalists(narrow, FEWEST_FINALISTS, 0.0)
+
+    assert kept == [True, False, False, True]
+    assert narrow.budget.comparison_seconds == 0.0
+
+
+def test_the_time_for_a_comparison_follows_the_pace_of_the_fastest_probe_and_then_what_one_took(tmp_path):
+    paces = (2400.0, 1200.0, 1.0)
+    before = [_budget([trial(measured(rate), 0, batch_size=64)], 600.0).comparison_seconds for rate in paces]
+    search = context(tmp_path, trials=TWO)
+
+    precise_finalists(search, FEWEST_FINALISTS, 0.0)
+
+    ((_, compared),) = search.history.comparisons
+    assert before == [pytest.approx(1.5 * 150 * 64 / 2400), pytest.approx(1.5 * 150 * 64 / 1200), SEED_SECONDS]
+    assert search.budget.comparison_seconds == compared.elapsed_seconds
+
+
+def test_after_the_confirmation_only_one_more_probe_has_to_fit(tmp_path):
+    seconds = _after(tmp_path / "known", (1,)).history.expected_seconds(ProbeBudget())
+    search = _after(tmp_path / "search", (1,), left=1.1 * seconds)
+
+    confirm(search)
+
+    assert search.budget.affords_ablation
+    assert not search.budget.affords_probe

@@ -1,0 +1,90 @@
+"""The confirmation as a stage: how long it measures, how its plan is announced, and a baseline that is alone."""
+
+import pytest
+
+from autotune import codec
+from autotune import folder as disk
+from autotune.launch.base import REQUEST
+from autotune.records import Goal
+from autotune.requests import ProbeBudget, ProbeRequest
+from autotune.testing import FakeLauncher, Machine
+from autotune.tuning.budget import BRIEF
+from autotune.tuning.confirmation import confirm
+from autotune.tuning.probing import probe_with_retry
+from tests.worlds import Listener, config, context, study_request
+
+NO_LOADING = Machine(sample_loading_seconds=1e-6)
+
+
+def _after(folder, workers, listener, left=0.0, **asked):
+    """A search after probes that are all alike but for their workers, the first one being the baseline."""
+    search = context(
+        folder, FakeLauncher(machine=NO_LOADING), listener, request=study_request(**asked), left=left
+    )  # fmt: skip
+    probe_with_retry(search, search.request.baseline, "baseline")
+    for count in workers:
+        probe_with_retry(search, config(batch_size=64, num_workers=count), "search")
+    return search
+
+
+@pytest.mark.parametrize(("left", "window"), [(60.0, ProbeBudget()), (35.0, BRIEF), (0.0, BRIEF)])
+def test_a_race_measures_briefly_where_time_is_too_short_for_its_fewest_rounds(tmp_path, left, window):
+    listener = Listener()
+    search = _after(tmp_path, (1, 2, 4), listener, left)
+
+    confirm(search)
+
+    raced = [t.number for t, _ in search.history.judged if t.purpose == "confirm"]
+    asked = [codec.read(tmp_path / disk.PROBES / f"{number:04d}" / REQUEST, ProbeRequest).budget for number in raced]
+    assert set(asked) == {window}
+    assert any("measured briefly" in note for note in listener.notes) is (window == BRIEF)
+
+
+def test_where_something_else_than_speed_is_sought_no_window_is_cut(tmp_path):
+    listener = Listener()
+    search = _after(tmp_path, (1, 2, 4), listener, 0.0, goal=Goal(global_batch=64, objective="memory"))
+
+    confirm(search)
+
+    assert not any("measured briefly" in note for note in listener.notes)
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        (0.0, "Confirming 3 configurations in 3 interleaved rounds of fresh processes, "),
+        (1e6, "Confirming 5 configurations in up to 12 interleaved rounds of fresh processes, the slower half left "
+              "behind after 3, "),
+    ],
+)  # fmt: skip
+def test_the_plan_is_told_in_a_line(tmp_path, left, said):
+    listener = Listener()
+    search = _after(tmp_path, (1, 2, 4, 8), listener, left)
+
+    raced = confirm(search)
+
+    (plan,) = [note for note in listener.notes if note.startswith("Confirming")]
+    assert plan.startswith(said)
+    assert ("more than the time budget" in plan) is (left == 0)
+    assert raced[-1].config == study_request().baseline
+
+
+def test_without_time_the_one_probe_of_a_baseline_alone_stands(tmp_path):
+    listener = Listener()
+    search = _after(tmp_path, (), listener, 5.0)
+
+    (alone,) = confirm(search)
+
+    assert [trial.number for trial in alone.trials] == [0]
+    assert len(alone.scores) == len(search.history.judged) == 1
+    assert any("its latest probe stands" in note for note in listener.notes)
+
+
+def test_a_baseline_alone_is_measured_again_all_the_same(tmp_path):
+    listener = Listener()
+    search = _after(tmp_path, (), listener, 1e6)
+
+    (alone,) = confirm(search)
+
+    assert len(alone.rounds) == 3
+    assert any(note.startswith("Confirming 1 configuration in") for note in listener.notes)

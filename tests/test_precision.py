@@ -1,0 +1,268 @@
+"""What is compared next, given all that was compared before: the same answer now and after a resume."""
+
+import msgspec
+import pytest
+
+from autotune import folder as disk
+from autotune.errors import EnvironmentUnfit, NoRecommendation
+from autotune.records import Goal
+from autotune.requests import StabilityRequest
+from autotune.results import Failure, Outcome, StabilityResult
+from autotune.stability import THRESHOLDS
+from autotune.testing import FakeLauncher
+from autotune.testing.answers import paired_losses
+from autotune.tuning.budget import SEED_SECONDS, STEPS
+from autotune.tuning.choice import FEWEST_FINALISTS
+from autotune.tuning.history import History
+from autotune.tuning.precision import LEAST_SECONDS, following, precise_finalists, refused_summaries
+from tests.worlds import Listener, config, context, failed, measured, study_request, trial
+
+SEEDS = (4, 5, 6)
+FIRST = StabilityRequest(
+    target="model.py",
+    reference=config(batch_size=32),
+    candidate=config(batch_size=32, amp_dtype="bfloat16"),
+    device="cuda:0",
+    seeds=(4,),
+    steps=STEPS,
+    max_seconds=40.0,
+)
+
+
+def _failed(outcome):
+    return StabilityResult(outcome=outcome, failure=Failure(phase="measure", message="no", evidence="by hand"))
+
+
+def _ran(request=FIRST, *, bad=False, wobble=0.0, spread=0.0):
+    """A comparison whose perturbed runs are off by `wobble`, and whose seeds differ by `spread`."""
+
+    def changed(run):
+        if run.role == "perturbed":
+            return tuple(loss + wobble * (-1) ** step for step, loss in enumerate(run.losses))
+        return tuple(loss + spread * (run.seed - 4) for loss in run.losses) if run.role == "candidate" else run.losses
+
+    runs = tuple(
+        msgspec.structs.replace(run, losses=changed(run)) for run in paired_losses(request, bad=bad)
+    )  # fmt: skip
+    return StabilityResult(outcome=Outcome.OK, runs=runs)
+
+
+def _following(*attempts, first=FIRST):
+    return following(attempts, first, SEEDS, THRESHOLDS)
+
+
+def test_what_was_not_compared_is_compared():
+    assert _following() == FIRST
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_what_was_decided_stays_decided(bad):
+    assert _following((FIRST, _ran(bad=bad))) is None
+
+
+def test_out_of_memory_halves_the_batch_of_both_until_one_sample_is_left():
+    batches, attempts = [], []
+    request = FIRST
+    while request is not None:
+        assert request.reference.batch_size == request.candidate.batch_size
+        batches.append(request.candidate.batch_size)
+        attempts.append((request, _failed(Outcome.OOM_DEVICE)))
+        request = _following(*attempts)
+
+    assert batches == [32, 16, 8, 4, 2, 1]
+
+
+def test_an_accident_is_tried_once_more_and_then_believed():
+    crash = (FIRST, _failed(Outcome.CRASHED))
+
+    assert _following(crash) == FIRST
+    assert _following(crash, crash) is None
+    assert _following(crash, (FIRST, _ran())) is None
+
+
+@pytest.mark.parametrize("outcome", [Outcome.TIMEOUT, Outcome.USER_ERROR, Outcome.INVALID_CONFIG])
+def test_a_fault_that_would_repeat_is_not_tried_again(outcome):
+    assert _following((FIRST, _failed(outcome))) is None
+
+
+def test_runs_that_are_hardly_paired_are_followed_by_three_seeds_and_those_decide():
+    several = _following((FIRST, _ran(wobble=0.2)))
+
+    assert several.seeds == SEEDS
+    assert _following((FIRST, _ran(wobble=0.2)), (several, _ran(several, wobble=0.2))) is None
+
+
+def test_an_open_interval_doubles_the_steps_once():
+    several = msgspec.structs.replace(FIRST, seeds=SEEDS)
+    open_ended = (several, _ran(several, spread=0.1))
+
+    longer = _following(open_ended, first=several)
+
+    assert (longer.steps, longer.seeds) == (2 * STEPS, SEEDS)
+    assert _following(open_ended, (longer, _ran(longer, spread=0.1)), first=several) is None
+
+
+def test_a_comparison_that_was_cut_short_is_worth_another_only_with_much_more_time():
+    short = msgspec.structs.replace(FIRST, max_seconds=10.0)
+    runs = tuple(msgspec.structs.replace(run, losses=run.losses[:5]) for run in _ran().runs)
+    cut = (short, StabilityResult(outcome=Outcome.OK, runs=runs))
+
+    assert _following(cut, first=msgspec.structs.replace(FIRST, max_seconds=19.0)) is None
+    assert _following(cut, first=msgspec.structs.replace(FIRST, max_seconds=21.0)).max_seconds == 21.0
+
+
+def test_no_comparison_may_take_longer_than_its_seeds_and_steps_deserve():
+    several = msgspec.structs.replace(FIRST, seeds=SEEDS, max_seconds=1e6)
+
+    assert _following(first=msgspec.structs.replace(FIRST, max_seconds=1e6)).max_seconds == SEED_SECONDS
+    assert _following(first=several).max_seconds == 3 * SEED_SECONDS
+
+
+def _trials(*values):
+    """Probes of the search, by rate and knobs."""
+    return [trial(measured(rate), number, batch_size=64, **knobs) for number, (rate, knobs) in enumerate(values)]
+
+
+TWO = _trials((100.0, {}), (200.0, {"amp_dtype": "bfloat16"}))
+
+
+def _search(folder, trials=TWO, launcher=None, *, left=1000.0, listener=None, **changes):
+    return context(folder, launcher, listener, request=study_request(**changes), left=left, trials=trials)
+
+
+def _finalists(search):
+    return precise_finalists(search, FEWEST_FINALISTS, 0.0)
+
+
+def _compared(search):
+    _finalists(search)
+    return search.history.comparisons
+
+
+def test_full_precision_is_compared_with_nothing(tmp_path):
+    assert _compared(_search(tmp_path, _trials((100.0, {}), (90.0, {"num_workers": 2})))) == ()
+
+
+def test_a_comparison_is_between_configurations_that_differ_in_arithmetic_only_and_draw_alike(tmp_path):
+    leading = {"amp_dtype": "bfloat16", "num_workers": 8, "gradient_accumulation_steps": 4, "channels_last": True}
+
+    ((request, _),) = _compared(_search(tmp_path, _trials((200.0, leading))))
+
+    assert request.reference == config(batch_size=64, num_workers=8)
+    assert request.candidate == config(batch_size=64, num_workers=8, amp_dtype="bfloat16")
+    assert (request.seeds, request.steps, request.max_seconds) == ((0,), STEPS, SEED_SECONDS)
+
+
+def test_every_comparison_is_kept_in_the_study(tmp_path):
+    search = _search(tmp_path)
+
+    assert disk.attempts(tmp_path, StabilityRequest.kind()) == ()
+    assert _compared(search) == disk.attempts(tmp_path, StabilityRequest.kind()) != ()
+
+
+def test_the_batch_starts_below_what_is_known_not_to_fit(tmp_path):
+    trials = [*TWO, trial(failed(Outcome.OOM_DEVICE), 7, batch_size=32)]
+
+    assert _compared(_search(tmp_path, trials))[0][0].candidate.batch_size == 16
+
+
+def test_what_does_not_fit_is_compared_at_a_smaller_batch(tmp_path):
+    def too_large(request):
+        return Outcome.OOM_DEVICE if request.reference.batch_size > 16 else None
+
+    search = _search(tmp_path, launcher=FakeLauncher(faults={StabilityRequest: too_large}))
+
+    assert len(_compared(search)) == 3
+    (verdict,) = search.history.loss_verdicts
+    assert (verdict.verdict, verdict.batch_size) == ("ok", 16)
+    assert "at batch 16" in verdict.reason
+
+
+def test_full_takes_three_seeds_from_the_studys_own(tmp_path):
+    search = _search(tmp_path, goal=Goal(global_batch=64, stability="full"), seed=7)
+
+    assert _compared(search)[0][0].seeds == (7, 8, 9)
+
+
+def test_off_compares_nothing_and_refuses_nobody(tmp_path):
+    off = _search(tmp_path, launcher=FakeLauncher(bad_dtypes=["bfloat16"]), goal=Goal(global_batch=64, stability="off"))
+
+    assert _finalists(off)[0].config["amp_dtype"] == "bfloat16"
+    assert off.history.comparisons == ()
+
+
+def test_a_refused_arithmetic_gives_way_and_its_best_is_named(tmp_path):
+    trials = _trials(
+        (300.0, {"amp_dtype": "bfloat16"}), (250.0, {"amp_dtype": "bfloat16", "num_workers": 2}), (90.0, {})
+    )
+    search = _search(tmp_path, trials, FakeLauncher(bad_dtypes=["bfloat16"]))
+
+    assert [one.config["amp_dtype"] for one in _finalists(search)] == [None]
+    (refused,) = refused_summaries(search.history)
+    assert (refused.found, refused.config["num_workers"]) == (pytest.approx(300.0), 0)
+    assert refused.refused.startswith("bf16 learns less than fp32: behind by 10.6%")
+
+
+def test_the_next_best_dtype_is_compared_when_the_best_is_refused(tmp_path):
+    trials = _trials(
+        *((300.0 - n, {"amp_dtype": "float16", "num_workers": n}) for n in range(3)),
+        (200.0, {"amp_dtype": "bfloat16"}), (90.0, {}),
+    )  # fmt: skip
+    search = _search(tmp_path, trials, FakeLauncher(bad_dtypes=["float16"]))
+
+    assert _finalists(search)[0].config["amp_dtype"] == "bfloat16"
+    verdicts = [(one.values["amp_dtype"], one.verdict) for one in search.history.loss_verdicts]
+    assert verdicts == [("float16", "worse"), ("bfloat16", "ok")]
+
+
+def test_the_baselines_arithmetic_is_judged_even_where_it_does_not_lead(tmp_path):
+    baseline = config(batch_size=64, amp_dtype="float16")
+    trials = _trials(*((300.0 - n, {"num_workers": n}) for n in range(3)), (100.0, {"amp_dtype": "float16"}))
+    search = _search(tmp_path, trials, FakeLauncher(bad_dtypes=["float16"]), baseline=baseline)
+
+    _finalists(search)
+
+    assert "learns less" in search.history.refusal(baseline)
+    assert refused_summaries(search.history) == []  # it stays in the confirmation, to be compared with
+
+
+def test_what_the_study_holds_is_not_compared_again(tmp_path):
+    search = _search(tmp_path, launcher=FakeLauncher(bad_dtypes=["bfloat16"]))
+    _finalists(search)
+
+    compared = len(search.history.comparisons)
+
+    assert [one.config["amp_dtype"] for one in _finalists(search)] == [None]
+    assert len(search.history.comparisons) == compared
+
+
+def test_an_unfit_machine_ends_the_search_and_is_not_held_against_the_dtype(tmp_path):
+    with pytest.raises(EnvironmentUnfit):
+        _finalists(
+            _search(tmp_path, launcher=FakeLauncher(faults={StabilityRequest: lambda request: Outcome.ENVIRONMENT}))
+        )
+
+    assert History.read(tmp_path, study_request()).comparisons == ()
+
+
+def test_a_late_comparison_still_gets_its_least_time(tmp_path):
+    assert _compared(_search(tmp_path, left=-100.0))[0][0].max_seconds == LEAST_SECONDS
+
+
+def test_what_is_compared_and_what_came_out_is_told(tmp_path):
+    listener = Listener()
+
+    _finalists(_search(tmp_path, launcher=FakeLauncher(bad_dtypes=["bfloat16"]), listener=listener))
+
+    assert listener.notes[0] == "Comparing the losses of bf16 and fp32: 50 paired steps at batch 64."
+    assert listener.notes[1].startswith("bf16 learns less than fp32: behind by 10.6%")
+    assert listener.notes[1].endswith(" It is left out.")
+
+
+def test_a_baseline_that_is_all_there_is_and_is_refused_is_named(tmp_path):
+    baseline = config(batch_size=64, amp_dtype="float16")
+    trials = _trials((100.0, {"amp_dtype": "float16"}))
+    search = _search(tmp_path, trials, FakeLauncher(bad_dtypes=["float16"]), baseline=baseline)
+
+    with pytest.raises(NoRecommendation, match="fp16 learns less"):
+        _finalists(search)

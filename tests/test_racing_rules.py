@@ -1,0 +1,113 @@
+"""Who goes on in the race, how long it may take, and when it is over."""
+
+import math
+
+import pytest
+
+from autotune.stats import Rounds
+from autotune.tuning.choice import FEWEST_FINALISTS, claim_confidence
+from autotune.tuning.racing import (
+    FEWEST_ROUNDS,
+    GOAL_ROUNDS,
+    MOST_FINALISTS,
+    MOST_ROUNDS,
+    Plan,
+    going_on,
+    is_decided,
+    margin,
+    plan,
+    probes,
+    size,
+)
+
+ALIKE = dict.fromkeys(range(9), (0.0,))
+
+
+@pytest.mark.parametrize(
+    ("leaders", "running"), [(8, [8, 8, 8, 4, 4, 4, 2, 2]), (5, [5, 5, 5, 2, 2, 2, 2, 2]), (2, [2] * 8), (1, [1] * 8)]
+)
+def test_the_slower_half_stays_behind_after_rounds_three_and_six(leaders, running):
+    assert [size(leaders, number) for number in range(8)] == running
+
+
+def test_a_race_costs_what_its_rounds_do():
+    assert probes(8, 8, 1) == 3 * 9 + 3 * 5 + 2 * 3
+    assert probes(3, 2, 1) == 8
+
+
+@pytest.mark.parametrize(
+    ("affordable", "expected"),
+    [
+        (1000, Plan(finalists=MOST_FINALISTS, rounds=MOST_ROUNDS)),
+        (48, Plan(finalists=MOST_FINALISTS, rounds=GOAL_ROUNDS)),
+        (47, Plan(finalists=7, rounds=9)),  # rather a leader less than finalists who cannot be told apart
+        (30, Plan(finalists=4, rounds=GOAL_ROUNDS)),
+        (12, Plan(finalists=FEWEST_FINALISTS, rounds=3)),
+        (4, Plan(finalists=FEWEST_FINALISTS, rounds=FEWEST_ROUNDS)),  # what there is no time for overruns
+        (-9, Plan(finalists=FEWEST_FINALISTS, rounds=FEWEST_ROUNDS)),
+    ],
+)
+def test_the_time_decides_how_many_race_and_for_how_long(affordable, expected):
+    assert plan(20, 1, affordable) == expected
+
+
+def test_no_more_race_than_there_are():
+    assert plan(2, 1, 1000) == Plan(finalists=2, rounds=MOST_ROUNDS)
+
+
+def test_without_repeats_a_probe_is_believed_to_three_per_cent():
+    assert margin([]) == pytest.approx(1 - math.exp(-3 * math.sqrt(2) * 0.03))
+    assert margin([100.0]) == margin([])
+
+
+def test_a_machine_whose_repeats_differ_widens_the_screen_and_a_steady_one_narrows_it():
+    assert margin([100.0, 80.0, 120.0, 90.0]) > 2 * margin([])
+    assert margin([100.0] * 5) == pytest.approx(1 - math.exp(-3 * math.sqrt(2) * 0.03 / math.sqrt(2)))
+
+
+def test_the_fastest_go_on_whatever_the_machine_did_between_rounds():
+    rounds = Rounds([[100, 50, 80], [90, 45, 72], [130, 65, 104], [120, 60, 96]])
+
+    assert going_on(rounds, range(4), 2, ALIKE) == [2, 3]
+
+
+def test_one_bad_round_leaves_nobody_behind():
+    rounds = Rounds([[100, 100, 100], [110, 40, 110], [95, 95, 95]])
+
+    assert going_on(rounds, range(3), 1, ALIKE) == [1]
+
+
+def test_beside_the_fastest_the_more_cautious_of_its_equals_goes_on():
+    rounds = Rounds([[100.0] * 3, [99.5] * 3, [99.0] * 3, [90.0] * 3])
+    cautions = {0: (4.0,), 1: (3.0,), 2: (1.0,), 3: (0.0,)}
+
+    assert going_on(rounds, range(4), 2, cautions) == [0, 2]
+    assert going_on(rounds, range(4), 2, cautions, tie=0.2) == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        ([[100, 101], [200, 202]], False),  # two rounds agree by luck
+        ([[100, 101, 100], [200, 202, 200]], True),
+        ([[100, 100, 100], [101, 101, 101]], True),  # as good
+        ([[100, 101, 99], [101, 99, 101]], False),
+        ([[100, 140, 90], [200, 150, 210]], False),
+        ([[100, 101, 100], [200, 202, 200], [201, 188, 212]], False),  # one rival is open
+    ],
+)
+def test_it_is_over_when_every_rival_is_surely_slower_or_surely_as_good(rates, expected):
+    assert is_decided(Rounds(rates), range(len(rates))) is expected
+
+
+def test_whoever_may_fall_behind_by_more_must_be_surely_slower_by_more():
+    rounds = Rounds([[100.0] * 3, [97.0] * 3])
+
+    assert is_decided(rounds, range(2))
+    assert is_decided(rounds, range(2), tie=0.05)  # as good
+    assert not is_decided(Rounds([[100.0] * 3, [97.0, 91.0, 97.0]]), range(2), tie=0.05)
+
+
+def test_the_luckiest_of_many_needs_more_to_be_believed():
+    assert claim_confidence(1) == claim_confidence(2) == 0.95
+    assert claim_confidence(8) == pytest.approx(1 - 0.1 / 8)

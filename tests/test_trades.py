@@ -1,0 +1,139 @@
+"""Which trades of time for memory cannot win, and are decided without a probe of them."""
+
+import pytest
+
+from autotune.guard import Guard
+from autotune.records import Goal, Limit
+from autotune.tuning.history import History
+from autotune.tuning.trades import Trades, Why
+from tests.worlds import config, facts, failed, measured, space, study_request, trial
+
+DEEP = facts(checkpointable_blocks=12)
+FREE = Goal()
+
+
+def _world(*trials, goal=FREE, fits_up_to=0, searched=None):
+    """The rule, and the history that it looks at; batches up to `fits_up_to` are predicted to fit without a trade."""
+    here = searched or space(goal=goal, baseline=config(batch_size=64), of=DEEP)
+    guard, history = Guard(here), History(study_request(goal=goal))
+    rule = Trades(here, history, guard, Predicted(fits_up_to))
+    for one in trials:
+        _add(history, guard, one)
+    return rule, history, guard
+
+
+class Predicted:
+    """A prediction of memory that knows but one thing."""
+
+    def __init__(self, fits_up_to):
+        self._fits_up_to = fits_up_to
+
+    def expects_to_fit(self, asked):
+        return asked.batch_size <= self._fits_up_to
+
+
+def _add(history, guard, one):
+    history.add(one)
+    guard.learn(one)
+
+
+def _ran(number, batch, seconds, **values):
+    return trial(measured(batch / seconds), number=number, batch_size=batch, **values)
+
+
+def _recomputed(batch, **values):
+    return config(batch_size=batch, activation_checkpointing=True, **values)
+
+
+def test_where_a_batch_is_foretold_to_fit_a_trade_can_only_be_slower():
+    rule, _, _ = _world(fits_up_to=64)
+
+    assert rule.why(_recomputed(64)) is Why.FITS
+    assert not rule.admits(_recomputed(64))
+    assert rule.admits(_recomputed(128)) and rule.admits(config(batch_size=64))
+
+
+def test_a_batch_that_was_seen_to_fit_needs_no_prediction():
+    rule, _, _ = _world(_ran(0, 128, 1.0))
+
+    assert rule.why(_recomputed(64)) is Why.FITS
+    assert rule.why(_recomputed(256)) is None
+    assert rule.why(_recomputed(64, amp_dtype="bfloat16")) is None  # another arm
+
+
+def test_what_was_left_out_comes_back_where_the_prediction_was_wrong():
+    rule, history, guard = _world(fits_up_to=256)
+    assert not rule.admits(_recomputed(256))
+
+    _add(history, guard, trial(failed(), number=1, batch_size=128))
+
+    assert rule.admits(_recomputed(256)) and rule.admits(_recomputed(128))
+    assert not rule.admits(_recomputed(64))
+
+
+@pytest.mark.parametrize(
+    ("fixed", "why"),
+    [
+        (0.1, Why.SATURATED),  # half of full speed at batch 10: 64 is nearly all of it
+        (1.0, None),  # at batch 100: a larger batch may gain more than recomputing costs
+        (0.0, Why.SATURATED),
+    ],
+)
+def test_larger_batches_are_worth_a_trade_only_while_what_is_fixed_weighs(fixed, why):
+    rule, _, _ = _world(_ran(0, 16, fixed + 0.16), _ran(1, 64, fixed + 0.64), fits_up_to=64)
+
+    assert rule.why(_recomputed(512)) is why
+
+
+@pytest.mark.parametrize(("held", "why"), [(None, Why.SATURATED), (1024, None)])
+def test_what_grows_with_a_held_global_batch_may_be_the_optimizer_s_share(held, why):
+    """Half of full speed at batch 110, or at 123 if a step's optimizer takes as long as what is fixed: 118 decides."""
+    steps = {batch: 1 if held is None else held // batch for batch in (16, 64, 1024)}
+    trials = [
+        trial(measured(batch / (0.11 + 0.001 * batch)), batch_size=batch, gradient_accumulation_steps=steps[batch])
+        for batch in (16, 64)
+    ]
+
+    rule, _, _ = _world(*trials, goal=Goal(global_batch=held), fits_up_to=512)
+
+    assert rule.why(_recomputed(1024, gradient_accumulation_steps=steps[1024])) is why
+
+
+def test_two_batches_that_are_close_tell_no_slope():
+    rule, _, _ = _world(_ran(0, 48, 0.58), _ran(1, 64, 0.74), fits_up_to=64)
+
+    assert rule.why(_recomputed(512)) is None
+
+
+def test_each_reason_is_told_once_with_what_it_rests_on():
+    rule, _, _ = _world(_ran(0, 16, 0.26), _ran(1, 64, 0.74), fits_up_to=64)
+
+    told = set()
+
+    (fits, saturated), again = rule.news(told), rule.news(told)
+
+    assert fits.startswith("Activation checkpointing can only be slower where a batch is predicted to fit without it: ")
+    assert "at half of its full speed at batch 10, and 64 fit without it" in saturated
+    assert again == []
+
+
+def test_who_wants_the_least_memory_decides_by_probes():
+    rule, _, _ = _world(goal=Goal(objective="memory"), fits_up_to=4096)
+
+    assert not rule.decides
+    assert rule.admits(_recomputed(64))
+
+
+def test_who_fixes_it_is_obeyed():
+    fixed = Goal(limits={"activation_checkpointing": Limit(values=(True,))})
+    rule, _, _ = _world(goal=fixed, fits_up_to=4096)
+
+    assert not rule.decides
+    assert rule.admits(_recomputed(64))
+
+
+def test_without_a_trade_in_the_space_nothing_is_decided():
+    rule, _, _ = _world(searched=space(goal=FREE, baseline=config(batch_size=64)), fits_up_to=4096)
+
+    assert not rule.decides
+    assert rule.news(set()) == []
