@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from autotune.objectives import objective_of
 from autotune.records import Config, Goal, StudyRequest
 from autotune.stats import DRIFT, Rounds
-from autotune.summary import ConfigSummary
+from autotune.summary import Compared, ConfigSummary
 from autotune.tuning.choice import FEWEST_FINALISTS, TIE, claim_confidence, preferences
 from autotune.tuning.interference import Judged, interference_causes, is_spoiled
 from autotune.tuning.resumed_confirmation import ResumedConfirmation
@@ -193,10 +193,22 @@ def undisturbed_rounds(racer: ConfigSummary) -> int:
     return sum(not interference_causes(trial.result) for trial in racer.trials)
 
 
-def compared_by(racers: Sequence[ConfigSummary], baseline: int | None = None) -> tuple[Rounds, Rounds]:
-    """Return the rounds of these as rates (samples/s) and as scores, levelled by the baseline at that position."""
+def compared(
+    racers: Sequence[ConfigSummary], baseline: int | None = None
+) -> tuple[list[ConfigSummary], Rounds, Rounds]:
+    """Return the racers with the means that all their rounds give them, and these rounds as rates and as scores.
+
+    Rates are in samples/s; both are levelled by the baseline at that position.
+    """
     rates = Rounds([one.by_round(one.rates) for one in racers], baseline)
-    return rates, Rounds([one.by_round(one.scores) for one in racers], baseline)
+    scores = Rounds([one.by_round(one.scores) for one in racers], baseline)
+    means = [
+        Compared(
+            score=scores.mean_rate(i), samples_per_second=rates.mean_rate(i), relative_half_width=rates.half_width(i)
+        )
+        for i in range(len(racers))
+    ]
+    return [replace(one, compared=mean) for one, mean in zip(racers, means, strict=True)], rates, scores
 
 
 def tie(goal: Goal) -> float:

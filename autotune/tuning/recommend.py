@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,12 +17,12 @@ from autotune.records import Config, StudyRequest
 from autotune.results import LossVerdict, Measurement, Outcome
 from autotune.stability import arithmetic, full_precision
 from autotune.stats import Rounds
-from autotune.summary import Compared, ConfigSummary, Status
+from autotune.summary import ConfigSummary, Status
 from autotune.tuning.advice import advise, left_out_warnings
 from autotune.tuning.choice import TIE, choose, confidence
 from autotune.tuning.interference import Judged
 from autotune.tuning.opening import shown
-from autotune.tuning.racing import compared_by
+from autotune.tuning.racing import compared
 from autotune.tuning.recommendation import Achieved, Confirmation, Recommendation, RunnerUp, baseline_name
 from autotune.units import counted, format_bytes
 
@@ -45,18 +44,7 @@ def recommend(
     if not allowed:
         raise NoRecommendation(_nothing_held(candidates))
     base = next((i for i, one in enumerate(held) if one.config == request.baseline), None)
-    rounds, scored = compared_by(held, base)
-    held = [
-        replace(
-            one,
-            compared=Compared(
-                score=scored.mean_rate(i),
-                samples_per_second=rounds.mean_rate(i),
-                relative_half_width=rounds.half_width(i),
-            ),
-        )
-        for i, one in enumerate(held)
-    ]
+    held, rounds, scored = compared(held, base)
     index = choose(held, scored, request, allowed)
     winner = held[index]
     achieved, told = _achieved(held, rounds, scored, index, base, request)
@@ -108,20 +96,20 @@ def recommend(
 
 
 def _achieved(
-    compared: Sequence[ConfigSummary], rates: Rounds, scores: Rounds, winner: int, baseline: int | None,
+    held: Sequence[ConfigSummary], rates: Rounds, scores: Rounds, winner: int, baseline: int | None,
     request: StudyRequest,
 ) -> tuple[Achieved, tuple[str, ...]]:  # fmt: skip
-    """What the objective says of the winner, for best.json, and sentences. The numbers are positions in `compared`."""
+    """What the objective says of the winner, for best.json, and sentences. The numbers are positions in `held`."""
     objective = objective_of(request.goal)
     gain = speedup = None
     if baseline is not None:
         same = baseline == winner
         gain, speedup = ((1.0, 1.0, 1.0) if same else one.ratio(winner, baseline) for one in (scores, rates))
     decision = Decision(
-        chosen=compared[winner],
-        baseline=None if baseline is None else compared[baseline],
+        chosen=held[winner],
+        baseline=None if baseline is None else held[baseline],
         baseline_name=baseline_name(assumed=request.baseline_assumed),
-        leader=max((one for one in compared if not one.refused), key=lambda one: one.score),
+        leader=max((one for one in held if not one.refused), key=lambda one: one.score),
         gain=gain,
         speedup=speedup,
         goal=request.goal,
