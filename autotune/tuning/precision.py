@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from autotune import folder as disk
 from autotune.errors import NoRecommendation
+from autotune.knobs import loader_workers, worker_knob
 from autotune.launch.base import LOG
 from autotune.records import Config
 from autotune.requests import StabilityRequest
