@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from autotune.api import search
     from autotune.errors import (
         AutotuneError,
         EnvironmentMismatch,
@@ -25,15 +26,14 @@ if TYPE_CHECKING:
         UsageError,
     )
     from autotune.export.torch import Tuned, apply
+    from autotune.study.recommendation import Recommendation, load_best, load_result
     from autotune.targets.checkpointing import checkpoint_blocks
-    from autotune.tuning.interface import search
-    from autotune.tuning.recommendation import Recommendation, load_best, load_result
 
 _HOMES = {
-    "search": "autotune.tuning.interface",
-    "load_best": "autotune.tuning.recommendation",
-    "load_result": "autotune.tuning.recommendation",
-    "Recommendation": "autotune.tuning.recommendation",
+    "search": "autotune.api",
+    "load_best": "autotune.study.recommendation",
+    "load_result": "autotune.study.recommendation",
+    "Recommendation": "autotune.study.recommendation",
     "apply": "autotune.export.torch",
     "Tuned": "autotune.export.torch",
     "checkpoint_blocks": "autotune.targets.checkpointing",

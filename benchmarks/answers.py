@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from autotune.records import PROTOCOL, Environment, Record, Value
+from autotune.core.records import PROTOCOL, Environment, Record, Value
 from benchmarks.peers import OURS, Pick, held
 from benchmarks.surfaces.plain import Trained, ratios
 from benchmarks.surfaces.surface import Surface

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from importlib import import_module, metadata
 from pathlib import Path
 
-from autotune import folder as disk
-from autotune.failures import Link, classify
-from autotune.results import Outcome
+from autotune.core.results import Outcome
+from autotune.failures.classify import Link, classify
+from autotune.study import layout as disk
 from tests.faults.suffering import House, suffer_all  # found only from the root of the repository
 from tests.faults.targets import FAULTS
 from tests.known_failures import SINGLE

@@ -24,13 +24,13 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune.environment import torch_version, visible_gpus
-from autotune.host import cpu_name, usable_cores
+from autotune.core.records import Config, Value
+from autotune.core.requests import ProbeRequest
+from autotune.core.results import Measurement
 from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Config, Value
-from autotune.requests import ProbeRequest
-from autotune.results import Measurement
+from autotune.machine.environment import torch_version, visible_gpus
+from autotune.machine.host import cpu_name, usable_cores
 from benchmarks.catalogue import SMALL, catalogue, missing
 from benchmarks.surfaces.words import described
 

@@ -24,8 +24,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from autotune import codec
-from autotune.records import Environment
+from autotune.core import codec
+from autotune.core.records import Environment
 from benchmarks.answers import COLUMNS, USUAL, Answer, lines, sources, verdicts
 from benchmarks.catalogue import CATALOGUE, SMALL, catalogue, missing
 from benchmarks.gpu_questions import look

@@ -22,10 +22,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from autotune import codec
+from autotune.core import codec
+from autotune.core.records import Environment
+from autotune.core.requests import InspectRequest
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Environment
-from autotune.requests import InspectRequest
 from benchmarks.questions import Answer, Answers, NotRun, Question
 from benchmarks.surfaces.words import there
 
@@ -41,40 +41,40 @@ def questions() -> tuple[Question, ...]:
         Question(
             name="context",
             what="what import, CUDA context and libraries cost a child",
-            decides="start_deadline_seconds of ProbeBudget (requests.py), FIRST_GUESS_SECONDS (tuning/prober.py)",
+            decides="start_deadline_seconds of ProbeBudget (core/requests.py), FIRST_GUESS_SECONDS (study/history.py)",
             ask=starting.context,
             seconds=90.0,
         ),
         Question(
             name="events",
             what="a window by events against the wall, and against waiting after each step",
-            decides="EventClock, not SynchronizingClock, for CUDA (probe/meters.py)",
+            decides="EventClock, not SynchronizingClock, for CUDA (child/clock.py)",
             ask=clocks.events,
         ),
         Question(
             name="exhaustion",
             what="every way to run out of memory",
-            decides="the rules of OOM_DEVICE and OOM_HOST, and NEAR_LIMIT (failure_rules.py, failures.py)",
+            decides="the rules of OOM_DEVICE and OOM_HOST, and NEAR_LIMIT (failures/rules.py, failures/classify.py)",
             ask=provoked.exhaustion,
             seconds=150.0,
         ),
         Question(
             name="codes",
             what="error_code of AcceleratorError",
-            decides="CODES (failure_rules.py) before any message",
+            decides="CODES (failures/rules.py) before any message",
             ask=provoked.codes,
         ),
         Question(
             name="headroom",
             what="which figure of memory foretells the batch that dies",
-            decides="MemoryPeak.bytes (results.py), HEADROOM_FRACTION and LEAST_HEADROOM_BYTES (tuning/prepare.py)",
+            decides="MemoryPeak.bytes (core/results.py); HEADROOM_FRACTION, LEAST_HEADROOM_BYTES (tuning/prepare.py)",
             ask=frontier.headroom,
             seconds=90.0,
         ),
         Question(
             name="dropout",
             what="dropout masks of float32 against half precision",
-            decides="one paired seed is enough with dropout (probe/stability.py, stability.py)",
+            decides="one paired seed is enough with dropout (precision/child.py, precision/judge.py)",
             ask=arithmetic.dropout,
         ),
         Question(
@@ -86,13 +86,13 @@ def questions() -> tuple[Question, ...]:
         Question(
             name="launches",
             what="whether the host holds the device up, seen from the end of a window",
-            decides="a sign for launch-bound runs, not there yet (probe/window.py, tuning/advice.py)",
+            decides="a sign for launch-bound runs, not there yet (child/window.py, tuning/advice.py)",
             ask=clocks.launches,
         ),
         Question(
             name="nvml",
             what="NVML's fields, their time and their agreement",
-            decides="Gpu and Glance (nvml.py), PERIOD_SECONDS (launch/telemetry.py)",
+            decides="Gpu and Glance (machine/nvml.py), PERIOD_SECONDS (launch/telemetry.py)",
             ask=card.readings,
         ),
         Question(

@@ -25,12 +25,12 @@ from pathlib import Path
 
 import torch
 
-from autotune.forecast import START_MARGIN, Arm, DryRun
+from autotune.core.records import Config, Value
+from autotune.core.requests import DryRunRequest
 from autotune.knobs import KNOBS, defaults
 from autotune.knobs.base import Plan
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Config, Value
-from autotune.requests import DryRunRequest
+from autotune.memory.model import START_MARGIN, Arm, DryRun
 from autotune.targets import resolve
 from autotune.targets.base import Command, Step
 

@@ -22,14 +22,14 @@ import torch
 from scipy.optimize import least_squares
 from torch import nn
 
-from autotune.environment import torch_version
-from autotune.gradients import NoiseScale
-from autotune.host import cpu_name
+from autotune.core.records import Config
+from autotune.core.requests import NoiseScaleRequest
+from autotune.gradient_noise.estimate import estimate
+from autotune.gradient_noise.records import NoiseScale
 from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.noise_scale import estimate
-from autotune.records import Config
-from autotune.requests import NoiseScaleRequest
+from autotune.machine.environment import torch_version
+from autotune.machine.host import cpu_name
 
 TARGETS = Path(__file__).parent / "targets"
 sys.path.insert(0, str(TARGETS))

@@ -15,12 +15,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from autotune.environment import torch_version
-from autotune.host import cpu_name, usable_cores
+from autotune.core.records import Config
+from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Config
-from autotune.requests import ProbeBudget, ProbeRequest
+from autotune.machine.environment import torch_version
+from autotune.machine.host import cpu_name, usable_cores
 
 ROOT = Path(__file__).parent.parent
 GOAL_SECONDS = 1.6  # over what the target's own imports and builds cost

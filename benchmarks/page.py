@@ -16,13 +16,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from autotune import codec
-from autotune import folder as disk
-from autotune.host import cpu_name
+from autotune.core import codec
+from autotune.core.requests import ProbeRequest
+from autotune.core.results import ProbeResult
+from autotune.machine.host import cpu_name
 from autotune.report.page import render
-from autotune.requests import ProbeRequest
-from autotune.results import ProbeResult
-from autotune.tuning.view import load_view
+from autotune.study import layout as disk
+from autotune.study.view import load_view
 
 ROOT = Path(__file__).parent.parent
 GOAL_SECONDS, GOAL_KILOBYTES = 2.0, 300  # with 2,000 probes, with 100

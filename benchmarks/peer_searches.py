@@ -25,10 +25,10 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, default_collate
 
-from autotune.failures import classify, describe
-from autotune.host import usable_cores
-from autotune.probe.device import native_dtypes
-from autotune.probe.memory import memory_share
+from autotune.child.device import native_dtypes
+from autotune.child.memory import memory_share
+from autotune.failures.classify import classify, describe
+from autotune.machine.host import usable_cores
 from autotune.targets.batches import move
 from autotune.units import parse_bytes
 from benchmarks.catalogue import CATALOGUE, SMALL, catalogue

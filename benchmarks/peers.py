@@ -25,10 +25,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import autotune
-from autotune import folder as disk
+from autotune.core.records import Value
 from autotune.knobs import defaults
-from autotune.objective import judge
-from autotune.records import Value
+from autotune.objectives.verdict import judge
+from autotune.study import layout as disk
 from benchmarks.surfaces import plain
 from benchmarks.surfaces.tasks import TASKS, Task, chosen
 from benchmarks.surfaces.words import described, heading, here, row

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.folder import read_trials
-from autotune.probe.ending import Ending
-from autotune.records import SEARCH_PURPOSES
-from autotune.requests import ProbeBudget
-from autotune.results import Alone, Measurement, Trial
+from autotune.child.window_stopping import Ending
+from autotune.core.records import SEARCH_PURPOSES
+from autotune.core.requests import ProbeBudget
+from autotune.core.results import Alone, Measurement, Trial
+from autotune.study.layout import read_trials
 from autotune.tuning.budget import SEARCH
 
 ROOT = Path(__file__).parent.parent

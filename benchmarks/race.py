@@ -19,11 +19,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotune.core.records import Config, Goal, StudyRequest
+from autotune.core.results import Measurement, MemoryPeak, Outcome, ProbeResult, Trial, Verdict
+from autotune.core.stats import Rounds
 from autotune.knobs import defaults
-from autotune.records import Config, Goal, StudyRequest
-from autotune.results import Measurement, MemoryPeak, Outcome, ProbeResult, Trial, Verdict
-from autotune.stats import Rounds
-from autotune.summary import ConfigSummary
+from autotune.study.summary import ConfigSummary
 from autotune.testing import ENVIRONMENT, FACTS
 from autotune.tuning import choice, racing
 from autotune.tuning.recommend import recommend

@@ -23,12 +23,12 @@ from pathlib import Path
 import optuna
 
 import autotune
-from autotune import codec
-from autotune import folder as disk
+from autotune.core import codec
+from autotune.core.records import Config
+from autotune.core.results import ProbeResult
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Config
-from autotune.results import ProbeResult
-from autotune.space import build
+from autotune.sampler.space import build
+from autotune.study import layout as disk
 from benchmarks.surfaces import plain, samplers
 from benchmarks.surfaces.recording import record
 from benchmarks.surfaces.surface import Surface, read

@@ -25,17 +25,17 @@ import scipy
 from optuna.trial import TrialState
 from simulator import DOMAINS, Machine, Surface
 
-from autotune.forecast import Foretold, calibrated
-from autotune.guard import Guard
+from autotune.core.records import Config, Value
+from autotune.core.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Circumstances
-from autotune.records import Config, Value
-from autotune.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial
+from autotune.memory.model import Foretold, calibrated
 from autotune.sampler.grid import Hardware
+from autotune.sampler.guard import Guard
+from autotune.sampler.names import SamplerName
 from autotune.sampler.observation import Observation
 from autotune.sampler.optuna import Encoding, GuardedSampler, make
-from autotune.sampler_names import SamplerName
-from autotune.space import SearchSpace
+from autotune.sampler.space import SearchSpace
 from autotune.testing import ENVIRONMENT, FACTS
 
 WITHIN = 0.95

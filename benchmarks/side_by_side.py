@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import autotune
-from autotune.host import cpu_name, usable_cores
+from autotune.machine.host import cpu_name, usable_cores
 
 PLAIN_LOOP = Path(__file__).with_name("plain_loop.py")
 

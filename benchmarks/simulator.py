@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.records import Value
-from autotune.results import Outcome
+from autotune.core.records import Value
+from autotune.core.results import Outcome
 from autotune.sampler.observation import Observation
 
 Floats = NDArray[np.float64]

@@ -18,8 +18,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune import folder as disk
 from autotune.launch.base import RESULT
+from autotune.study import layout as disk
 from tests.commandline import processes, start, wait_until  # found only from the root of the repository
 
 STUDY = Path("studies", "model")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from autotune import codec
+from autotune.core import codec
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.units import parse_seconds
 from benchmarks.answers import BEST, EXPERT, Answer, best_of, configs

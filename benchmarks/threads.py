@@ -15,10 +15,10 @@ from pathlib import Path
 
 from fidelity import ROOT, described, probed, trained
 
-from autotune.environment import torch_version
-from autotune.host import cpu_name, usable_cores
+from autotune.core.records import Config
 from autotune.knobs import defaults
-from autotune.records import Config
+from autotune.machine.environment import torch_version
+from autotune.machine.host import cpu_name, usable_cores
 
 TARGET = "benchmarks/targets/jpeg_cnn.py"
 BATCH = {"batch_size": 32}

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from autotune.records import Value
+from autotune.core.records import Value
 
 UNKNOWN = "unknown device: no MFU"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import signal
 
-from autotune.results import Outcome
+from autotune.core.results import Outcome
 
 RUN, BINARY, CUDA = "torch 2.13.0+cpu, run", "torch 2.13.0 CUDA wheel, string", "CUDA 13 docs, cudaError_t"
 LIBRARY, ACCELERATE = "torch 2.13.0+cpu wheel, string", "accelerate 1.15.0 utils/memory.py"

@@ -9,23 +9,14 @@ from typing import Any
 
 import msgspec
 
-from autotune import codec
-from autotune import folder as disk
-from autotune.interference import Contamination, GpuUse
-from autotune.records import Config, Environment, Finding, Goal, StepFacts, StudyRequest, TargetFacts
-from autotune.requests import ProbeRequest, StabilityRequest
-from autotune.results import (
-    Alone,
-    LossRun,
-    Measurement,
-    MemoryPeak,
-    Outcome,
-    ProbeResult,
-    StabilityResult,
-    Trial,
-)
-from autotune.tuning.recommendation import Confirmation, Recommendation, RunnerUp
-from autotune.tuning.view import StudyView, load_view
+from autotune.core import codec
+from autotune.core.interference import Contamination, GpuUse
+from autotune.core.records import Config, Environment, Finding, Goal, StepFacts, StudyRequest, TargetFacts
+from autotune.core.requests import ProbeRequest, StabilityRequest
+from autotune.core.results import Alone, LossRun, Measurement, MemoryPeak, Outcome, ProbeResult, StabilityResult, Trial
+from autotune.study import layout as disk
+from autotune.study.recommendation import Confirmation, Recommendation, RunnerUp
+from autotune.study.view import StudyView, load_view
 from tests.worlds import GIB as GIB
 from tests.worlds import config as config
 from tests.worlds import failed as failed

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from autotune.report.dashboard.server import StudyServer
+from autotune.dashboard.server import StudyServer
 
 
 @contextmanager

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from autotune.core.records import Config, TargetFacts, Value
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS, defaults
 from autotune.knobs.base import Plan
-from autotune.records import Config, TargetFacts, Value
 from autotune.targets import resolve
 from autotune.targets.base import Command, Session, Step
 

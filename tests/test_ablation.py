@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.records import Config, Value
-from autotune.results import Trial
+from autotune.core.records import Config, Value
+from autotune.core.results import Trial
+from autotune.study.view import StudyView
 from autotune.tuning.ablation import missing, steps
-from autotune.tuning.view import StudyView
 from tests.reporting import config, failed, measured, recommendation, trial, view
 
 START: dict[str, Value] = {"batch_size": 64, "gradient_accumulation_steps": 16}

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from autotune import folder as disk
+from autotune.core.results import ProbeResult, Trial, Verdict
 from autotune.errors import EnvironmentUnfit
-from autotune.results import ProbeResult, Trial, Verdict
+from autotune.study import layout as disk
+from autotune.study.view import load_view
 from autotune.testing import FakeLauncher
 from autotune.tuning.ablation import ablate, steps
 from autotune.tuning.budget import TimeBudget
-from autotune.tuning.view import load_view
 from tests.reporting import config, failed, measured, recommendation, trial, view
 from tests.worlds import Interrupted, Listener, context, declared, searched
 

@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from autotune.records import Goal
-from autotune.results import Trial
-from autotune.summary import ConfigSummary
+from autotune.core.records import Goal
+from autotune.core.results import Trial
+from autotune.study.summary import ConfigSummary
 from autotune.tuning.advice import advise
 from tests.worlds import GIB, config, good, measured, study_request
 

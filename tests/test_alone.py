@@ -8,9 +8,9 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
-from autotune.probe.alone import Computing, Loading
-from autotune.requests import ProbeBudget
-from autotune.results import Alone
+from autotune.child.isolated import Computing, Loading
+from autotune.core.requests import ProbeBudget
+from autotune.core.results import Alone
 from tests.worlds import GIB, measured
 
 BUDGET = ProbeBudget(max_compute_seconds=0.5, max_loader_seconds=1.0, max_seconds=4.0)

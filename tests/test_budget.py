@@ -2,14 +2,14 @@
 
 import pytest
 
-from autotune.records import Goal
-from autotune.requests import ProbeBudget
+from autotune.core.records import Goal
+from autotune.core.requests import ProbeBudget
+from autotune.precision.stage import precise_finalists
+from autotune.study.history import History
 from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.budget import BRIEF, MOST_RESERVED, SEED_SECONDS, TimeBudget
 from autotune.tuning.choice import FEWEST_FINALISTS
 from autotune.tuning.confirmation import confirm
-from autotune.tuning.history import History
-from autotune.tuning.precision import precise_finalists
 from autotune.tuning.probing import probe_with_retry
 from autotune.tuning.racing import GOAL_ROUNDS, probes
 from tests.worlds import config, context, failed, measured, study_request, trial

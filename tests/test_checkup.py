@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from autotune.core.results import Inspection, Outcome
 from autotune.report.blocks import doctor_block
-from autotune.report.checkup import checkup
-from autotune.results import Inspection, Outcome
+from autotune.report.doctor import checkup
 from tests.worlds import environment
 
 

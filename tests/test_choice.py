@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autotune.core.records import Goal
+from autotune.core.results import Trial
+from autotune.core.stats import Rounds
 from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS
-from autotune.records import Goal
-from autotune.results import Trial
-from autotune.space import changes
-from autotune.stats import Rounds
-from autotune.summary import ConfigSummary
+from autotune.sampler.space import changes
+from autotune.study.summary import ConfigSummary
 from autotune.tuning import choice
 from autotune.tuning.recommend import recommend
 from tests.worlds import GIB, bad, config, facts, good, measured, space, study_request

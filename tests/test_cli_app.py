@@ -21,8 +21,8 @@ def find(name):
     raise {raised}
 
 folder.find = find
-import autotune.tuning.recommendation
-autotune.tuning.recommendation.find = find
+import autotune.study.recommendation
+autotune.study.recommendation.find = find
 sys.argv = ["autotune", "best", "my study"]
 main()
 """

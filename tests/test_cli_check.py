@@ -2,11 +2,11 @@
 
 from rich.console import Console
 
-from autotune import codec
 from autotune.cli.check import foretell
-from autotune.forecast import DryRun
-from autotune.records import Goal
-from autotune.results import Outcome
+from autotune.core import codec
+from autotune.core.records import Goal
+from autotune.core.results import Outcome
+from autotune.memory.model import DryRun
 from autotune.testing import FakeLauncher
 from autotune.tuning.prepare import memory_bounds
 from autotune.tuning.settings import Settings

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from autotune.report.checkup import BUSY_SHARE
+from autotune.report.doctor import BUSY_SHARE
 from tests.commandline import listing, run
 
 

@@ -1,14 +1,14 @@
 import msgspec
 import pytest
 
-from autotune import codec
+from autotune.core import codec
+from autotune.core.kinds import decode
+from autotune.core.records import Config, Goal
+from autotune.core.requests import InspectRequest, ProbeRequest
+from autotune.core.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult
 from autotune.errors import StudyError
-from autotune.gradients import NoiseScale
-from autotune.kinds import decode
-from autotune.records import Config, Goal
-from autotune.requests import InspectRequest, ProbeRequest
-from autotune.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult
-from autotune.tuning.recommendation import BatchAdvice, Recommendation
+from autotune.gradient_noise.records import NoiseScale
+from autotune.study.recommendation import BatchAdvice, Recommendation
 from tests import reporting
 
 CONFIG = Config(values={"batch_size": 8, "gradient_accumulation_steps": 2, "amp_dtype": None, "channels_last": True})

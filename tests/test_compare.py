@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from autotune import codec
-from autotune import folder as disk
-from autotune.records import Goal, Value
+from autotune.core import codec
+from autotune.core.records import Goal, Value
+from autotune.core.results import Trial
 from autotune.report.compare import Comparison, Ratio, compare
-from autotune.report.side_by_side import caution, comparison_block, render_comparison, sentence, shared_rows
-from autotune.results import Trial
+from autotune.report.compare_text import caution, comparison_block, render_comparison, sentence, shared_rows
+from autotune.study import layout as disk
 from tests.commandline import run
 from tests.reporting import (
     ENVIRONMENT,

@@ -2,11 +2,11 @@
 
 import pytest
 
-from autotune import codec
-from autotune import folder as disk
+from autotune.core import codec
+from autotune.core.records import Goal
+from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.launch.base import REQUEST
-from autotune.records import Goal
-from autotune.requests import ProbeBudget, ProbeRequest
+from autotune.study import layout as disk
 from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.budget import BRIEF
 from autotune.tuning.confirmation import confirm

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from autotune import codec
-from autotune import folder as disk
-from autotune.report.dashboard import server as serving_it
-from autotune.report.dashboard.server import MOST_CONNECTIONS, StudyServer
-from autotune.report.dashboard.site import MOST_LOG_BYTES
-from autotune.results import Outcome
+from autotune.core import codec
+from autotune.core.results import Outcome
+from autotune.dashboard import server as serving_it
+from autotune.dashboard.server import MOST_CONNECTIONS, StudyServer
+from autotune.dashboard.site import MOST_LOG_BYTES
+from autotune.study import layout as disk
 from tests.reporting import config, failed, ladder, recommendation, request, trial, written
 from tests.serving import ask, serving
 

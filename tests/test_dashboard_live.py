@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from autotune import codec
-from autotune import folder as disk
-from autotune.lock import Lock
-from autotune.report.dashboard.reading import Reader
-from autotune.report.dashboard.site import MOST_KEPT_PAGES, Site
-from autotune.requests import ProbeRequest
+from autotune.core import codec
+from autotune.core.requests import ProbeRequest
+from autotune.dashboard.reading import Reader
+from autotune.dashboard.site import MOST_KEPT_PAGES, Site
+from autotune.study import layout as disk
+from autotune.study.lock import Lock
 from tests.reporting import ladder, measured, recommendation, trial, written
 from tests.serving import ask, serving
 

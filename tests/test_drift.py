@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from autotune.interference import Contamination
-from autotune.results import Trial
-from autotune.tuning.interference import (
+from autotune.core.interference import Contamination
+from autotune.core.results import Trial
+from autotune.study.interference import (
     REFERENCE_EVERY,
     describe_drift,
     drift_corrected,

@@ -10,13 +10,13 @@ import torch
 from torch import nn
 from torch._subclasses import FakeTensorMode
 
-from autotune.probe import dry_run
-from autotune.probe.ledger import Ledger
-from autotune.probe.lifeline import Progress
-from autotune.requests import DryRunRequest
-from autotune.results import Outcome
+from autotune.child.lifeline import Progress
+from autotune.core.requests import DryRunRequest
+from autotune.core.results import Outcome
+from autotune.memory import child
+from autotune.memory.tensor_tracker import Ledger
 from autotune.targets.checkpointing import checkpoint_blocks
-from autotune.targets.rebatch import CannotForetell, Rebatched
+from autotune.targets.fake_batches import CannotForetell, Rebatched
 from tests.targets_support import COMPLETE, DATASET, HEAD, MODEL, write
 from tests.worlds import config
 
@@ -142,7 +142,7 @@ def _foretold(folder, text, *arms, batches=(8, 16, 32, 64), **changes):
     request = DryRunRequest(
         target=target, config=config(batch_size=8), arms=arms or (FP32,), batches=batches, device="cpu", **changes
     )
-    return dry_run.foretell(request, Progress(None))
+    return child.foretell(request, Progress(None))
 
 
 IMAGES = HEAD + (
@@ -315,14 +315,14 @@ def test_the_target_s_own_tensors_stay_real_and_its_shared_weights_shared(tmp_pa
 def test_arms_that_there_is_no_time_for_are_left_out(tmp_path):
     found = _foretold(tmp_path, COMPLETE, FP32, BF16, max_seconds=0.0)
 
-    assert [(arm.points, arm.reason) for arm in found.arms] == [((), dry_run.OUT_OF_TIME)] * 2
+    assert [(arm.points, arm.reason) for arm in found.arms] == [((), child.OUT_OF_TIME)] * 2
 
 
 def test_an_arm_whose_time_ends_on_the_way_says_so_and_keeps_what_it_has(tmp_path, monkeypatch):
     readings = SimpleNamespace(monotonic=itertools.count().__next__)  # begin, arm, first batch, second batch
-    monkeypatch.setattr(dry_run, "time", readings)
+    monkeypatch.setattr(child, "time", readings)
 
     found = _foretold(tmp_path, COMPLETE, FP32, batches=(8, 32), limit_bytes=2**30, max_seconds=2.5)
 
     assert [batch for batch, _ in found.arms[0].points] == [8]
-    assert found.arms[0].reason == dry_run.OUT_OF_TIME
+    assert found.arms[0].reason == child.OUT_OF_TIME

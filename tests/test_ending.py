@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from autotune.probe.ending import Ending
-from autotune.requests import ProbeBudget
+from autotune.child.window_stopping import Ending
+from autotune.core.requests import ProbeBudget
 
 BUDGET = ProbeBudget(min_steps=8, min_seconds=0.75, max_seconds=4.0)
 SAMPLES = 10  # of every step

@@ -11,7 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 import msgspec
 import pytest
 
-from autotune.environment import (
+from autotune.core.records import Environment
+from autotune.machine.environment import (
     Gpu,
     _gpu_mismatch,
     _shown,
@@ -23,7 +24,6 @@ from autotune.environment import (
     torch_version,
     usable_cores,
 )
-from autotune.records import Environment
 
 H200_TOTAL = 150_754_820_096  # as torch tells it; NVML adds what the driver reserves
 

@@ -17,13 +17,13 @@ from msgspec.structs import replace
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from autotune.core.records import Value
 from autotune.errors import UsageError
 from autotune.export import accelerate, deepspeed, huggingface, lightning, loop
 from autotune.export.recipe import Recipe, recipe
 from autotune.export.torch import Tuned
 from autotune.knobs import defaults
 from autotune.knobs.wording import Framework
-from autotune.records import Value
 from autotune.units import format_speedup
 from tests.commandline import environment, run
 from tests.reporting import ENVIRONMENT, recommendation, written

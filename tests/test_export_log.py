@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from autotune.core.results import Outcome
 from autotune.errors import UsageError
 from autotune.export.csv import table
 from autotune.export.rows import rows
 from autotune.export.tensorboard import losses_by_step
 from autotune.knobs import KNOBS
-from autotune.results import Outcome
 from tests.commandline import environment, run
 from tests.reporting import config, failed, ladder, measured, recommendation, trial, view, written
 

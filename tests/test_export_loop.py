@@ -16,13 +16,13 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+from autotune.core.records import Finding, TargetFacts, Value
 from autotune.errors import UsageError
 from autotune.export import accelerate, deepspeed, huggingface, lightning, loop
 from autotune.export.recipe import Recipe, recipe
 from autotune.export.torch import Tuned
 from autotune.knobs import defaults
 from autotune.knobs.wording import Framework
-from autotune.records import Finding, TargetFacts, Value
 from autotune.report.page import render
 from autotune.targets.batches import layout
 from tests.reporting import ENVIRONMENT, FACTS, recommendation, view

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from autotune import codec
-from autotune.environment import cpu_name, torch_version, usable_cores
+from autotune.core import codec
+from autotune.core.records import Environment, Goal, Value
 from autotune.errors import EnvironmentMismatch, EnvironmentUnfit, StudyNotFound, UsageError
 from autotune.export.torch import Tuned, apply
 from autotune.knobs import KNOBS
-from autotune.records import Environment, Goal, Value
+from autotune.machine.environment import cpu_name, torch_version, usable_cores
+from autotune.study.recommendation import Recommendation
 from autotune.targets.checkpointing import Checkpointed
-from autotune.tuning.recommendation import Recommendation
 
 SAMPLES = 32
 

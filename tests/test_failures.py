@@ -7,10 +7,10 @@ import os
 
 import pytest
 
+from autotune.core.results import Outcome
 from autotune.errors import TargetError
-from autotune.failure_rules import MESSAGES, TYPES, MessageRule
-from autotune.failures import Link, classify, death_note, describe, judge_exit, judge_worker_kill, words_of
-from autotune.results import Outcome
+from autotune.failures.classify import Link, classify, death_note, describe, judge_exit, judge_worker_kill, words_of
+from autotune.failures.rules import MESSAGES, TYPES, MessageRule
 from tests.known_failures import EXITS, RUNTIME, SINGLE, WORKER_DEATHS
 
 

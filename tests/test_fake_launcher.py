@@ -9,9 +9,9 @@ from statistics import mean
 import msgspec
 import pytest
 
-from autotune.records import Config
-from autotune.requests import ProbeRequest
-from autotune.results import Outcome, ProbeResult
+from autotune.core.records import Config
+from autotune.core.requests import ProbeRequest
+from autotune.core.results import Outcome, ProbeResult
 from autotune.testing import FACTS, FakeLauncher, Machine
 
 

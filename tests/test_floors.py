@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -10,21 +11,19 @@ import pytest
 from autotune.knobs import KNOBS
 
 PACKAGE = Path(__file__).parent.parent / "autotune"
-FLOORS = {  # the highest floor that a room may import from; rooms and single modules by their first name
+FLOORS = {  # the highest floor that a room may import from; a file of a feature may have a floor of its own
     "errors": 0, "units": 0, "harmless": 0,
-    "records": 1, "requests": 1, "results": 1, "interference": 1, "codec": 1, "kinds": 1,
-    "prediction": 1, "gradients": 1, "forecast": 1,
-    "knobs": 2, "targets": 2, "failures": 2, "failure_rules": 2, "stats": 2,
-    "environment": 2, "host": 2, "nvml": 2, "sampler_names": 2, "objectives": 2,
-    "noise_scale": 2, "summary": 2,
-    "probe": 3, "launch": 3, "space": 3, "guard": 3, "objective": 3, "sampler": 3, "study": 3, "lock": 3, "folder": 3,
-    "stability": 3,
-    "tuning": 4, "export": 4, "testing": 4,
-    "report": 5,
-    "cli": 6, "__init__": 6, "__main__": 6,
+    "core": 1, "sampler/names": 1, "sampler/prediction": 1, "memory/model": 1, "gradient_noise/records": 1,
+    "machine": 2, "failures": 2, "knobs": 2, "targets": 2, "objectives": 2,
+    "gradient_noise/estimate": 2, "study/summary": 2,
+    "child": 3, "launch": 3, "sampler": 3, "study": 3, "memory": 3, "precision": 3, "gradient_noise": 3,
+    "tuning": 4, "memory/stage": 4, "precision/stage": 4, "gradient_noise/stage": 4, "export": 4, "testing": 4,
+    "report": 5, "dashboard": 5, "memory/table": 5, "precision/chart": 5,
+    "cli": 6, "api": 6, "__init__": 6, "__main__": 6,
 }  # fmt: skip
-CHILD_ONLY = ("probe", "targets", "export")  # and inside functions of knobs
-OPTUNA_HOMES = ("sampler/structured.py", "sampler/optuna.py", "study.py", "tuning/engine.py")
+CHILD_ONLY = ("child", "targets", "export")  # and inside functions of knobs
+CHILD_FILES = ("child", "tensor_tracker", "workspaces")  # of the features
+OPTUNA_HOMES = ("sampler/structured.py", "sampler/optuna.py", "study/store.py", "tuning/engine.py")
 
 
 def _modules():
@@ -47,20 +46,47 @@ def _imports(path, *, top_level_only=False):
             yield from (alias.name for alias in node.names)
 
 
+def _floor(parts):
+    """Of a module, by the names of its path below the package."""
+    return FLOORS.get("/".join(parts[:2]), FLOORS[parts[0]])
+
+
+def _parts(path):
+    return path.relative_to(PACKAGE).with_suffix("").parts
+
+
+def _is_module(name):
+    place = PACKAGE.joinpath(*name.split(".")[1:])
+    return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
+
+
 @pytest.mark.parametrize("path", _modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_only_go_down(path):
-    here = FLOORS[_room(path)]
+    here = _floor(_parts(path))
 
-    rooms = {name.split(".")[1] for name in _imports(path) if name.startswith("autotune.")}
-    unknown = rooms - set(FLOORS)
-    higher = {room for room in rooms & set(FLOORS) if FLOORS[room] > here and _room(path) != "__init__"}
+    named = {name for name in _imports(path) if name.startswith("autotune.")}
+    unknown = {name.split(".")[1] for name in named} - {name.partition("/")[0] for name in FLOORS}
+    used = {name for name in named if _is_module(name)}
+    higher = {name for name in used if _floor(name.split(".")[1:]) > here and _room(path) != "__init__"}
 
     assert unknown == set()
     assert higher == set()
 
 
 def test_every_room_has_a_floor():
-    assert {_room(path) for path in _modules()} == set(FLOORS)
+    assert {_room(path) for path in _modules()} == {name.partition("/")[0] for name in FLOORS}
+    assert [name for name in FLOORS if "/" in name and not (PACKAGE / f"{name}.py").is_file()] == []
+
+
+def test_no_imports_go_in_a_circle():
+    graph = {
+        ".".join(("autotune", *(part for part in _parts(path) if part != "__init__"))): {
+            name for name in _imports(path, top_level_only=True) if name.startswith("autotune.") and _is_module(name)
+        }
+        for path in _modules()
+    }
+
+    tuple(TopologicalSorter(graph).static_order())  # raises CycleError with the circle
 
 
 def test_what_is_for_tests_is_imported_by_tests_and_benchmarks_only_and_needs_no_pytest():
@@ -100,15 +126,20 @@ def test_imports_name_their_room():
     assert relative == []
 
 
+def _is_of_the_child(parts):
+    return parts[0] == "child" or (len(parts) == 2 and parts[1] in CHILD_FILES)
+
+
 def test_the_two_wings_share_records_only():
-    search_wing = {"space", "guard", "objective", "sampler", "study", "folder"}
+    search_wing = {"sampler", "study", "tuning"}
 
     crossing = [
         (str(path.relative_to(PACKAGE)), name)
         for path in _modules()
         for name in _imports(path)
-        if (_room(path) in search_wing and name.startswith("autotune.probe"))
-        or (_room(path) == "probe" and name.split(".")[1:2] and name.split(".")[1] in search_wing)
+        if name.startswith("autotune.") and _is_module(name)
+        if (_room(path) in search_wing and _is_of_the_child(name.split(".")[1:]))
+        or (_is_of_the_child(_parts(path)) and name.split(".")[1] in search_wing and _floor(name.split(".")[1:]) > 1)
     ]
 
     assert crossing == []
@@ -119,6 +150,7 @@ def test_torch_is_imported_only_where_the_child_is_at_home():
         str(path.relative_to(PACKAGE))
         for path in _modules()
         if _room(path) not in CHILD_ONLY
+        and not _is_of_the_child(_parts(path))
         and any(name.split(".")[0] == "torch" for name in _imports(path, top_level_only=True))
     ]
 
@@ -170,7 +202,7 @@ def test_no_module_is_longer_than_three_hundred_lines():
         "import autotune",
         "import autotune; autotune.load_best; autotune.load_result",
         "import autotune.cli.app",
-        "import autotune.report.page, autotune.report.dashboard, autotune.report.blocks",
+        "import autotune.report.page, autotune.dashboard, autotune.report.blocks",
         "from autotune.targets import resolve",
     ],
 )

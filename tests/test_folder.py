@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from autotune import codec
-from autotune import folder as disk
+from autotune.core import codec
+from autotune.core.requests import ProbeRequest
 from autotune.errors import StudyError, StudyNotFound
 from autotune.knobs import defaults
 from autotune.launch.base import LOG, REQUEST, RESULT
-from autotune.requests import ProbeRequest
-from autotune.tuning.view import load_view
+from autotune.study import layout as disk
+from autotune.study.view import load_view
 from tests.worlds import config, failed, measured, study_request
 
 

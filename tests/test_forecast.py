@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from autotune.forecast import ON_DEVICE, ON_HOST, START_MARGIN, Arm, DryRun, calibrated
-from autotune.results import Outcome
+from autotune.core.results import Outcome
+from autotune.memory.model import ON_DEVICE, ON_HOST, START_MARGIN, Arm, DryRun, calibrated
 
 # Peaks of three phases: an optimizer step of 900 bytes, a backward of 500 + 20 b, a forward of 100 + 30 b.
 TRUTH = {batch: max(900, 500 + 20 * batch, 100 + 30 * batch) for batch in (1, 4, 16, 64, 256, 1024)}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from autotune import codec
+from autotune.core import codec
 from benchmarks.answers import BEST, EXPERT, USUAL, Answer, configs, lines, verdicts
 from benchmarks.catalogue import CATALOGUE, catalogue, missing
 from benchmarks.gpu_catalogue import advance, stored, tell

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.results import MemoryPeak
+from autotune.core.results import MemoryPeak
 from benchmarks.gpu_questions import answered, asked, questions, shown
 from benchmarks.questions import Answer, NotRun, Question
 from benchmarks.questions.arithmetic import dropout

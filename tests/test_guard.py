@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from autotune.guard import Guard, accidents
-from autotune.records import Goal
-from autotune.results import MemoryPeak, Outcome, Trial
+from autotune.core.records import Goal
+from autotune.core.results import MemoryPeak, Outcome, Trial
+from autotune.sampler.guard import Guard, accidents
 from tests.worlds import GIB, config, failed, measured, space
 
 HELD = space()

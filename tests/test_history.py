@@ -3,15 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
-from autotune import codec
-from autotune import folder as disk
-from autotune.interference import Contamination
+from autotune.core import codec
+from autotune.core.interference import Contamination
+from autotune.core.requests import ProbeRequest
+from autotune.core.results import Outcome
+from autotune.core.stats import mean_rate
 from autotune.launch.base import REQUEST, RESULT
-from autotune.requests import ProbeRequest
-from autotune.results import Outcome
-from autotune.stats import mean_rate
-from autotune.summary import Compared, ConfigSummary, Status
-from autotune.tuning.history import History
+from autotune.study import layout as disk
+from autotune.study.history import History
+from autotune.study.summary import Compared, ConfigSummary, Status
 from tests.worlds import bad, config, failed, good, measured, study_request, trial
 
 BASELINE = trial(measured(100.0), 0, "baseline", batch_size=64)

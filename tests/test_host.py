@@ -9,7 +9,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune.host import cpu_name, cpu_native_dtypes, host_memory, process_bytes, shared_memory_bytes, usable_cores
+from autotune.machine.host import (
+    cpu_name,
+    cpu_native_dtypes,
+    host_memory,
+    process_bytes,
+    shared_memory_bytes,
+    usable_cores,
+)
 
 NO_LIMIT_V1 = "9223372036854771712"
 

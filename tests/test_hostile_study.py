@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from autotune import codec
-from autotune import folder as disk
 from autotune.cli import main
+from autotune.core import codec
+from autotune.core.records import Finding
+from autotune.core.requests import ProbeRequest, StabilityRequest
+from autotune.core.results import Failure, LossVerdict, Outcome, ProbeResult, Trial
 from autotune.knobs.wording import Framework
-from autotune.prediction import Prediction
-from autotune.records import Finding
-from autotune.requests import ProbeRequest, StabilityRequest
-from autotune.results import Failure, LossVerdict, Outcome, ProbeResult, Trial
-from autotune.tuning.recommendation import Achieved, RunnerUp
+from autotune.sampler.prediction import Prediction
+from autotune.study import layout as disk
+from autotune.study.recommendation import Achieved, RunnerUp
 from tests.commandline import run
 from tests.reporting import config, ladder, measured, paired, recommendation, request, trial
 from tests.serving import ask, serving

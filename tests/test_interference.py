@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from autotune.interference import Contamination, GpuUse
-from autotune.results import Outcome
+from autotune.core.interference import Contamination, GpuUse
+from autotune.core.results import Outcome
+from autotune.study.history import History
+from autotune.study.interference import MOST_VAIN_REPEATS, interference_causes, is_spoiled, severity, valid_trials
 from autotune.testing import FakeLauncher
-from autotune.tuning.history import History
-from autotune.tuning.interference import MOST_VAIN_REPEATS, interference_causes, is_spoiled, severity, valid_trials
 from autotune.tuning.probing import probe_with_repeat
 from tests.worlds import Listener, bad, config, context, failed, good, measured, study_request, trial
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import autotune
-from autotune import folder as disk
-from autotune.kinds import KINDS
+from autotune.core.kinds import KINDS
+from autotune.core.requests import Kind
+from autotune.core.results import Outcome
 from autotune.launch.base import REQUEST
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.requests import Kind
-from autotune.results import Outcome
+from autotune.study import layout as disk
 from autotune.testing import FakeLauncher
 from autotune.testing.launcher_contract import example
 
@@ -44,7 +44,7 @@ MAIN = """
 import sys
 
 from autotune.kinds import KINDS
-from autotune.probe.__main__ import main
+from autotune.child.__main__ import main
 from echo_records import EchoRequest
 
 KINDS[EchoRequest] = "echo_child:echo"
@@ -143,4 +143,4 @@ def test_the_registry_is_the_only_list_of_all_kinds():
         if names <= {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
     }
 
-    assert lists == {"kinds.py", "testing/launcher.py"}  # what the simulated machine does not know, it says
+    assert lists == {"core/kinds.py", "testing/launcher.py"}  # what the simulated machine does not know, it says

@@ -5,9 +5,9 @@ import inspect
 import pytest
 
 from autotune.cli.search import search
+from autotune.core.records import Limit
 from autotune.knobs import KNOBS
 from autotune.knobs.limits import between, full_name, limit, listed, option
-from autotune.records import Limit
 
 
 @pytest.mark.parametrize(

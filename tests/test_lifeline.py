@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from autotune.child import lifeline
+from autotune.child.lifeline import Progress
 from autotune.launch import processes
-from autotune.probe import lifeline
-from autotune.probe.lifeline import Progress
 
 
 class Clock:

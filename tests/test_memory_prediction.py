@@ -4,15 +4,15 @@ import dataclasses
 
 import pytest
 
-from autotune import folder as disk
-from autotune.forecast import ON_HOST, Arm, DryRun
-from autotune.records import Goal, Limit
-from autotune.requests import DryRunRequest
-from autotune.results import Failure, Outcome
+from autotune.core.records import Goal, Limit
+from autotune.core.requests import DryRunRequest
+from autotune.core.results import Failure, Outcome
+from autotune.memory.model import ON_HOST, Arm, DryRun
+from autotune.memory.prediction import MemoryPrediction
+from autotune.memory.stage import arms, asking, predict_memory, told
+from autotune.study import layout as disk
+from autotune.study.history import History
 from autotune.testing import FakeLauncher
-from autotune.tuning.history import History
-from autotune.tuning.memory_prediction import arms, asking, predict_memory, told
-from autotune.tuning.predicted_memory import MemoryPrediction
 from tests.worlds import (
     GIB,
     Interrupted,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.probe import meters
-from autotune.probe import window as windows
-from autotune.probe.meters import EventClock, HostClock
-from autotune.probe.track import MemoryTrack
-from autotune.probe.warmup import WarmUp
-from autotune.probe.window import Window
-from autotune.requests import ProbeBudget
+from autotune.child import clock as clocks
+from autotune.child import window as windows
+from autotune.child.clock import EventClock, HostClock
+from autotune.child.memory_trace import MemoryTrack
+from autotune.child.warmup import WarmUp
+from autotune.child.window import Window
+from autotune.core.requests import ProbeBudget
 from autotune.targets.base import Command, Step
 
 BUDGET = ProbeBudget(min_warmup_steps=3, min_warmup_seconds=0.0, min_steps=8, min_seconds=0.75, max_seconds=4.0)
@@ -59,7 +59,7 @@ class Moment:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     made = Device()
-    for module in (meters, windows):
+    for module in (clocks, windows):
         monkeypatch.setattr(module, "time", made)
     return made
 

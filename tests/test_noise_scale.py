@@ -6,8 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from autotune.gradients import GradientSample, NoiseScale
-from autotune.noise_scale import (
+from autotune.gradient_noise.estimate import (
     batch_range,
     best_batch,
     efficiency,
@@ -16,6 +15,7 @@ from autotune.noise_scale import (
     half_batch,
     learning_rate_factor,
 )
+from autotune.gradient_noise.records import GradientSample, NoiseScale
 
 DIMENSIONS = 400
 

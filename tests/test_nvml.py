@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autotune.nvml import Gpu, GpuProcess, deprecated_pynvml, gpus, nvml_problem, read
+from autotune.machine.nvml import Gpu, GpuProcess, deprecated_pynvml, gpus, nvml_problem, read
 
 
 class NotSupported(Exception):

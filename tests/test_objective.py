@@ -5,9 +5,9 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from autotune.objective import CONSTRAINTS, MOST_LOSS_GROWTH, WORDS, instability, judge, judge_among
-from autotune.records import Goal
-from autotune.results import MemoryPeak, Outcome
+from autotune.core.records import Goal
+from autotune.core.results import MemoryPeak, Outcome
+from autotune.objectives.verdict import CONSTRAINTS, MOST_LOSS_GROWTH, WORDS, instability, judge, judge_among
 from tests.worlds import GIB, failed, measured, study_request, trial
 
 REQUEST = study_request()  # 16 GiB, of which 1 GiB is kept free

@@ -5,13 +5,13 @@ import dataclasses
 import pytest
 from msgspec.structs import replace
 
+from autotune.core.interference import GpuUse
+from autotune.core.records import Config, Goal
 from autotune.errors import UsageError
-from autotune.interference import GpuUse
-from autotune.objective import judge
 from autotune.objectives import NAMES, OBJECTIVES, objective_of
-from autotune.records import Config, Goal
+from autotune.objectives.verdict import judge
 from autotune.report import phrases
-from autotune.summary import ConfigSummary
+from autotune.study.summary import ConfigSummary
 from autotune.tuning.choice import finalists
 from autotune.tuning.recommend import recommend
 from autotune.tuning.refinement import leaner

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.records import Goal, Limit
+from autotune.core.records import Goal, Limit
 from autotune.testing import FakeLauncher
-from autotune.tuning.opening import moving, opening_lines, short_budget, shown
+from autotune.tuning.header import moving, opening_lines, short_budget, shown
 from autotune.tuning.settings import Settings
 from tests.worlds import Listener, config, declared, environment, facts, searched, space, study_request
 

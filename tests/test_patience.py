@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from autotune import codec
+from autotune.core import codec
+from autotune.core.records import Value
+from autotune.core.requests import ProbeBudget, ProbeRequest, patient
+from autotune.core.results import Outcome, ProbeResult
 from autotune.launch.base import REQUEST
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Value
-from autotune.requests import ProbeBudget, ProbeRequest, patient
-from autotune.results import Outcome, ProbeResult
 from tests.worlds import config
 
 QUICK = ProbeBudget(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autotune.results import Outcome
+from autotune.core.results import Outcome
 from autotune.sampler import parameters as unknown
 from autotune.sampler.acquisition import Forecast, faster_elsewhere, gains, incumbents
 from autotune.sampler.data import gather

@@ -3,18 +3,18 @@
 import msgspec
 import pytest
 
-from autotune import folder as disk
+from autotune.core.records import Goal
+from autotune.core.requests import StabilityRequest
+from autotune.core.results import Failure, Outcome, StabilityResult
 from autotune.errors import EnvironmentUnfit, NoRecommendation
-from autotune.records import Goal
-from autotune.requests import StabilityRequest
-from autotune.results import Failure, Outcome, StabilityResult
-from autotune.stability import THRESHOLDS
+from autotune.precision.judge import THRESHOLDS
+from autotune.precision.stage import LEAST_SECONDS, following, precise_finalists, refused_summaries
+from autotune.study import layout as disk
+from autotune.study.history import History
 from autotune.testing import FakeLauncher
 from autotune.testing.answers import paired_losses
 from autotune.tuning.budget import SEED_SECONDS, STEPS
 from autotune.tuning.choice import FEWEST_FINALISTS
-from autotune.tuning.history import History
-from autotune.tuning.precision import LEAST_SECONDS, following, precise_finalists, refused_summaries
 from tests.worlds import Listener, config, context, failed, measured, study_request, trial
 
 SEEDS = (4, 5, 6)

@@ -2,9 +2,9 @@
 
 import pytest
 
+from autotune.core.records import Limit
+from autotune.core.results import Failure, Inspection, Outcome
 from autotune.errors import EnvironmentUnfit, TargetError, UsageError
-from autotune.records import Limit
-from autotune.results import Failure, Inspection, Outcome
 from autotune.testing import ENVIRONMENT, FakeLauncher
 from autotune.tuning.prepare import baseline_config, fault, inspect, memory_bounds, settle
 from autotune.tuning.settings import Settings

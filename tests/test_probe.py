@@ -1,4 +1,4 @@
-"""Real probes in real processes: what comes out of `python -m autotune.probe FOLDER`."""
+"""Real probes in real processes: what comes out of `python -m autotune.child FOLDER`."""
 
 import os
 import subprocess
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from autotune import codec
+from autotune.child.__main__ import main
+from autotune.core import codec
+from autotune.core.records import Config
+from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest
+from autotune.core.results import Outcome, ProbeResult
 from autotune.launch.base import LOG, REQUEST
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.probe.__main__ import main
-from autotune.records import Config
-from autotune.requests import InspectRequest, ProbeBudget, ProbeRequest
-from autotune.results import Outcome, ProbeResult
 from tests.worlds import config
 
 SHORT = ProbeBudget(
@@ -166,7 +166,7 @@ def test_a_recorded_probe_can_be_run_again_by_hand(target, tmp_path):
     _probe(tmp_path, batch_size=32)
     (tmp_path / "probe" / "result.json").unlink()
 
-    subprocess.run([sys.executable, "-m", "autotune.probe", "probe"], check=True, cwd=tmp_path)
+    subprocess.run([sys.executable, "-m", "autotune.child", "probe"], check=True, cwd=tmp_path)
 
     assert codec.read(tmp_path / "probe" / "result.json", ProbeResult).outcome is Outcome.OK
 
@@ -326,7 +326,7 @@ def test_the_log_of_a_failed_probe_keeps_the_frames_that_are_not_the_users(targe
 
     assert main([str(tmp_path)]) == 0
 
-    assert "autotune/probe/device.py" in capfd.readouterr().err
+    assert "autotune/child/device.py" in capfd.readouterr().err
 
 
 def test_an_inspection_names_device_and_target(target, tmp_path):

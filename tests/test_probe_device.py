@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from autotune.child import device as devices
+from autotune.child.memory import MemoryMeter, memory_share
+from autotune.child.memory_trace import track_on
 from autotune.errors import EnvironmentUnfit
-from autotune.failures import NEAR_LIMIT
-from autotune.probe import device as devices
-from autotune.probe.memory import MemoryMeter, memory_share
-from autotune.probe.track import track_on
+from autotune.failures.classify import NEAR_LIMIT
 
 GIB = 2**30
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 from msgspec.structs import replace
 
+from autotune.child.memory import MemoryMeter
+from autotune.core.requests import ProbeBudget, ProbeRequest
+from autotune.core.results import Outcome, ProbeResult
+from autotune.core.stats import memory_growth
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.probe.memory import MemoryMeter
-from autotune.requests import ProbeBudget, ProbeRequest
-from autotune.results import Outcome, ProbeResult
-from autotune.stats import memory_growth
 from tests.worlds import config
 
 MIB = 2**20
@@ -169,7 +169,7 @@ def test_what_shared_memory_cannot_hold_is_known_before_a_worker_starts() -> Non
     little = ("unshare", "--mount", "sh", "-c", LITTLE, "sh")
     if subprocess.run((*little, "true"), capture_output=True, check=False).returncode:
         pytest.skip("a /dev/shm of its own needs Linux and the right to unshare mounts")
-    launcher = SubprocessLauncher(command=(*little, sys.executable, "-m", "autotune.probe"))
+    launcher = SubprocessLauncher(command=(*little, sys.executable, "-m", "autotune.child"))
 
     refused = _probe(LARGE_SAMPLES, launcher=launcher, batch_size=4, num_workers=1)
     fits = _probe(LARGE_SAMPLES, launcher=launcher, batch_size=4)
@@ -185,7 +185,7 @@ def test_shared_memory_that_may_not_be_written_is_no_error_in_the_users_code() -
     frozen = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o ro tmpfs /dev/shm && exec "$@"', "sh")
     if subprocess.run((*frozen, "true"), capture_output=True, check=False).returncode:
         pytest.skip("a /dev/shm of its own needs Linux and the right to unshare mounts")
-    launcher = SubprocessLauncher(command=(*frozen, sys.executable, "-m", "autotune.probe"))
+    launcher = SubprocessLauncher(command=(*frozen, sys.executable, "-m", "autotune.child"))
 
     result = _probe(PLAIN, launcher=launcher, batch_size=4, num_workers=1)
 
@@ -204,7 +204,7 @@ def test_the_meter_forgets_what_was_needed_before_it_was_made() -> None:
 
 
 def test_a_kernel_that_refuses_to_forget_the_peak_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autotune.probe.memory._CLEAR_REFS", Path("/"))  # exists, and cannot be written
+    monkeypatch.setattr("autotune.child.memory._CLEAR_REFS", Path("/"))  # exists, and cannot be written
 
     assert MemoryMeter("cpu").read().process_bytes > MIB
 

@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from autotune import codec
-from autotune.gradients import NoiseScaleResult
+from autotune.child.__main__ import main
+from autotune.child.lifeline import Progress
+from autotune.core import codec
+from autotune.core.requests import NoiseScaleRequest
+from autotune.core.results import Outcome
+from autotune.gradient_noise.child import AVERAGED_LOSSES, FEWEST_MICRO_BATCHES, SKETCH, Sketches, measure
+from autotune.gradient_noise.estimate import estimate
+from autotune.gradient_noise.records import NoiseScaleResult
 from autotune.launch.base import REQUEST, RESULT
-from autotune.noise_scale import estimate
-from autotune.probe.__main__ import main
-from autotune.probe.lifeline import Progress
-from autotune.probe.noise_scale import AVERAGED_LOSSES, FEWEST_MICRO_BATCHES, SKETCH, Sketches, measure
-from autotune.requests import NoiseScaleRequest
-from autotune.results import Outcome
 from tests.targets_support import clean_imports, write
 from tests.worlds import config
 

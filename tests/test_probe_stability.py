@@ -3,14 +3,14 @@
 import pytest
 import torch
 
+from autotune.child.lifeline import Progress
+from autotune.core.requests import StabilityRequest
+from autotune.core.results import Outcome, StabilityResult
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Plan
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.probe.lifeline import Progress
-from autotune.probe.stability import ROLES, compare, train
-from autotune.requests import StabilityRequest
-from autotune.results import Outcome, StabilityResult
-from autotune.stability import judge
+from autotune.precision.child import ROLES, compare, train
+from autotune.precision.judge import judge
 from tests.targets_support import clean_imports, write
 from tests.worlds import config
 

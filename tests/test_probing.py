@@ -3,13 +3,13 @@
 import msgspec
 import pytest
 
-from autotune import folder as disk
-from autotune.records import Goal
-from autotune.requests import ProbeBudget, ProbeRequest
+from autotune.core.records import Goal
+from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.sampler.observation import observed
+from autotune.study import layout as disk
+from autotune.study.history import FIRST_GUESS_SECONDS
 from autotune.testing import FakeLauncher
 from autotune.tuning.budget import BRIEF, SEARCH
-from autotune.tuning.history import FIRST_GUESS_SECONDS
 from autotune.tuning.probing import probe_with_retry
 from tests.worlds import GIB, config, context, measured, study_request, trial
 

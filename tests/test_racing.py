@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from autotune.records import Goal
-from autotune.results import Outcome, Trial
-from autotune.summary import ConfigSummary
+from autotune.core.records import Goal
+from autotune.core.results import Outcome, Trial
+from autotune.study.summary import ConfigSummary
 from autotune.tuning import choice, racing
 from autotune.tuning.choice import FEWEST_FINALISTS
 from tests.worlds import bad, config, failed, good, measured, study_request

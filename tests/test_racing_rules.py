@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from autotune.stats import Rounds
+from autotune.core.stats import Rounds
 from autotune.tuning.choice import FEWEST_FINALISTS, claim_confidence
 from autotune.tuning.racing import (
     FEWEST_ROUNDS,

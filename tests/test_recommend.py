@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.core.records import Goal
+from autotune.core.results import LossVerdict, Trial
 from autotune.errors import NoRecommendation
-from autotune.records import Goal
-from autotune.results import LossVerdict, Trial
-from autotune.summary import ConfigSummary
+from autotune.study.summary import ConfigSummary
 from autotune.tuning.recommend import recommend
 from tests.worlds import GIB, bad, config, facts, good, measured, study_request
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from autotune.report.blocks import Check, best_block, check_block, doctor_block, result_block, trials_table
 from autotune.report.phrases import confidence
-from autotune.tuning.recommendation import Recommendation, RunnerUp
+from autotune.study.recommendation import Recommendation, RunnerUp
 from tests.reporting import ENVIRONMENT, FACTS, config, failed, ladder, measured, recommendation, request, trial, view
 
 

@@ -6,12 +6,12 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
+from autotune.core.results import Outcome, Trial
 from autotune.report.charts import memory, throughput
 from autotune.report.curves import curves
 from autotune.report.drawing import NARROW, WIDE, Size, text, width_of
 from autotune.report.figure import Absence, Figure
 from autotune.report.gallery import FIGURES, figures
-from autotune.results import Outcome, Trial
 from tests.reporting import config, confirmed, failed, ladder, measured, recommendation, trial, view, whole
 
 SPACE = "{http://www.w3.org/2000/svg}"

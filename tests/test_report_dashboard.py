@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from autotune import dashboard
+from autotune.dashboard import serve
+from autotune.dashboard.server import StudyServer
+from autotune.dashboard.site import MOST_LOG_BYTES, Site
 from autotune.errors import StudyNotFound, UsageError
-from autotune.report import dashboard
-from autotune.report.dashboard import serve
-from autotune.report.dashboard.server import StudyServer
-from autotune.report.dashboard.site import MOST_LOG_BYTES, Site
 from tests.commandline import run, start
 from tests.reporting import ladder, recommendation, written
 from tests.serving import ask, serving
@@ -278,7 +278,7 @@ SERVE = """
 import sys
 from pathlib import Path
 from autotune.report import dashboard
-from autotune.report.dashboard import serve
+from autotune.dashboard import serve
 serve(Path(sys.argv[1]), port=0, on_ready=lambda address: print(address, flush=True))
 heavy = {"torch", "optuna"} & set(sys.modules)
 print("ended", *heavy, flush=True)

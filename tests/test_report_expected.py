@@ -9,17 +9,17 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from autotune import codec
-from autotune import folder as disk
 from autotune.cli.show import show
+from autotune.core import codec
 from autotune.errors import UsageError
-from autotune.prediction import Expectation, Fit, Prediction
 from autotune.report.charts import memory, throughput
 from autotune.report.drawing import WIDE
 from autotune.report.expected import compared, expectation, probe_block
 from autotune.report.figure import Figure
 from autotune.report.page import render
-from autotune.tuning.view import StudyView
+from autotune.sampler.prediction import Expectation, Fit, Prediction
+from autotune.study import layout as disk
+from autotune.study.view import StudyView
 from tests.reporting import GIB, config, failed, measured, recommendation, trial, written
 
 SAID = Prediction(

@@ -6,11 +6,11 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
+from autotune.core.results import Alone, Outcome, StabilityResult
+from autotune.precision.chart import numerics, paired_losses
 from autotune.report.figure import Absence, Figure
 from autotune.report.loading import loading
-from autotune.report.losses import numerics, paired_losses
 from autotune.report.waterfall import waterfall
-from autotune.results import Alone, Outcome, StabilityResult
 from tests.reporting import FACTS, config, failed, ladder, measured, paired, recommendation, trial, view, whole
 
 

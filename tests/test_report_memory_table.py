@@ -1,8 +1,8 @@
 """The table of predicted memory, as `autotune check --memory` prints it."""
 
-from autotune.forecast import Arm, DryRun
-from autotune.report.memory_table import memory_block
-from autotune.results import Failure, Outcome
+from autotune.core.results import Failure, Outcome
+from autotune.memory.model import Arm, DryRun
+from autotune.memory.table import memory_block
 
 MIB = 2**20
 FULL, HALF = {"amp_dtype": None, "channels_last": False}, {"amp_dtype": "bfloat16", "channels_last": False}

@@ -10,15 +10,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from autotune.interference import Contamination, GpuUse
+from autotune.core.interference import Contamination, GpuUse
+from autotune.core.results import Outcome
 from autotune.report import phrases
 from autotune.report.blocks import result_block, trials_table
 from autotune.report.figure import Figure
 from autotune.report.gallery import figures
 from autotune.report.page import render
 from autotune.report.templates import Served
-from autotune.results import Outcome
-from autotune.tuning.view import load_view
+from autotune.study.view import load_view
 from tests.reporting import (
     ENVIRONMENT,
     FACTS,

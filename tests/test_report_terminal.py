@@ -8,13 +8,13 @@ import re
 import pytest
 from rich.console import Console
 
+from autotune.core.results import Outcome, Trial, Verdict
 from autotune.knobs import KNOBS, touched
 from autotune.knobs.num_workers import NumWorkers
-from autotune.objective import judge
+from autotune.objectives.verdict import judge
 from autotune.report.columns import RESULT_ROOM, columns, fitting, header, line_width
 from autotune.report.probes import table
 from autotune.report.terminal import TerminalReporter, probe_line
-from autotune.results import Outcome, Trial, Verdict
 from autotune.tuning.reporter import Reporter
 from tests.reporting import config, failed, ladder, measured, recommendation, request, trial, view
 

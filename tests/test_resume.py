@@ -5,14 +5,14 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from autotune import codec
-from autotune import folder as disk
-from autotune.environment import fingerprint
+from autotune.core import codec
+from autotune.core.records import Config, Goal, Limit
+from autotune.core.requests import ProbeRequest
 from autotune.errors import StudyError, StudyNotFound
-from autotune.lock import Lock
-from autotune.records import Config, Goal, Limit
-from autotune.requests import ProbeRequest
-from autotune.tuning.identity import compare
+from autotune.machine.environment import fingerprint
+from autotune.study import layout as disk
+from autotune.study.identity import compare
+from autotune.study.lock import Lock
 from autotune.tuning.open_study import begin, check_alike
 from autotune.tuning.prepare import settle
 from autotune.tuning.settings import Settings

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.results import Outcome
+from autotune.core.results import Outcome
 from autotune.tuning.resumed_confirmation import ResumedConfirmation
 from tests.worlds import bad, config, failed, good, measured, trial
 

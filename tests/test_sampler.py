@@ -5,10 +5,10 @@ import pytest
 from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.trial import TrialState
 
-from autotune.guard import Guard
-from autotune.records import Goal
-from autotune.results import Trial
+from autotune.core.records import Goal
+from autotune.core.results import Trial
 from autotune.sampler.grid import Hardware
+from autotune.sampler.guard import Guard
 from autotune.sampler.optuna import Encoding, GuardedSampler, make
 from tests.worlds import config, failed, measured, space
 

@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
+from autotune.core.records import Goal, Limit
 from autotune.errors import UsageError
-from autotune.records import Goal, Limit
 from tests.worlds import config, environment, facts, space
 
 SMALL = facts(dataset_samples=100)

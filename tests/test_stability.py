@@ -5,10 +5,10 @@ import math
 import msgspec
 import pytest
 
-from autotune.requests import StabilityRequest
-from autotune.results import Failure, LossRun, Outcome, StabilityResult
-from autotune.stability import LAST, Thresholds, arithmetic, full_precision, judge, names, settled
-from autotune.stats import mean_bounds
+from autotune.core.requests import StabilityRequest
+from autotune.core.results import Failure, LossRun, Outcome, StabilityResult
+from autotune.core.stats import mean_bounds
+from autotune.precision.judge import LAST, Thresholds, arithmetic, full_precision, judge, names, settled
 from tests.worlds import config
 
 STEPS = 50

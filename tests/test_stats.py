@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from autotune.stats import Rounds, clearly_slower, relative_half_width
+from autotune.core.stats import Rounds, clearly_slower, relative_half_width
 
 
 def test_too_few_blocks_give_no_interval():

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from autotune.forecast import Foretold
-from autotune.results import Outcome
+from autotune.core.results import Outcome
+from autotune.memory.model import Foretold
 from autotune.sampler.acquisition import predict
 from autotune.sampler.data import gather
 from autotune.sampler.grid import Hardware

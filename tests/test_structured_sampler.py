@@ -5,12 +5,12 @@ import pytest
 from msgspec.structs import replace
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from autotune.forecast import Foretold
-from autotune.guard import Guard
-from autotune.objective import judge
-from autotune.records import Goal
-from autotune.results import Alone, Outcome, Trial
+from autotune.core.records import Goal
+from autotune.core.results import Alone, Outcome, Trial
+from autotune.memory.model import Foretold
+from autotune.objectives.verdict import judge
 from autotune.sampler.grid import Hardware
+from autotune.sampler.guard import Guard
 from autotune.sampler.observation import Observation, observed
 from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make
 from autotune.testing import ENVIRONMENT

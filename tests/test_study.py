@@ -6,14 +6,14 @@ import sqlite3
 import pytest
 from optuna.trial import TrialState
 
-from autotune import folder as disk
+from autotune.core.results import Outcome, Trial
 from autotune.errors import StudyError
-from autotune.guard import Guard
-from autotune.objective import CONSTRAINTS, judge
-from autotune.results import Outcome, Trial
+from autotune.objectives.verdict import CONSTRAINTS, judge
 from autotune.sampler.grid import Hardware
+from autotune.sampler.guard import Guard
 from autotune.sampler.optuna import Encoding, GuardedSampler, make
-from autotune.study import NUMBER, Store
+from autotune.study import layout as disk
+from autotune.study.store import NUMBER, Store
 from tests.worlds import config, failed, measured, space, study_request
 
 SPACE = space()

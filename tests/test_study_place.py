@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 from optuna.trial import TrialState
 
-from autotune import codec
-from autotune import folder as disk
+from autotune.core import codec
+from autotune.core.requests import ProbeRequest
 from autotune.errors import EnvironmentUnfit, StudyError
-from autotune.guard import Guard
-from autotune.lock import Lock
-from autotune.objective import judge
-from autotune.requests import ProbeRequest
+from autotune.objectives.verdict import judge
 from autotune.sampler.grid import Hardware
+from autotune.sampler.guard import Guard
 from autotune.sampler.optuna import Encoding, GuardedSampler, make
-from autotune.study import NUMBER, Store
+from autotune.study import layout as disk
+from autotune.study.lock import Lock
+from autotune.study.store import NUMBER, Store
 from tests.worlds import measured, space, study_request
 
 SPACE = space()

@@ -6,19 +6,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from autotune import codec
+from autotune.core import codec
+from autotune.core.requests import DryRunRequest, InspectRequest, NoiseScaleRequest, ProbeRequest, StabilityRequest
+from autotune.core.results import Alone, Inspection, Outcome, ProbeResult
 from autotune.errors import EnvironmentUnfit
-from autotune.forecast import DryRun
 from autotune.launch.base import LOG, REQUEST, RESULT
-from autotune.objective import judge
-from autotune.requests import (
-    DryRunRequest,
-    InspectRequest,
-    NoiseScaleRequest,
-    ProbeRequest,
-    StabilityRequest,
-)
-from autotune.results import Alone, Inspection, Outcome, ProbeResult
+from autotune.memory.model import DryRun
+from autotune.objectives.verdict import judge
 from autotune.testing import FakeLauncher
 from benchmarks import peers
 from benchmarks.surfaces import samplers

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from autotune.core.records import Limit
 from autotune.errors import TargetError
-from autotune.records import Limit
 from autotune.targets import resolve
 from tests.targets_support import COMPLETE, DATASET, HEAD, MODEL, inspect, look, refused, start, watch, write
 

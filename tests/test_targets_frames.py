@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from autotune.targets.frames import headline, user_frames
+from autotune.targets.tracebacks import headline, user_frames
 from tests.targets_support import COMPLETE, DATASET, HEAD, MODEL, inspect, refused, start, watch, write
 
 BROKEN_DATASET = MODEL + (

@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 import torch
 
+from autotune.core.records import Config
 from autotune.knobs import defaults
-from autotune.records import Config
 from autotune.targets.base import Command
 from autotune.targets.loop import Training
 from tests.targets_support import COMPLETE, HEAD, MODEL, Recorder, inspect, start, watch

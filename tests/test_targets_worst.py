@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Tenso
 
 from autotune.errors import TargetError
 from autotune.targets.batches import ALWAYS_LOOKED_AT, Shapes
-from autotune.targets.samples import sample_size, some_keys, undisturbed
-from autotune.targets.worst import longest
+from autotune.targets.peek import sample_size, some_keys, undisturbed
+from autotune.targets.worst_batch import longest
 from tests.targets_support import COMPLETE, HEAD, MODEL, inspect, refused, start, watch
 
 WORDS = """

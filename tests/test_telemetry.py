@@ -14,14 +14,14 @@ from typing import Any
 import psutil
 import pytest
 
-from autotune.interference import GpuUse
+from autotune.core.interference import GpuUse
+from autotune.core.records import Config
+from autotune.core.requests import ProbeRequest
+from autotune.core.results import ProbeResult
 from autotune.launch.processes import TAG
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.launch.telemetry import Telemetry, summary
-from autotune.nvml import Glance, find, glance
-from autotune.records import Config
-from autotune.requests import ProbeRequest
-from autotune.results import ProbeResult
+from autotune.machine.nvml import Glance, find, glance
 
 CHILD = (sys.executable, str(Path(__file__).parent / "faults" / "faulty_child.py"))
 UUID = "f1d0"

@@ -4,28 +4,28 @@ import optuna
 import pytest
 from msgspec.structs import replace
 
-from autotune import codec
-from autotune import folder as disk
+from autotune.core import codec
+from autotune.core.records import Goal
+from autotune.core.requests import NoiseScaleRequest
+from autotune.core.results import Outcome
 from autotune.errors import EnvironmentUnfit, UsageError
-from autotune.gradients import NoiseScale, NoiseScaleResult
-from autotune.guard import Guard
+from autotune.gradient_noise.estimate import batch_range
+from autotune.gradient_noise.records import NoiseScale, NoiseScaleResult
+from autotune.gradient_noise.stage import described, measure_gradient_noise, sentences, with_batch_advice
 from autotune.launch.base import RESULT
-from autotune.noise_scale import batch_range
-from autotune.objective import judge
 from autotune.objectives import objective_of
-from autotune.records import Goal
-from autotune.requests import NoiseScaleRequest
-from autotune.results import Outcome
+from autotune.objectives.verdict import judge
 from autotune.sampler.grid import Hardware
+from autotune.sampler.guard import Guard
 from autotune.sampler.optuna import Encoding, make
-from autotune.summary import ConfigSummary
+from autotune.study import layout as disk
+from autotune.study.history import History
+from autotune.study.recommendation import BatchAdvice, Recommendation
+from autotune.study.summary import ConfigSummary
+from autotune.study.view import load_view
 from autotune.testing import FakeLauncher, Machine
 from autotune.testing.answers import sampled_gradients
 from autotune.tuning.advice import advise
-from autotune.tuning.gradient_noise import described, measure_gradient_noise, sentences, with_batch_advice
-from autotune.tuning.history import History
-from autotune.tuning.recommendation import BatchAdvice, Recommendation
-from autotune.tuning.view import load_view
 from tests.worlds import (
     Listener,
     config,

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from autotune.probe.track import MOST_READINGS, MemoryTrack, track_on
+from autotune.child.memory_trace import MOST_READINGS, MemoryTrack, track_on
 
 
 @pytest.mark.parametrize("steps", [1, 40, 64, 65, 1000, 5000])

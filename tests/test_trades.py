@@ -2,9 +2,9 @@
 
 import pytest
 
-from autotune.guard import Guard
-from autotune.records import Goal, Limit
-from autotune.tuning.history import History
+from autotune.core.records import Goal, Limit
+from autotune.sampler.guard import Guard
+from autotune.study.history import History
 from autotune.tuning.trades import Trades, Why
 from tests.worlds import config, facts, failed, measured, space, study_request, trial
 

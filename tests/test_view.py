@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.summary import Status
-from autotune.tuning.view import summaries
+from autotune.study.summary import Status
+from autotune.study.view import summaries
 from tests.reporting import config, confirmed, failed, ladder, measured, recommendation, trial, view
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from autotune.probe.warmup import WarmUp, growth_on
-from autotune.requests import ProbeBudget
+from autotune.child.warmup import WarmUp, growth_on
+from autotune.core.requests import ProbeBudget
 
 BUDGET = ProbeBudget(min_warmup_steps=3, min_warmup_seconds=0.0, max_seconds=4.0)
 STILL: Iterable[tuple[int, ...]] = itertools.repeat(())

@@ -7,11 +7,11 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from autotune.probe import window as windows
-from autotune.probe.track import MemoryTrack
-from autotune.probe.warmup import WarmUp
-from autotune.probe.window import UnstableTraining, Window
-from autotune.requests import ProbeBudget
+from autotune.child import window as windows
+from autotune.child.memory_trace import MemoryTrack
+from autotune.child.warmup import WarmUp
+from autotune.child.window import UnstableTraining, Window
+from autotune.core.requests import ProbeBudget
 from autotune.targets.base import Command, Step
 
 BUDGET = ProbeBudget(min_warmup_steps=3, min_warmup_seconds=0.0, min_steps=8, min_seconds=0.75, max_seconds=4.0)

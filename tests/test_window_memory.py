@@ -6,11 +6,11 @@ import weakref
 
 import torch
 
-from autotune.probe.meters import clock_for
-from autotune.probe.track import track_on
-from autotune.probe.warmup import WarmUp, growth_on
-from autotune.probe.window import Window
-from autotune.requests import ProbeBudget
+from autotune.child.clock import clock_for
+from autotune.child.memory_trace import track_on
+from autotune.child.warmup import WarmUp, growth_on
+from autotune.child.window import Window
+from autotune.core.requests import ProbeBudget
 from autotune.targets.base import Step
 
 

@@ -2,20 +2,20 @@
 
 import msgspec
 
-from autotune import folder as disk
-from autotune.guard import Guard
+from autotune.core.records import Config, Goal, StudyRequest, Value
+from autotune.core.requests import ProbeRequest
+from autotune.core.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial, Verdict
 from autotune.knobs import KNOBS, defaults
-from autotune.records import Config, Goal, StudyRequest, Value
-from autotune.requests import ProbeRequest
-from autotune.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial, Verdict
-from autotune.space import build
+from autotune.memory.prediction import MemoryPrediction
+from autotune.sampler.guard import Guard
+from autotune.sampler.space import build
+from autotune.study import layout as disk
+from autotune.study.history import History
 from autotune.testing import ENVIRONMENT, FACTS, FakeLauncher
 from autotune.tuning.budget import TimeBudget
 from autotune.tuning.context import SearchContext, Surroundings
 from autotune.tuning.engine import search
-from autotune.tuning.history import History
 from autotune.tuning.open_study import OpenStudy
-from autotune.tuning.predicted_memory import MemoryPrediction
 from autotune.tuning.reporter import SilentReporter
 from autotune.tuning.resumed_confirmation import ResumedConfirmation
 from autotune.tuning.settings import Settings

@@ -29,7 +29,7 @@ def _report(error: Exception) -> str:
     """What a user sees of a fault of ours, and all that a report of it needs."""
     import platform
 
-    from autotune.environment import autotune_version, torch_version
+    from autotune.machine.environment import autotune_version, torch_version
 
     what = str(error).partition("\n")[0].rstrip(".")
     return (

@@ -22,9 +22,9 @@ from autotune.cli.output import plain_console
 from autotune.cli.report import report
 from autotune.cli.search import search
 from autotune.cli.show import show
-from autotune.environment import autotune_version
 from autotune.errors import AutotuneError, EnvironmentUnfit
 from autotune.harmless import plain_lines
+from autotune.machine.environment import autotune_version
 
 MOST_OF_A_NAME = 100  # characters that are told of one that is too long
 

@@ -23,10 +23,10 @@ def best(
 
     Reads best.json alone.
     """
-    from autotune import codec
     from autotune.cli.options import known
+    from autotune.core import codec
     from autotune.report.blocks import best_block
-    from autotune.tuning.recommendation import load_result
+    from autotune.study.recommendation import load_result
 
     result = load_result(study)
     if key is not None:

@@ -16,9 +16,9 @@ from autotune.cli.output import plain_console
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from autotune.core.records import StudyRequest
     from autotune.launch.base import Launcher
-    from autotune.records import StudyRequest
-    from autotune.space import SearchSpace
+    from autotune.sampler.space import SearchSpace
 
 FORETELLING_SECONDS = 120.0  # at most; a step of one arm takes a second or two, that of a large model half a minute
 
@@ -42,13 +42,13 @@ def check(
 
     What was inferred is said too, and one real step is taken. Nothing is searched or written.
     """
-    from autotune import codec
     from autotune.cli.options import Options
     from autotune.cli.settings_file import announce
+    from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.report.blocks import check_block
+    from autotune.tuning.header import baseline, held, not_searched
     from autotune.tuning.open_study import preview
-    from autotune.tuning.opening import baseline, held, not_searched
     from autotune.tuning.prepare import settle
     from autotune.tuning.settings import Settings
     from autotune.units import parse_bytes
@@ -81,9 +81,9 @@ def foretell(
 
     Raises `UsageError` for a limit that is none.
     """
-    from autotune import codec
-    from autotune.report.memory_table import memory_block
-    from autotune.tuning.memory_prediction import asking
+    from autotune.core import codec
+    from autotune.memory.stage import asking
+    from autotune.memory.table import memory_block
     from autotune.tuning.prepare import asked_limit, headroom_bytes
 
     usable = request.memory_limit_bytes - request.headroom_bytes

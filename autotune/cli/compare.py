@@ -21,11 +21,11 @@ def compare(
 
     Of two GPUs, of two versions of torch, or from before and after a change.
     """
-    from autotune import codec
-    from autotune.folder import find
+    from autotune.core import codec
     from autotune.report import compare as comparing
-    from autotune.report.side_by_side import comparison_block, render_comparison
-    from autotune.tuning.view import load_view
+    from autotune.report.compare_text import comparison_block, render_comparison
+    from autotune.study.layout import find
+    from autotune.study.view import load_view
 
     comparison = comparing.compare(load_view(find(a)), load_view(find(b)))
     if output is not None:

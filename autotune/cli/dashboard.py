@@ -33,8 +33,8 @@ def dashboard(
     They show the recommendation, the curves and every probe, and change nothing.
     """
     from autotune.cli.output import say
-    from autotune.folder import STUDIES, find
-    from autotune.report.dashboard import serve
+    from autotune.dashboard import serve
+    from autotune.study.layout import STUDIES, find
 
     place = study or STUDIES
     if not place.is_dir():

@@ -20,11 +20,11 @@ def doctor(
 
     Looks at device, driver, torch, cores, memory and other tenants. Exit status 3 if a search cannot run here.
     """
-    from autotune import codec
+    from autotune.core import codec
+    from autotune.core.requests import InspectRequest
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.report.blocks import doctor_block
-    from autotune.report.checkup import checkup
-    from autotune.requests import InspectRequest
+    from autotune.report.doctor import checkup
     from autotune.tuning.settings import check_device
 
     check_device(device)

@@ -10,16 +10,16 @@ from autotune.cli.output import say
 from autotune.errors import StudyError
 
 if TYPE_CHECKING:
-    from autotune.records import StudyRequest
+    from autotune.core.records import StudyRequest
     from autotune.tuning.settings import Settings
 
 
 def plan(settings: Settings, *, as_json: bool) -> None:
     """Print what a search would begin with. Raises `StudyError` where it would not begin, after that."""
-    from autotune import codec
+    from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
+    from autotune.tuning.header import opening_lines, short_budget
     from autotune.tuning.open_study import preview
-    from autotune.tuning.opening import opening_lines, short_budget
 
     began = time.monotonic()
     request, space = preview(settings, SubprocessLauncher())
@@ -39,8 +39,8 @@ def plan(settings: Settings, *, as_json: bool) -> None:
 
 def _begins(settings: Settings, request: StudyRequest) -> tuple[bool, StudyError | None]:
     """Whether a search would go on with a study; and why it would not begin at all."""
-    from autotune import folder as disk
     from autotune.launch.base import RESULT
+    from autotune.study import layout as disk
     from autotune.tuning.open_study import check_alike, check_place, check_resumable
 
     folder = settings.folder

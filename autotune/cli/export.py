@@ -35,7 +35,7 @@ def export(
     from autotune.cli.output import say, written
     from autotune.export.recipe import recipe
     from autotune.harmless import comment
-    from autotune.tuning.recommendation import load_result
+    from autotune.study.recommendation import load_result
 
     one_of("--to", to, tuple(Framework))
     framework = Framework(to)

@@ -10,7 +10,7 @@ import typer
 
 from autotune.cli.output import say
 from autotune.errors import UsageError
-from autotune.folder import unwritable
+from autotune.study.layout import unwritable
 
 TEMPLATE = "starting_file.txt"
 

@@ -38,8 +38,8 @@ def log(
     """
     from autotune.cli.options import one_of
     from autotune.cli.output import say, written
-    from autotune.folder import find
-    from autotune.tuning.view import load_view
+    from autotune.study.layout import find
+    from autotune.study.view import load_view
     from autotune.units import counted
 
     one_of("--to", to, tuple(Tracker))

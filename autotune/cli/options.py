@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
+from autotune.core.records import Limit, Value
 from autotune.errors import UsageError
 from autotune.knobs import KNOBS, knob
 from autotune.knobs.limits import between, full_name, listed, option
-from autotune.records import Limit, Value
 
 T = TypeVar("T")
 MISTYPED = "It was probably mistyped."

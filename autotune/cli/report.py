@@ -12,7 +12,7 @@ import typer
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
-    from autotune.tuning.view import StudyView
+    from autotune.study.view import StudyView
 
 
 def report(
@@ -30,9 +30,9 @@ def report(
     The page needs no network and no other file.
     """
     from autotune.cli.output import say, written
-    from autotune.folder import find
     from autotune.report.page import render
-    from autotune.tuning.view import load_view
+    from autotune.study.layout import find
+    from autotune.study.view import load_view
 
     view = load_view(find(study))
     if chart is None:

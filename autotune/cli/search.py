@@ -15,9 +15,9 @@ from autotune.cli.dry_run import plan
 from autotune.cli.options import Options, with_knob_options
 from autotune.cli.output import plain_console
 from autotune.cli.settings_file import announce
+from autotune.core.records import Limit
 from autotune.objectives import NAMES
-from autotune.records import Limit
-from autotune.sampler_names import SAMPLERS
+from autotune.sampler.names import SAMPLERS
 from autotune.units import parse_bytes, parse_fraction, parse_price, parse_seconds
 
 if TYPE_CHECKING:
@@ -210,13 +210,13 @@ def search(
 def _search(
     settings: Settings, as_json: bool, output: Path | None, *, quiet: bool, verbose: bool, progress: bool
 ) -> None:
-    from autotune import codec
-    from autotune.folder import unwritable
+    from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.report.blocks import result_block
     from autotune.report.terminal import TerminalReporter
+    from autotune.study.layout import unwritable
+    from autotune.study.view import load_view
     from autotune.tuning.engine import search as run
-    from autotune.tuning.view import load_view
 
     console = plain_console(stderr=True)
     budget = settings.time_budget_seconds

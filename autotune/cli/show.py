@@ -25,14 +25,14 @@ def show(
 
     From what its folder holds: a search that is running is not disturbed.
     """
-    from autotune import codec
     from autotune.cli.options import one_of
+    from autotune.core import codec
     from autotune.errors import UsageError
-    from autotune.folder import find, log_of
     from autotune.report.blocks import trials_table
     from autotune.report.expected import prediction_of, probe_block
     from autotune.report.phrases import plain
-    from autotune.tuning.view import load_view
+    from autotune.study.layout import find, log_of
+    from autotune.study.view import load_view
     from autotune.units import counted
 
     one_of("--sort", sort, get_args(Sort))

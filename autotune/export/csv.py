@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 
+from autotune.core.records import Value
 from autotune.export.rows import rows
 from autotune.harmless import csv_cell
-from autotune.records import Value
-from autotune.tuning.view import StudyView
+from autotune.study.view import StudyView
 
 
 def table(view: StudyView) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from autotune.core.records import BatchLayout, TargetFacts
 from autotune.harmless import python
 from autotune.knobs.wording import IMAGE_DIMENSIONS
-from autotune.records import BatchLayout, TargetFacts
 
 WIDTH = 100  # characters of a call that stays on one line
 OF_A_LOADER = ("pin_memory", "persistent_workers", "prefetch_factor")  # handed to a dataloader() that takes them

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from autotune.core.records import TargetFacts
 from autotune.export.data import data_of
 from autotune.export.recipe import OPTIMIZER, Recipe, epochs, loader, program
 from autotune.harmless import python
-from autotune.records import TargetFacts
 
 DATA_LOADER = "from torch.utils.data import DataLoader"
 # As when measured. Dropped at each epoch's end, a whole epoch without one step would go unnoticed.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from autotune import folder as disk
+from autotune.core.results import Trial
 from autotune.export.rows import CONFIG, MEASURED, Row, require, rows, summary
-from autotune.results import Trial
-from autotune.tuning.view import StudyView
+from autotune.study import layout as disk
+from autotune.study.view import StudyView
 
 EXPERIMENT = "autotune"  # where MLFLOW_EXPERIMENT_NAME names no other
 LONGEST_TAG = 500  # characters; servers take between 500 and 5,000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from autotune.core.records import Value
 from autotune.errors import UsageError
 from autotune.knobs import KNOBS, check, defaults
 from autotune.knobs.base import Plan
-from autotune.records import Value
 
 
 def planned(values: Mapping[str, Value], device: str) -> Plan:

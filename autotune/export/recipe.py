@@ -11,7 +11,7 @@ from autotune.export.plan import planned
 from autotune.harmless import comment, plain, python, shell_word
 from autotune.knobs import KNOBS, environ
 from autotune.knobs.wording import Framework, Wording
-from autotune.tuning.recommendation import Recommendation, baseline_name
+from autotune.study.recommendation import Recommendation, baseline_name
 from autotune.units import format_rate, format_speedup
 
 MAPPING = "from collections.abc import Mapping"  # which the function for a batch needs

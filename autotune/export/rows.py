@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+from autotune.core.records import Value
+from autotune.core.results import Measurement, Trial, Verdict
 from autotune.errors import UsageError
 from autotune.harmless import plain
 from autotune.knobs import KNOBS
-from autotune.records import Value
-from autotune.results import Measurement, Trial, Verdict
-from autotune.tuning.view import StudyView
+from autotune.study.view import StudyView
 
 Row = dict[str, Value]
 LONGEST_REASON = 300  # characters; the log has the whole error

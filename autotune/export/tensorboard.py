@@ -7,11 +7,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from autotune.core.results import Trial
 from autotune.errors import UsageError
 from autotune.export.rows import CONFIG, MEASURED, Row, require, rows
 from autotune.knobs import loader_workers
-from autotune.results import Trial
-from autotune.tuning.view import StudyView
+from autotune.study.view import StudyView
 
 NONE = "None"  # HParams knows numbers, texts and booleans only
 

@@ -27,11 +27,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from autotune.core.records import Value
 from autotune.errors import EnvironmentMismatch, EnvironmentUnfit
 from autotune.export.plan import planned
 from autotune.knobs import defaults, environ
-from autotune.records import Value
-from autotune.tuning.recommendation import load_best, load_result
+from autotune.study.recommendation import load_best, load_result
 
 if TYPE_CHECKING:
     import torch

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from autotune.export.rows import require, rows, summary
-from autotune.tuning.view import StudyView
+from autotune.study.view import StudyView
 
 PROJECT = "autotune"  # where WANDB_PROJECT names no other
 CHARTS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from autotune.core.records import Config, Value
 from autotune.knobs.activation_checkpointing import ActivationCheckpointing
 from autotune.knobs.amp_dtype import AmpDtype
 from autotune.knobs.base import Knob
@@ -13,7 +14,6 @@ from autotune.knobs.gradient_accumulation_steps import GradientAccumulationSteps
 from autotune.knobs.num_threads import NumThreads
 from autotune.knobs.num_workers import NumWorkers
 from autotune.knobs.omp_wait_policy import OmpWaitPolicy
-from autotune.records import Config, Value
 
 KNOBS: tuple[Knob, ...] = (
     BatchSize(),

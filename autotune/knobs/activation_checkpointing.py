@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from autotune.core.records import TargetFacts, Value
 from autotune.knobs.base import NOT_DONE, MemoryEffect, Plan, SwitchKnob
 from autotune.knobs.influence import Factor, Influence
 from autotune.knobs.wording import NOTHING, Framework, Wording
-from autotune.records import TargetFacts, Value
 
 FEWEST_BLOCKS = 2  # one block alone needs all its memory again when it is recomputed
 # The forward pass is a third of the time and runs twice. Memory of a sample: -53 % in full precision and -37 % with

@@ -6,11 +6,11 @@ import warnings
 from contextlib import AbstractContextManager
 from typing import Any
 
+from autotune.core.records import Value
 from autotune.harmless import python
 from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.knobs.wording import NOTHING, Framework, Wording
-from autotune.records import Value
 
 CHOICES: tuple[Value, ...] = (None, "bfloat16", "float16")
 SPELLINGS = {"bf16": "bfloat16", "fp16": "float16", "none": None, "fp32": None, "float32": None}

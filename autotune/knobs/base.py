@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from autotune.core.records import Environment, Limit, TargetFacts, Value
 from autotune.knobs.influence import NEUTRAL, UNKNOWN, Influence
 from autotune.knobs.wording import NOTHING, Framework, Wording
-from autotune.records import Environment, Limit, TargetFacts, Value
 
 LEFT_ALONE = "auto"  # shown for a value that sets nothing
 NOT_DONE = "no"  # shown for a value that does nothing

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import isqrt
 
+from autotune.core.records import Limit, TargetFacts, Value
 from autotune.knobs.base import Circumstances, CountKnob, MemoryEffect, Plan, allowed
 from autotune.knobs.influence import NEUTRAL, Influence
-from autotune.records import Limit, TargetFacts, Value
 
 SMALLEST = 8  # below, the fixed cost of a step dominates on any hardware; a user's limit may go lower
 MULTIPLE = 8  # tensor cores want dimensions that are multiples of 8 (docs/notes/throughput.md 2)

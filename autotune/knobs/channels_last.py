@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from autotune.core.records import TargetFacts, Value
 from autotune.knobs.base import MemoryEffect, Plan, SwitchKnob
 from autotune.knobs.influence import Factor, Influence
 from autotune.knobs.wording import IMAGE_DIMENSIONS, NOTHING, Framework, Wording
-from autotune.records import TargetFacts, Value
 
 # 1.17 to 1.55 times as fast on a CPU, 1.08 to 1.35 with autocast on GPUs, slower without (docs/notes/throughput.md 2);
 # on the surface resnet 1.1 to 1.4, on denoiser, whose layers have eight channels, 0.4 to 0.9.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from autotune.core.records import Value
 from autotune.knobs.base import Circumstances, CountKnob, MemoryEffect, Plan, allowed
 from autotune.knobs.influence import NEUTRAL, Influence
-from autotune.records import Value
 
 # Throughput always prefers the largest value, because it amortises the optimizer step (simulated on 20 machines), while
 # every doubling changes what the model learns. The header of a search says so.

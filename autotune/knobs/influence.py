@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.records import Value
+from autotune.core.records import Value
 
 
 @dataclass(frozen=True)

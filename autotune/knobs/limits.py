@@ -10,8 +10,8 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
+from autotune.core.records import Limit, Value
 from autotune.knobs import KNOBS, knob
-from autotune.records import Limit, Value
 
 
 def option(name: str) -> str:

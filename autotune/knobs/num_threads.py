@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from autotune.core.records import Environment, Value
 from autotune.knobs.base import LEFT_ALONE, Circumstances, CountKnob, MemoryEffect, Plan, allowed
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.knobs.wording import NOTHING, Framework, Wording
-from autotune.records import Environment, Value
 
 # The effect of a count beyond the performance model's: libraries split work in their own ways. A judgement.
 STEP = Influence(fixed_time=Factor(1.0, 0.25), sample_time=Factor(1.0, 0.15))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from autotune.core.records import Limit, Value
 from autotune.knobs.base import Circumstances, CountKnob, MemoryEffect, Plan, allowed
 from autotune.knobs.influence import NEUTRAL, Influence
-from autotune.records import Limit, Value
 
 MOST = 32  # PyTorch itself warns above the number of cores
 PREFETCH = 2  # batches prepared ahead by each worker: DataLoader's default, written down because it is part of the run

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from autotune.core.records import Value
 from autotune.knobs.base import LEFT_ALONE, Circumstances, Knob, MemoryEffect, Plan, allowed
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.knobs.num_threads import threads
-from autotune.records import Value
 
 VARIABLE = "OMP_WAIT_POLICY"
 PASSIVE = "passive"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from autotune.requests import Answered, Request
+from autotune.core.requests import Answered, Request
 
 REQUEST = "request.json"
 RESULT = "result.json"

@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from autotune import codec
+from autotune.core import codec
+from autotune.core.records import Record
 from autotune.errors import EnvironmentUnfit
 from autotune.launch.base import LOG, RESULT
-from autotune.records import Record
 from autotune.units import format_bytes
 
 _LOG_HEAD_BYTES = 64 * 2**10  # kept of a long log: how it began

@@ -23,19 +23,19 @@ from typing import Any, BinaryIO
 
 from msgspec.structs import replace
 
-from autotune import codec
+from autotune.core import codec
+from autotune.core.interference import GpuUse
+from autotune.core.requests import Answered, ProbeRequest, Request, patient
+from autotune.core.results import Failure, Outcome
 from autotune.errors import EnvironmentUnfit, StudyError
-from autotune.failures import EXIT_CANNOT_WRITE, death_note, judge_exit, judge_worker_kill
-from autotune.interference import GpuUse
+from autotune.failures.classify import EXIT_CANNOT_WRITE, death_note, judge_exit, judge_worker_kill
 from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import log_tail, open_log, store, trim_log, unwritable
 from autotune.launch.oom import oom_kills
 from autotune.launch.processes import TAG, carries, insist, kill_all
 from autotune.launch.telemetry import Telemetry
 from autotune.launch.watch import Watch
-from autotune.nvml import find, library
-from autotune.requests import Answered, ProbeRequest, Request, patient
-from autotune.results import Failure, Outcome
+from autotune.machine.nvml import find, library
 
 _TRACEBACK_BYTES = 4096  # of the log's end, kept in the failure of a probe that left no result
 _ENVIRON = {
@@ -63,7 +63,7 @@ class SubprocessLauncher:
     """The launcher for this machine. Safe to use from several threads; a probe runs in the thread that asks for it.
 
     That thread must live as long as the probe: Linux kills a process whose parent-death signal is set when the
-    *thread* that started it ends. `command` replaces `python -m autotune.probe`, `environ` adds variables and `nvml`
+    *thread* that started it ends. `command` replaces `python -m autotune.child`, `environ` adds variables and `nvml`
     gives the driver's library; all are for tests and for running probes under another tool (a profiler, `numactl`).
     """
 
@@ -73,7 +73,7 @@ class SubprocessLauncher:
     ) -> None:  # fmt: skip
         """`step_timeout_seconds`: patience with a silent micro-batch, the first too, instead of the budget's."""
         # -P: the user's json.py or autotune.py must not stand in for ours; targets put their own folder on the path.
-        self._command = tuple(command or (sys.executable, "-P", "-m", "autotune.probe"))
+        self._command = tuple(command or (sys.executable, "-P", "-m", "autotune.child"))
         self._environ = dict(environ or {})
         self._nvml, self._step_timeout_seconds = nvml, step_timeout_seconds
 

@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autotune.interference import GpuUse
-from autotune.nvml import Glance, glance
+from autotune.core.interference import GpuUse
+from autotune.machine.nvml import Glance, glance
 
 PHASE = "measure"
 PERIOD_SECONDS = 0.2  # a card renews its utilization in 1/6 to 1 s, its energy counter in 0.1 s (docs/notes/gpu.md 1)

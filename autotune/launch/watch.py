@@ -15,8 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from autotune.host import host_memory, process_bytes
-from autotune.requests import ProbeBudget
+from autotune.core.requests import ProbeBudget
+from autotune.machine.host import host_memory, process_bytes
 from autotune.units import format_bytes
 
 TICK_SECONDS = 0.25  # between looks at the process, where the pipe does not wake us

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from autotune.core.records import Goal
 from autotune.objectives.base import Objective
 from autotune.objectives.cost import Cost
 from autotune.objectives.energy import Energy
 from autotune.objectives.memory import Memory
 from autotune.objectives.throughput import Throughput
 from autotune.objectives.time_to_quality import TimeToQuality
-from autotune.records import Goal
 
 OBJECTIVES: tuple[Objective, ...] = (Throughput(), Memory(), Energy(), Cost(), TimeToQuality())
 NAMES = tuple(objective.name for objective in OBJECTIVES)

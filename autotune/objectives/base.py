@@ -12,10 +12,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autotune.records import Config, Environment, Goal, ObjectiveName, TargetFacts
-from autotune.requests import ProbeBudget
-from autotune.results import ProbeResult
-from autotune.summary import ConfigSummary
+from autotune.core.records import Config, Environment, Goal, ObjectiveName, TargetFacts
+from autotune.core.requests import ProbeBudget
+from autotune.core.results import ProbeResult
+from autotune.study.summary import ConfigSummary
 
 # The allocator rounds, and the host's resident set varies from run to run: peaks within this factor are the same.
 MEMORY_STEP = 1.1

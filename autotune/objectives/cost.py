@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from autotune.core.records import Environment, Goal, ObjectiveName
+from autotune.core.results import ProbeResult
 from autotune.errors import UsageError
 from autotune.objectives.base import Decision, Objective
-from autotune.records import Environment, Goal, ObjectiveName
-from autotune.results import ProbeResult
-from autotune.summary import ConfigSummary
+from autotune.study.summary import ConfigSummary
 
 SECONDS_PER_HOUR, MILLION, MANY_HOURS = 3600, 1e6, 1000
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from autotune.core.records import Environment, Goal, ObjectiveName
+from autotune.core.requests import ProbeBudget
+from autotune.core.results import ProbeResult
 from autotune.errors import UsageError
-from autotune.nvml import find, glance, library
+from autotune.machine.nvml import find, glance, library
 from autotune.objectives.base import Decision, Objective
-from autotune.records import Environment, Goal, ObjectiveName
-from autotune.requests import ProbeBudget
-from autotune.results import ProbeResult
 
 INSTEAD = "Search with --objective throughput: what is faster mostly takes less energy too."
 

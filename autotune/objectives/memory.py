@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from autotune.core.records import Goal, ObjectiveName
 from autotune.objectives.base import MEMORY_STEP, Decision
 from autotune.objectives.throughput import Throughput
-from autotune.records import Goal, ObjectiveName
-from autotune.summary import ConfigSummary
+from autotune.study.summary import ConfigSummary
 from autotune.units import format_bytes, format_share
 
 DESCENT = 4  # probes: the batches below the fastest one, halving what is left of a ladder of up to fifteen

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from autotune.core.records import Goal, ObjectiveName
+from autotune.core.results import ProbeResult
 from autotune.objectives.base import Objective
-from autotune.records import Goal, ObjectiveName
-from autotune.results import ProbeResult
 
 
 class Throughput(Objective):

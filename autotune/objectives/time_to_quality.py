@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from autotune.core.records import Config, Environment, Goal, ObjectiveName
+from autotune.core.results import ProbeResult
 from autotune.errors import UsageError
-from autotune.noise_scale import efficiency, goodput
+from autotune.gradient_noise.estimate import efficiency, goodput
 from autotune.objectives.base import Decision, Objective
-from autotune.records import Config, Environment, Goal, ObjectiveName
-from autotune.results import ProbeResult
 
 
 class TimeToQuality(Objective):
-    """Goodput: samples/s times 1 / (1 + B / phi), B being the global batch (`noise_scale.py`).
+    """Goodput: samples/s times 1 / (1 + B / phi), B being the global batch (`gradient_noise/estimate.py`).
 
     It looks at how soon a training loss is reached, never at how well the model generalises. As long as phi is not
     known, and where the gradient does not stand out of its noise, there is no evidence against any batch, and it is

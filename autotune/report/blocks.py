@@ -8,16 +8,16 @@ from typing import Literal
 
 from rich.text import Text
 
+from autotune.core.records import Environment, TargetFacts, Value
+from autotune.core.results import Trial
 from autotune.harmless import python, shell_word
 from autotune.knobs import touched
-from autotune.records import Environment, TargetFacts, Value
 from autotune.report import phrases, steps
 from autotune.report.columns import columns, fitting, header
 from autotune.report.phrases import environment_line, plain
 from autotune.report.terminal import probe_line
-from autotune.results import Trial
-from autotune.tuning.recommendation import Recommendation
-from autotune.tuning.view import StudyView
+from autotune.study.recommendation import Recommendation
+from autotune.study.view import StudyView
 from autotune.units import counted, format_seconds, format_share
 
 INDENT = 14  # "Recommended" and what stands to the right of it

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.prediction import Expectation
 from autotune.report import drawing
 from autotune.report.curves import Curve, curves, fitted
 from autotune.report.drawing import Plane, Size
 from autotune.report.figure import Absence, Figure, Table
 from autotune.report.phrases import half_width, samples_per_second, short
-from autotune.summary import ConfigSummary
-from autotune.tuning.view import StudyView, summaries
+from autotune.sampler.prediction import Expectation
+from autotune.study.summary import ConfigSummary
+from autotune.study.view import StudyView, summaries
 from autotune.units import format_bytes, format_rate
 
 BATCH = "micro-batch, samples (log scale)"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from autotune.core.records import Config
+from autotune.core.results import Measurement
 from autotune.knobs import KNOBS
 from autotune.knobs.base import TACIT, Knob
-from autotune.records import Config
 from autotune.report.phrases import GLOBAL_BATCH, half_width, shown
-from autotune.results import Measurement
 from autotune.units import format_bytes, format_rate, format_share
 
 RESULT_ROOM = 14  # characters kept for the result at the end of a line: "out of memory", "best so far"

@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from autotune.core.records import Config, Record, StudyRequest
+from autotune.core.stats import Rounds
 from autotune.knobs import completed
-from autotune.records import Config, Record, StudyRequest
 from autotune.report import phrases
-from autotune.stats import Rounds
-from autotune.summary import ConfigSummary
-from autotune.tuning.recommendation import Recommendation
-from autotune.tuning.view import StudyView, summaries
+from autotune.study.recommendation import Recommendation
+from autotune.study.summary import ConfigSummary
+from autotune.study.view import StudyView, summaries
 from autotune.units import format_bytes
 
 Kind = Literal["machine", "software", "training", "question"]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune import folder as disk
+from autotune.core.records import Config, Value
+from autotune.core.results import Trial
 from autotune.knobs import KNOBS, completed
 from autotune.knobs.base import TACIT, Knob, MemoryEffect
-from autotune.prediction import Expectation
-from autotune.records import Config, Value
 from autotune.report.phrases import shown
-from autotune.results import Trial
-from autotune.summary import ConfigSummary
-from autotune.tuning.view import StudyView, summaries
+from autotune.sampler.prediction import Expectation
+from autotune.study import layout as disk
+from autotune.study.summary import ConfigSummary
+from autotune.study.view import StudyView, summaries
 
 MOST_ARMS = 6  # as many as there are colours that can be distinguished; the fastest stay
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from autotune import folder as disk
-from autotune.prediction import Prediction
+from autotune.core.results import Trial
 from autotune.report import phrases
-from autotune.results import Trial
-from autotune.tuning.view import StudyView
+from autotune.sampler.prediction import Prediction
+from autotune.study import layout as disk
+from autotune.study.view import StudyView
 from autotune.units import format_bytes, format_rate, format_share
 
 LEAST_GAIN = 0.005  # smaller ones round to nothing

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from autotune.precision.chart import numerics
 from autotune.report.charts import memory, throughput
 from autotune.report.figure import Absence, Figure
 from autotune.report.loading import loading
-from autotune.report.losses import numerics
 from autotune.report.waterfall import waterfall
-from autotune.tuning.view import StudyView
+from autotune.study.view import StudyView
 
 FIGURES: dict[str, Callable[[StudyView], Figure | Absence]] = {
     "throughput": throughput,

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from autotune import folder as disk
+from autotune.core.records import Environment
 from autotune.errors import AutotuneError
-from autotune.records import Environment
 from autotune.report.templates import Served, render_template
-from autotune.tuning.recommendation import Recommendation
-from autotune.tuning.view import StudyView
+from autotune.study import layout as disk
+from autotune.study.recommendation import Recommendation
+from autotune.study.view import StudyView
 
 logger = logging.getLogger(__name__)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from autotune.core.results import Alone
 from autotune.knobs import loader_workers
 from autotune.report import drawing
 from autotune.report.drawing import Plane, Size
 from autotune.report.figure import Absence, Figure, Table
 from autotune.report.phrases import samples_per_second, short
-from autotune.results import Alone
-from autotune.summary import ConfigSummary
+from autotune.study.summary import ConfigSummary
+from autotune.study.view import StudyView, summaries
 from autotune.tuning.advice import LOADER_BOUND
-from autotune.tuning.view import StudyView, summaries
 from autotune.units import counted, format_rate, format_share
 
 TITLE = "Data loading"

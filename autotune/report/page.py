@@ -7,15 +7,15 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from autotune import folder as disk
 from autotune.export.loop import with_autotune
 from autotune.harmless import python, shell_word
 from autotune.report import phrases, probes
 from autotune.report.figure import Absence, Figure
 from autotune.report.gallery import figures
 from autotune.report.templates import Served, render_template
-from autotune.tuning.recommendation import Recommendation
-from autotune.tuning.view import StudyView
+from autotune.study import layout as disk
+from autotune.study.recommendation import Recommendation
+from autotune.study.view import StudyView
 from autotune.units import format_bytes
 
 LONGEST_TRACEBACK = 4000  # characters, the end: the error itself stands last

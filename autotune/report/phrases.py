@@ -6,16 +6,16 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from autotune.core.records import Config, Environment, TargetFacts, Value
+from autotune.core.results import Measurement, Outcome, Trial, Verdict
 from autotune.harmless import plain as plain  # the same word for it in all of report
 from autotune.harmless import shell_word
 from autotune.knobs import KNOBS, environ, touched
 from autotune.knobs.base import TACIT, Knob
-from autotune.objective import WORDS
 from autotune.objectives import objective_of
-from autotune.records import Config, Environment, TargetFacts, Value
-from autotune.results import Measurement, Outcome, Trial, Verdict
-from autotune.tuning.recommendation import Recommendation, RunnerUp
-from autotune.tuning.recommendation import baseline_name as named
+from autotune.objectives.verdict import WORDS
+from autotune.study.recommendation import Recommendation, RunnerUp
+from autotune.study.recommendation import baseline_name as named
 from autotune.units import counted, format_bytes, format_rate, format_share
 from autotune.units import format_speedup as format_speedup
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune import folder as disk
-from autotune.interference import Contamination, GpuUse
+from autotune.core.interference import Contamination, GpuUse
+from autotune.core.results import Measurement, Trial
 from autotune.knobs import touched
 from autotune.report import phrases
 from autotune.report.columns import Column, columns
 from autotune.report.expected import compared, expectation, prediction_of
-from autotune.results import Measurement, Trial
-from autotune.tuning.view import StudyView
+from autotune.study import layout as disk
+from autotune.study.view import StudyView
 from autotune.units import counted, format_bytes, format_seconds, format_share
 
 LONGEST_MESSAGE = 600  # characters of an error on the page; the log has all of it

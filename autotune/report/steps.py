@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from autotune.knobs import KNOBS
 from autotune.report.phrases import short, shown
+from autotune.study.view import StudyView
 from autotune.tuning.ablation import HELD_TOGETHER, Step, missing, steps
-from autotune.tuning.view import StudyView
 from autotune.units import counted, format_rate, rounded
 
 UNKNOWN_SPREAD = 0.02  # where a spread is not known: that of one probe on a quiet machine

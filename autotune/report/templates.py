@@ -19,7 +19,7 @@ from autotune.units import counted, format_bytes, format_rate, format_seconds, f
 HERE = Path(__file__).parent
 STYLE = CHART_STYLE + (HERE / "page.css").read_text(encoding="utf-8")
 SCRIPT = (HERE / "page.js").read_text(encoding="utf-8")
-LIVE = (HERE / "dashboard" / "live.js").read_text(encoding="utf-8")
+LIVE = (HERE / "live.js").read_text(encoding="utf-8")
 
 
 def _hash(source: str) -> str:

@@ -12,9 +12,10 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from autotune.core.records import Config
+from autotune.core.results import Measurement, Outcome, Trial, Verdict
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob
-from autotune.records import Config
 from autotune.report.columns import GAP, cells, columns, fitting, header, line_width
 from autotune.report.phrases import (
     configuration_phrase,
@@ -24,9 +25,8 @@ from autotune.report.phrases import (
     reason,
     samples_per_second,
 )
-from autotune.results import Measurement, Outcome, Trial, Verdict
-from autotune.tuning.recommendation import Recommendation
-from autotune.tuning.view import StudyView
+from autotune.study.recommendation import Recommendation
+from autotune.study.view import StudyView
 from autotune.units import counted, format_seconds
 
 REDRAWS_PER_SECOND = 2  # enough to see it live; each redraw costs about a millisecond of a core that probes may need

@@ -9,7 +9,7 @@ from autotune.report.drawing import Size
 from autotune.report.figure import Absence, Figure, Table
 from autotune.report.phrases import short
 from autotune.report.steps import StepRow, step_rows, verdict
-from autotune.tuning.view import StudyView
+from autotune.study.view import StudyView
 
 TITLE = "What each change gained"
 BAR, ROW = 14, 46  # pixels: a bar, and what it needs with its name

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.prediction import Prediction
 from autotune.sampler.grid import Floats, Integers
 from autotune.sampler.performance_model import PerformanceModel
 from autotune.sampler.posterior import Posterior
+from autotune.sampler.prediction import Prediction
 
 CAUTION = 3.0  # exponent of the chance to fit: 3 instead of 2 more than halved the out-of-memory probes (decision 0021)
 CLOSENESS = 1e-5  # of its rate, added to the gain of every row: decides only where almost nothing is left to gain

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.forecast import Foretold
+from autotune.memory.model import Foretold
 from autotune.sampler.grid import Floats, Integers
 from autotune.sampler.observation import Observation
 from autotune.sampler.performance_model import PerformanceModel, Places

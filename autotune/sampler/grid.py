@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.core.records import Value
 from autotune.knobs import knob, worker_knob
 from autotune.knobs.base import MemoryEffect
 from autotune.knobs.influence import Factor, Influence
-from autotune.records import Value
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from autotune.records import Record
-from autotune.results import Alone, Outcome, ProbeResult, Verdict
+from autotune.core.records import Record
+from autotune.core.results import Alone, Outcome, ProbeResult, Verdict
 
 ATTRIBUTE = "observation"  # trial attribute that holds an `Observation` as JSON
 

@@ -11,16 +11,16 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial
 
-from autotune.forecast import Foretold
-from autotune.guard import Admission
+from autotune.core.records import Config, Environment
 from autotune.knobs import KNOBS, knob
 from autotune.knobs.base import MemoryEffect
-from autotune.prediction import Expectation, Fit, Prediction
-from autotune.records import Config, Environment
+from autotune.memory.model import Foretold
 from autotune.sampler.grid import Grid, Hardware
+from autotune.sampler.guard import Admission
+from autotune.sampler.names import SamplerName
+from autotune.sampler.prediction import Expectation, Fit, Prediction
+from autotune.sampler.space import SearchSpace
 from autotune.sampler.structured import StructuredSampler
-from autotune.sampler_names import SamplerName
-from autotune.space import SearchSpace
 
 STARTUP_TRIALS = 5  # random probes first: 5 needed 28 probes to come within 5 %, Optuna's 10 needed 37 (simulated)
 ATTEMPTS = 20  # proposals drawn before the nearest admitted neighbour is taken instead

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from autotune.core.records import Value
 from autotune.knobs import knob
 from autotune.knobs.influence import Factor
-from autotune.records import Value
 from autotune.sampler.grid import CERTAIN, Floats, Grid, Hardware, Integers
 from autotune.sampler.grid import influence as influence_of
 

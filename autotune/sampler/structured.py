@@ -16,9 +16,8 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 from threadpoolctl import threadpool_limits
 
-from autotune.forecast import Foretold
-from autotune.prediction import Prediction
-from autotune.records import Value
+from autotune.core.records import Value
+from autotune.memory.model import Foretold
 from autotune.sampler import acquisition
 from autotune.sampler.acquisition import Forecast
 from autotune.sampler.data import DryRun, gather
@@ -26,6 +25,7 @@ from autotune.sampler.grid import Floats, Grid, Hardware, Integers
 from autotune.sampler.observation import ATTRIBUTE, Observation, recalled
 from autotune.sampler.performance_model import PerformanceModel
 from autotune.sampler.posterior import fit_posterior
+from autotune.sampler.prediction import Prediction
 
 # Matrices of a hundred columns: a second thread of the BLAS spins for more time than it saves, the more so where other
 # processes want the cores (250 ms of processor time a proposal with two threads, 130 with one). The limit applies to

@@ -15,8 +15,8 @@ from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Any, Protocol
 
+from autotune.core.records import Config, Record, TargetFacts, Value
 from autotune.knobs.base import Plan
-from autotune.records import Config, Record, TargetFacts, Value
 
 
 class SharedMemoryTooSmall(Exception):

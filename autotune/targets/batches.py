@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from autotune.records import BatchLayout
+from autotune.core.records import BatchLayout
 
 Shape = tuple[int, ...]
 MOST_PARTS = 4  # of a list that are described: more are mostly alike

@@ -9,14 +9,13 @@ import torch
 from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
+from autotune.core.records import Config
 from autotune.errors import TargetError
 from autotune.knobs import loader_workers
 from autotune.knobs.base import Plan
-from autotune.records import Config
 from autotune.targets import contract as contracts
 from autotune.targets import data as sources
 from autotune.targets.arguments import bind, takes, takes_just
-from autotune.targets.blame import blaming
 from autotune.targets.contract import Contract
 from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
@@ -24,7 +23,8 @@ from autotune.targets.guesses import loss_line
 from autotune.targets.loop import Training
 from autotune.targets.losses import InferredLoss, Loss
 from autotune.targets.reference import Reference
-from autotune.targets.worst import worst_case
+from autotune.targets.user_errors import blaming
+from autotune.targets.worst_batch import worst_case
 
 
 def open_session(reference: Reference, config: Config, plan: Plan, phase: Callable[[str], None]) -> Training:

@@ -15,9 +15,9 @@ import torch
 from autotune.errors import TargetError
 from autotune.targets import importing
 from autotune.targets.arguments import bind
-from autotune.targets.blame import blaming
 from autotune.targets.guesses import SYNONYMS, Unread, loss_line, nearest, unread
 from autotune.targets.reference import Reference
+from autotune.targets.user_errors import blaming
 
 NAMES = {
     "model": "model()",

@@ -11,12 +11,12 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from autotune.errors import TargetError
-from autotune.host import shared_memory_bytes
 from autotune.knobs.base import Plan
+from autotune.machine.host import shared_memory_bytes
 from autotune.targets import shared_memory
-from autotune.targets.blame import blaming
 from autotune.targets.collate import collate, collate_rows, is_hugging_face, prepare_hugging_face
 from autotune.targets.contract import Contract
+from autotune.targets.user_errors import blaming
 
 Source = Callable[[], Iterator[Any]]  # starts an epoch
 LOADER_KNOBS = ("pin_memory", "persistent_workers", "prefetch_factor")  # for `**loader` of the user's own loader

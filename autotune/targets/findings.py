@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from autotune.records import Finding, StepFacts
+from autotune.core.records import Finding, StepFacts
 from autotune.targets import contract as contracts
 from autotune.targets.arguments import takes
 from autotune.targets.batches import describe

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from autotune.core.records import Config, TargetFacts
 from autotune.knobs.base import Plan
-from autotune.records import Config, TargetFacts
 from autotune.targets.base import DryTarget, Session
 from autotune.targets.reference import Reference, parse
 
@@ -36,6 +36,6 @@ class FunctionTarget:
 
     def dry(self, config: Config, device: str, phase: Callable[[str], None], *, shapes_vary: bool) -> DryTarget:
         """Load what training without contents needs."""
-        from autotune.targets.dry import DryFunctions  # torch
+        from autotune.targets.fake_training import DryFunctions
 
         return DryFunctions(self._reference, config, device, phase, shapes_vary=shapes_vary)

@@ -15,8 +15,8 @@ from typing import Any
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from autotune.errors import TargetError
-from autotune.targets.blame import blaming
 from autotune.targets.reference import Reference
+from autotune.targets.user_errors import blaming
 
 _BEFORE_ANY_TARGET: set[str] = set()  # names of the modules that were imported when the first target was
 _STAND_IN = "autotune_target"  # name of a file whose own name an already imported module has

@@ -14,15 +14,14 @@ from typing import Any, ClassVar
 from torch import nn
 from torch.utils.data import get_worker_info
 
+from autotune.core.records import Config, StepFacts, TargetFacts, Value
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS, defaults
 from autotune.knobs.base import Plan
-from autotune.records import Config, StepFacts, TargetFacts, Value
 from autotune.targets import contract as contracts
 from autotune.targets import data as sources
 from autotune.targets.base import Command, Step
 from autotune.targets.batches import describe, layout
-from autotune.targets.blame import blaming
 from autotune.targets.build import assemble, common_arguments, run_setup
 from autotune.targets.checkpointing import checkpointable_blocks
 from autotune.targets.contract import Contract
@@ -32,6 +31,7 @@ from autotune.targets.findings import findings, takes_workers
 from autotune.targets.loop import Training
 from autotune.targets.reference import Reference
 from autotune.targets.settings import Settings, read_settings
+from autotune.targets.user_errors import blaming
 
 _IMAGE_CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)  # channels_last is a format of four dimensions
 _OF_THE_LOADER = ("torch.utils.data._utils", "torch.utils.data.dataloader", "torch.random")  # ask for each batch

@@ -17,9 +17,9 @@ from autotune.targets.base import Command, Step, Watch
 from autotune.targets.batches import Shapes, are_tensors, count_tokens, move
 from autotune.targets.data import Source
 from autotune.targets.feed import Feed
+from autotune.targets.frozen_steps import without_learning
 from autotune.targets.losses import Loss, checked
-from autotune.targets.rehearsal import without_learning
-from autotune.targets.worst import Same, Worst
+from autotune.targets.worst_batch import Same, Worst
 
 _NO_CONTEXT = nullcontext()
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from autotune.core.records import Limit, Value
 from autotune.errors import TargetError
 from autotune.knobs import knob
 from autotune.knobs.limits import checked, full_name, limit
-from autotune.records import Limit, Value
 from autotune.targets.contract import Contract
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 
 from autotune.targets.base import SharedMemoryTooSmall
 from autotune.targets.batches import tensors
-from autotune.targets.samples import beside, some_keys, undisturbed
+from autotune.targets.peek import beside, some_keys, undisturbed
 from autotune.units import format_bytes
 
 # Beside those prepared in advance: the batch in training, and the next one, fetched while it is still held. Measured

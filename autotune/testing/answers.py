@@ -7,11 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from autotune.forecast import Arm
-from autotune.gradients import GradientSample
-from autotune.records import Config, Value
-from autotune.requests import DryRunRequest, NoiseScaleRequest, StabilityRequest
-from autotune.results import LossRun
+from autotune.core.records import Config, Value
+from autotune.core.requests import DryRunRequest, NoiseScaleRequest, StabilityRequest
+from autotune.core.results import LossRun
+from autotune.gradient_noise.records import GradientSample
+from autotune.memory.model import Arm
 from autotune.testing.machine import Machine
 
 START = 2.3  # loss of ten classes before training

@@ -15,11 +15,11 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec.structs import replace
 
+from autotune.core.records import Environment, Limit, Value
 from autotune.knobs import defaults
 from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan
 from autotune.knobs.influence import Factor
 from autotune.knobs.wording import Framework
-from autotune.records import Environment, Limit, Value
 from autotune.testing.machine import ENVIRONMENT, FACTS
 
 SMALL = replace(FACTS, dataset_samples=300, checkpointable_blocks=12)

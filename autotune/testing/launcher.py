@@ -12,13 +12,9 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from autotune import codec
-from autotune.forecast import DryRun
-from autotune.gradients import NoiseScaleResult
-from autotune.launch.base import REQUEST, RESULT
-from autotune.launch.files import open_log, store
-from autotune.records import Config, Environment, TargetFacts
-from autotune.requests import (
+from autotune.core import codec
+from autotune.core.records import Config, Environment, TargetFacts
+from autotune.core.requests import (
     Answered,
     DryRunRequest,
     InspectRequest,
@@ -27,7 +23,7 @@ from autotune.requests import (
     Request,
     StabilityRequest,
 )
-from autotune.results import (
+from autotune.core.results import (
     Alone,
     Answer,
     Failure,
@@ -38,7 +34,11 @@ from autotune.results import (
     ProbeResult,
     StabilityResult,
 )
-from autotune.stats import FEWEST_BLOCKS, clearly_slower
+from autotune.core.stats import FEWEST_BLOCKS, clearly_slower
+from autotune.gradient_noise.records import NoiseScaleResult
+from autotune.launch.base import REQUEST, RESULT
+from autotune.launch.files import open_log, store
+from autotune.memory.model import DryRun
 from autotune.testing.answers import paired_losses, predicted_peaks, sampled_gradients
 from autotune.testing.machine import ENVIRONMENT, FACTS, Machine, dtype_of
 from autotune.units import format_bytes

@@ -12,13 +12,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from autotune import codec
+from autotune.core import codec
+from autotune.core.kinds import KINDS
+from autotune.core.records import Config
+from autotune.core.requests import InspectRequest, ProbeRequest, Request
+from autotune.core.results import Answer, Outcome
 from autotune.errors import EnvironmentUnfit
-from autotune.kinds import KINDS
 from autotune.launch.base import LOG, REQUEST, RESULT, Launcher
-from autotune.records import Config
-from autotune.requests import InspectRequest, ProbeRequest, Request
-from autotune.results import Answer, Outcome
 
 _CONFIG = Config(values={"batch_size": 8, "gradient_accumulation_steps": 2, "num_workers": 1, "amp_dtype": None})
 _FIELDS = {

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from autotune.records import Config, Environment, TargetFacts, Value
+from autotune.core.records import Config, Environment, TargetFacts, Value
 
 _GIB = 2**30
 FACTS = TargetFacts(

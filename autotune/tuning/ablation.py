@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from autotune import folder as disk
+from autotune.core.records import Config, Value
+from autotune.core.results import Trial, Verdict
 from autotune.errors import AutotuneError
 from autotune.knobs import KNOBS, defaults
-from autotune.records import Config, Value
-from autotune.results import Trial, Verdict
-from autotune.summary import ConfigSummary
+from autotune.study import layout as disk
+from autotune.study.recommendation import Recommendation, write_answer
+from autotune.study.summary import ConfigSummary
+from autotune.study.view import StudyView, summaries, view_of
 from autotune.tuning.choice import TIE
 from autotune.tuning.context import SearchContext
 from autotune.tuning.probing import probe_with_repeat
-from autotune.tuning.recommendation import Recommendation, write_answer
-from autotune.tuning.view import StudyView, summaries, view_of
 from autotune.units import format_rate
 
 HELD_TOGETHER = ("batch_size", "gradient_accumulation_steps")  # one change: their product is what is held

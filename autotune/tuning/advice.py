@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
+from autotune.core.records import Config, StudyRequest
+from autotune.core.results import Trial
+from autotune.core.stats import memory_growth
+from autotune.gradient_noise.estimate import learning_rate_factor
 from autotune.knobs import loader_workers, worker_knob
-from autotune.noise_scale import learning_rate_factor
-from autotune.objective import headroom_bytes
-from autotune.records import Config, StudyRequest
-from autotune.results import Trial
-from autotune.stats import memory_growth
-from autotune.summary import ConfigSummary
-from autotune.tuning.interference import interference_causes
-from autotune.tuning.opening import shown
+from autotune.objectives.verdict import headroom_bytes
+from autotune.study.interference import interference_causes
+from autotune.study.summary import ConfigSummary
+from autotune.tuning.header import shown
 from autotune.tuning.racing import FEWEST_ROUNDS, undisturbed_rounds
 from autotune.units import format_bytes, format_rate, format_share
 

@@ -14,13 +14,13 @@ from itertools import combinations
 
 from msgspec.structs import replace
 
-from autotune import folder as disk
+from autotune.core.requests import ProbeBudget
+from autotune.core.results import Trial
 from autotune.errors import EnvironmentUnfit
-from autotune.requests import ProbeBudget
-from autotune.results import Trial
+from autotune.study import layout as disk
+from autotune.study.history import FATAL_AT_BASELINE
+from autotune.study.interference import BACK_OFF_SECONDS, Judged, interference_causes, is_spoiled, severity
 from autotune.tuning.context import SearchContext
-from autotune.tuning.history import FATAL_AT_BASELINE
-from autotune.tuning.interference import BACK_OFF_SECONDS, Judged, interference_causes, is_spoiled, severity
 from autotune.tuning.prepare import check_scored, fault
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
 from autotune.units import format_rate, format_share

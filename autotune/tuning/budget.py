@@ -13,13 +13,13 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 
+from autotune.core.records import Config
+from autotune.core.requests import ProbeBudget
+from autotune.core.results import Outcome, ProbeResult
 from autotune.knobs import KNOBS
 from autotune.objectives import objective_of
-from autotune.records import Config
-from autotune.requests import ProbeBudget
-from autotune.results import Outcome, ProbeResult
+from autotune.study.history import History
 from autotune.tuning import choice, racing
-from autotune.tuning.history import History
 
 # A search probe tells configurations apart, which differ by tens of per cent: recorded windows ended by this rule take
 # half as long, and nine of ten rates are off by 1.6 % at most (benchmarks/probe_length.py). All others are measured for

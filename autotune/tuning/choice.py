@@ -15,15 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
+from autotune.core.stats import Rounds
 from autotune.knobs import KNOBS
 from autotune.objectives import objective_of
 from autotune.objectives.base import MEMORY_STEP
-from autotune.records import SEARCH_PURPOSES, Config, StudyRequest
-from autotune.space import changes
-from autotune.stats import Rounds
-from autotune.summary import ConfigSummary
-from autotune.tuning.history import summarize
-from autotune.tuning.interference import Judged
+from autotune.sampler.space import changes
+from autotune.study.history import summarize
+from autotune.study.interference import Judged
+from autotune.study.summary import ConfigSummary
 
 FEWEST_FINALISTS = 3
 TIE = 0.02  # faster by less is not worth a change

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from autotune.core.records import Config
 from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS
-from autotune.records import Config
-from autotune.summary import ConfigSummary
+from autotune.precision.stage import precise_finalists, refused_summaries
+from autotune.study.interference import Judged
+from autotune.study.summary import ConfigSummary
 from autotune.tuning import racing
 from autotune.tuning.context import SearchContext
-from autotune.tuning.interference import Judged
-from autotune.tuning.precision import precise_finalists, refused_summaries
 from autotune.tuning.probing import probe_with_repeat
 from autotune.tuning.recommend import nothing_usable
 from autotune.units import format_seconds

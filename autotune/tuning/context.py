@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.guard import Guard
+from autotune.core.records import StudyRequest
 from autotune.launch.base import Launcher
+from autotune.memory.prediction import MemoryPrediction
 from autotune.objectives import objective_of
 from autotune.objectives.base import Objective
-from autotune.records import StudyRequest
-from autotune.space import SearchSpace
+from autotune.sampler.guard import Guard
+from autotune.sampler.space import SearchSpace
+from autotune.study.history import History
 from autotune.tuning.budget import TimeBudget
-from autotune.tuning.history import History
 from autotune.tuning.open_study import OpenStudy
-from autotune.tuning.predicted_memory import MemoryPrediction
 from autotune.tuning.reporter import Reporter
 from autotune.tuning.resumed_confirmation import ResumedConfirmation
 from autotune.tuning.settings import Settings
@@ -24,7 +24,7 @@ from autotune.tuning.trades import Trades
 
 if TYPE_CHECKING:  # these import Optuna, and pages and exports use rules of stages without it
     from autotune.sampler.optuna import GuardedSampler
-    from autotune.study import Store
+    from autotune.study.store import Store
 
 
 @dataclass(frozen=True, kw_only=True)

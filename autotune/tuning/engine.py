@@ -6,14 +6,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from autotune import folder as disk
-from autotune.guard import Guard, accidents
+from autotune.core.records import Config
+from autotune.gradient_noise.stage import measure_gradient_noise, with_batch_advice
 from autotune.launch.base import Launcher
+from autotune.memory.prediction import MemoryPrediction
+from autotune.memory.stage import predict_memory
 from autotune.objectives import objective_of
-from autotune.records import Config
+from autotune.sampler.guard import Guard, accidents
 from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make
-from autotune.study import Store
-from autotune.summary import ConfigSummary
+from autotune.study import layout as disk
+from autotune.study.history import History
+from autotune.study.recommendation import Recommendation, answered_probes, keep_answer
+from autotune.study.store import Store
+from autotune.study.summary import ConfigSummary
+from autotune.study.view import load_view
 from autotune.tuning.ablation import ablate
 from autotune.tuning.baseline import measure_baseline, probe_nearest
 from autotune.tuning.budget import TimeBudget
@@ -21,21 +27,15 @@ from autotune.tuning.choice import FEWEST_FINALISTS
 from autotune.tuning.confirmation import confirm
 from autotune.tuning.context import SearchContext, Surroundings
 from autotune.tuning.exploration import bound_the_rest, explore
-from autotune.tuning.gradient_noise import measure_gradient_noise, with_batch_advice
-from autotune.tuning.history import History
-from autotune.tuning.memory_prediction import predict_memory
+from autotune.tuning.header import moving, opening_lines
 from autotune.tuning.open_study import OpenStudy, open_study
-from autotune.tuning.opening import moving, opening_lines
-from autotune.tuning.predicted_memory import MemoryPrediction
 from autotune.tuning.probing import learn
 from autotune.tuning.recommend import recommend
-from autotune.tuning.recommendation import Recommendation, answered_probes, keep_answer
 from autotune.tuning.refinement import refine_batch, refine_memory
 from autotune.tuning.reporter import Reporter
 from autotune.tuning.resumed_confirmation import ResumedConfirmation
 from autotune.tuning.settings import Settings
 from autotune.tuning.trades import Trades
-from autotune.tuning.view import load_view
 from autotune.units import format_seconds
 
 SEED_STEP = 100_003  # a prime: runs with other numbers of earlier probes have other seeds

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from autotune import folder as disk
-from autotune.requests import ProbeRequest
+from autotune.core.requests import ProbeRequest
+from autotune.study import layout as disk
+from autotune.study.interference import describe_drift, is_reference_due
 from autotune.tuning.context import SearchContext
-from autotune.tuning.interference import describe_drift, is_reference_due
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
 from autotune.tuning.trades import Why
 from autotune.units import format_seconds

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from autotune import codec
-from autotune import folder as disk
+from autotune.core import codec
+from autotune.core.records import Environment, StudyRequest, TargetFacts
+from autotune.core.results import Inspection
 from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound, UsageError
 from autotune.launch.base import RESULT, Launcher
 from autotune.launch.files import store
-from autotune.lock import Lock
-from autotune.records import Environment, StudyRequest, TargetFacts
-from autotune.results import Inspection
-from autotune.space import SearchSpace
-from autotune.tuning.identity import compare
+from autotune.sampler.space import SearchSpace
+from autotune.study import layout as disk
+from autotune.study.identity import compare
+from autotune.study.lock import Lock
 from autotune.tuning.prepare import inspect, settle
 from autotune.tuning.settings import Settings
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from autotune import folder as disk
+from autotune.core.records import Config, Environment, Goal, StudyRequest, TargetFacts, Value
+from autotune.core.requests import InspectRequest
+from autotune.core.results import Failure, Outcome, Trial, Verdict
 from autotune.errors import EnvironmentUnfit, TargetError, UsageError
-from autotune.host import USABLE_FRACTION, host_memory
 from autotune.knobs import KNOBS, check, defaults
 from autotune.launch.base import LOG, Launcher
+from autotune.machine.host import USABLE_FRACTION, host_memory
 from autotune.objectives import objective_of
-from autotune.records import Config, Environment, Goal, StudyRequest, TargetFacts, Value
-from autotune.requests import InspectRequest
-from autotune.results import Failure, Outcome, Trial, Verdict
-from autotune.space import SearchSpace, build
+from autotune.sampler.space import SearchSpace, build
+from autotune.study import layout as disk
 from autotune.tuning.settings import Settings
 from autotune.units import format_bytes, format_percent, parse_bytes
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from autotune import folder as disk
-from autotune.guard import Guard
+from autotune.core.records import SEARCH_PURPOSES, Config, Purpose
+from autotune.core.requests import ProbeBudget, ProbeRequest
+from autotune.core.results import Outcome, Trial
 from autotune.launch.base import LOG
-from autotune.objective import WORDS
-from autotune.records import SEARCH_PURPOSES, Config, Purpose
-from autotune.requests import ProbeBudget, ProbeRequest
-from autotune.results import Outcome, Trial
-from autotune.tuning.budget import SEARCH
-from autotune.tuning.context import SearchContext
-from autotune.tuning.interference import (
+from autotune.objectives.verdict import WORDS
+from autotune.sampler.guard import Guard
+from autotune.study import layout as disk
+from autotune.study.interference import (
     BACK_OFF_SECONDS,
     MOST_VAIN_REPEATS,
     REPEATED,
@@ -22,6 +20,8 @@ from autotune.tuning.interference import (
     interference_causes,
     the_one_that_counts,
 )
+from autotune.tuning.budget import SEARCH
+from autotune.tuning.context import SearchContext
 from autotune.tuning.prepare import fault
 
 Place = tuple[int, Path]

@@ -18,12 +18,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from autotune.core.records import Config, Goal, StudyRequest
+from autotune.core.stats import DRIFT, Rounds
 from autotune.objectives import objective_of
-from autotune.records import Config, Goal, StudyRequest
-from autotune.stats import DRIFT, Rounds
-from autotune.summary import Compared, ConfigSummary
+from autotune.study.interference import Judged, interference_causes, is_spoiled
+from autotune.study.summary import Compared, ConfigSummary
 from autotune.tuning.choice import FEWEST_FINALISTS, TIE, claim_confidence, preferences
-from autotune.tuning.interference import Judged, interference_causes, is_spoiled
 from autotune.tuning.resumed_confirmation import ResumedConfirmation
 
 MOST_FINALISTS = 8

@@ -7,23 +7,23 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from autotune.environment import fingerprint
+from autotune.core.records import Config, StudyRequest
+from autotune.core.results import LossVerdict, Measurement, Outcome
+from autotune.core.stats import Rounds
 from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS
-from autotune.objective import WORDS, instability
+from autotune.machine.environment import fingerprint
 from autotune.objectives import objective_of
 from autotune.objectives.base import MEMORY_STEP, Decision
-from autotune.records import Config, StudyRequest
-from autotune.results import LossVerdict, Measurement, Outcome
-from autotune.stability import arithmetic, full_precision
-from autotune.stats import Rounds
-from autotune.summary import ConfigSummary, Status
+from autotune.objectives.verdict import WORDS, instability
+from autotune.precision.judge import arithmetic, full_precision
+from autotune.study.interference import Judged
+from autotune.study.recommendation import Achieved, Confirmation, Recommendation, RunnerUp, baseline_name
+from autotune.study.summary import ConfigSummary, Status
 from autotune.tuning.advice import advise, left_out_warnings
 from autotune.tuning.choice import TIE, choose, confidence
-from autotune.tuning.interference import Judged
-from autotune.tuning.opening import shown
+from autotune.tuning.header import shown
 from autotune.tuning.racing import compared
-from autotune.tuning.recommendation import Achieved, Confirmation, Recommendation, RunnerUp, baseline_name
 from autotune.units import counted, format_bytes
 
 

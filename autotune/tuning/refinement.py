@@ -23,14 +23,14 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
+from autotune.core.results import Trial
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, MemoryEffect
-from autotune.prediction import Prediction
-from autotune.records import SEARCH_PURPOSES, Config, StudyRequest
-from autotune.results import Trial
+from autotune.sampler.prediction import Prediction
+from autotune.study.interference import Judged
 from autotune.tuning.context import SearchContext
 from autotune.tuning.exploration import FEWEST_PROBES, affords_probe
-from autotune.tuning.interference import Judged
 from autotune.tuning.probing import probe_with_repeat
 
 MULTIPLE = 8  # samples: tensor cores want dimensions that are multiples of it (docs/notes/throughput.md 2)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from autotune.core.records import Config
+from autotune.core.results import Trial, Verdict
 from autotune.knobs.base import Knob
-from autotune.records import Config
-from autotune.results import Trial, Verdict
-from autotune.tuning.recommendation import Recommendation
-from autotune.tuning.view import StudyView
+from autotune.study.recommendation import Recommendation
+from autotune.study.view import StudyView
 
 
 class Reporter(Protocol):

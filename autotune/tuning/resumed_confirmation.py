@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import takewhile
 
-from autotune.records import Config
-from autotune.tuning.interference import Judged, valid_trials
+from autotune.core.records import Config
+from autotune.study.interference import Judged, valid_trials
 
 
 class ResumedConfirmation:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from autotune.core.records import Limit, ObjectiveName, Stability, Value
 from autotune.errors import UsageError
-from autotune.folder import STUDIES
 from autotune.objectives import NAMES
-from autotune.records import Limit, ObjectiveName, Stability, Value
-from autotune.sampler_names import SAMPLERS, SamplerName
+from autotune.sampler.names import SAMPLERS, SamplerName
+from autotune.study.layout import STUDIES
 
 DEVICES = ("cpu", "cuda", "mps", "xpu")
 MEANT = {"gpu": "cuda", "nvidia": "cuda", "rocm": "cuda", "hip": "cuda", "metal": "mps", "intel": "xpu"}

@@ -16,14 +16,14 @@ from enum import Enum
 import numpy as np
 from msgspec.structs import replace
 
-from autotune.guard import Guard
+from autotune.core.records import Config, Value
+from autotune.core.results import Measurement
 from autotune.knobs import KNOBS, knob, traded
+from autotune.memory.prediction import MemoryPrediction
 from autotune.objectives import objective_of
-from autotune.records import Config, Value
-from autotune.results import Measurement
-from autotune.space import SearchSpace
-from autotune.tuning.history import History
-from autotune.tuning.predicted_memory import MemoryPrediction
+from autotune.sampler.guard import Guard
+from autotune.sampler.space import SearchSpace
+from autotune.study.history import History
 
 APART = 2.0  # the largest over the smallest batch, from which on measured times tell a slope from their noise
 

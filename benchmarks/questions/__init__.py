@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from autotune.records import Record
+from autotune.core.records import Record
 
 
 class NotRun(Exception):

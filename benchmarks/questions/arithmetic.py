@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
+from autotune.core.records import Config
 from autotune.knobs import KNOBS, defaults
 from autotune.knobs.base import Plan
-from autotune.records import Config
 from autotune.targets import resolve
 from autotune.targets.base import Command, Step
 from benchmarks.questions import needs_cuda

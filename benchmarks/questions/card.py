@@ -8,7 +8,7 @@ import time
 import torch
 from msgspec.structs import asdict
 
-from autotune.nvml import find, glance, gpus, library, nvml_problem
+from autotune.machine.nvml import find, glance, gpus, library, nvml_problem
 from benchmarks.questions import NotRun, needs_cuda
 
 READINGS = 50

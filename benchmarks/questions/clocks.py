@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from autotune.probe.device import synchronize
-from autotune.probe.meters import clock_for
+from autotune.child.clock import clock_for
+from autotune.child.device import synchronize
 
 STEPS, WARM_UP = 100, 10
 SMALL, LARGE = "many small kernels", "few large kernels"

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from autotune.failures import classify, describe
-from autotune.probe.device import limit_memory
-from autotune.probe.memory import WINDOW, MemoryMeter, memory_share
-from autotune.results import MemoryPeak, Outcome
+from autotune.child.device import limit_memory
+from autotune.child.memory import WINDOW, MemoryMeter, memory_share
+from autotune.core.results import MemoryPeak, Outcome
+from autotune.failures.classify import classify, describe
 from benchmarks.questions import NotRun, needs_cuda
 
 GIB = 2**30

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from autotune.failures import classify, death_note, describe, judge_exit
-from autotune.probe.device import limit_memory
-from autotune.probe.memory import memory_share
+from autotune.child.device import limit_memory
+from autotune.child.memory import memory_share
+from autotune.failures.classify import classify, death_note, describe, judge_exit
 from benchmarks.questions import needs_cuda
 
 MIB, GIB = 2**20, 2**30

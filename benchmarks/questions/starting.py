@@ -13,10 +13,10 @@ from pathlib import Path
 
 import torch
 
+from autotune.core.records import Config
+from autotune.core.requests import ProbeRequest
 from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Config
-from autotune.requests import ProbeRequest
 from benchmarks.questions import NotRun, needs_cuda
 
 ROUNDS = 3

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from autotune.core.records import Value
 from autotune.knobs import defaults
-from autotune.records import Value
 from autotune.units import parse_bytes
 from benchmarks.surfaces.tasks import Task
 

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from autotune import folder as disk
+from autotune.core.records import Config, StudyRequest
+from autotune.core.requests import DryRunRequest, ProbeBudget, ProbeRequest
+from autotune.core.results import ProbeResult
 from autotune.launch.base import Launcher
-from autotune.records import Config, StudyRequest
-from autotune.requests import DryRunRequest, ProbeBudget, ProbeRequest
-from autotune.results import ProbeResult
-from autotune.space import SearchSpace
-from autotune.tuning.memory_prediction import asking
+from autotune.memory.stage import asking
+from autotune.sampler.space import SearchSpace
+from autotune.study import layout as disk
 from autotune.tuning.prepare import inspect, settle
 from benchmarks.surfaces.surface import Cell, Surface, condensed
 from benchmarks.surfaces.tasks import Task

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
+from autotune.core.requests import Answered, DryRunRequest, InspectRequest, ProbeRequest, Request
+from autotune.core.results import Answer, Failure, Inspection, Outcome
 from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import open_log, store
-from autotune.requests import Answered, DryRunRequest, InspectRequest, ProbeRequest, Request
-from autotune.results import Answer, Failure, Inspection, Outcome
 from benchmarks.surfaces.surface import Surface
 
 UNKNOWN = Failure(phase="start", message="this configuration was not recorded", evidence="replayed")

@@ -12,19 +12,19 @@ from typing import cast
 import optuna
 from optuna.trial import TrialState, create_trial
 
-from autotune.guard import Guard
-from autotune.objective import judge
-from autotune.records import SEARCH_PURPOSES, Config, StudyRequest
-from autotune.requests import ProbeRequest
-from autotune.results import ProbeResult, Trial, Verdict
+from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
+from autotune.core.requests import ProbeRequest
+from autotune.core.results import ProbeResult, Trial, Verdict
+from autotune.memory.prediction import MemoryPrediction
+from autotune.memory.stage import asking
+from autotune.objectives.verdict import judge
+from autotune.sampler.guard import Guard
+from autotune.sampler.names import SamplerName
 from autotune.sampler.observation import observed
 from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make
-from autotune.sampler_names import SamplerName
-from autotune.space import SearchSpace, build
+from autotune.sampler.space import SearchSpace, build
+from autotune.study.history import History
 from autotune.tuning.engine import search
-from autotune.tuning.history import History
-from autotune.tuning.memory_prediction import asking
-from autotune.tuning.predicted_memory import MemoryPrediction
 from autotune.tuning.reporter import SilentReporter
 from benchmarks.surfaces.replay import ReplayLauncher
 from benchmarks.surfaces.surface import Surface

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from autotune import codec
-from autotune.forecast import DryRun
+from autotune.core import codec
+from autotune.core.records import PROTOCOL, Config, Record, StudyRequest
+from autotune.core.requests import ProbeBudget
+from autotune.core.results import Alone, Measurement, ProbeResult
 from autotune.knobs import completed, defaults
-from autotune.objective import judge
-from autotune.records import PROTOCOL, Config, Record, StudyRequest
-from autotune.requests import ProbeBudget
-from autotune.results import Alone, Measurement, ProbeResult
+from autotune.memory.model import DryRun
+from autotune.objectives.verdict import judge
 
 MOST_ENTRIES = 8  # of a list with one entry per step: neighbours are added up, so that sums and rates stay as they are
 DIGITS = 6  # of a clock's seconds: more would be noise

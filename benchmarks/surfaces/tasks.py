@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.records import Limit, Value
+from autotune.core.records import Limit, Value
 from autotune.tuning.settings import Settings
 
 HALF = (None, "bfloat16")

@@ -6,10 +6,10 @@ import platform
 import statistics
 from collections.abc import Mapping, Sequence
 
-from autotune.environment import torch_version
-from autotune.host import cpu_name, usable_cores
+from autotune.core.records import Environment, Value
 from autotune.knobs import KNOBS, defaults
-from autotune.records import Environment, Value
+from autotune.machine.environment import torch_version
+from autotune.machine.host import cpu_name, usable_cores
 
 
 def here() -> str:

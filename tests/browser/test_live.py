@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from autotune import codec
-from autotune import folder as disk
-from autotune.lock import Lock
-from autotune.report.dashboard.server import StudyServer
+from autotune.core import codec
+from autotune.dashboard.server import StudyServer
+from autotune.study import layout as disk
+from autotune.study.lock import Lock
 from tests.reporting import ladder, recommendation, written
 from tests.serving import serving
 from tests.test_dashboard_live import add_probe

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from autotune import codec
+from autotune.core import codec
 from autotune.report.page import render
-from autotune.tuning.view import StudyView, load_view
+from autotune.study.view import StudyView, load_view
 from tests.reporting import config, failed, ladder, measured, paired, recommendation, trial, view, whole, written
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 import torch
 
+from autotune.core.records import Goal, Limit
 from autotune.knobs import KNOBS, defaults, environ, knob
 from autotune.knobs.base import Knob, MemoryEffect, Plan
-from autotune.records import Goal, Limit
 from autotune.testing import FakeLauncher
 from autotune.testing.knob_contract import CPU, KnobContract, circumstances
 from tests.worlds import config, environment, facts, space
@@ -93,10 +93,10 @@ def test_a_knob_that_breaks_the_contract_fails_it(broken, test):
 def test_a_new_knob_is_one_registry_line(monkeypatch, tmp_path):
     """Space, guard, sampler, search, table and best.json all know it, and none was edited."""
     from autotune.report.blocks import best_block
+    from autotune.study.view import load_view
     from autotune.tuning.engine import search
     from autotune.tuning.reporter import SilentReporter
     from autotune.tuning.settings import Settings
-    from autotune.tuning.view import load_view
 
     registry = (*KNOBS, ToyKnob())
     for module in [m for name, m in sys.modules.items() if name.startswith("autotune")]:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from autotune import codec
-from autotune.kinds import KINDS
+from autotune.core import codec
+from autotune.core.kinds import KINDS
+from autotune.core.requests import InspectRequest, NoiseScaleRequest, Request
+from autotune.core.results import Inspection, Outcome
 from autotune.launch.base import RESULT, Launcher
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.requests import InspectRequest, NoiseScaleRequest, Request
-from autotune.results import Inspection, Outcome
 from autotune.testing import FakeLauncher
 from autotune.testing.launcher_contract import LauncherContract, example
 

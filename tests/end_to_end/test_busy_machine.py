@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune import folder as disk
-from autotune.tuning.interference import is_spoiled
+from autotune.study import layout as disk
+from autotune.study.interference import is_spoiled
 from tests import commandline
 
 

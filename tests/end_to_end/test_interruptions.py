@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune import folder as disk
-from autotune.records import Config
+from autotune.core.records import Config
+from autotune.study import layout as disk
 from autotune.units import counted
 from tests.commandline import COMMAND, environment, listing, probes, processes, start, wait_until
 from tests.end_to_end.conftest import SEARCH

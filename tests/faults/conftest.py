@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from autotune.core.records import Config
+from autotune.core.requests import ProbeBudget, ProbeRequest
+from autotune.core.results import ProbeResult
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Config
-from autotune.requests import ProbeBudget, ProbeRequest
-from autotune.results import ProbeResult
 
 MARK = "_AUTOTUNE_TEST_FOLDER"
 Survivors = Callable[[], list[psutil.Process]]

@@ -11,20 +11,15 @@ import sys
 import time
 from pathlib import Path
 
-from autotune import codec
-from autotune.forecast import Arm, DryRun
-from autotune.gradients import GradientSample, NoiseScaleResult
-from autotune.kinds import decode
+from autotune.child.lifeline import Progress, harden
+from autotune.core import codec
+from autotune.core.kinds import decode
+from autotune.core.records import Environment, TargetFacts
+from autotune.core.requests import DryRunRequest, InspectRequest, NoiseScaleRequest, StabilityRequest
+from autotune.core.results import Inspection, LossRun, Measurement, MemoryPeak, Outcome, ProbeResult, StabilityResult
+from autotune.gradient_noise.records import GradientSample, NoiseScaleResult
 from autotune.launch.base import REQUEST, RESULT
-from autotune.probe.lifeline import Progress, harden
-from autotune.records import Environment, TargetFacts
-from autotune.requests import (
-    DryRunRequest,
-    InspectRequest,
-    NoiseScaleRequest,
-    StabilityRequest,
-)
-from autotune.results import Inspection, LossRun, Measurement, MemoryPeak, Outcome, ProbeResult, StabilityResult
+from autotune.memory.model import Arm, DryRun
 
 OK = ProbeResult(
     outcome=Outcome.OK,

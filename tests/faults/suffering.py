@@ -13,12 +13,12 @@ from pathlib import Path
 
 import psutil
 
-from autotune import folder as disk
+from autotune.core.records import Config
+from autotune.core.requests import ProbeBudget, ProbeRequest
+from autotune.core.results import Outcome, ProbeResult
 from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Config
-from autotune.requests import ProbeBudget, ProbeRequest
-from autotune.results import Outcome, ProbeResult
+from autotune.study import layout as disk
 from tests.faults.targets import Fault
 
 TAG = "_AUTOTUNE_PROBE"
@@ -54,7 +54,7 @@ class House:
         self.study = disk.make(study)
         self._launcher = SubprocessLauncher(environ=ONE_THREAD)
         narrow = private_mounts()
-        command = (*narrow, sys.executable, "-P", "-m", "autotune.probe")
+        command = (*narrow, sys.executable, "-P", "-m", "autotune.child")
         self._narrow = SubprocessLauncher(command=command, environ=ONE_THREAD) if narrow else None
 
     def can(self, fault: Fault) -> bool:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from textwrap import indent
 from typing import Any
 
-from autotune.records import Value
-from autotune.results import Outcome
+from autotune.core.records import Value
+from autotune.core.results import Outcome
 
 MIB = 2**20
 HEALTHY = """\

@@ -16,12 +16,12 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from autotune import codec
+from autotune.core import codec
+from autotune.core.requests import ProbeRequest
+from autotune.core.results import Outcome, ProbeResult
 from autotune.errors import EnvironmentUnfit
 from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.requests import ProbeRequest
-from autotune.results import Outcome, ProbeResult
 
 Suffer = Callable[..., ProbeResult]
 Survivors = Callable[[], list[psutil.Process]]

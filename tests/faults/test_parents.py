@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune import folder as disk
+from autotune.core.requests import ProbeRequest
 from autotune.launch.base import REQUEST, RESULT
-from autotune.requests import ProbeRequest
+from autotune.study import layout as disk
 from tests.faults.suffering import LANES, carrying, partial_files
 from tests.faults.targets import HEALTHY, LONG_WINDOW, in_build, in_sample, in_step, on_import
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune import codec
-from autotune import folder as disk
+from autotune.core import codec
+from autotune.core.results import Outcome, ProbeResult
 from autotune.errors import EnvironmentUnfit
 from autotune.launch.base import LOG, RESULT
-from autotune.results import Outcome, ProbeResult
+from autotune.study import layout as disk
 from tests.faults.suffering import WELL, House, Suffered, left_running, partial_files, suffer_all
 from tests.faults.targets import FAULTS, Fault, in_step
 

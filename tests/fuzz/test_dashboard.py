@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.report.dashboard.server import StudyServer
+from autotune.dashboard.server import StudyServer
 from tests.fuzz.test_records import RECORDED, damage, files
 from tests.serving import ask, serving
 

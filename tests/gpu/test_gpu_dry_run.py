@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from autotune.core.requests import DryRunRequest, ProbeBudget, ProbeRequest
+from autotune.core.results import Outcome
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.requests import DryRunRequest, ProbeBudget, ProbeRequest
-from autotune.results import Outcome
 from tests.worlds import config
 
 pytestmark = [

@@ -8,9 +8,17 @@ import msgspec
 import pytest
 import torch
 
-from autotune.environment import cpu_name, gpus, mismatches, nvml_problem, torch_version, usable_cores, visible_gpus
+from autotune.core.records import Environment
 from autotune.export.torch import Tuned
-from autotune.records import Environment
+from autotune.machine.environment import (
+    cpu_name,
+    gpus,
+    mismatches,
+    nvml_problem,
+    torch_version,
+    usable_cores,
+    visible_gpus,
+)
 
 pytestmark = [
     pytest.mark.gpu,

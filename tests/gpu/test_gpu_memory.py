@@ -12,12 +12,12 @@ import pytest
 import torch
 from msgspec.structs import replace
 
+from autotune.child.memory import MemoryMeter
+from autotune.core.requests import ProbeBudget, ProbeRequest
+from autotune.core.results import Outcome, ProbeResult
+from autotune.core.stats import memory_growth
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.objective import judge
-from autotune.probe.memory import MemoryMeter
-from autotune.requests import ProbeBudget, ProbeRequest
-from autotune.results import Outcome, ProbeResult
-from autotune.stats import memory_growth
+from autotune.objectives.verdict import judge
 from tests.worlds import config, environment, study_request
 
 pytestmark = [
@@ -126,7 +126,7 @@ def test_what_was_let_go_before_the_end_still_counts_and_so_does_what_is_not_the
 
 
 def test_a_process_that_has_not_touched_the_card_yet_has_peaks_too() -> None:
-    words = f"from autotune.probe.memory import MemoryMeter; print(MemoryMeter({DEVICE!r}).read().allocated_bytes)"
+    words = f"from autotune.child.memory import MemoryMeter; print(MemoryMeter({DEVICE!r}).read().allocated_bytes)"
 
     fresh = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=False)
 

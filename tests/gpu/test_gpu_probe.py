@@ -5,13 +5,13 @@ import time
 import pytest
 import torch
 
+from autotune.child import device as devices
+from autotune.child.clock import EventClock
+from autotune.child.memory_trace import track_on
+from autotune.child.warmup import growth_on
+from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest
+from autotune.core.results import Outcome
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.probe import device as devices
-from autotune.probe.meters import EventClock
-from autotune.probe.track import track_on
-from autotune.probe.warmup import growth_on
-from autotune.requests import InspectRequest, ProbeBudget, ProbeRequest
-from autotune.results import Outcome
 from tests.worlds import config
 
 pytestmark = [

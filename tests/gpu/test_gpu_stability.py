@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from autotune.core.requests import StabilityRequest
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.requests import StabilityRequest
-from autotune.stability import judge
+from autotune.precision.judge import judge
 from tests.worlds import config
 
 pytestmark = [

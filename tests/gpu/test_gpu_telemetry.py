@@ -7,10 +7,10 @@ import time
 import pytest
 import torch
 
+from autotune.core.requests import ProbeBudget, ProbeRequest
+from autotune.core.results import Outcome
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.nvml import find, glance, library
-from autotune.requests import ProbeBudget, ProbeRequest
-from autotune.results import Outcome
+from autotune.machine.nvml import find, glance, library
 from tests.worlds import config
 
 pytestmark = [

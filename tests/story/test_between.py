@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from autotune.prediction import Prediction
-from autotune.records import Goal, Limit
-from autotune.results import Outcome
+from autotune.core.records import Goal, Limit
+from autotune.core.results import Outcome
+from autotune.sampler.prediction import Prediction
 from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.refinement import between, promising
 from tests.worlds import GIB, Listener, bad, config, declared, good, searched, study_request, trial

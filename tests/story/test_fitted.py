@@ -2,10 +2,10 @@
 
 import optuna
 
-from autotune import folder as disk
-from autotune.guard import Guard
-from autotune.records import Goal
+from autotune.core.records import Goal
+from autotune.sampler.guard import Guard
 from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make
+from autotune.study import layout as disk
 from autotune.testing import ENVIRONMENT, FakeLauncher
 from tests.worlds import declared, searched, space
 

@@ -3,18 +3,18 @@
 import pytest
 from msgspec.structs import replace
 
+from autotune.core.interference import GpuUse
+from autotune.core.records import Config
+from autotune.core.requests import ProbeRequest
+from autotune.core.results import Outcome
 from autotune.errors import StudyError, UsageError
-from autotune.interference import GpuUse
 from autotune.launch.base import RESULT
 from autotune.launch.files import store
-from autotune.records import Config
 from autotune.report import phrases
 from autotune.report.page import render
-from autotune.requests import ProbeRequest
-from autotune.results import Outcome
+from autotune.study.recommendation import load_result
+from autotune.study.view import load_view
 from autotune.testing import FakeLauncher, Machine
-from autotune.tuning.recommendation import load_result
-from autotune.tuning.view import load_view
 from tests.worlds import GIB, Listener, declared, environment, facts, searched
 
 ROOM = dict.fromkeys((None, "bfloat16", "float16"), 0.01 * GIB)  # of memory for a sample

@@ -2,15 +2,15 @@
 
 import pytest
 
+from autotune.core.records import Limit
+from autotune.core.requests import ProbeRequest
+from autotune.core.results import Outcome
 from autotune.errors import NoRecommendation
-from autotune.records import Limit
-from autotune.requests import ProbeRequest
-from autotune.results import Outcome
+from autotune.study.interference import interference_causes
+from autotune.study.view import load_view, summaries
 from autotune.testing import FakeLauncher
 from autotune.tuning.engine import search
-from autotune.tuning.interference import interference_causes
 from autotune.tuning.settings import Settings
-from autotune.tuning.view import load_view, summaries
 from tests.story.test_search_on_a_busy_machine import Disturbed
 from tests.worlds import Listener, declared
 

@@ -5,21 +5,21 @@ from itertools import count
 
 import pytest
 
-from autotune import codec
-from autotune import folder as disk
-from autotune.objective import judge
-from autotune.records import SEARCH_PURPOSES, Config, Goal, Limit
-from autotune.requests import ProbeRequest
-from autotune.results import Outcome, Trial
-from autotune.space import build
-from autotune.summary import ConfigSummary
+from autotune.core import codec
+from autotune.core.records import SEARCH_PURPOSES, Config, Goal, Limit
+from autotune.core.requests import ProbeRequest
+from autotune.core.results import Outcome, Trial
+from autotune.objectives.verdict import judge
+from autotune.sampler.space import build
+from autotune.study import layout as disk
+from autotune.study.recommendation import Recommendation, load_best, load_result
+from autotune.study.summary import ConfigSummary
+from autotune.study.view import load_view
 from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.choice import finalists
 from autotune.tuning.exploration import PATIENCE
 from autotune.tuning.racing import fewest_rounds, race
 from autotune.tuning.recommend import recommend
-from autotune.tuning.recommendation import Recommendation, load_best, load_result
-from autotune.tuning.view import load_view
 from tests.worlds import Listener, declared, facts, searched, space, study_request
 
 NARROW = {"amp_dtype": Limit(values=(None, "bfloat16")), "num_workers": Limit(values=(0, 4, 8))}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune import folder as disk
 from autotune.errors import EnvironmentUnfit, StudyError
+from autotune.study import layout as disk
 from autotune.testing import FakeLauncher
 from autotune.tuning.open_study import IGNORE
 from tests.worlds import declared, searched

@@ -3,13 +3,13 @@
 import msgspec
 import pytest
 
-from autotune import codec
-from autotune import folder as disk
-from autotune.records import Limit
-from autotune.requests import ProbeRequest
-from autotune.results import Outcome
+from autotune.core import codec
+from autotune.core.records import Limit
+from autotune.core.requests import ProbeRequest
+from autotune.core.results import Outcome
+from autotune.study import layout as disk
+from autotune.study.recommendation import Recommendation, answered_probes, is_better_supported, load_result
 from autotune.testing import FakeLauncher, Machine
-from autotune.tuning.recommendation import Recommendation, answered_probes, is_better_supported, load_result
 from tests.worlds import Listener, declared, environment, searched
 
 SMALL = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.records import Limit
+from autotune.core.records import Limit
 from autotune.testing import FakeLauncher, Machine
 from tests.worlds import Listener, config, declared, searched
 

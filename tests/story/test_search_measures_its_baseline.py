@@ -3,17 +3,17 @@
 import msgspec
 import pytest
 
-from autotune import codec
-from autotune import folder as disk
+from autotune.core import codec
+from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.errors import EnvironmentUnfit
 from autotune.launch.base import REQUEST
-from autotune.requests import ProbeBudget, ProbeRequest
+from autotune.study import layout as disk
+from autotune.study.interference import valid_trials
+from autotune.study.recommendation import load_result
+from autotune.study.view import load_view
 from autotune.tuning.baseline import BASELINE_PAUSES_SECONDS
 from autotune.tuning.engine import search
-from autotune.tuning.interference import valid_trials
-from autotune.tuning.recommendation import load_result
 from autotune.tuning.settings import Settings
-from autotune.tuning.view import load_view
 from tests.story.test_search_on_a_busy_machine import SMALL, Disturbed
 from tests.worlds import Listener
 

@@ -3,19 +3,19 @@
 import msgspec
 import pytest
 
-from autotune import codec
-from autotune.interference import Contamination
+from autotune.core import codec
+from autotune.core.interference import Contamination
+from autotune.core.records import SEARCH_PURPOSES, Limit
+from autotune.core.requests import ProbeRequest
 from autotune.launch.base import RESULT
-from autotune.records import SEARCH_PURPOSES, Limit
-from autotune.requests import ProbeRequest
 from autotune.sampler.optuna import Encoding
-from autotune.space import build
-from autotune.study import NUMBER, Store
+from autotune.sampler.space import build
+from autotune.study.interference import BACK_OFF_SECONDS, MOST_VAIN_REPEATS, REFERENCE_EVERY
+from autotune.study.store import NUMBER, Store
+from autotune.study.view import load_view
 from autotune.testing import FakeLauncher
 from autotune.tuning.engine import search
-from autotune.tuning.interference import BACK_OFF_SECONDS, MOST_VAIN_REPEATS, REFERENCE_EVERY
 from autotune.tuning.settings import Settings
-from autotune.tuning.view import load_view
 from tests.worlds import Listener, declared
 
 LIMITS = {"amp_dtype": Limit(values=(None, "bfloat16")), "num_workers": Limit(values=(0, 4))}

@@ -2,10 +2,10 @@
 
 import pytest
 
+from autotune.core.records import SEARCH_PURPOSES, Limit
+from autotune.core.requests import ProbeRequest
+from autotune.core.results import Outcome
 from autotune.errors import NoRecommendation
-from autotune.records import SEARCH_PURPOSES, Limit
-from autotune.requests import ProbeRequest
-from autotune.results import Outcome
 from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.confirmation import MOST_RACES
 from autotune.tuning.racing import MOST_FINALISTS, MOST_ROUNDS

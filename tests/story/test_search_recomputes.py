@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.records import Config
+from autotune.core.records import Config
 from autotune.testing import FakeLauncher, Machine
 from tests.worlds import GIB, Listener, environment, facts, searched
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from autotune import folder as disk
-from autotune.space import build
+from autotune.sampler.space import build
+from autotune.study import layout as disk
 from autotune.testing import FakeLauncher
 from tests.worlds import Interrupted, Listener, declared, searched
 

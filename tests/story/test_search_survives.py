@@ -3,18 +3,18 @@
 import pytest
 from msgspec.structs import replace
 
-from autotune import codec
-from autotune import folder as disk
+from autotune.core import codec
+from autotune.core.records import SEARCH_PURPOSES, Limit
+from autotune.core.requests import ProbeRequest
+from autotune.core.results import Outcome
 from autotune.errors import EnvironmentUnfit, NoRecommendation, StudyError, TargetError
 from autotune.launch.base import REQUEST, RESULT
-from autotune.lock import Lock
-from autotune.records import SEARCH_PURPOSES, Limit
-from autotune.requests import ProbeRequest
-from autotune.results import Outcome
 from autotune.sampler.optuna import Encoding
-from autotune.study import NUMBER, Store
+from autotune.study import layout as disk
+from autotune.study.lock import Lock
+from autotune.study.store import NUMBER, Store
+from autotune.study.view import load_view
 from autotune.testing import FakeLauncher, Machine
-from autotune.tuning.view import load_view
 from tests.worlds import Interrupted, Listener, config, declared, environment, facts, searched, space
 
 LONG = 1e6

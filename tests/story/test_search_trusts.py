@@ -4,15 +4,15 @@ import re
 
 import pytest
 
-from autotune import codec
-from autotune import folder as disk
+from autotune.core import codec
+from autotune.core.records import Limit
+from autotune.core.requests import StabilityRequest
+from autotune.core.results import Outcome
 from autotune.errors import NoRecommendation
-from autotune.records import Limit
-from autotune.requests import StabilityRequest
-from autotune.results import Outcome
+from autotune.study import layout as disk
+from autotune.study.recommendation import Recommendation
+from autotune.study.view import load_view
 from autotune.testing import FakeLauncher
-from autotune.tuning.recommendation import Recommendation
-from autotune.tuning.view import load_view
 from tests.worlds import Listener, declared, searched
 
 LONG = 1e6

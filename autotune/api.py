@@ -1,0 +1,93 @@
+"""`autotune.search` for Python: the same engine and the same errors as the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Literal
+
+from autotune.core.records import ObjectiveName, Stability, Value
+from autotune.errors import UsageError
+from autotune.knobs.limits import full_name, limit
+from autotune.launch.subprocess import SubprocessLauncher
+from autotune.sampler.names import SamplerName
+from autotune.study.recommendation import Recommendation
+from autotune.targets import resolve
+from autotune.tuning.engine import search as run
+from autotune.tuning.reporter import Reporter, SilentReporter
+from autotune.tuning.settings import Settings
+from autotune.units import parse_seconds
+
+
+def search(
+    target: str | PathLike[str],
+    *,
+    time_budget: str | float = "10m",
+    probes: int | None = None,
+    study: str | PathLike[str] | None = None,
+    mode: Literal["auto", "resume", "fresh"] = "auto",
+    device: str | None = None,
+    objective: ObjectiveName = "throughput",
+    within: float | None = None,
+    price: float | None = None,
+    exact: bool = False,
+    global_batch: int | Literal["keep", "free"] | None = None,
+    memory_limit: str | None = None,
+    headroom: float | None = None,
+    baseline: Mapping[str, Value] | None = None,
+    space: Mapping[str, Sequence[Value] | Value] | None = None,
+    tune: Sequence[str] | None = None,
+    sampler: SamplerName = "structured",
+    stability: Stability = "quick",
+    loss_tolerance: float | None = None,
+    step_timeout: str | float | None = None,
+    seed: int = 0,
+    reporter: Reporter | None = None,
+) -> Recommendation:
+    """Search the best training configuration for `target` on this machine: the fastest, unless `objective` says else.
+
+    `target` is a file, a module, or module:attribute, as for `autotune search`; probes are processes of their own, so
+    functions cannot be handed over. `time_budget` is a number of seconds, or a text with its unit like `10m`; `within`
+    the share of the fastest rate that objective "memory" may give up, in [0, 1); `price` what an hour of this machine
+    costs, for objective "cost"; with `exact` only those knobs move that keep what is computed, up to the
+    order of rounding; `headroom` is a share of the memory limit, in [0, 1); `loss_tolerance` a share of the
+    full-precision loss decrease, in [0, 1). `step_timeout` is how long a micro-batch may take before it counts as hung,
+    in seconds or as a text. `space` says what a knob may take, by knob name, as `space` in a target
+    does: a tuple of two whole numbers is a range, a list are values, one value holds it. Prints nothing; hand in a
+    `reporter` to follow. Raises `UsageError`, `TargetError`, `StudyError`, `EnvironmentUnfit` or `NoRecommendation`.
+    """
+    try:
+        seconds = parse_seconds(time_budget) if isinstance(time_budget, str) else float(time_budget)
+        settings = Settings(
+            target=fspath(target),
+            study=None if study is None else Path(study),
+            mode=mode,
+            time_budget_seconds=seconds,
+            probes=probes,
+            device=device,
+            objective=objective,
+            within=within,
+            price=price,
+            exact=exact,
+            global_batch=global_batch,
+            memory_limit=memory_limit,
+            headroom=headroom,
+            baseline={full_name(name): value for name, value in (baseline or {}).items()},
+            limits={full_name(name): limit(full_name(name), allowed) for name, allowed in (space or {}).items()},
+            tune=None if tune is None else tuple(full_name(name) for name in tune),
+            sampler=sampler,
+            stability=stability,
+            loss_tolerance=loss_tolerance,
+            step_timeout_seconds=parse_seconds(step_timeout) if isinstance(step_timeout, str) else step_timeout,
+            seed=seed,
+        )
+    except (ValueError, TypeError) as error:
+        raise UsageError(
+            f"{error}{'' if str(error).endswith(('.', '?')) else '.'} The argument was probably meant otherwise. See "
+            f"help(autotune.search) for what each one takes."
+        ) from error
+    resolve(settings.target)  # a missing file is told before a folder is made for its study
+    return run(
+        settings, SubprocessLauncher(step_timeout_seconds=settings.step_timeout_seconds), reporter or SilentReporter()
+    )

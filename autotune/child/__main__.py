@@ -1,0 +1,133 @@
+"""`python -m autotune.child FOLDER`: read request.json, do what it asks, leave result.json. Any probe can be re-run so.
+
+Crosses the boundary: the two files, an exit status (0: a result was written, 74: it could not be), and, for the
+launcher, a lifeline and a progress pipe. Never: pickles, tensors, exceptions, stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from autotune.child import UnstableTraining
+from autotune.child.lifeline import Progress, harden
+from autotune.core import codec
+from autotune.core.kinds import KINDS, decode
+from autotune.core.requests import Request
+from autotune.core.results import Answer, Failure, Outcome
+from autotune.errors import EnvironmentUnfit, TargetError
+from autotune.failures import classify
+from autotune.knobs import environ
+from autotune.launch.base import REQUEST, RESULT
+from autotune.targets.base import SharedMemoryTooSmall
+
+# Frames of a failed run hold tensors, and freeing page-locked ones of a dead device throws in a destructor of C++: the
+# process would abort before its result is written (torch 2.11, c10/cuda/CUDAEvent.h, `record`).
+_kept: list[BaseException] = []
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do one request and return the exit status."""
+    options = _parse(arguments)
+    progress = Progress(options.progress)
+    if options.lifeline is not None:
+        harden(options.lifeline, options.parent)
+    folder = options.folder.absolute()  # the target may change the working folder
+    started, born = datetime.now(UTC).isoformat(timespec="seconds"), os.getpid()
+    request = decode((folder / REQUEST).read_bytes())
+    answer = _answer(request, progress, started)
+    if os.getpid() != born:  # a process that the target forked came back here, too; the answer is not its business
+        os._exit(0)
+    try:
+        codec.write(folder / RESULT, answer)
+    except OSError as error:
+        with suppress(Exception):  # the log lies on the same full disk, or the target closed it
+            print(f"autotune: the result could not be written: {error}", file=sys.stderr, flush=True)
+        return classify.EXIT_CANNOT_WRITE
+    return 0
+
+
+def _answer(request: Request[Any], progress: Progress, started: str) -> Answer:
+    try:
+        os.environ.update(environ(request.process_config().values))  # the OpenMP runtime reads it once, with torch
+        _import_torch()
+        answer = _work(request)(request, progress)
+        progress.phase("done")
+    except BaseException as error:  # the one place: whatever happened is the result
+        with suppress(Exception):  # the target may have closed the log
+            traceback.print_exc()  # whole, torch's frames and ours too: the failure shows the user's own
+        outcome, failure = _judge(error, request, progress.current)
+        if outcome is Outcome.DEVICE_FAULT:
+            _kept.append(error)
+        answer = request.failed(outcome, failure)
+    seconds = {name: round(value, 3) for name, value in progress.seconds.items()}
+    return replace(answer, phase_seconds=seconds, started_at=started)
+
+
+def _work(request: Request[Any]) -> Callable[[Any, Progress], Answer]:
+    """What does that request. Imported here: torch has to be there, and a probe need not wait for what a dry run is."""
+    module, _, function = KINDS[type(request)].partition(":")
+    work: Callable[[Any, Progress], Answer] = getattr(import_module(module), function)
+    return work
+
+
+def _import_torch() -> None:
+    """Load torch, or say that this cannot be done here; a broken installation raises errors of any type."""
+    try:
+        import torch  # noqa: F401
+    except Exception as error:
+        raise EnvironmentUnfit(
+            f"torch cannot be imported: {type(error).__name__}: {error}. Its installation is probably broken, or built "
+            f"for another machine. Try `{sys.executable} -c 'import torch'`, and install it again."
+        ) from error
+
+
+def _judge(error: BaseException, request: Request[Any], phase: str) -> tuple[Outcome, Failure]:
+    from autotune.targets.tracebacks import user_frames
+
+    memory = sys.modules.get("autotune.child.memory")  # not loaded if torch could not be
+    share = memory.memory_share(request.device or "cpu") if memory else None
+    frame, trace = user_frames(error, Path.cwd())
+    message = f"{type(error).__name__}: {classify.words_of(error)}".rstrip(": ")
+    if isinstance(error, EnvironmentUnfit):
+        outcome, evidence, message = Outcome.ENVIRONMENT, "looked for before anything ran", str(error)
+    elif isinstance(error, UnstableTraining):
+        outcome, evidence, message = Outcome.UNSTABLE, "the gradient scaler", str(error)
+    elif isinstance(error, SharedMemoryTooSmall):
+        outcome, evidence, message = Outcome.OOM_SHM, "predicted from one sample, before a worker ran", str(error)
+    else:
+        outcome, evidence = classify.classify(classify.describe(error), memory_share=share)
+        if isinstance(error, TargetError):
+            message, trace = classify.words_of(error), error.traceback or (trace if frame else "")
+        elif outcome is Outcome.USER_ERROR and frame:
+            message = f"{frame}: {message}"
+    if outcome is not Outcome.USER_ERROR:
+        message = message.strip().splitlines()[0]
+    return outcome, Failure(phase=phase, message=message, evidence=evidence, traceback=trace, user_frame=frame)
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m autotune.child", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--lifeline", type=int, help="descriptor that ends when the launcher does")
+    parser.add_argument("--progress", type=int, help="descriptor that phases and heartbeats are written to")
+    parser.add_argument("--parent", type=int, default=0, help="process id of the launcher")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1:])
+    with suppress(Exception):  # the same again
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)  # tearing torch down takes half a second and can hang on loader workers (measured)

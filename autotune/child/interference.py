@@ -1,0 +1,81 @@
+"""What other processes did to the machine while the probe measured: two looks at the kernel's counters.
+
+    run-queue wait     the main thread was ready to run and did not get a core     /proc/self/schedstat
+    foreign cores      busy time of the cores that we may use, less our own        /proc/stat, /proc/PID/stat
+
+The wait alone blames nobody: the probe's own loader workers make its main thread wait, too. Not covered: neighbours
+that take memory bandwidth or disk, and not cores. They show only in a repeat of the same configuration.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from autotune.core.interference import Contamination
+
+_SCHEDSTAT = Path("/proc/self/schedstat")  # of the main thread: nanoseconds on a core, waiting for one, time slices
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """The counters at one moment, in seconds. None: the kernel does not tell."""
+
+    now: float
+    waited: float | None
+    busy: float | None  # all cores that this process may use
+    own: float  # this process and all that it started
+
+
+def look() -> Look:
+    """Read the counters. Takes a millisecond or two (it walks over all processes): not inside a window."""
+    return Look(now=time.perf_counter(), waited=_waited_seconds(), busy=_busy_seconds(), own=_own_seconds())
+
+
+def between(before: Look, after: Look) -> Contamination:
+    """What happened from one look to the other."""
+    elapsed = after.now - before.now
+    wait = foreign = None
+    if before.waited is not None and after.waited is not None:
+        wait = min(1.0, max(0.0, (after.waited - before.waited) / elapsed))
+    if before.busy is not None and after.busy is not None:
+        foreign = max(0.0, (after.busy - before.busy - (after.own - before.own)) / elapsed)
+    return Contamination(run_queue_wait_share=wait, foreign_cores=foreign)
+
+
+def _waited_seconds() -> float | None:
+    try:
+        running, waiting, _ = map(int, _SCHEDSTAT.read_text().split())
+    except (OSError, ValueError):
+        return None
+    return waiting / 1e9 if running else None  # all three are 0 in a kernel without CONFIG_SCHED_INFO
+
+
+def _busy_seconds() -> float | None:
+    """Time taken by processes, and by other guests of the host. Interrupts are left out: mostly our own data."""
+    try:
+        cores = psutil.cpu_times(percpu=True)
+        usable = os.sched_getaffinity(0)
+        return float(
+            sum(cores[core].user + cores[core].nice + cores[core].system + cores[core].steal for core in usable)
+        )
+    except (AttributeError, IndexError, OSError):  # not Linux; cores switched off; no /proc/stat
+        return None
+
+
+def _own_seconds() -> float:
+    """Time of this process and its descendants, those included that have ended and were waited for."""
+    processes = [psutil.Process()]
+    with suppress(psutil.Error):
+        processes += processes[0].children(recursive=True)
+    total = 0.0
+    for process in processes:
+        with suppress(psutil.Error):  # ended meanwhile: counted by the parent that waited for it
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total

@@ -1,0 +1,80 @@
+"""Computing and loading, each timed while the other rests: decides how long that takes, and keeps what came out.
+
+The time of each comes from outside, so that it may include waiting for the device.
+"""
+
+from __future__ import annotations
+
+from autotune.core.requests import ProbeBudget
+from autotune.core.results import Alone
+
+COMPUTE_STEPS = 3  # at least, of computing alone
+LOADER_ROUNDS = 3  # of loading alone, where there is time for so many (docs/notes/timing.md 4)
+LEAST_LOADING = 0.1  # of its longest time: three rounds of a fast loader would be over in a millisecond
+MOST_ROUNDS = 30  # of a very fast one
+
+
+class Computing:
+    """Optimizer steps on one batch. The workers fill their queue meanwhile, and on a CPU they compete at first."""
+
+    def __init__(self, budget: ProbeBudget) -> None:
+        self._budget = budget
+        self._seconds: list[float] = []
+        self._elapsed, self._samples = 0.0, 0
+
+    @property
+    def result(self) -> Alone | None:
+        """None: there was no such step."""
+        return Alone(seconds=tuple(self._seconds), samples=self._samples) if self._seconds else None
+
+    def step(self, seconds: float, samples: int) -> bool:
+        """Take note of a step or block; whether it was the last needed. Very slow ones are not insisted on."""
+        self._seconds.append(seconds)
+        self._elapsed += seconds
+        self._samples = samples
+        few = len(self._seconds) < COMPUTE_STEPS
+        return self._elapsed >= (self._budget.max_seconds if few else self._budget.max_compute_seconds)
+
+
+class Loading:
+    """Batches that nobody trains on: first those that the workers held `ready`, then timed rounds of all workers."""
+
+    def __init__(self, budget: ProbeBudget, workers: int, ready: int) -> None:
+        self._budget = budget
+        self._round = max(workers, 1)
+        self._ready = ready
+        self._batches = self._samples = 0
+        self._seconds: list[float] = []
+
+    @property
+    def result(self) -> Alone | None:
+        """None: there was no whole round. Where batches differ in size, a round has the mean of their samples."""
+        rounds = self._batches // self._round
+        if not rounds:
+            return None
+        seconds = [sum(self._seconds[index * self._round : (index + 1) * self._round]) for index in range(rounds)]
+        return Alone(seconds=tuple(seconds), samples=round(self._samples * self._round / self._batches))
+
+    @property
+    def seconds_per_batch(self) -> float:
+        """How long a batch takes in the mean, however unevenly the workers deliver; 0.0 before any was timed."""
+        return sum(self._seconds) / len(self._seconds) if self._seconds else 0.0
+
+    def epoch(self) -> None:
+        """The loader was started again, and so nothing of what it held ready is left."""
+        self._ready = 0
+
+    def batch(self, seconds: float, samples: int) -> bool:
+        """Take note of a batch that was waited for; whether it was the last that is needed."""
+        if self._ready > 0:
+            self._ready -= 1
+            return False
+        self._seconds.append(seconds)
+        self._batches += 1
+        self._samples += samples
+        if self._batches % self._round:
+            return False
+        elapsed, longest = sum(self._seconds), self._budget.max_loader_seconds
+        rounds = self._batches // self._round
+        enough = rounds >= LOADER_ROUNDS and elapsed >= LEAST_LOADING * longest
+        return enough or rounds >= MOST_ROUNDS or elapsed >= longest

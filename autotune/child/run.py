@@ -1,0 +1,141 @@
+"""What the child does with a request, told in order: seed, limit, build, train, read the instruments."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from msgspec.structs import replace
+
+from autotune.child import device as devices
+from autotune.child.clock import Clock, clock_for
+from autotune.child.lifeline import Progress
+from autotune.child.memory import MemoryMeter
+from autotune.child.memory_trace import track_on
+from autotune.child.warmup import WarmUp, growth_on
+from autotune.child.window import Window
+from autotune.core.requests import InspectRequest, ProbeRequest
+from autotune.core.results import Inspection, Measurement, MemoryPeak, Outcome, ProbeResult
+from autotune.knobs import KNOBS, completed
+from autotune.knobs.base import Plan
+from autotune.machine.host import process_bytes
+from autotune.targets import resolve
+
+VALIDATION_BATCHES = 2  # enough to see the memory of evaluation; its speed is not our subject
+
+
+def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
+    """One short training run. Raises whatever the user's code, torch or the machine raise."""
+    device = devices.choose(request.device)
+    seed_all(request.seed)
+    devices.limit_memory(device, request.memory_limit_bytes)
+    plan, config = Plan(device=device), completed(request.config)
+    for knob in KNOBS:
+        knob.apply(config[knob.name], plan)
+    session = resolve(request.target).open(config, plan, progress.phase)
+    meter = MemoryMeter(device)
+
+    def phase(name: str) -> None:
+        meter.phase(name)
+        progress.phase(name)
+
+    def beat() -> None:
+        meter.step()
+        progress.beat()
+
+    phase("warm-up")
+    clock = clock_for(device)
+    window = _window(request, plan, clock, beat, phase, loads=session.loads)
+    session.train(window)
+    phase("worst")  # before waiting for the step that was issued last and does not count: it costs energy, too
+    step_seconds = tuple(clock.intervals())[: len(window.steps)]
+    worst = session.train_worst()
+    phase("validate")
+    validated = session.validate(VALIDATION_BATCHES)
+    devices.synchronize(device)
+    measurement = _measurement(window, step_seconds, validated, meter.read())
+    return ProbeResult(
+        outcome=Outcome.OK,
+        measurement=replace(measurement, shapes_vary=session.shapes_vary, worst_batches=worst),
+    )
+
+
+def _window(
+    request: ProbeRequest,
+    plan: Plan,
+    clock: Clock,
+    beat: Callable[[], None],
+    phase: Callable[[str], None],
+    *,
+    loads: bool,
+) -> Window:
+    workers = plan.workers
+    return Window(
+        clock,
+        request.budget,
+        workers=workers,
+        ready=workers * int(plan.loader_options.get("prefetch_factor", 0)),
+        loads=loads,
+        incumbent=request.incumbent_samples_per_second,
+        warm_up=WarmUp(request.budget, growth_on(plan.device)),
+        track=track_on(plan.device),
+        beat=beat,
+        phase=phase,
+    )
+
+
+def _measurement(
+    window: Window, step_seconds: tuple[float, ...], validated_batches: int, memory: MemoryPeak
+) -> Measurement:
+    tokens = tuple(step.tokens for step in window.steps if step.tokens is not None)
+    return Measurement(
+        steps_per_block=window.steps_per_block,
+        samples=tuple(step.samples for step in window.steps),
+        tokens=tokens or None,
+        step_seconds=step_seconds,
+        loader_wait_seconds=tuple(step.loader_wait_seconds for step in window.steps),
+        losses=window.losses(),
+        warmup_seconds=window.warmup_seconds,
+        calibration_skips=window.calibration_skips,
+        skipped_steps=window.skipped_steps,
+        first_batch_seconds=window.first_batch_seconds,
+        loader_restarts=window.restarts,
+        memory=memory,
+        validated_batches=validated_batches,
+        relative_half_width=window.ending.half_width(),
+        noisy=window.ending.noisy,
+        cut_short=window.ending.cut_short,
+        compute_only=window.computing.result,
+        loader_only=window.loading.result,
+        contamination=window.contamination,
+        memory_track=window.track.readings,
+        own_seconds_per_step=window.own_seconds_per_step,
+    )
+
+
+def inspect(request: InspectRequest, progress: Progress) -> Inspection:
+    """Look at the device, then at the target if there is one."""
+    device = devices.choose(request.device)
+    environment = devices.describe(device)
+    if request.target is None:
+        return Inspection(environment=environment)
+    seed_all(request.seed)
+    devices.limit_memory(device, request.memory_limit_bytes)
+    built: list[int | None] = [None]
+
+    def phase(name: str) -> None:
+        if name == "warm-up" and device == "cpu":
+            built.append(process_bytes("VmRSS"))
+        progress.phase(name)
+
+    facts = resolve(request.target).inspect(device, request.config, phase)
+    return Inspection(environment=environment, facts=facts, process_bytes=built[-1])
+
+
+def seed_all(seed: int) -> None:
+    """Every generator that user code draws from; `seed` in 0..2**32 - 1, as numpy has it."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)

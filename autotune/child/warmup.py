@@ -1,0 +1,71 @@
+"""Tells when training steps have become steady, step by step, without knowing those to come."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Callable
+
+import torch
+
+from autotune.core.requests import ProbeBudget
+
+STEADY_FRACTION = 0.9  # of the three steps before; medians of three within 10 % are steady (docs/notes/timing.md 3)
+COMPARED_STEPS = 3
+LEAST_SUCCESSES = 2  # the optimizer's state is allocated in the first step, felt in the second (docs/notes/memory.md 2)
+
+Growth = Callable[[], tuple[int, ...]]  # counters that stand still when nothing is being set up any more
+
+
+class WarmUp:
+    """Takes note of the first steps until they are worth measuring.
+
+    That is: as many steps, seconds and successes as asked for; the median of the last three no longer clearly below
+    that of the three before; and nothing allocated or compiled during the last three. On recorded traces the best cut
+    in hindsight lies at 0 to 9 steps (docs/notes/timing.md 3).
+    """
+
+    def __init__(self, budget: ProbeBudget, growth: Growth) -> None:
+        self._budget, self._growth = budget, growth
+        self._successes = 0
+        self._counters: list[tuple[int, ...]] = []
+        self._elapsed = self._first = 0.0  # seconds: of all steps, and of the first
+        self.seconds: list[float] = []
+
+    def step(self, seconds: float, *, skipped: bool) -> bool:
+        """Take note of a step; whether it was the last that is needed.
+
+        A machine that does not become steady gets as long as the longest window. The first step does not count
+        against that: it may compile for a minute.
+        """
+        self._first = self._first if self.seconds else seconds
+        self._elapsed += seconds
+        self.seconds.append(seconds)
+        self._counters.append(self._growth())
+        self._successes += not skipped
+        if self._successes < LEAST_SUCCESSES:
+            return False
+        if self._elapsed - self._first > self._budget.max_seconds:
+            return True
+        asked = len(self.seconds) >= self._budget.min_warmup_steps
+        asked &= self._elapsed >= self._budget.min_warmup_seconds
+        return asked and self._steady()
+
+    def _steady(self) -> bool:
+        before = self.seconds[-2 * COMPARED_STEPS : -COMPARED_STEPS]
+        if len(before) < COMPARED_STEPS:
+            return False
+        faster = statistics.median(self.seconds[-COMPARED_STEPS:]) < STEADY_FRACTION * statistics.median(before)
+        return not faster and self._counters[-1] == self._counters[-1 - COMPARED_STEPS]
+
+
+def growth_on(device: str) -> Growth:
+    """Counters of `device`: segments that the caching allocator asked the driver for, and graphs that were compiled."""
+
+    def read() -> tuple[int, ...]:
+        segments = torch.cuda.memory_stats(device).get("num_device_alloc", 0) if device.startswith("cuda") else 0
+        dynamo = sys.modules.get("torch._dynamo.utils")  # loaded already, or nothing was compiled
+        graphs = dynamo.counters["stats"]["unique_graphs"] if dynamo else 0
+        return segments, graphs
+
+    return read

@@ -1,0 +1,210 @@
+"""When a probe measures what: the stages that a session is led through. The watch that it reports to.
+
+    warm-up    until steps are steady                                     told apart, not measured
+    compute    the same batch again and again: computing alone            only where there is a loader
+    drain      what the workers held ready is thrown away                 the same
+    load       whole rounds of the workers, not trained on: loading alone the same
+    settle     one batch per worker, so that the workers are out of step with nothing but each other
+    window     whole multiples of the workers, until enough is known (`ending.py`)
+
+Steps below 5 ms are taken together in blocks from `compute` on, settling left out: looking at each of them would cost a
+good part of what they take.
+
+Without the drain a probe of 20 steps overestimated a loader-bound run by up to 2.2 times; in this order the error
+was -1.0 to +4.5 % in seven settings (docs/notes/timing.md 4).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from msgspec.structs import replace
+
+from autotune.child import UnstableTraining, interference
+from autotune.child.clock import Clock
+from autotune.child.isolated import Computing, Loading
+from autotune.child.memory_trace import MemoryTrack
+from autotune.child.warmup import WarmUp
+from autotune.child.window_stopping import Ending
+from autotune.core.interference import Contamination
+from autotune.core.requests import ProbeBudget
+from autotune.targets.base import Command, Step
+
+BLOCK_SECONDS = 0.01  # of short steps that are looked at together: a look takes up to 60 us between steps (measured)
+MOST_TOGETHER = 100
+MOST_CALIBRATION_SKIPS = 10  # loss scaling skips some at first; ten in a row is overflow (docs/notes/precision.md 1)
+
+
+class Window:
+    """Collects what one probe measures; `step` and `loaded` decide what the session does next."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        budget: ProbeBudget,
+        *,
+        workers: int = 0,
+        ready: int = 0,
+        loads: bool = False,
+        incumbent: float | None = None,
+        warm_up: WarmUp,
+        track: MemoryTrack,
+        beat: Callable[[], None] = lambda: None,
+        phase: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        """`ready` is how many batches the `workers` prepare in advance; `loads`: there is a loader to be timed alone.
+
+        `incumbent` is the rate to beat, samples/s; None: this configuration is measured for its own sake.
+        `beat` is called with every sign of life, `phase` with the name of each phase that begins.
+        """
+        self._clock, self._beat, self._phase = clock, beat, phase
+        self._round, self._loads = max(workers, 1), loads
+        self._warm_up, self.track = warm_up, track
+        self._stage: Callable[[Step], Command] = self._warming
+        self.steps_at_once = self.steps_per_block = 1  # now, and where they are short enough to be looked at together
+        self._last = time.perf_counter()
+        self._settling = 0
+        self._step_seconds, self._micro_batches = 0.0, 1  # of an optimizer step, once it is warm
+        self._losses: list[Any] = []
+        self._successes = 0
+        self._look: interference.Look | None = None
+        self.ending = Ending(budget, workers=workers, incumbent=incumbent)  # by the device's clock
+        self.computing, self.loading = Computing(budget), Loading(budget, workers, ready)
+        self.first_batch_seconds = 0.0
+        self.steps: list[Step] = []  # one per block, without their losses
+        self._judged = 0  # of the steps
+        self.calibration_skips = self.skipped_steps = self.restarts = 0
+        self.contamination: Contamination | None = None
+
+    def first_batch(self, seconds: float) -> None:
+        """Note how long the loader took to come up."""
+        self.first_batch_seconds = seconds
+        self._last = time.perf_counter()
+
+    def epoch(self) -> None:
+        """Count loader restarts inside the window; they are part of its wall time."""
+        self.restarts += self._stage == self._measure
+        if self._stage == self._compute:  # over, and batches are being loaded alone
+            self.loading.epoch()
+
+    def step(self, step: Step) -> Command:
+        """Take note of the optimizer steps that were asked for."""
+        self._beat()
+        return self._stage(step)
+
+    def micro_batch(self) -> None:
+        """Pass the sign of life on."""
+        self._beat()
+
+    def loaded(self, samples: int) -> Command:
+        """Take note of one batch that was not trained on."""
+        self._beat()
+        return self._settle() if self.loading.batch(self._lap(), samples) else Command.LOAD
+
+    def losses(self) -> tuple[float | None, ...]:
+        """Loss of every block's last step, repeated batches left out; None: not finite. Waits for the device."""
+        values = torch.stack([torch.as_tensor(loss, dtype=torch.float32) for loss in self._losses]).tolist()
+        return tuple(value if math.isfinite(value) else None for value in values)
+
+    @property
+    def warmup_seconds(self) -> tuple[float, ...]:
+        """Of every step before any was measured."""
+        return tuple(self._warm_up.seconds)
+
+    @property
+    def own_seconds_per_step(self) -> float | None:
+        """What watching cost an optimizer step, the first block's part left out: it has paid for settling."""
+        later = self.steps[1:]
+        return sum(step.own_seconds for step in later) / len(later) / self.steps_per_block if later else None
+
+    def _learned(self, step: Step) -> None:
+        """Take note of steps that count."""
+        # A scalar that stays in the heap of the CPU splits the block that the next activations would have reused:
+        # 1000 steps of 128 KiB tensors grew the process by 370 MiB (measured). On the CPU reading it costs no waiting.
+        self._losses.append(step.loss.item() if step.loss.device.type == "cpu" else step.loss)
+        self._successes += step.steps - step.skipped
+        if self._successes:
+            self.skipped_steps += step.skipped
+            return
+        self.calibration_skips += step.skipped
+        if self.calibration_skips > MOST_CALIBRATION_SKIPS:
+            raise UnstableTraining(
+                f"the first {self.calibration_skips} optimizer steps were all skipped by the gradient scaler: "
+                f"gradients overflow in this dtype even after the loss scale was halved that often"
+            )
+
+    def _warming(self, step: Step) -> Command:
+        self._learned(step)
+        if not self._warm_up.step(self._lap(), skipped=bool(step.skipped)):
+            return Command.CONTINUE
+        # The mean: workers deliver in bursts, and most steps of a loader-bound training are short.
+        self._step_seconds = statistics.fmean(self.warmup_seconds[len(self.warmup_seconds) // 2 :])
+        self._micro_batches = step.micro_batches
+        self.steps_per_block = _together(self._step_seconds)
+        if not self._loads:
+            return self._settle()
+        self._phase("alone")
+        return self._next_stage(self._compute, Command.REPEAT, at_once=self.steps_per_block)
+
+    def _compute(self, step: Step) -> Command:
+        enough = self.computing.step(self._lap(), step.samples)
+        return Command.LOAD if enough else Command.REPEAT
+
+    def _settle(self) -> Command:
+        # The workers held batches ready while the steps warmed up: what they deliver in the long run is known only now.
+        loading = self.loading.seconds_per_batch * self._micro_batches
+        self.steps_per_block = _together(max(self._step_seconds, loading))
+        self._look = interference.look()  # before settling, which takes up what looking costs
+        return self._next_stage(self._settled, Command.CONTINUE)
+
+    def _settled(self, step: Step) -> Command:
+        self._learned(step)
+        self._settling += step.micro_batches
+        if self._settling >= self._round:
+            self._clock.now()  # the device has settled, too: what the launcher reads of it begins with the phase
+            self._phase("measure")
+            self._next_stage(self._measure, Command.CONTINUE, at_once=self.steps_per_block)
+            self._clock.mark()
+        return Command.CONTINUE
+
+    def _measure(self, step: Step) -> Command:
+        self._clock.mark()
+        self._learned(step)
+        self.steps.append(replace(step, loss=None))  # kept apart
+        self.track.step(self.steps_per_block)
+        if not self._is_enough():
+            return Command.CONTINUE
+        del self.steps[self._judged :]  # issued before the device had told of the last that was needed
+        if self._look:
+            self.contamination = interference.between(self._look, interference.look())
+        return Command.STOP
+
+    def _is_enough(self) -> bool:
+        """Whether the steps that the device has come through by now are all that are needed."""
+        for seconds in self._clock.passed():
+            step = self.steps[self._judged]
+            self._judged += 1
+            if self.ending.step(seconds, step.samples, step.micro_batches):
+                return True
+        return False
+
+    def _next_stage(self, stage: Callable[[Step], Command], command: Command, at_once: int = 1) -> Command:
+        self._stage, self.steps_at_once = stage, at_once
+        self._last = time.perf_counter()
+        return command
+
+    def _lap(self) -> float:
+        """Seconds since the last lap, the device's work included. Waits for the device: not for the window."""
+        now = self._clock.now()
+        seconds, self._last = now - self._last, now
+        return seconds
+
+
+def _together(step_seconds: float) -> int:
+    """How many steps of that length are looked at together."""
+    return max(1, min(MOST_TOGETHER, int(BLOCK_SECONDS / max(step_seconds, 1e-6))))

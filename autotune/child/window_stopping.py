@@ -1,0 +1,80 @@
+"""When a window has measured enough. It knows steps by their length alone: no torch, no clock.
+
+clearly slower than the best so far       cut short: what was measured until then is the answer
+clearly apart from it                     a rough interval is enough, nobody confuses the two
+too near to tell, or nothing to beat      a precise interval
+all of them                               whole rounds of the workers, and not beyond the cap
+"""
+
+from __future__ import annotations
+
+import math
+
+from autotune.core.requests import ProbeBudget
+from autotune.core.stats import clearly_slower, relative_half_width
+
+LOOK_GROWTH = 1.1  # looking at the spread is paid by the next step: a tenth more steps lie between two looks
+BLOCK_SECONDS = 0.1  # of steps that are compared with the best so far as one: shorter ones are one hiccup after another
+
+
+class Ending:
+    """Takes note of the steps of one window until it has seen enough.
+
+    `workers`: a window ends after whole rounds of them, because their batches come in bursts. `incumbent`: samples/s
+    of the best configuration so far; None: this one is to be measured for its own sake.
+    """
+
+    def __init__(self, budget: ProbeBudget, *, workers: int = 0, incumbent: float | None = None) -> None:
+        self._budget, self._round, self._incumbent = budget, max(workers, 1), incumbent
+        self._seconds: list[float] = []
+        self._elapsed = self._block_seconds = 0.0
+        self._samples = self._block_samples = self._micro_batches = self._next_look = 0
+        self._block_rates: list[float] = []
+        self.noisy = self.cut_short = False
+
+    def step(self, seconds: float, samples: int, micro_batches: int) -> bool:
+        """Take note of one optimizer step; whether it was the last that is needed."""
+        self._seconds.append(seconds)
+        self._elapsed += seconds
+        self._block_seconds += seconds
+        self._samples += samples
+        self._block_samples += samples
+        self._micro_batches += micro_batches
+        whole = self._micro_batches % self._round == 0
+        if whole and self._block_seconds >= BLOCK_SECONDS and self._slower_by_now():
+            self.cut_short = True
+            return True
+        return self._enough(whole=whole)
+
+    def half_width(self) -> float | None:
+        """Relative 95 % half width of the mean step time."""
+        micro_batches = max(self._micro_batches // max(len(self._seconds), 1), 1)
+        return relative_half_width(self._seconds, max(1, math.ceil(self._round / micro_batches)))
+
+    def _slower_by_now(self) -> bool:
+        """Close a block of steps, and compare all blocks so far."""
+        self._block_rates.append(self._block_samples / self._block_seconds)
+        self._block_seconds, self._block_samples = 0.0, 0
+        return self._incumbent is not None and clearly_slower(self._block_rates, self._incumbent)
+
+    def _enough(self, *, whole: bool) -> bool:
+        budget, count, elapsed = self._budget, len(self._seconds), self._elapsed
+        capped = count >= 2 and (elapsed >= budget.max_seconds or count >= budget.max_steps)
+        if not (whole or elapsed >= 2 * budget.max_seconds):
+            return False
+        if elapsed < budget.min_seconds or count < budget.min_steps:
+            return capped
+        if not capped and count < self._next_look:
+            return False
+        self._next_look = math.ceil(count * LOOK_GROWTH)
+        half_width = self.half_width()
+        precise = half_width is not None and half_width <= self._wanted_precision(half_width)
+        self.noisy = not precise
+        return precise or capped
+
+    def _wanted_precision(self, half_width: float) -> float:
+        """The precise interval, or the rough one where the best so far lies outside of the interval as it is."""
+        if self._incumbent is None:
+            return self._budget.target_precision
+        apart = abs(self._samples / self._elapsed / self._incumbent - 1) > half_width
+        return self._budget.rough_precision if apart else self._budget.target_precision

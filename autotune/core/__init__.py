@@ -1,0 +1,1 @@
+"""Records that travel between processes or are stored, and what encodes and averages them."""

@@ -1,0 +1,78 @@
+"""The one JSON form of all records, and their atomic place on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
+
+import msgspec
+
+from autotune.core.records import PROTOCOL, Record
+from autotune.errors import StudyError
+from autotune.harmless import json_text
+
+R = TypeVar("R", bound=Record)
+
+
+def encode(record: object) -> bytes:
+    """A record, or anything made of them, as indented UTF-8 JSON with a final newline; all of it is printable."""
+    document = msgspec.json.format(msgspec.json.encode(record), indent=1).decode()
+    return f"{json_text(document)}\n".encode()
+
+
+def decode(data: bytes, kind: Any) -> Any:
+    """The record in `data`.
+
+    Raises `msgspec.DecodeError` (malformed), `msgspec.ValidationError` (wrong content), or `UnicodeDecodeError`.
+    """
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError:
+        content = msgspec.json.decode(data)
+        known = _known(content, kind)
+        if known == content:
+            raise
+        return msgspec.json.decode(msgspec.json.encode(known), type=kind)
+
+
+def read(path: Path, kind: type[R]) -> R:
+    """The record stored in `path`.
+
+    Raises `StudyError` if the file is damaged or of another protocol, and `OSError` if it cannot be read.
+    """
+    try:
+        record: R = decode(path.read_bytes(), kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise StudyError(
+            f"{path} is not a readable {kind.__name__}: {error}. It was probably cut short, edited, or written by "
+            f"another version of autotune. Move it away to go on without it."
+        ) from error
+    protocol = getattr(record, "protocol", PROTOCOL)
+    if protocol != PROTOCOL:
+        raise StudyError(
+            f"{path} speaks protocol {protocol}, this autotune speaks {PROTOCOL}. Another version wrote it. "
+            f"Read it with that version, or search again."
+        )
+    return record
+
+
+def _known(content: Any, kind: Any) -> Any:
+    """`content` of a record of this kind, or of one of a union, without the fields that earlier versions wrote.
+
+    Records that it holds are looked into; those in lists and dicts are not.
+    """
+    among = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    kinds = [one for one in among if isinstance(one, type) and issubclass(one, Record)]
+    if not isinstance(content, dict) or not kinds:
+        return content
+    former = frozenset[str]().union(*(one.FORMER for one in kinds))
+    parts = {field.name: field.type for one in kinds for field in msgspec.structs.fields(one)}
+    return {name: _known(value, parts.get(name)) for name, value in content.items() if name not in former}
+
+
+def write(path: Path, record: Record) -> None:
+    """Store a record so that a reader sees the old file or the whole new one, never a part of it."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_bytes(encode(record))
+    partial.replace(path)

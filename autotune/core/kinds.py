@@ -1,0 +1,29 @@
+"""The registry of all kinds of measurement: what a process of its own can be asked, and which function does it."""
+
+from __future__ import annotations
+
+from typing import Any, Union
+
+from autotune.core import codec
+from autotune.core.requests import (
+    DryRunRequest,
+    InspectRequest,
+    NoiseScaleRequest,
+    ProbeRequest,
+    Request,
+    StabilityRequest,
+)
+
+KINDS: dict[type[Request[Any]], str] = {  # request -> module:function of the child; it takes request and `Progress`
+    ProbeRequest: "autotune.child.run:probe",
+    StabilityRequest: "autotune.precision.child:compare",
+    NoiseScaleRequest: "autotune.gradient_noise.child:measure",
+    DryRunRequest: "autotune.memory.child:foretell",
+    InspectRequest: "autotune.child.run:inspect",
+}
+
+
+def decode(data: bytes) -> Request[Any]:
+    """The request in `data`, of whatever kind. Raises what `codec.decode` raises."""
+    request: Request[Any] = codec.decode(data, Union[tuple(KINDS)])  # noqa: UP007 - known at run time only
+    return request

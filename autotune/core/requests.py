@@ -1,0 +1,173 @@
+"""What a process of its own is asked: one record for each kind of measurement. `core/kinds.py` lists them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast, get_args
+
+from msgspec.structs import replace
+
+from autotune.core.records import PROTOCOL, Config, Purpose, Record, Value
+from autotune.core.results import Answer, Failure, Inspection, Outcome, ProbeResult, StabilityResult
+from autotune.gradient_noise.records import NoiseScaleResult
+from autotune.memory.model import DryRun
+
+Asked = TypeVar("Asked", bound="Request[Any]")
+Answered = TypeVar("Answered", bound=Answer)
+
+FEWEST_STEPS = (
+    8  # optimizer steps of a probe whose steps are long: warm-up, computing alone, settling, window, worst case
+)
+
+
+class ProbeBudget(Record, frozen=True, kw_only=True):
+    """How long one probe may take. The deadlines are seconds without a sign of life, per phase."""
+
+    min_warmup_steps: int = 3  # optimizer steps; at least two of them must succeed besides
+    min_warmup_seconds: float = 0.5
+    max_compute_seconds: float = 0.5  # computing alone, on one batch again and again
+    max_loader_seconds: float = 1.0  # loading alone, after what the workers held ready is thrown away
+    min_steps: int = 8
+    max_steps: int = 2000
+    min_seconds: float = 1.5
+    max_seconds: float = 4.0  # interference is slow: more rounds help, longer windows do not (docs/notes/timing.md 2)
+    target_precision: float = 0.03  # relative half width of the 95 % interval by batch means
+    rough_precision: float = 0.05  # the same, enough where that interval does not include the incumbent
+    start_deadline_seconds: float = 120.0
+    load_deadline_seconds: float = 300.0
+    build_deadline_seconds: float = 600.0
+    first_step_deadline_seconds: float = 600.0  # a first step may compile, and a first batch fill a shuffle buffer
+    step_deadline_seconds: float = 180.0  # warm-up, measuring and validation: between two micro-batches after that
+    total_deadline_seconds: float = 1800.0
+
+
+def patient(budget: ProbeBudget, seconds: float) -> ProbeBudget:
+    """`budget` with `seconds` until a silent micro-batch is a hang, and with time for a probe of such steps."""
+    return replace(
+        budget,
+        first_step_deadline_seconds=seconds,
+        step_deadline_seconds=seconds,
+        total_deadline_seconds=max(budget.total_deadline_seconds, FEWEST_STEPS * seconds),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind(Generic[Asked, Answered]):
+    """One kind of measurement: the record that asks, the record that answers, and its folder in a study."""
+
+    request: type[Asked]
+    answer: type[Answered]
+    folder: str
+
+
+class Request(Record, Generic[Answered], frozen=True, kw_only=True):
+    """What all requests have in common. `class ProbeRequest(Request[ProbeResult])` names the record that answers."""
+
+    FOLDER: ClassVar[str]
+
+    protocol: int = PROTOCOL
+    device: str | None = None  # None: the accelerator if there is one, else the CPU
+    budget: ProbeBudget = ProbeBudget()
+    memory_limit_bytes: int | None = None  # that the process keeps to; None: all there is
+
+    @classmethod
+    def kind(cls) -> Kind[Self, Answered]:
+        """The request with its answer, for functions that work with any kind."""
+        (answer,) = get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]  # typeshed has it for no class
+        return Kind(request=cls, answer=cast("type[Answered]", answer), folder=cls.FOLDER)
+
+    def failed(self, outcome: Outcome, failure: Failure) -> Answered:
+        """The answer that says why there is none."""
+        return self.kind().answer(outcome=outcome, failure=failure)
+
+    def process_config(self) -> Config:
+        """The configuration whose environment variables the process has from its start on."""
+        config: Config | None = getattr(self, "config", None)
+        return config or Config(values={})
+
+
+class ProbeRequest(Request[ProbeResult], frozen=True, kw_only=True, tag="probe", tag_field="request"):
+    """Ask for one short training run of one configuration."""
+
+    FOLDER: ClassVar[str] = "probes"
+    FORMER: ClassVar[frozenset[str]] = frozenset({"world_size"})
+
+    target: str  # a file, a module, or module:attribute, relative to the working folder
+    config: Config
+    device: str
+    device_uuid: str | None = None  # of the card to watch meanwhile: an index means another card to another library
+    number: int = 0
+    purpose: Purpose = "search"
+    repeats: int | None = None  # the probe that others disturbed, and that this one repeats; None: a first one
+    seed: int = 0
+    incumbent_samples_per_second: float | None = None  # to be beaten, else cut short; None: measured for its own sake
+
+
+class StabilityRequest(Request[StabilityResult], frozen=True, kw_only=True, tag="stability", tag_field="request"):
+    """Ask for paired training runs: does `candidate` learn what `reference` learns, step by step.
+
+    Both have the same batch and differ only in knobs that change arithmetic. For every seed three runs start from the
+    same weights and see the same batches in the same order: reference, reference with weights perturbed by 1e-6, and
+    candidate.
+    """
+
+    FOLDER: ClassVar[str] = "stability"
+
+    target: str
+    reference: Config
+    candidate: Config
+    device: str
+    seeds: tuple[int, ...] = (0,)
+    steps: int = 50  # optimizer steps of each run; 40 to 60 resolve what seeds would hide (docs/notes/precision.md 2)
+    max_seconds: float = 60.0  # of training, all runs together; what it cuts short is told by the number of losses
+
+    def process_config(self) -> Config:
+        """See `Request`."""
+        return self.candidate
+
+
+class NoiseScaleRequest(Request[NoiseScaleResult], frozen=True, kw_only=True, tag="noise-scale", tag_field="request"):
+    """Ask for the gradients of many micro-batches at the same weights, as soon as training has really begun.
+
+    At initialisation they say nothing of training: what they lead to was wrong by 0.03 to 7 times there, within 3.4
+    times after 30 steps (docs/notes/noise.md 3). So training goes on until the loss has fallen, within limits.
+    """
+
+    FOLDER: ClassVar[str] = "noise_scale"
+
+    target: str
+    config: Config  # without accumulation: each optimizer step is one micro-batch
+    device: str
+    seed: int = 0
+    least_steps: int = 30  # optimizer steps before the loss is looked at, however long they take
+    most_steps: int = 100  # and after which it is done whether the loss has fallen or not
+    least_fall: float = 0.1  # of the first losses; 10 to 30 % is where training has begun (docs/notes/noise.md 3)
+    micro_batches: int = 64  # with 16 the interval is often open at its upper end (docs/notes/noise.md 2)
+    max_seconds: float = 60.0  # of training and measuring; what it cuts short is told by the number of gradients
+
+
+class InspectRequest(Request[Inspection], frozen=True, kw_only=True, tag="inspect", tag_field="request"):
+    """Ask what the device and the target are. Without a target, only the device is looked at."""
+
+    FOLDER: ClassVar[str] = "inspect"
+
+    target: str | None = None
+    config: Config | None = None  # the configuration of the one real step; None: the target's baseline
+    seed: int = 0
+
+
+class DryRunRequest(Request[DryRun], frozen=True, kw_only=True, tag="dry-run", tag_field="request"):
+    """Ask what memory training would need, by training with tensors that have shapes and no contents."""
+
+    FOLDER: ClassVar[str] = "dry_run"
+
+    target: str
+    config: Config  # what `arms` and `batches` do not say
+    arms: tuple[dict[str, Value], ...]  # values of the knobs that move memory, apart from the micro-batch
+    batches: tuple[int, ...]  # micro-batches that may be run, ascending
+    device: str
+    micro_batches: int = 1  # per optimizer step: 2 where gradients live while the next micro-batch is computed
+    shapes_vary: bool = False  # as far as a probe saw; the longest samples are looked for then
+    limit_bytes: int | None = None  # beyond which no peak is of interest
+    max_seconds: float = 60.0  # arms that are not begun by then are left out
+    seed: int = 0

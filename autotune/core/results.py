@@ -1,0 +1,267 @@
+"""What comes back from a probe and what is made of it: outcome, measurement, failure, trial, verdict.
+
+Raw values are kept and statistics derived. JSON has no NaN: a loss that is not finite is stored as `null`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from autotune.core.interference import Contamination, GpuUse
+from autotune.core.records import PROTOCOL, Config, Environment, Purpose, Record, TargetFacts, Value
+
+
+class Outcome(StrEnum):
+    """How a probe ended. `infeasible` and `retried` say what the search makes of it."""
+
+    OK = "ok"
+    OOM_DEVICE = "oom-device"
+    OOM_HOST = "oom-host"
+    OOM_SHM = "oom-shm"
+    TOO_LARGE = "too-large"
+    UNSTABLE = "unstable"
+    INVALID_CONFIG = "invalid-config"
+    TIMEOUT = "timeout"
+    CRASHED = "crashed"
+    DEVICE_FAULT = "device-fault"
+    COMPILE_FAILED = "compile-failed"
+    USER_ERROR = "user-error"
+    ENVIRONMENT = "environment"
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Some memory ran out: a larger configuration of the same arm would do no better."""
+        return self in (Outcome.OOM_DEVICE, Outcome.OOM_HOST, Outcome.OOM_SHM, Outcome.TOO_LARGE)
+
+    @property
+    def infeasible(self) -> bool:
+        """A property of the configuration: the sampler learns from it."""
+        return self.out_of_memory or self in (Outcome.UNSTABLE, Outcome.INVALID_CONFIG, Outcome.TIMEOUT)
+
+    @property
+    def retried(self) -> bool:
+        """Perhaps an accident: tried once more in a fresh process before it is judged."""
+        return self in (Outcome.CRASHED, Outcome.DEVICE_FAULT, Outcome.COMPILE_FAILED)
+
+
+class MemoryPeak(Record, frozen=True, kw_only=True):
+    """Peaks over the whole probe, first step to validation. None: not measured on this device."""
+
+    process_bytes: int  # resident set of the probe process
+    workers_bytes: int = 0  # proportional set size of the loader workers, read once after the window
+    allocated_bytes: int | None = None  # caching allocator: live tensors
+    reserved_bytes: int | None = None  # caching allocator: segments held
+    device_used_bytes: int | None = None  # total - free of the device at the end of the probe, all processes
+    reserved_at_end_bytes: int | None = None  # caching allocator: segments held when `device_used_bytes` was read
+    allocator_retries: int | None = None  # inside the window: how often the cache had to be flushed to go on
+
+    @property
+    def host_bytes(self) -> int:
+        """Memory of the host: the probe and its workers."""
+        return self.process_bytes + self.workers_bytes
+
+    @property
+    def bytes(self) -> int:
+        """The figure that is held against the memory limit: the device's on an accelerator, else the host's.
+
+        On the device: the peak of the allocator and what is not its, such as the context (docs/notes/memory.md 1).
+        """
+        if self.reserved_bytes is None:
+            return self.host_bytes
+        if self.device_used_bytes is None or self.reserved_at_end_bytes is None:
+            return max(self.reserved_bytes, self.device_used_bytes or 0)
+        return self.reserved_bytes + max(0, self.device_used_bytes - self.reserved_at_end_bytes)
+
+
+class Alone(Record, frozen=True, kw_only=True):
+    """One half of the work, timed while the other half rested: computing on one batch, or loading untrained ones."""
+
+    seconds: tuple[float, ...]  # per optimizer step (or block of them) of computing, or per round of loading's workers
+    samples: int  # in each of them
+
+    @property
+    def samples_per_second(self) -> float:
+        """Samples over wall time. The first half is left out: until then the workers may still fill their queue."""
+        settled = self.seconds[len(self.seconds) // 2 :]
+        return self.samples * len(settled) / sum(settled)
+
+
+class Measurement(Record, frozen=True, kw_only=True):
+    """What one probe measured: one entry per optimizer step or block of short ones, warm-up told apart."""
+
+    steps_per_block: int = 1  # optimizer steps of each entry of the window; more than 1 where steps are very short
+    samples: tuple[int, ...]  # per entry of the window
+    step_seconds: tuple[float, ...]  # same length; wall time from the end of one entry to the end of the next
+    loader_wait_seconds: tuple[float, ...]  # same length; the part of it spent waiting for batches
+    losses: tuple[float | None, ...]  # of every warm-up step and entry of the window; mean; None = not finite
+    warmup_seconds: tuple[float, ...]  # per optimizer step
+    calibration_skips: int = 0  # steps that the gradient scaler skipped before the first successful one
+    skipped_steps: int = 0  # steps skipped after that
+    tokens: tuple[int, ...] | None = None  # per entry, where the batch has `input_ids`
+    first_batch_seconds: float = 0.0
+    loader_restarts: int = 0  # epochs begun inside the window
+    memory: MemoryPeak
+    validated_batches: int = 0
+    relative_half_width: float | None = None  # 95 %, by batch means; None: too few blocks to say
+    noisy: bool = False  # the window hit its cap before the target precision
+    cut_short: bool = False  # clearly slower than the best so far: the window ended early, its rate is right but rough
+    compute_only: Alone | None = None  # None: there is no loader to tell it from
+    loader_only: Alone | None = None
+    contamination: Contamination | None = None
+    memory_track: tuple[tuple[int, int], ...] = ()  # (step of the window, bytes held at its end), thinned out
+    shapes_vary: bool = False  # batches differed in more than their number of samples
+    worst_batches: int = 0  # micro-batches of the target's worst case trained after the window; 0: none known
+    own_seconds_per_step: float | None = None  # of the host, for watching: a plain loop is faster by so much at most
+
+    def __post_init__(self) -> None:
+        if not self.step_seconds or len(self.step_seconds) != len(self.samples):
+            raise ValueError(f"{len(self.samples)} sample counts for {len(self.step_seconds)} steps")
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of the window."""
+        return self.steps_per_block * len(self.step_seconds)
+
+    @property
+    def trained_steps(self) -> int:
+        """Optimizer steps of warm-up and window."""
+        return len(self.losses) + self.steps - len(self.samples)
+
+    @property
+    def samples_per_second(self) -> float:
+        """Throughput of the window: samples over wall time (the mean, because the tail is real time)."""
+        return sum(self.samples) / sum(self.step_seconds)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Throughput in tokens, where the target has tokens."""
+        return None if self.tokens is None else sum(self.tokens) / sum(self.step_seconds)
+
+    @property
+    def data_wait_share(self) -> float:
+        """Share of the window in which nothing was computed because batches were missing, 0..1.
+
+        An accelerator goes on computing what it was given while the host waits for the loader. It cannot starve for
+        more than steps take beyond computing alone.
+        """
+        waited = min(1.0, sum(self.loader_wait_seconds) / sum(self.step_seconds))
+        if self.memory.reserved_bytes is None or self.compute_only is None:
+            return waited
+        return max(0.0, min(waited, 1 - self.samples_per_second / self.compute_only.samples_per_second))
+
+
+class Failure(Record, frozen=True, kw_only=True):
+    """Why a probe has no measurement."""
+
+    phase: str  # start | load | build | warm-up | alone | measure | validate
+    message: str  # one line, the user's own error first
+    evidence: str  # how we know: an exception type, an exit status, a counter
+    traceback: str = ""
+    user_frame: str = ""  # file:line of the innermost frame in the user's code
+
+
+class Answer(Record, frozen=True, kw_only=True):
+    """What a process of its own leaves behind, whatever it was asked. Every outcome but OK has a failure."""
+
+    protocol: int = PROTOCOL
+    outcome: Outcome
+    failure: Failure | None = None
+    phase_seconds: dict[str, float] = {}
+    started_at: str = ""  # UTC, ISO 8601
+    elapsed_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if (self.outcome is Outcome.OK) != (self.failure is None):
+            raise ValueError(f"outcome {self.outcome} does not fit failure {self.failure}")
+
+
+class ProbeResult(Answer, frozen=True, kw_only=True):
+    """The answer to a `ProbeRequest`: OK has a measurement."""
+
+    measurement: Measurement | None = None
+    gpu: GpuUse | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.outcome is Outcome.OK) != (self.measurement is not None):
+            raise ValueError(f"outcome {self.outcome} does not fit measurement {self.measurement}")
+
+    @property
+    def samples_per_joule(self) -> float | None:
+        """Samples of the window for the energy that the GPU took during it; None where the card does not count it.
+
+        The counter moves every 0.1 s: over a window of 2 s this is right to 5 % (docs/notes/gpu.md 1).
+        """
+        if self.measurement is None or self.gpu is None or not self.gpu.energy_joules:
+            return None
+        return sum(self.measurement.samples) / self.gpu.energy_joules
+
+
+class LossRun(Record, frozen=True, kw_only=True):
+    """One of the paired runs of a stability test; entries are per optimizer step, None where not finite."""
+
+    role: Literal["reference", "perturbed", "candidate"]
+    seed: int
+    losses: tuple[float | None, ...]
+    gradient_norms: tuple[float | None, ...] = ()  # unscaled
+    zero_gradient_shares: tuple[float, ...] = ()  # of all gradient entries, exactly zero
+    skipped_steps: tuple[int, ...] = ()  # indices of the steps that the gradient scaler skipped
+    loss_scale: float | None = None  # at the end; None: no scaler
+
+
+class StabilityResult(Answer, frozen=True, kw_only=True):
+    """The answer to a `StabilityRequest`: the runs that were finished."""
+
+    runs: tuple[LossRun, ...] = ()
+
+
+class Inspection(Answer, frozen=True, kw_only=True):
+    """The answer to an `InspectRequest`."""
+
+    outcome: Outcome = Outcome.OK
+    environment: Environment | None = None
+    facts: TargetFacts | None = None
+    process_bytes: int | None = None  # resident set with model and data, before the first step; on a CPU only
+
+
+class Trial(Record, frozen=True, kw_only=True):
+    """A numbered probe of a study."""
+
+    number: int
+    purpose: Purpose
+    config: Config
+    result: ProbeResult
+    repeats: int | None = None  # number of the disturbed probe that this one repeats
+
+
+class Verdict(Record, frozen=True, kw_only=True):
+    """What an objective makes of a result. Every constraint is always present; above 0 means violated."""
+
+    value: float | None  # the objective's score, maximised; None: nothing was measured
+    constraints: dict[str, float]
+    reason: str = ""  # why infeasible, in words
+
+    @property
+    def feasible(self) -> bool:
+        """Measured, and no constraint violated."""
+        return self.value is not None and all(violation <= 0 for violation in self.constraints.values())
+
+
+class LossVerdict(Record, frozen=True, kw_only=True):
+    """What paired losses say about one arithmetic against full precision. `unstable` and `worse` exclude it."""
+
+    verdict: Literal["ok", "worse", "unstable", "inconclusive"]
+    values: dict[str, Value]  # of the knobs that change arithmetic, as they were compared
+    reason: str  # one sentence with the numbers
+    batch_size: int  # micro-batch at which it was compared
+    steps: int = 0  # optimizer steps of every run that was judged
+    seeds: int = 0
+    difference: float | None = None  # mean over the last ten steps, as a share of the full-precision loss decrease
+    allowed: float | None = None  # the share that would have been accepted
+    remedy: Literal["", "seeds", "steps", "time"] = ""  # of what more might decide an inconclusive test
+
+    @property
+    def excludes(self) -> bool:
+        """Not to be recommended."""
+        return self.verdict in ("unstable", "worse")

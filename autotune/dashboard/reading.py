@@ -1,0 +1,125 @@
+"""Studies as last read: a poll of one that did not change costs a look at file times, and nothing is followed out."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from autotune.core.results import Trial
+from autotune.errors import StudyError
+from autotune.launch.base import REQUEST, RESULT
+from autotune.study import layout as disk
+from autotune.study.recommendation import Recommendation, read_best
+from autotune.study.view import StudyView, is_running, load_view
+
+FINISHED = re.compile(rf"{disk.PROBES}/[0-9]+/{re.escape(RESULT)}")
+Times = tuple[int, int, int]  # modification time in nanoseconds, size, inode: replacing a file changes the last
+
+
+@dataclass(kw_only=True)
+class _Known:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    trials: dict[str, tuple[Times, Trial]] = field(default_factory=dict)  # by the place of the result
+
+
+class Reader:
+    """Reads studies for many requests at once; a finished probe is decoded once.
+
+    Links inside a study are not followed, wherever they lead: what is linked is as if it were not there. Nothing is
+    written, and no lock is kept.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Path, _Known] = {}
+        self._lock = threading.Lock()
+
+    def stamp(self, folder: Path) -> str:
+        """A text that changes when anything that a page shows of the study changes."""
+        content = repr((is_running(folder), sorted(_records(folder).items())))
+        return hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()[:20]
+
+    def view(self, folder: Path) -> StudyView:
+        """The study as it is now. Raises `StudyNotFound` and `StudyError`."""
+        for name in (disk.STUDY, disk.BEST):
+            if (folder / name).is_symlink():
+                raise StudyError(
+                    f"{name} of study {folder.name} is a link. Somebody probably keeps it elsewhere, and the dashboard "
+                    f"shows only what lies in the study. Copy the file into it."
+                )
+        return load_view(folder, self._trials(folder, _records(folder)))
+
+    def kept(self, folder: Path) -> Recommendation | None:
+        """The recommendation of a study of which only that was kept. Raises `StudyError`."""
+        best = folder / disk.BEST
+        return read_best(best) if _times(str(best)) else None
+
+    def _trials(self, folder: Path, records: dict[str, Times]) -> tuple[Trial, ...]:
+        with self._lock:
+            known = self._known.setdefault(folder, _Known())
+        with known.lock:
+            fresh: dict[str, tuple[Times, Trial]] = {}
+            for place, times in records.items():
+                if not FINISHED.fullmatch(place):
+                    continue
+                probe = folder / PurePosixPath(place).parent
+                if known.trials.get(place, (None,))[0] == times:
+                    fresh[place] = known.trials[place]
+                elif _times(str(probe / REQUEST)):
+                    fresh[place] = (times, disk.read_trial(probe))
+            known.trials = fresh
+        return tuple(sorted((trial for _, trial in fresh.values()), key=lambda trial: trial.number))
+
+
+def open_regular(path: Path) -> int | None:
+    """A descriptor of the regular file at `path` to read from; None for a link, a pipe, or nothing."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def is_inside(path: Path, folder: Path) -> bool:
+    """Whether `path`, links followed, lies in `folder`."""
+    return path.resolve().is_relative_to(folder.resolve())
+
+
+def _records(folder: Path) -> dict[str, Times]:
+    """The JSON files of a study by their place in it: its own, those of its parts, and the results of each probe."""
+    found: dict[str, Times | None] = {}
+    for one in _entries(str(folder)):
+        if one.name.endswith(".json"):
+            found[one.name] = _times(one.path)
+        if not one.is_dir(follow_symlinks=False):
+            continue
+        for inner in _entries(one.path):
+            if inner.is_dir(follow_symlinks=False):
+                found[f"{one.name}/{inner.name}/{RESULT}"] = _times(f"{inner.path}/{RESULT}")
+            elif inner.name.endswith(".json"):
+                found[f"{one.name}/{inner.name}"] = _times(inner.path)
+    return {place: times for place, times in found.items() if times is not None}
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:  # gone, or not ours to read
+        return []
+
+
+def _times(path: str) -> Times | None:
+    """None unless a regular file is there."""
+    try:
+        found = os.lstat(path)
+    except (OSError, ValueError):
+        return None
+    return (found.st_mtime_ns, found.st_size, found.st_ino) if stat.S_ISREG(found.st_mode) else None

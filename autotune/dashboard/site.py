@@ -1,0 +1,124 @@
+"""The pages of studies and the ends of logs, each page kept until its study changes."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.dashboard.reading import Reader, is_inside, open_regular
+from autotune.errors import StudyNotFound
+from autotune.report.compare import compare
+from autotune.report.compare_text import render_comparison
+from autotune.report.index import render_index
+from autotune.report.page import render
+from autotune.report.templates import Served
+from autotune.study import layout as disk
+from autotune.study.view import is_running
+
+MOST_LOG_BYTES = 256 * 1024  # the end of a log holds the error; a browser should not have to swallow the rest
+MOST_KEPT_PAGES = 32  # a page of 2,000 probes has some megabytes
+# Making a page may take at most this share of one core while a search runs, for that core may be a probe's.
+MOST_SHARE_OF_A_CORE = 0.05
+NUMBER = re.compile("[0-9]{4,9}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """A page as it was made; `stamp` changes when anything changes that it shows."""
+
+    stamp: str
+    html: str
+    made_at: float
+    seconds: float  # that making it took
+
+
+class Site:
+    """The study in `path`, or all studies in it; safe to ask from many threads.
+
+    Raises `StudyNotFound` for what is not there, another `AutotuneError` or `OSError` for a damaged study.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self.root = path.resolve()
+        self.is_single_study = disk.is_study(self.root)
+        self.nonce = secrets.token_urlsafe(16)  # in all pages; never sent, each answer gets one of its own
+        self._reader, self._clock = Reader(), clock
+        self._pages: OrderedDict[tuple[str, ...], Page] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def index(self) -> Page:
+        """The list of studies."""
+        folders = list(self._studies().values())
+        return self._page(("index",), folders, lambda served: render_index(folders, self._reader, served))
+
+    def study(self, name: str | None = None) -> Page:
+        """The page of a study; without a name of the only one."""
+        folder, home = self.folder(name), "" if name is None else "/"
+        return self._page(
+            ("study", folder.name), [folder], lambda served: render(self._reader.view(folder), served=served), home
+        )
+
+    def comparison(self, a: str, b: str) -> Page:
+        """Two studies side by side."""
+        one, other = self.folder(a), self.folder(b)
+
+        def make(served: Served) -> str:
+            return render_comparison(compare(self._reader.view(one), self._reader.view(other)), served=served)
+
+        return self._page(("compare", a, b), [one, other], make, "/")
+
+    def log(self, name: str | None, number: str) -> str:
+        """The end of a probe's log."""
+        folder = self.folder(name)
+        log = disk.log_of(folder, int(number)) if NUMBER.fullmatch(number) else folder
+        if not is_inside(log, folder) or (descriptor := open_regular(log)) is None:
+            raise StudyNotFound("There is no such page.")
+        with os.fdopen(descriptor, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - MOST_LOG_BYTES))
+            end = file.read(MOST_LOG_BYTES).decode("utf-8", "replace")
+        cut = size - MOST_LOG_BYTES
+        return end if cut <= 0 else f"[the first {cut} bytes are left out; the whole log is {log}]\n{end}"
+
+    def folder(self, name: str | None) -> Path:
+        """Where the study of this name lies."""
+        if name is None:
+            return self.root
+        try:
+            return self._studies()[name]  # by its name among those there are: no path leads elsewhere
+        except KeyError:
+            raise StudyNotFound("There is no such page.") from None
+
+    def _studies(self) -> dict[str, Path]:
+        return {folder.name: folder for folder in disk.studies(self.root) if not folder.is_symlink()}
+
+    def _page(self, key: tuple[str, ...], folders: list[Path], make: Callable[[Served], str], home: str = "") -> Page:
+        stamp = "-".join(self._reader.stamp(folder) for folder in folders)
+        page = self._kept(key, stamp, busy=any(is_running(folder) for folder in folders))
+        if page is None:
+            began = self._clock()
+            html = make(Served(nonce=self.nonce, tag=stamp, home=home))
+            ended = self._clock()
+            page = Page(stamp=stamp, html=html, made_at=ended, seconds=ended - began)
+            with self._lock:
+                self._pages[key] = page
+                self._pages.move_to_end(key)
+                while len(self._pages) > MOST_KEPT_PAGES:
+                    self._pages.popitem(last=False)
+        return page
+
+    def _kept(self, key: tuple[str, ...], stamp: str, *, busy: bool) -> Page | None:
+        """The page as it was made, if it still holds; while a search runs, also if it is too soon for another."""
+        with self._lock:
+            page = self._pages.get(key)
+        if page is None or page.stamp == stamp:
+            return page
+        too_soon = (self._clock() - page.made_at) * MOST_SHARE_OF_A_CORE < page.seconds
+        return page if busy and too_soon else None

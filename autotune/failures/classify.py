@@ -1,0 +1,258 @@
+"""Reads how a probe failed: from its chain of exceptions, or, if it left none, from how its process ended.
+
+Strings and numbers only, no torch: a kept exception object would pin the frames, and so the memory, of the failed run.
+The table of known failures is `failures/rules.py`.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from autotune.core.results import Outcome
+from autotune.failures.rules import CERTAIN, CODES, ERRNOS, MESSAGES, TYPES
+
+NEAR_LIMIT = 0.85  # share of the device's memory above which a vague cuBLAS or cuDNN status means memory
+HOST_EXHAUSTED = 0.08  # share of the host's memory below which a SIGKILL is the kernel's, even without a counter
+EXIT_CANNOT_WRITE = 74  # EX_IOERR of sysexits.h: the probe could not write its result
+SHARED_MEMORY = "/dev/shm"
+LOCKS = "multiprocessing.synchronize"  # makes the locks of loader workers, which are files there, and names none
+FEW = (errno.ENOMEM, errno.EMFILE, errno.EAGAIN)  # what a lock may lack besides
+WORKER_KILLED = "killed by signal: Killed"  # said of a loader worker by torch.utils.data, 2.13
+_MESSAGE_CHARACTERS = 2000  # kept of either end of a message: a worker's error has its type first and its text last
+_WRAPPED = re.compile(r"Caught (\w+) in (DataLoader worker process \d+|pin memory thread)")
+_RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$", re.MULTILINE)
+_THROWN = re.compile(r"^\s*what\(\):\s*(.+)$", re.MULTILINE)  # of C++; pages of its stack may follow
+_DEATH_NOTE = re.compile(
+    r"Fatal Python error: .*|terminate called .*|^\w[\w.]*(?:Error|Exception|Exit)\b.*", re.MULTILINE
+)
+
+
+class _Verdict(NamedTuple):
+    """What one link says."""
+
+    outcome: Outcome
+    evidence: str
+    weakness: tuple[int, int]  # by what it was judged (0: code ... 3: message), and by which rule of these
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """One exception of a chain, in words."""
+
+    type_name: str  # module.qualname
+    bases: tuple[str, ...] = ()  # names of all base classes, nearest first
+    message: str = ""
+    error_code: int | None = None  # cudaError_t of a torch.AcceleratorError
+    errno: int | None = None
+    raised_in: str = ""  # the module of its innermost frame
+
+    def is_a(self, names: frozenset[str]) -> bool:
+        """Whether the type or one of its bases has one of these names (without module)."""
+        return not names.isdisjoint((self.type_name.rpartition(".")[2], *self.bases))
+
+    def __str__(self) -> str:
+        name = self.type_name.removeprefix("builtins.")
+        return f"{name}: {self.message}" if self.message else name
+
+
+def describe(error: BaseException) -> tuple[Link, ...]:
+    """The exception, then what it was raised from or while handling, down to the first."""
+    links: list[Link] = []
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        links.append(_link(current))
+        context = None if current.__suppress_context__ else current.__context__
+        current = current.__cause__ or context
+    return tuple(links)
+
+
+def words_of(error: BaseException) -> str:
+    """Its message, whatever the user's own `__str__` does, in letters that JSON can hold.
+
+    A file name that is no UTF-8 reaches a message as lone surrogates (PEP 383), which no encoder takes.
+    """
+    try:
+        text = str(error)
+    except Exception as broken:
+        text = f"(its message cannot be shown: {type(broken).__name__})"
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def classify(chain: Sequence[Link], *, memory_share: float | None = None) -> tuple[Outcome, str]:
+    """What a chain of exceptions, outermost first, says about the configuration, and the evidence in one line.
+
+    Memory anywhere in the chain outranks what wraps it. Apart from that a code outranks a type, a type a system error's
+    number, and that a message; of two messages the rule that stands first decides. A link whose code, type or number
+    is known is never judged by its message. What nobody knows is the user's error; so is a `TargetError`, unless what
+    it wraps is known better. `memory_share` (0..1) is the share of the device's memory that was in use or asked for: it
+    tells what a vague cuBLAS or cuDNN status means.
+    """
+    links = [inner for link in chain for inner in _unwrap(link)]
+    verdicts = [verdict for link in links if (verdict := _verdict(link, memory_share))]
+    if verdicts:
+        strongest = min(verdicts, key=lambda verdict: (not _says_memory(verdict.outcome), verdict.weakness))
+        return strongest.outcome, strongest.evidence
+    return Outcome.USER_ERROR, _shorten(str(links[0])) if links else "no exception was recorded"
+
+
+def judge_exit(
+    returncode: int,
+    *,
+    timed_out_phase: str | None = None,
+    oom_kills: int | None = None,
+    host_available_share: float | None = None,
+    log_tail: str = "",
+) -> tuple[Outcome, str]:
+    """How a probe ended that left no result, and the evidence in one line.
+
+    `returncode` is that of `subprocess` (minus the signal), `oom_kills` how far the counter of our control group rose,
+    `host_available_share` the least share of the host's memory (0..1) that was available; None is unknown.
+    """
+    if timed_out_phase is not None:
+        return Outcome.TIMEOUT, f"given up in phase {timed_out_phase}"
+    number = returncode - 128 if 128 < returncode < 128 + signal.NSIG else -returncode  # a shell reports 128 + signal
+    if number == signal.SIGKILL:
+        return _judge_kill(oom_kills, host_available_share)
+    if number == signal.SIGBUS:
+        return Outcome.OOM_SHM, "killed by SIGBUS: a page of shared memory (/dev/shm) could not be had"
+    how = f"killed by {_signal_name(number)}" if number > 0 else f"exit status {returncode} without a result"
+    if returncode == EXIT_CANNOT_WRITE:
+        return Outcome.ENVIRONMENT, f"{how}: the probe could not write it"
+    if number == signal.SIGABRT or returncode > 0:
+        words = (*_THROWN.findall(log_tail)[-1:], log_tail[-_MESSAGE_CHARACTERS:])
+        verdicts = (_by_message(Link(type_name="log", message=text), None) for text in words)
+        if verdict := next(filter(None, verdicts), None):
+            return verdict.outcome, f"{how}; {verdict.evidence}"
+    return Outcome.CRASHED, how
+
+
+def judge_worker_kill(
+    evidence: str, *, oom_kills: int | None, host_available_share: float | None
+) -> tuple[Outcome, str] | None:
+    """What a probe that reported a killed loader worker could not know: the kernel did it for lack of memory.
+
+    `evidence` is that of the probe's own failure, the rest as for `judge_exit`. None: nothing speaks for memory.
+    """
+    if WORKER_KILLED not in evidence:
+        return None
+    outcome, how = _judge_kill(oom_kills, host_available_share)
+    return (outcome, f"a loader worker was {how}") if outcome is Outcome.OOM_HOST else None
+
+
+def death_note(log: str) -> str:
+    """The line of a log that best says why its process ended: the last error, else the last line; may be empty.
+
+    What C++ threw says more than the abort that it ended in.
+    """
+    notes = _THROWN.findall(log) or _DEATH_NOTE.findall(log) or [line for line in log.splitlines() if line.strip()]
+    return _shorten(notes[-1].strip(), 300) if notes else ""
+
+
+def _link(error: BaseException) -> Link:
+    kind = type(error)
+    code, number = getattr(error, "error_code", None), getattr(error, "errno", None)
+    message = words_of(error)
+    if len(message) > 2 * _MESSAGE_CHARACTERS:
+        message = f"{message[:_MESSAGE_CHARACTERS]}\n...\n{message[-_MESSAGE_CHARACTERS:]}"
+    return Link(
+        type_name=f"{kind.__module__}.{kind.__qualname__}",
+        bases=tuple(base.__name__ for base in kind.__mro__[1:-1]),
+        message=message,
+        error_code=code if isinstance(code, int) else None,
+        errno=number if isinstance(number, int) else None,
+        raised_in=_innermost_module(error),
+    )
+
+
+def _innermost_module(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return str(trace.tb_frame.f_globals.get("__name__", "")) if trace else ""
+
+
+def _unwrap(link: Link) -> Iterator[Link]:
+    """The link itself, or, of an error carried over from a loader worker or thread as text, the errors in that text.
+
+    The text quotes source lines of the user's code, which must not be taken for messages.
+    """
+    wrapped = _WRAPPED.search(link.message)
+    if not wrapped:
+        yield link
+        return
+    raised = _RAISED.findall(link.message) or [(wrapped[1], "")]
+    for type_name, message in reversed(raised):
+        yield replace(link, type_name=type_name, bases=(), message=f"{message} (in {wrapped[2]})".strip())
+
+
+def _verdict(link: Link, memory_share: float | None) -> _Verdict | None:
+    judges: tuple[Callable[[Link], _Verdict | None], ...] = (_by_code, _by_type, _by_errno)
+    known = next((verdict for judge in judges if (verdict := judge(link))), None)
+    return known or _by_message(link, memory_share)
+
+
+def _says_memory(outcome: Outcome) -> bool:
+    return outcome.out_of_memory and outcome is not Outcome.TOO_LARGE
+
+
+def _by_code(link: Link) -> _Verdict | None:
+    outcome = CODES.get(link.error_code or 0) if link.is_a(frozenset({"AcceleratorError"})) else None
+    return _Verdict(outcome, f"cudaError {link.error_code}, {_shorten(str(link))}", (0, 0)) if outcome else None
+
+
+def _by_type(link: Link) -> _Verdict | None:
+    return next((_Verdict(rule.outcome, _shorten(str(link)), (1, 0)) for rule in TYPES if link.is_a(rule.names)), None)
+
+
+def _by_errno(link: Link) -> _Verdict | None:
+    if not link.is_a(frozenset({"OSError"})):
+        return None
+    locks = link.raised_in == LOCKS and link.errno not in FEW
+    rule = (Outcome.OOM_SHM, f"no lock could be made in {SHARED_MEMORY}") if locks else ERRNOS.get(link.errno or 0)
+    if not rule:
+        return None
+    outcome, what = rule
+    if link.errno == errno.ENOSPC and SHARED_MEMORY in link.message:
+        outcome, what = Outcome.OOM_SHM, f"{SHARED_MEMORY} is full"
+    return _Verdict(outcome, f"{_shorten(str(link))}, {what}", (2, 0))
+
+
+def _by_message(link: Link, memory_share: float | None) -> _Verdict | None:
+    if link.is_a(CERTAIN):
+        return None
+    for index, rule in enumerate(MESSAGES):
+        found = rule.pattern.search(link.message)
+        if found:
+            evidence = f"{link.type_name.removeprefix('builtins.')}: {_shorten(found[0])}"
+            if rule.near_memory and memory_share is not None and memory_share > NEAR_LIMIT:
+                evidence = f"{evidence}, with {memory_share:.0%} of the device's memory in use or asked for"
+                return _Verdict(Outcome.OOM_DEVICE, evidence, (3, index))
+            return _Verdict(rule.outcome, f"{evidence}, {rule.note}" if rule.note else evidence, (3, index))
+    return None
+
+
+def _judge_kill(oom_kills: int | None, host_available_share: float | None) -> tuple[Outcome, str]:
+    if oom_kills:
+        return Outcome.OOM_HOST, f"killed by SIGKILL, and the kernel counted {oom_kills} out-of-memory kill(s)"
+    if host_available_share is not None and host_available_share < HOST_EXHAUSTED:
+        return Outcome.OOM_HOST, f"killed by SIGKILL with {host_available_share:.0%} of the host's memory available"
+    return Outcome.CRASHED, "killed by SIGKILL, not by autotune: by a person, a scheduler or the kernel's OOM killer"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals between SIGRTMIN and SIGRTMAX have no name
+        return f"signal {number}"
+
+
+def _shorten(text: str, limit: int = 160) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -1,0 +1,183 @@
+"""The machine compared with the one where something was measured, and its class as a key; never imports torch.
+
+What the comparison reads lies in `host.py` (cores, memory) and `nvml.py` (GPUs), and is offered here too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import re
+
+from autotune.core.records import Environment
+from autotune.machine.host import (
+    HostMemory,
+    LimitSource,
+    cpu_name,
+    cpu_native_dtypes,
+    host_memory,
+    shared_memory_bytes,
+    usable_cores,
+)
+from autotune.machine.nvml import Gpu, GpuProcess, deprecated_pynvml, gpus, nvml_problem
+from autotune.units import format_bytes
+
+__all__ = [
+    "Gpu",
+    "GpuProcess",
+    "HostMemory",
+    "LimitSource",
+    "autotune_version",
+    "cpu_name",
+    "cpu_native_dtypes",
+    "deprecated_pynvml",
+    "fingerprint",
+    "gpus",
+    "host_memory",
+    "mismatches",
+    "nvml_problem",
+    "shared_memory_bytes",
+    "torch_version",
+    "usable_cores",
+    "visible_gpus",
+]
+
+# A card's total differs by up to 0.1 % between drivers; the next smaller product differs by far more.
+MEMORY_TOLERANCE = 0.02
+
+
+def autotune_version() -> str:
+    """Our own installed version; `uninstalled` where we run from a source tree on the path (no distribution)."""
+    try:
+        return importlib.metadata.version("torch-autotune")
+    except importlib.metadata.PackageNotFoundError:
+        return "uninstalled"
+
+
+def torch_version() -> str | None:
+    """The installed torch, found without importing it; None if there is none."""
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def mismatches(measured: Environment) -> tuple[str, ...]:
+    """Sentences that tell where this machine differs from `measured` in what decides speed or memory; empty if nowhere.
+
+    A GPU fits if any visible one does: which of them a later process takes cannot be known without torch. Nothing is
+    said of AMD and Intel GPUs, for the same reason.
+    """
+    found: list[str | None]
+    match measured.device_kind:
+        case "cuda" if measured.cuda is not None:  # without it torch is built for AMD, which NVML does not know
+            found = [_gpu_mismatch(measured, visible_gpus())]
+        case "cpu":
+            found = [_cpu_mismatch(measured), _cores_mismatch(measured)]
+        case "mps" if platform.system() != "Darwin":
+            found = [f"Measured on {measured.device_name} (mps), which this machine, no Mac, cannot have."]
+        case _:
+            found = []
+    return tuple(sentence for sentence in (*found, _torch_mismatch(measured)) if sentence)
+
+
+def visible_gpus() -> tuple[Gpu, ...]:
+    """The cards that CUDA would show to a process started from here, as far as `CUDA_VISIBLE_DEVICES` can be read.
+
+    Entries by UUID are matched; of entries by index only "none" is understood, because CUDA may count in another order.
+    """
+    return _shown(gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def fingerprint(environment: Environment) -> str:
+    """The class of machines among which measurements may be compared, as `NVIDIA-H200-torch2.13.0-3fa1c2d4e5f6`.
+
+    A readable prefix and 12 hexadecimal digits of a SHA-256 over everything in the record that moves speed or memory
+    limits. One card's identity (index, UUID) is left out: it varies inside a class, by 8 % in the mean (Sinha et al.,
+    SC'22). So is the amount of host memory below a GPU. Not covered: power limit, ECC and clocks, which the record
+    lacks.
+    """
+    on_cpu = environment.device_kind == "cpu"
+    # The kernel takes a share of the host's memory that differs from boot to boot; a card's total stands still.
+    unit = 2**30 if on_cpu else 2**20
+    key = {
+        "kind": environment.device_kind,
+        "name": environment.device_name,
+        "memory": round(environment.device_bytes / unit),
+        "capability": environment.capability,
+        "dtypes": sorted(environment.native_dtypes),
+        "cpu": environment.cpu,
+        "cores": environment.usable_cores,
+        "torch": environment.torch,
+        "cuda": environment.cuda,
+        "driver": environment.driver,
+        "python": environment.python.split(".")[:2],
+    }
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
+    name = re.sub(r"\(R\)|\(TM\)|[^A-Za-z0-9]+", "-", environment.device_name)
+    name = re.sub("-+", "-", name).strip("-") or environment.device_kind
+    cores = f"-{environment.usable_cores}cores" if on_cpu else ""
+    return f"{name}{cores}-torch{_public(environment.torch)}-{digest}"
+
+
+def _shown(cards: tuple[Gpu, ...], chosen: str | None) -> tuple[Gpu, ...]:
+    """The cards that `chosen`, the value of `CUDA_VISIBLE_DEVICES`, leaves."""
+    if chosen is None:
+        return cards
+    entries = [entry.strip() for entry in chosen.split(",")]
+    if entries[0] in ("", "-1", "NoDevFiles"):
+        return ()
+    if all(entry.startswith("GPU-") for entry in entries):
+        return tuple(card for card in cards if card.uuid is not None and card.uuid.startswith(tuple(entries)))
+    return cards
+
+
+def _gpu_mismatch(measured: Environment, cards: tuple[Gpu, ...]) -> str | None:
+    there = f"{measured.device_name} with {format_bytes(measured.device_bytes)}"
+    if not cards:
+        reason = nvml_problem() or "CUDA_VISIBLE_DEVICES hides all, or there is none."
+        return f"Measured on {there}; no NVIDIA GPU is visible here: {reason}"
+    if any(card.name == measured.device_name and _same_memory(card, measured.device_bytes) for card in cards):
+        return None
+    names = ", ".join(sorted({f"{card.name} with {format_bytes(card.total_bytes)}" for card in cards}))
+    return f"Measured on {there}; here it is {names}."
+
+
+def _same_memory(card: Gpu, device_bytes: int) -> bool:
+    """Whether the total fits with or without the driver's reserve: CUDA leaves it out, an old driver cannot tell it."""
+    if card.total_bytes is None:
+        return True
+    totals = (card.total_bytes, card.total_bytes - (card.reserved_bytes or 0))
+    return any(abs(total - device_bytes) <= MEMORY_TOLERANCE * device_bytes for total in totals)
+
+
+def _cpu_mismatch(measured: Environment) -> str | None:
+    here = cpu_name()
+    there = measured.cpu or measured.device_name
+    return None if here == there else f"Measured on the CPU {there}; here it is {here}."
+
+
+def _cores_mismatch(measured: Environment) -> str | None:
+    here = usable_cores()
+    if here == measured.usable_cores:
+        return None
+    return f"Measured with {measured.usable_cores} usable cores; here there are {here}."
+
+
+def _torch_mismatch(measured: Environment) -> str | None:
+    here = torch_version()
+    if here is None:
+        return f"Measured with torch {measured.torch}; here no torch is installed."
+    # Wheels of torch omit the build ("+cu130") from the metadata that is read here, but not from `torch.__version__`.
+    builds = [version.partition("+")[2] for version in (here, measured.torch)]
+    if _public(here) == _public(measured.torch) and (not all(builds) or builds[0] == builds[1]):
+        return None
+    return f"Measured with torch {measured.torch}; here it is torch {here}."
+
+
+def _public(version: str) -> str:
+    """A version without its build."""
+    return version.partition("+")[0]

@@ -1,0 +1,174 @@
+"""What the machine around the accelerator grants this process: cores, memory, shared memory, CPU arithmetic.
+
+A container sees the whole machine in `/proc` and may use a slice of it, so every amount here is the smallest of what
+is built in, what affinity allows and what any control group above the process allows:
+
+    /sys/fs/cgroup/cpu/a/b   ──►  /sys/fs/cgroup/cpu/a  ──►  /sys/fs/cgroup/cpu     each level may set its own limit
+
+`root` stands for `/`; a test hands in a folder of its own. Off Linux the files are absent and only the operating
+system's totals are left. Not covered: swap, NUMA, huge pages.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from autotune.core.records import Record
+
+ROOT = Path("/")
+USABLE_FRACTION = 0.95  # of what is available now: beyond it the kernel kills, and not only the probe
+LimitSource = Literal["physical memory", "cgroup v1", "cgroup v2"]
+# The processor computes the dtype itself if it has one of the alternatives, each a set of flags that go together.
+# AVX512-BF16 and AMX: Intel's instruction set reference; bf16: Linux `Documentation/arch/arm64`. Not avx512_fp16: a
+# processor that has it trained digits_cnn in float16 at 25 samples/s against 1,600 in float32 (decision 10);
+# nor ARM's asimdhp, which nobody has measured. `--amp fp16` asks for float16 all the same.
+_NATIVE: dict[str, tuple[frozenset[str], ...]] = {
+    "bfloat16": (frozenset({"amx_bf16"}), frozenset({"avx512_bf16"}), frozenset({"bf16"})),
+    "float16": (frozenset({"amx_fp16"}),),
+}
+
+
+class HostMemory(Record, frozen=True, kw_only=True):
+    """Memory of the host, or the part of it that a control group grants."""
+
+    total_bytes: int
+    available_bytes: int  # without swapping; page cache that can be dropped counts as available
+    limit_source: LimitSource
+
+
+def usable_cores(root: Path = ROOT) -> int:
+    """Cores that this process may keep busy at once: the smaller of affinity and CPU quota, rounded up, at least 1."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quotas = [math.ceil(quota) for quota in _cpu_quotas(root)]
+    return max(1, min(allowed, *quotas)) if quotas else allowed
+
+
+def host_memory(root: Path = ROOT) -> HostMemory:
+    """The memory that this process and its children may take together."""
+    machine = psutil.virtual_memory()
+    total, available = machine.total, machine.available
+    source: LimitSource = "physical memory"
+    for limit, free, version in _memory_limits(root):
+        if limit < total:
+            total, source = limit, version
+        available = min(available, free)
+    return HostMemory(total_bytes=total, available_bytes=max(0, available), limit_source=source)
+
+
+def process_bytes(*lines: str, pid: int | None = None, root: Path = ROOT) -> int | None:
+    """The sum of these lines of `/proc/PID/status`, such as VmRSS; None where the kernel does not tell.
+
+    `pid` None is this process.
+    """
+    text = _text(root / "proc" / str(pid or "self") / "status") or ""
+    told = (line.partition(":") for line in text.splitlines())
+    found = [int(amount.split()[0]) * 1024 for name, _, amount in told if name in lines]  # "VmRSS:   4096 kB"
+    return sum(found) if len(found) == len(lines) else None
+
+
+def shared_memory_bytes(root: Path = ROOT) -> int | None:
+    """Free bytes of `/dev/shm`, through which DataLoader workers hand over batches; None where there is none."""
+    try:
+        return shutil.disk_usage(root / "dev/shm").free
+    except OSError:
+        return None
+
+
+def cpu_name(root: Path = ROOT) -> str:
+    """The processor's own name, or its architecture where it does not tell (ARM, macOS)."""
+    return _cpuinfo(root, "model name") or platform.processor() or platform.machine()
+
+
+def cpu_native_dtypes(root: Path = ROOT) -> tuple[str, ...]:
+    """The autocast dtypes for which the CPU has arithmetic; others are emulated and slower. Empty when unknown."""
+    flags = frozenset((_cpuinfo(root, "flags") or _cpuinfo(root, "Features")).split())
+    return tuple(dtype for dtype, alternatives in _NATIVE.items() if any(need <= flags for need in alternatives))
+
+
+def _cpuinfo(root: Path, key: str) -> str:
+    """The first core's entry, or an empty string."""
+    for line in (_text(root / "proc/cpuinfo") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    return ""
+
+
+def _cpu_quotas(root: Path) -> Iterator[float]:
+    """The limit in cores at every level that sets one."""
+    for folder in _levels(root, None):
+        quota, _, period = (_text(folder / "cpu.max") or "max").partition(" ")
+        if quota != "max":
+            yield int(quota) / int(period)
+    for folder in _levels(root, "cpu"):
+        spent, interval = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
+        if spent and interval and spent > 0:  # -1: no limit
+            yield spent / interval
+
+
+def _memory_limits(root: Path) -> Iterator[tuple[int, int, LimitSource]]:
+    """The limit and what is left of it, in bytes, at every level that sets one.
+
+    Version 1 writes "no limit" as a number near 2**63, which no machine's total exceeds.
+    """
+    for folder in _levels(root, None):
+        limit, used = _number(folder / "memory.max"), _number(folder / "memory.current")
+        if limit is not None:
+            yield limit, limit - (used or 0) + _droppable(folder, "inactive_file"), "cgroup v2"
+    for folder in _levels(root, "memory"):
+        limit, used = _number(folder / "memory.limit_in_bytes"), _number(folder / "memory.usage_in_bytes")
+        if limit is not None:
+            yield limit, limit - (used or 0) + _droppable(folder, "total_inactive_file"), "cgroup v1"
+
+
+def _droppable(folder: Path, key: str) -> int:
+    """Page cache that counts as used although the kernel would give it back first."""
+    for line in (_text(folder / "memory.stat") or "").splitlines():
+        name, _, value = line.partition(" ")
+        if name == key:
+            return int(value)
+    return 0
+
+
+def _levels(root: Path, controller: str | None) -> Iterator[Path]:
+    """The folders of the control group of this process and of all above it; `controller` None means version 2.
+
+    A container often sees the path that it has outside, but mounts its own group as the top: levels that do not
+    exist are left out.
+    """
+    for line in (_text(root / "proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controller is None and controllers == "":
+            tops = [
+                root / "sys/fs/cgroup",
+                root / "sys/fs/cgroup/unified",
+            ]  # the second where both versions are mounted
+        elif controller is not None and controller in controllers.split(","):
+            tops = [root / "sys/fs/cgroup" / controller]
+        else:
+            continue
+        for top in tops:
+            own = top / path.lstrip("/")
+            yield from (level for level in (own, *own.parents) if level.is_relative_to(top) and level.is_dir())
+
+
+def _number(path: Path) -> int | None:
+    """The number in a file; None if it is absent or says `max`."""
+    text = _text(path)
+    return None if text is None or text == "max" else int(text)
+
+
+def _text(path: Path) -> str | None:
+    """The content of a small kernel file, or None if it is absent or may not be read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None

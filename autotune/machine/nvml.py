@@ -1,0 +1,243 @@
+"""What the NVIDIA driver says about its GPUs, through NVML; never raises, and touches no CUDA context.
+
+The library is `pynvml`, installed by the distribution `nvidia-ml-py`. A reading that this GPU, driver or permission
+does not offer is None, never 0. Order and index are NVML's (by PCI bus), which `CUDA_VISIBLE_DEVICES` may rearrange:
+match by `uuid`. Not covered: MIG instances (the card is listed, its slices are not).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.metadata
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from autotune.core.records import Record
+
+# Bits of `nvmlClocksEventReasons` (nvml.h, driver 580). Idle (0x1) and the user's own clock settings (0x2, 0x100) are
+# left out: they take nothing away from a running kernel that was promised to it.
+_REASONS = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "synchronised with a slower GPU",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+
+
+_SAMPLE_SECONDS = 1.0  # the longest sample period of a card (nvml.h, on utilization)
+_NO_SAMPLES = (0, 6)  # NVML_SUCCESS with nothing to tell, NVML_ERROR_NOT_FOUND: nobody computed
+
+
+class GpuProcess(Record, frozen=True, kw_only=True):
+    """A process that computes on a GPU; inside a container, `pid` is the host's number for it."""
+
+    pid: int
+    used_bytes: int | None
+
+
+class Gpu(Record, frozen=True, kw_only=True):
+    """One NVIDIA card, read at one moment."""
+
+    index: int
+    name: str
+    uuid: str | None = None
+    driver: str | None = None
+    total_bytes: int | None = None  # as sold; `total - reserved` is what CUDA calls total
+    reserved_bytes: int | None = None  # kept by the driver for itself
+    used_bytes: int | None = None  # by all processes, without the reserved part
+    processes: tuple[GpuProcess, ...] | None = None
+    power_limit_watts: float | None = None
+    sm_clock_mhz: int | None = None
+    max_sm_clock_mhz: int | None = None
+    throttle_reasons: tuple[str, ...] | None = None  # empty: runs as fast as it can
+
+
+class Glance(Record, frozen=True, kw_only=True):
+    """What changes about a card from moment to moment; read in well under a millisecond where the driver is loaded."""
+
+    utilization: float | None = None  # share of the card's last sample period (1/6 to 1 s) with any kernel, 0..1
+    used_bytes: int | None = None
+    power_watts: float | None = None
+    energy_joules: float | None = None  # since the driver was loaded (Volta and later)
+    sm_clock_mhz: int | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    processes: tuple[int, ...] | None = None  # that hold a context for computing
+    computing: tuple[tuple[int, float], ...] | None = None  # of them, who ran kernels lately, and its share of time
+
+
+def gpus() -> tuple[Gpu, ...]:
+    """The NVIDIA cards of this machine; empty if there are none or NVML cannot be used."""
+    try:
+        with _opened() as nvml:
+            count = nvml.nvmlDeviceGetCount()
+            return tuple(gpu for gpu in (read(nvml, index) for index in range(count)) if gpu is not None)
+    except _Unusable:
+        return ()
+
+
+def nvml_problem() -> str | None:
+    """Why NVML cannot be used, in a sentence; None if it can."""
+    try:
+        with _opened():
+            return None
+    except _Unusable as problem:
+        return str(problem)
+
+
+def deprecated_pynvml() -> str | None:
+    """What to do if the distribution `pynvml` is installed, else None.
+
+    Its version 13 makes `import torch` warn, and fail under `-W error`; 12 downgrades nvidia-ml-py; 11 shadows it.
+    """
+    try:
+        version = importlib.metadata.version("pynvml")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    return (
+        f"The deprecated distribution pynvml {version} is installed. "
+        f"It shadows nvidia-ml-py or makes `import torch` warn, and fail where warnings are errors. "
+        f"Run: pip uninstall pynvml, then: pip install --force-reinstall nvidia-ml-py"
+    )
+
+
+def read(nvml: Any, index: int) -> Gpu | None:
+    """One card through an initialised `nvml` library; None if even its handle or name is refused (a lost GPU)."""
+    handle = ask(lambda: nvml.nvmlDeviceGetHandleByIndex(index))
+    name = ask(lambda: nvml.nvmlDeviceGetName(handle))
+    if handle is None or name is None:
+        return None
+    memory = _memory(nvml, handle)
+    milliwatts = ask(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
+    return Gpu(
+        index=index,
+        name=_text(name),
+        uuid=_text(ask(lambda: nvml.nvmlDeviceGetUUID(handle))),
+        driver=_text(ask(lambda: nvml.nvmlSystemGetDriverVersion())),
+        total_bytes=getattr(memory, "total", None),
+        reserved_bytes=getattr(memory, "reserved", None),
+        used_bytes=getattr(memory, "used", None),
+        processes=_processes(ask(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))),
+        power_limit_watts=None if milliwatts is None else milliwatts / 1000,
+        sm_clock_mhz=ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
+        max_sm_clock_mhz=ask(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)),
+        throttle_reasons=_throttling(nvml, handle),
+    )
+
+
+@functools.cache
+def library() -> Any | None:
+    """The library, initialised once for the life of this process; None where it cannot be used."""
+    try:
+        return _initialised()  # and never shut down, which would take the handles away
+    except _Unusable:
+        return None
+
+
+def find(nvml: Any, uuid: str | None) -> Any | None:
+    """The handle of the card with that UUID, as torch or NVML write it; None if there is none."""
+    if nvml is None or not uuid:
+        return None
+    names = (uuid,) if uuid.startswith(("GPU-", "MIG-")) else (f"GPU-{uuid}", f"MIG-{uuid}")
+    found = (ask(functools.partial(nvml.nvmlDeviceGetHandleByUUID, name)) for name in names)
+    return next((card for card in found if card is not None), None)
+
+
+def glance(nvml: Any, handle: Any) -> Glance:
+    """One reading of a card."""
+    percent = ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+    milliwatts = ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+    millijoules = ask(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+    processes = _processes(ask(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle)))
+    return Glance(
+        utilization=None if percent is None else percent / 100,
+        used_bytes=getattr(_memory(nvml, handle), "used", None),
+        power_watts=None if milliwatts is None else milliwatts / 1000,
+        energy_joules=None if millijoules is None else millijoules / 1000,
+        sm_clock_mhz=ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
+        throttle_reasons=_throttling(nvml, handle),
+        processes=None if processes is None else tuple(process.pid for process in processes),
+        computing=_computing(nvml, handle),
+    )
+
+
+def ask(question: Callable[[], Any]) -> Any:
+    """The library's answer, or None for whatever it cannot tell."""
+    # Old drivers and shadowed libraries raise AttributeError and a mismatch error that is no NVMLError.
+    with contextlib.suppress(Exception):
+        return question()
+    return None
+
+
+class _Unusable(Exception):
+    """NVML is absent or refuses to start."""
+
+
+@contextlib.contextmanager
+def _opened() -> Iterator[Any]:
+    """The library between its init and its shutdown (it counts them, so that nesting is safe)."""
+    pynvml = _initialised()
+    try:
+        yield pynvml
+    except pynvml.NVMLError as error:
+        raise _Unusable(f"NVML, the NVIDIA driver's library, stopped answering: {error}.") from error
+    finally:
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+
+def _initialised() -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # the deprecated distribution; `deprecated_pynvml` tells
+            import pynvml
+        pynvml.nvmlInit()
+    except Exception as error:
+        raise _Unusable(f"NVML, the NVIDIA driver's library, cannot be used: {error}.") from error
+    return pynvml
+
+
+def _memory(nvml: Any, handle: Any) -> Any:
+    """The second form keeps the driver's own share apart; old drivers know the first one only."""
+    return ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2)) or ask(
+        lambda: nvml.nvmlDeviceGetMemoryInfo(handle)
+    )
+
+
+def _computing(nvml: Any, handle: Any) -> tuple[tuple[int, float], ...] | None:
+    """Each process's latest share of time with a kernel of its own, 0..1; without those that ran none."""
+    since = int((time.time() - _SAMPLE_SECONDS) * 1e6)
+    try:
+        samples = nvml.nvmlDeviceGetProcessUtilization(handle, since)
+    except Exception as error:
+        return () if getattr(error, "value", None) in _NO_SAMPLES else None
+    # Drivers have been seen to answer with samples that are old, or of more than all there is.
+    return tuple((one.pid, one.smUtil / 100) for one in samples if one.timeStamp >= since and 0 < one.smUtil <= 100)
+
+
+def _throttling(nvml: Any, handle: Any) -> tuple[str, ...] | None:
+    return _reasons(
+        ask(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)),
+        ask(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),  # its name before driver 535
+    )
+
+
+def _processes(listed: Any) -> tuple[GpuProcess, ...] | None:
+    if listed is None:
+        return None
+    return tuple(GpuProcess(pid=entry.pid, used_bytes=entry.usedGpuMemory) for entry in listed)
+
+
+def _reasons(*answers: int | None) -> tuple[str, ...] | None:
+    """The names of the bits in the first answer that is one."""
+    known = next((bits for bits in answers if bits is not None), None)
+    return None if known is None else tuple(reason for bit, reason in _REASONS.items() if known & bit)
+
+
+def _text(answer: Any) -> Any:
+    """Older releases of the library answer in bytes."""
+    return answer.decode() if isinstance(answer, bytes) else answer

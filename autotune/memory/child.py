@@ -1,0 +1,148 @@
+"""Foretells memory: trains with tensors that have shapes and no contents, at micro-batches that climb by four.
+
+    for every arm: build ─► b, 4b, 16b, ... until two slopes agree, or the limit is passed ─► the last batch that fits
+
+A dry run is a step of a second whatever the batch, and takes no memory. Where an arm cannot be run so (contents
+decide its shapes, an operator has no fake twin), its reason is the result.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+
+import psutil
+import torch
+
+from autotune.child import device as devices
+from autotune.child.lifeline import Progress
+from autotune.child.run import seed_all
+from autotune.core.records import Value
+from autotune.core.requests import DryRunRequest
+from autotune.core.results import Outcome
+from autotune.memory.model import Arm, DryRun
+from autotune.memory.tensor_tracker import Ledger
+from autotune.targets import resolve
+from autotune.targets.base import DryTarget, DryTraining
+from autotune.targets.fake_batches import CannotForetell
+from autotune.targets.tracebacks import headline
+
+GROWTH = 4  # between micro-batches: two points on the last segment are enough (docs/notes/memory.md 5)
+FIRST_STEPS = 2  # the optimizer's state is allocated in the first, and weighs from the second on
+OUT_OF_TIME = "there was no time left for it"
+_CONTENTS = ("DataDependentOutputException", "DynamicOutputShapeException", "GuardOnDataDependentSymNode")
+_NO_TWIN = ("UnsupportedOperatorException", "UnsupportedFakeTensorException", "UnsupportedMutationAliasingException")
+
+
+def foretell(request: DryRunRequest, progress: Progress) -> DryRun:
+    """Peaks of all arms that there is time for. Raises what loading the target raises, and nothing for an arm."""
+    ends = time.monotonic() + request.max_seconds
+    device = devices.choose(request.device)
+    seed_all(request.seed)
+    devices.limit_memory(device, request.memory_limit_bytes)
+    target = resolve(request.target).dry(request.config, device, progress.phase, shapes_vary=request.shapes_vary)
+    base = _base_bytes(device)
+    progress.phase("measure")
+    arms = []
+    for values in request.arms:
+        if time.monotonic() > ends:
+            arms.append(Arm(values=values, reason=OUT_OF_TIME))
+            continue
+        arms.append(_Climb(request, values, device, base, ends, progress).arm(target))
+        gc.collect()  # the model of an arm goes before the next is built
+    return DryRun(outcome=Outcome.OK, arms=tuple(arms), base_bytes=base)
+
+
+class _Climb:
+    """One arm, from its smallest micro-batch to the frontier."""
+
+    def __init__(
+        self, request: DryRunRequest, values: dict[str, Value], device: str, base: int, ends: float, progress: Progress
+    ) -> None:
+        self._request, self._values, self._device, self._ends, self._progress = request, values, device, ends, progress
+        self._limit = None if request.limit_bytes is None else request.limit_bytes - base
+        self._points: dict[int, int] = {}
+        self._ledger = Ledger(device)
+
+    def arm(self, target: DryTarget) -> Arm:
+        """The points, and why there are no more."""
+        try:
+            self._run(target.training(self._values, self._request.micro_batches))
+        except Exception as error:  # whatever user code and torch make of fake tensors is the reason, not a failure
+            return self._known(_why(error))
+        return self._known("" if time.monotonic() <= self._ends else OUT_OF_TIME)
+
+    def _run(self, training: DryTraining) -> None:
+        for tensor in training.tensors():
+            self._ledger.hold(tensor)
+        for batch in self._ladder():
+            self._step(training, batch)
+            if self._known().settled or (self._limit is not None and self._points.get(batch, 0) > self._limit):
+                break
+        if self._of_baseline():
+            self._step(training, self._request.config.batch_size)
+        for _ in range(2):  # the point at the frontier may move it
+            if self._limit is None or (frontier := self._known().frontier(self._limit)) is None:
+                return
+            self._step(training, max((b for b in self._request.batches if b <= frontier), default=0))
+
+    def _ladder(self) -> list[int]:
+        batches = list(self._request.batches)
+        ladder = batches[:1]
+        for batch in batches:
+            if batch >= GROWTH * ladder[-1]:
+                ladder.append(batch)
+        return ladder if ladder[-1] == batches[-1] else [*ladder, batches[-1]]
+
+    def _of_baseline(self) -> bool:
+        """Whether a real probe of this very arm is to be held against it."""
+        return self._values.items() <= self._request.config.values.items()
+
+    def _step(self, training: DryTraining, batch: int) -> None:
+        if batch < 1 or batch in self._points or time.monotonic() > self._ends:
+            return
+        self._ledger.restart()
+        for _ in range(1 if self._points else FIRST_STEPS):
+            training.step(batch, self._ledger, self._ledger.hold)
+        self._points[batch] = self._ledger.peak_bytes
+        self._progress.beat()
+
+    def _known(self, reason: str = "") -> Arm:
+        return Arm(values=self._values, points=tuple(sorted(self._points.items())), reason=reason)
+
+
+def _why(error: Exception) -> str:
+    """Half a sentence."""
+    name = type(error).__name__
+    if isinstance(error, CannotForetell):
+        return str(error)
+    if name in _CONTENTS:
+        return f"what it computes depends on the contents of tensors ({getattr(error, 'func', name)})"
+    if name in _NO_TWIN or "fake impl" in str(error):
+        return f"an operator can only run on real tensors ({getattr(error, 'func', name)})"
+    return headline(error)
+
+
+def _base_bytes(device: str) -> int:
+    """What this process holds before there is a model.
+
+    Interpreter and libraries; on the device the context, the workspaces of cuBLAS, and what the target put there.
+    """
+    if device == "cpu":
+        return int(psutil.Process().memory_info().rss)
+    if not device.startswith("cuda"):
+        return 0  # not run: no such device at hand
+    _multiply(device)
+    free, total = torch.cuda.mem_get_info(device)
+    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(total - free) - cached
+
+
+def _multiply(device: str) -> None:
+    """One product forward and one backward, so that the workspaces of cuBLAS are there.
+
+    torch takes them from the caching allocator at the first product of each thread and never gives them back: no
+    tensors of training, and the peak of a probe has them (32 MiB each on Hopper, aten/src/ATen/cuda/CublasHandlePool).
+    """
+    ones = torch.ones(16, 16, device=device, requires_grad=True)
+    torch.autograd.grad(torch.nn.functional.linear(ones, ones, ones[0]).sum(), ones)

@@ -1,0 +1,209 @@
+"""What a dry run says of memory before anything runs, its law over the micro-batch, and how measured peaks correct it.
+
+The peak of a step is the largest of its phases (forward, backward, optimizer), each of them a + c * b in the
+micro-batch b with c >= 0: convex and piecewise linear. So between two known points their chord is an upper bound, and
+beyond the last one the line through the last two is a lower bound, which is why a dry run climbs until its slopes
+agree (docs/notes/memory.md 5). What an allocator really needs is offset + ratio * predicted (section 6): the offset
+is the context or the interpreter, the ratio fragmentation, and both are learned from measured peaks.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.core.records import Record, Value
+from autotune.core.results import Answer
+
+AGREEMENT = 0.005  # relative difference of two slopes that are one segment: 2 points on the last one err by <= 2.6 %
+START_MARGIN = 0.07  # one-sided, before residuals are known (docs/notes/memory.md 6)
+PEAK_SPREAD = 0.01  # of one measured peak, relative
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prior:
+    """What is believed of offset and ratio before any probe."""
+
+    besides_bytes: float  # that training holds beyond what the dry run found and beyond the ratio
+    offset_spread: float  # standard deviation of the offset, as a share of a peak
+    ratio: float
+    ratio_spread: float
+    margin: float  # share by which a peak may exceed what is expected, before any was measured
+    arm_spread: float  # standard deviation of the ratio between arms of one target
+
+
+# Reserved over allocated in a first probe; of the context next to nothing is claimed. Judgements.
+ON_DEVICE = Prior(
+    besides_bytes=0.0, offset_spread=0.5, ratio=1.0, ratio_spread=0.1, margin=START_MARGIN, arm_spread=0.0
+)
+# Lines through the resident sets of 70 probes in 27 arms of four targets (torch 2.13 for CPUs, Linux, 2026-11-21,
+# `studies/surfaces`): 101 MiB besides (78 to 130) and 1.7 +- 0.55 times the tensors (1.1 to 2.6, all but one). These
+# were tens of MiB; of gigabytes it was 1.0 (docs/notes/memory.md 4). Arms of one target differ as targets do:
+# char_transformer took 1.3 times its tensors in float32, and 1.9 times with activation checkpointing (2026-11-22).
+ON_HOST = Prior(besides_bytes=100 * 2.0**20, offset_spread=0.1, ratio=1.7, ratio_spread=0.6, margin=0.0, arm_spread=0.6)
+
+
+class Arm(Record, frozen=True, kw_only=True):
+    """Peaks of one arm: all knobs but the micro-batch that move memory have these values."""
+
+    values: dict[str, Value]
+    points: tuple[tuple[int, int], ...] = ()  # (micro-batch, peak bytes of all tensors), by micro-batch
+    reason: str = ""  # why there are no points, or no more; empty: nothing was in the way
+
+    def peak_bytes(self, batch: int) -> float | None:
+        """Bytes that tensors need at their peak with that micro-batch; None: nothing is known.
+
+        Below the first point its own peak stands: a smaller batch never needs more.
+        """
+        if not self.points:
+            return None
+        first, last = self.points[0], self.points[-1]
+        if batch <= first[0]:
+            return float(first[1])
+        place = bisect_left(self.points, (batch, 0))
+        if place == len(self.points):
+            return last[1] + max(0.0, self._slope(-1)) * (batch - last[0])
+        left, right = self.points[place - 1], self.points[place]
+        return left[1] + (right[1] - left[1]) * (batch - left[0]) / (right[0] - left[0])
+
+    def frontier(self, limit_bytes: float) -> float | None:
+        """The largest micro-batch whose peak is within `limit_bytes`: 0 if none is, infinite if all are; None: unknown.
+
+        Not rounded: which batches there are, the caller knows.
+        """
+        if not self.points:
+            return None
+        if limit_bytes < self.points[0][1]:
+            return 0.0
+        for left, right in zip(self.points, self.points[1:], strict=False):
+            if right[1] > limit_bytes:
+                return left[0] + (limit_bytes - left[1]) * (right[0] - left[0]) / (right[1] - left[1])
+        slope = self._slope(-1)
+        last = self.points[-1]
+        return last[0] + (limit_bytes - last[1]) / slope if slope > 0 else math.inf
+
+    @property
+    def settled(self) -> bool:
+        """Whether the last two slopes agree and rise: from here on the line goes on.
+
+        A flat beginning is an optimizer step that outweighs small batches; it ends where their activations outgrow it.
+        """
+        if len(self.points) < 3:
+            return False
+        before, last = self._slope(-2), self._slope(-1)
+        return last > 0 and abs(last - before) <= AGREEMENT * last
+
+    def _slope(self, which: int) -> float:
+        """Bytes per sample of the last segment (-1) or the one before it (-2); 0 where there is none."""
+        if len(self.points) < 1 - which:
+            return 0.0
+        left, right = self.points[which - 1], self.points[which]
+        return (right[1] - left[1]) / (right[0] - left[0])
+
+
+class DryRun(Answer, frozen=True, kw_only=True):
+    """The answer to a `DryRunRequest`: arms, of which each may have failed for itself."""
+
+    arms: tuple[Arm, ...] = ()
+    base_bytes: int = 0  # that a process of this target holds besides the tensors of training
+
+    def arm(self, values: Mapping[str, Value]) -> Arm | None:
+        """The arm that a configuration with `values` belongs to; None if it was not asked for."""
+        return next((arm for arm in self.arms if arm.values.items() <= values.items()), None)
+
+    def peak_bytes(self, values: Mapping[str, Value]) -> float | None:
+        """Bytes that tensors need at their peak in that configuration; None: nothing is known."""
+        arm = self.arm(values)
+        return None if arm is None else arm.peak_bytes(int(values["batch_size"] or 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Foretold:
+    """The peak of one configuration, and how far it errs together with all others of the same dry run."""
+
+    share: float  # of what may be used
+    together: tuple[float, ...] = ()  # logarithms by which one standard deviation of each shared unknown moves it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """Predicted bytes of tensors into bytes of a real process: offset + ratio * predicted."""
+
+    offset_bytes: float
+    ratio: float = 1.0
+    margin: float = START_MARGIN  # share by which the real peak may exceed the estimate
+    spreads: tuple[float, float] = (0.0, 0.0)  # what the prior claimed of offset (bytes) and ratio: standard deviations
+    variances: tuple[float, float, float] = (0.0, 0.0, 0.0)  # left after all peaks: of offset, of ratio, of both
+    arm_spread: float = 0.0  # standard deviation of the ratio between arms
+    moved: tuple[float, float] = (0.0, 0.0)  # by how many of these measured peaks have moved either
+
+    def real(self, predicted_bytes: float) -> float:
+        """The peak to expect."""
+        return self.offset_bytes + self.ratio * predicted_bytes
+
+    def most(self, predicted_bytes: float, *, probed: bool = False) -> float:
+        """The upper end: the margin above what is expected, or one standard deviation of offset and ratio.
+
+        Near a measured peak that is the margin. Far from it the ratio decides, which one peak does not tell, and on a
+        host not even many peaks of another arm: `probed` says that some are of this one.
+        """
+        of_offset, of_ratio, of_both = self.variances
+        of_ratio += 0.0 if probed else self.arm_spread**2
+        variance = of_offset + predicted_bytes * (2 * of_both + predicted_bytes * of_ratio)
+        expected = self.real(predicted_bytes)
+        return expected + max(self.margin * expected, math.sqrt(max(0.0, variance)))
+
+    def foretold(self, predicted_bytes: float, besides_bytes: float, usable_bytes: float) -> Foretold:
+        """What dry run and prior say by themselves, for somebody who knows the measured peaks and the overflows, too.
+
+        `besides_bytes`: of loader workers. The logarithm of the peak is taken for linear in offset and ratio around
+        what measured peaks have made of these, which then are moved back to where the prior had them: so the slopes
+        are right where the truth is, and yet a peak counts once.
+        """
+        real = self.real(predicted_bytes) + besides_bytes
+        together = (self.spreads[0] / real, self.spreads[1] * predicted_bytes / real)
+        back = math.fsum(slope * moved for slope, moved in zip(together, self.moved, strict=True))
+        return Foretold(share=real * math.exp(-back) / usable_bytes, together=together)
+
+
+def calibrated(base_bytes: float, peaks: Sequence[tuple[float, float]], prior: Prior = ON_DEVICE) -> Calibration:
+    """From what the dry run found besides tensors, and (predicted, measured) peaks in bytes of whatever was probed.
+
+    Weighted least squares with a prior; the offset is never below 0. One probe moves the offset, and the ratio as far
+    as the prior is less certain of it; probes of different size tell them apart. The margin is the largest optimistic
+    residual, and at least 7 % over the root of the number of peaks.
+    """
+    base = base_bytes + prior.besides_bytes
+    spread = prior.offset_spread * max((measured for _, measured in peaks), default=base)
+    if not peaks:
+        return Calibration(
+            offset_bytes=base, ratio=prior.ratio, margin=prior.margin, spreads=(spread, prior.ratio_spread),
+            arm_spread=prior.arm_spread,
+        )  # fmt: skip
+    # Normal equations of [ratio - its prior, offset - base], every row divided by its standard deviation.
+    rows = [(1 / prior.ratio_spread, 0.0, 0.0), (0.0, 1 / spread, 0.0)]
+    for predicted, measured in peaks:
+        weight = 1 / (PEAK_SPREAD * measured)
+        rows.append((predicted * weight, weight, (measured - prior.ratio * predicted - base) * weight))
+    aa, ab, bb, ay, by = (
+        math.fsum(products) for products in zip(*((a * a, a * b, b * b, a * y, b * y) for a, b, y in rows), strict=True)
+    )
+    determinant = aa * bb - ab * ab  # above 0: the prior alone has full rank
+    ratio = prior.ratio + (ay * bb - by * ab) / determinant
+    offset = base + (aa * by - ab * ay) / determinant
+    if offset < 0:  # less than nothing is held besides: the dry run counts too much, and by a share
+        weighed = [(predicted, predicted / measured**2, measured) for predicted, measured in peaks]
+        ratio = math.fsum(w * m for _, w, m in weighed) / math.fsum(w * p for p, w, _ in weighed)
+        offset = 0.0
+    worst = max(measured / (offset + ratio * predicted) - 1 for predicted, measured in peaks)
+    return Calibration(
+        offset_bytes=offset,
+        ratio=ratio,
+        margin=max(worst, START_MARGIN / math.sqrt(len(peaks))),
+        spreads=(spread, prior.ratio_spread),
+        variances=(aa / determinant, bb / determinant, -ab / determinant),
+        arm_spread=prior.arm_spread,
+        moved=((offset - base) / spread, (ratio - prior.ratio) / prior.ratio_spread),
+    )

@@ -1,0 +1,100 @@
+"""What a dry run says of the memory of each configuration, corrected by the probes of the study so far. Pure.
+
+It is what the sampler believes beforehand, never a verdict: nothing is refused or recommended because of it.
+"""
+
+from __future__ import annotations
+
+from autotune.core.records import Config
+from autotune.core.results import Measurement, Trial
+from autotune.knobs import KNOBS, traded
+from autotune.memory.model import ON_DEVICE, ON_HOST, Arm, Calibration, Foretold, calibrated
+from autotune.sampler.space import SearchSpace
+from autotune.study.history import History
+
+SLACK = 0.5  # of the usable memory: where even the upper bound of the largest batch needs less, nothing can bind
+INTERPRETER_BYTES = 150 * 2**20  # that a process with torch holds at least: 221 MiB (2.13 for the CPU, Linux, measured)
+
+
+class MemoryPrediction:
+    """What a dry run says of the memory of each configuration, corrected by the probes of the study so far."""
+
+    def __init__(self, space: SearchSpace, history: History) -> None:
+        self._request, self._space, self._history = history.request, space, history
+        self._calibrated: tuple[int, Calibration, float] | None = None
+
+    def of(self, config: Config) -> Foretold | None:
+        """Return the predicted peak of `config`; None if nothing is known."""
+        found = self._history.dry_run
+        predicted = found.peak_bytes(config.values) if found else None
+        if predicted is None:
+            return None
+        calibration, per_worker = self._calibration()
+        return calibration.foretold(predicted, per_worker * _workers(config), self.usable_bytes)
+
+    def expects_to_fit(self, config: Config) -> bool:
+        """Return whether `config` fits by the upper end of the prediction; without a dry run whether all must."""
+        found = self._history.dry_run
+        arm = found.arm(config.values) if found else None
+        if arm is None or not arm.points:
+            return found is None and not self.can_bind
+        return self.fits(arm, config.batch_size, _workers(config))
+
+    @property
+    def usable_bytes(self) -> int:
+        """The bytes that a configuration may need."""
+        return self._request.memory_limit_bytes - self._request.headroom_bytes
+
+    def fits(self, arm: Arm, batch: int, workers: int = 0) -> bool:
+        """Return whether even the upper end of the prediction may be used."""
+        calibration, per_worker = self._calibration()
+        probed = any(arm.values.items() <= trial.config.values.items() for trial, _ in self._measured())
+        return calibration.most(arm.peak_bytes(batch) or 0.0, probed=probed) + per_worker * workers <= self.usable_bytes
+
+    @property
+    def can_bind(self) -> bool:
+        """Whether the largest batch might need more than may be used.
+
+        Every phase of a step needs a + c * b bytes with a >= 0, so a measured peak grows at most as the batch does;
+        on the host, what is more than the interpreter.
+        """
+        largest = max(config.batch_size for config in self._space.configs)
+        bounds = []
+        for trial, measured in self._measured():
+            if traded(trial.config.values):
+                continue  # others need more
+            memory, times = measured.memory, max(1.0, largest / trial.config.batch_size)
+            fixed = INTERPRETER_BYTES if memory.reserved_bytes is None else 0
+            bounds.append(fixed + (memory.bytes - fixed) * times)
+        return not bounds or min(bounds) > SLACK * self.usable_bytes
+
+    @property
+    def shapes_vary(self) -> bool:
+        """Whether the batches that were measured differ in shape."""
+        return any(measured.shapes_vary for _, measured in self._measured())
+
+    def _measured(self) -> list[tuple[Trial, Measurement]]:
+        return [(t, t.result.measurement) for t, _ in self._history.judged if t.result.measurement is not None]
+
+    def _calibration(self) -> tuple[Calibration, float]:
+        """Of predictions to measured peaks, and the bytes of one loader worker on the host (0 on a device)."""
+        if self._calibrated is None or self._calibrated[0] != self._history.version:
+            found = self._history.dry_run
+            assert found is not None, "there is something to calibrate"
+            peaks, workers = [], []
+            for trial, measured in self._measured():
+                memory = measured.memory
+                own = memory.process_bytes if memory.reserved_bytes is None else memory.bytes
+                predicted = found.peak_bytes(trial.config.values)
+                if predicted is not None:
+                    peaks.append((predicted, float(own)))
+                if _workers(trial.config):
+                    workers.append((memory.bytes - own) / _workers(trial.config))
+            per_worker = sum(workers) / len(workers) if workers else 0.0
+            prior = ON_HOST if self._request.environment.device_kind == "cpu" else ON_DEVICE
+            self._calibrated = self._history.version, calibrated(found.base_bytes, peaks, prior), per_worker
+        return self._calibrated[1:]
+
+
+def _workers(config: Config) -> int:
+    return sum(int(config[knob.name] or 0) for knob in KNOBS if knob.counts_workers)

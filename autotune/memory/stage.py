@@ -1,0 +1,132 @@
+"""Memory prediction: one dry run after the baseline, where memory can bind, corrected by every probe since.
+
+It is what the sampler believes beforehand, never a verdict: nothing is refused or recommended because of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from autotune.core.records import Config, StudyRequest, Value
+from autotune.core.requests import DryRunRequest, ProbeBudget
+from autotune.core.results import Outcome
+from autotune.knobs import KNOBS, traded
+from autotune.knobs.base import TACIT, Knob, MemoryEffect
+from autotune.memory.model import Arm, DryRun
+from autotune.sampler.space import SearchSpace
+from autotune.study import layout as disk
+from autotune.study.history import History
+from autotune.tuning.context import SearchContext
+
+SHARE = 0.1  # of the time budget, that may be spent on it
+LEAST_SECONDS = 8.0  # with which it is begun at all: importing and a few steps of one arm
+STARTING_SECONDS = 60.0  # that importing and loading may take besides, before the process is given up
+ACCUMULATING = 2  # micro-batches of a step, where gradients of the first live while the second is computed
+
+
+def predict_memory(context: SearchContext) -> None:
+    """Make one dry run where memory can bind, time allows, the study has none yet, and somebody uses it; report it."""
+    history, memory = context.history, context.memory
+    if history.dry_run is not None or not (context.settings.sampler == "structured" or context.trades.decides):
+        return
+    seconds = SHARE * context.settings.time_budget_seconds - _seconds_to_begin(history)
+    if seconds < LEAST_SECONDS or not memory.can_bind:
+        return
+    asked = asking(
+        context.request, context.space, memory.usable_bytes, seconds, shapes_vary=memory.shapes_vary
+    )  # fmt: skip
+    _, place = disk.new_attempt(context.folder, DryRunRequest)
+    found = context.launcher.run(asked, place)
+    history.add_dry_run(found)
+    context.reporter.note(told(found, context.space, memory.fits))
+
+
+def _seconds_to_begin(history: History) -> float:
+    """What the baseline's process took until its model stood."""
+    phases = history.baseline_known[0].result.phase_seconds if history.baseline_known else {}
+    return sum(phases.get(name, 0.0) for name in ("start", "load", "build"))
+
+
+def asking(
+    request: StudyRequest, space: SearchSpace, usable_bytes: int, seconds: float, *, shapes_vary: bool = False
+) -> DryRunRequest:
+    """Ask for every arm and micro-batch of the space, as far as `seconds` go; at twice that the process is ended."""
+    return DryRunRequest(
+        target=request.target,
+        config=request.baseline,
+        arms=arms(space, request.baseline),
+        batches=tuple(sorted({config.batch_size for config in space.configs})),
+        device=request.environment.device,
+        micro_batches=min(ACCUMULATING, max(config.gradient_accumulation_steps for config in space.configs)),
+        shapes_vary=shapes_vary,
+        limit_bytes=usable_bytes,
+        max_seconds=seconds,
+        seed=request.seed,
+        budget=ProbeBudget(total_deadline_seconds=2 * seconds + STARTING_SECONDS),
+    )
+
+
+def arms(space: SearchSpace, baseline: Config) -> tuple[dict[str, Value], ...]:
+    """What a dry run has to tell apart: values of the knobs that move device memory.
+
+    The baseline's own arm first; those that trade time for memory last, which matter only where the others do not fit.
+    """
+    names = [knob.name for knob in KNOBS if _moves_memory(knob)]
+    found = {
+        tuple(config[name] for name in names): {name: config[name] for name in names}
+        for config in (baseline, *space.configs)
+    }
+    own, *others = found.values()
+    others.sort(key=lambda values: bool(traded(values)))
+    in_space = any(own.items() <= config.values.items() for config in space.configs)
+    return (own, *others) if in_space else tuple(others)
+
+
+def told(found: DryRun, space: SearchSpace, fits: Callable[[Arm, int], bool]) -> str:
+    """One sentence: which batches are predicted to fit, or why nobody can say."""
+    if found.outcome is not Outcome.OK:
+        why = found.failure.message.partition("\n")[0] if found.failure else found.outcome.value
+        return f"Dry run: memory cannot be foretold ({why}). The search goes on without it."
+    known = [arm for arm in found.arms if arm.points]
+    if not known:
+        why = found.arms[0].reason if found.arms else "there is no arm"
+        return f"Dry run: memory cannot be foretold, because {why}. The search goes on without it."
+    batches = sorted({config.batch_size for config in space.configs})
+    fitting = [(arm, max((batch for batch in batches if fits(arm, batch)), default=0)) for arm in known]
+    knobs = _deciding(fitting)
+    words: dict[int, list[str]] = {}
+    for arm, most in sorted(fitting, key=lambda pair: -pair[1]):
+        shown = arm_name(arm, knobs)
+        if shown not in words.setdefault(most, []):
+            words[most].append(shown)
+    parts = [_up_to(most, batches) + (f" with {' or '.join(some)}" if knobs else "") for most, some in words.items()]
+    return f"Dry run: {', '.join(parts)} (predicted)."
+
+
+def arm_name(arm: Arm, knobs: Sequence[Knob]) -> str:
+    """`bf16 nhwc`, `fp32 ckpt`: what it is called where those knobs tell it from others; empty without knobs."""
+    shown = [knob.show(arm.values[knob.name]) for knob in knobs]
+    return " ".join(text for text in shown if text not in TACIT) or " ".join(
+        f"{text} {knob.label}" for text, knob in zip(shown, knobs, strict=True)
+    )
+
+
+def _up_to(most: int, batches: Sequence[int]) -> str:
+    if most == 0:
+        return "no batch fits"
+    return "all batches fit" if most == batches[-1] else f"batches up to {most} fit"
+
+
+def _deciding(fitting: Sequence[tuple[Arm, int]]) -> list[Knob]:
+    """The knobs without which arms of different largest batches could not be told apart."""
+    knobs = [knob for knob in KNOBS if knob.name in fitting[0][0].values]
+    for knob in tuple(knobs):
+        others = [one for one in knobs if one is not knob]
+        seen: dict[tuple[Value, ...], int] = {}
+        if all(seen.setdefault(tuple(arm.values[o.name] for o in others), most) == most for arm, most in fitting):
+            knobs = others
+    return knobs
+
+
+def _moves_memory(knob: Knob) -> bool:
+    return knob.memory in (MemoryEffect.CHANGES, MemoryEffect.GROWS) and knob.name != "batch_size"

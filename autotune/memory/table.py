@@ -1,0 +1,141 @@
+"""The table of `autotune check --memory`: what every micro-batch would need in every arm, and whether it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from autotune.core.results import Outcome
+from autotune.knobs import KNOBS, knob, traded
+from autotune.memory.model import ON_DEVICE, ON_HOST, START_MARGIN, Arm, DryRun, calibrated
+from autotune.memory.stage import arm_name
+from autotune.report.phrases import plain
+from autotune.units import format_bytes
+
+FITS, CLOSE, OVER, UNKNOWN = "✓", "?", "✗", "–"
+STYLES = {FITS: "green", CLOSE: "yellow", OVER: "red", UNKNOWN: "dim"}
+GAP = 3
+NOT_SEARCHED = "  not searched: it does not divide the held global batch"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """What a real process may need for so many bytes of tensors.
+
+    On a device the tensors are nearly all. A host's process holds them at least; what it holds besides, and how many
+    times their bytes it grows by, differs between targets, so the upper end is one standard deviation of both above
+    what was measured (decision 0030).
+    """
+
+    base_bytes: int  # of the process, without the tensors of training
+    on_host: bool
+
+    def least(self, tensors: float) -> float:
+        """Bytes that it takes in any case, or nearly."""
+        return (self.base_bytes + tensors) / (1 if self.on_host else 1 + START_MARGIN)
+
+    def most(self, tensors: float) -> float:
+        """Bytes that are enough, by all that is known before it ran: what a search believes, too."""
+        return calibrated(self.base_bytes, (), ON_HOST if self.on_host else ON_DEVICE).most(tensors)
+
+    def cell(self, tensors: float | None, usable_bytes: int) -> tuple[str, str]:
+        """A peak in words, and whether it fits."""
+        if tensors is None:
+            return "", UNKNOWN
+        least, most = self.least(tensors), self.most(tensors)
+        sign = FITS if most <= usable_bytes else CLOSE if least <= usable_bytes else OVER
+        return _range(least, most) if self.on_host else format_bytes(self.base_bytes + tensors), sign
+
+    def explained(self, usable_bytes: int) -> str:
+        """How to read the table."""
+        base, may = format_bytes(self.base_bytes), f"{format_bytes(usable_bytes)} may be used"
+        if not self.on_host:
+            return (
+                f"  Predicted from shapes alone, {base} of the process included; {may}. {FITS} fits, {OVER} does not, "
+                f"{CLOSE} within {START_MARGIN:.0%} of it.\n"
+                f"  A real run may need a little more; `autotune search` measures before it recommends."
+            )
+        more, ratio = format_bytes(ON_HOST.besides_bytes), f"{ON_HOST.ratio:g} ± {ON_HOST.ratio_spread:g}"
+        return (
+            f"  Predicted from shapes alone. The lower end is {base} of the process and the tensors, the upper end "
+            f"what real\n"
+            f"  processes took: {more} more, and {ratio} times their tensors. {may}: {FITS} fits, {OVER} does not,\n"
+            f"  {CLOSE} lies between. `autotune search` measures before it recommends."
+        )
+
+
+def memory_block(
+    found: DryRun, batches: Sequence[int], usable_bytes: int, searched: Collection[int], *, on_host: bool = False
+) -> Text:
+    """Rows are micro-batches, columns arms; peaks are predicted, and held against `usable_bytes`.
+
+    No word is said on whether those fit that are not among `searched`: a search would not use them.
+    """
+    if found.outcome is not Outcome.OK:
+        why = found.failure.message if found.failure else found.outcome.value
+        return Text(f"  memory cannot be predicted: {plain(why)}", "yellow")
+    outlook = Outlook(base_bytes=found.base_bytes, on_host=on_host)
+    columns = [arm for arm in found.arms if not traded(arm.values)] or list(found.arms)
+    trading = [arm for arm in found.arms if arm not in columns]
+    trades = {trade for arm in trading for trade in traded(arm.values)}
+    known = [arm for arm in columns if arm.points]
+    names = [_name(arm, found.arms, but=trades) or "peak" for arm in known]
+    cells = []
+    for batch in batches:
+        cells.append([outlook.cell(arm.peak_bytes(batch), usable_bytes) for arm in known])
+        if all(sign == OVER for _, sign in cells[-1]):
+            break  # the larger ones need no row
+    block = Text()
+    if known:
+        widths = [
+            max(len(name), *(len(f"{text} {sign}") for text, sign in column)) + GAP
+            for name, column in zip(names, zip(*cells, strict=True), strict=True)
+        ]
+        titles = "".join(name.rjust(width) for name, width in zip(names, widths, strict=True))
+        block.append(f"  {'batch':>6}{titles}\n", "dim")
+        for batch, row in zip(batches, cells, strict=False):
+            block.append(f"  {batch:>6}")
+            for (text, sign), width in zip(row, widths, strict=True):
+                block.append(text.rjust(width - 2))
+                block.append(*((f" {sign}", STYLES[sign]) if batch in searched else ("  ", "")))
+            block.append("\n" if batch in searched else f"{NOT_SEARCHED}\n", "dim")
+    for line in _traded(trading, [batch for batch in batches if batch in searched], outlook, usable_bytes):
+        block.append(f"  {line}\n")
+    for arm in found.arms:
+        if arm.reason:
+            block.append(f"  ! {_name(arm, found.arms) or 'peak'}: ", "yellow").append(f"{plain(arm.reason)}\n")
+    if not known:
+        return block.append("  Memory cannot be predicted here; `autotune search` measures it.")
+    return block.append(outlook.explained(usable_bytes))
+
+
+def _range(least: float, most: float) -> str:
+    """`292-488 MiB`, `0.9 GiB-1.4 GiB` where the units differ."""
+    low, high = format_bytes(least), format_bytes(most)
+    number, unit = low.split()
+    return f"{number}–{high}" if high.endswith(f" {unit}") else f"{low}–{high}"
+
+
+def _traded(arms: Sequence[Arm], batches: Sequence[int], outlook: Outlook, usable_bytes: int) -> list[str]:
+    """For each trade of time for memory up to which batch it fits: a table of everything would be too wide."""
+    fitting: dict[str, list[str]] = {}
+    for arm in arms:
+        if arm.points:
+            trades = traded(arm.values)
+            name = " and ".join(knob(trade).phrase(arm.values[trade]) for trade in trades)
+            most = max((b for b in batches if outlook.cell(arm.peak_bytes(b), usable_bytes)[1] == FITS), default=0)
+            said = f"{_name(arm, arms, but=trades)} up to {most}".lstrip() if most else ""
+            fitting.setdefault(name, []).extend([said] if said else [])
+    return [f"with {name} {FITS} {', '.join(some)}" if some else f"with {name}: none" for name, some in fitting.items()]
+
+
+def _name(arm: Arm, arms: Sequence[Arm], but: Collection[str] = ()) -> str:
+    """`bf16 nhwc`: the knobs that differ between arms, `but` some; empty if there are none."""
+    differ = [
+        one
+        for one in KNOBS
+        if one.name in arm.values and one.name not in but and len({repr(other.values[one.name]) for other in arms}) > 1
+    ]
+    return arm_name(arm, differ)

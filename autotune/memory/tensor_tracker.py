@@ -1,0 +1,77 @@
+"""Counts the bytes of all tensors alive, and answers for fake ones what only contents could tell."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from autotune.memory.workspaces import SCRATCH, WORKSPACES
+
+CUDA_BLOCK = 512  # bytes that the caching allocator rounds up to (torch 2.13, c10/cuda/CUDACachingAllocator)
+
+
+class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 2.13
+    """While entered, every storage that an operation makes is counted until it is freed.
+
+    Equal to the byte to the same count of real tensors, and to `torch.distributed._tools.MemTracker`
+    (docs/notes/memory.md 4), which needs its module statistics reset after every forward and is as private. Not
+    covered: what a kernel allocates for itself while it runs, but for those in `workspaces.py`.
+    """
+
+    def __init__(self, device: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # the same
+        self._device = torch.device(device).type
+        self._block = CUDA_BLOCK if self._device == "cuda" else 1
+        self._alive: set[int] = set()
+        self.bytes = 0
+        self.peak_bytes = 0
+
+    def hold(self, tensor: torch.Tensor) -> None:
+        """Count the storage of `tensor`, if it lies on the device and is not counted yet."""
+        if tensor.device.type != self._device or tensor.layout is not torch.strided:
+            return
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self._alive:
+            return
+        size = -(-storage.nbytes() // self._block) * self._block
+        self._alive.add(key)
+        self.bytes += size
+        self.peak_bytes = max(self.peak_bytes, self.bytes)
+        weakref.finalize(storage, self._free, key, size).atexit = False
+
+    def restart(self) -> None:
+        """From now on the peak is that of what comes."""
+        self.peak_bytes = self.bytes
+
+    def _free(self, key: int, size: int) -> None:
+        self._alive.discard(key)
+        self.bytes -= size
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operation and count what it made.
+
+        `.item()`, `float(loss)` and `if loss > 0` have no answer without contents: they get 1 or True, on which code
+        that watches over losses and gradients goes on.
+        """
+        if func is torch.ops.aten._local_scalar_dense.default:
+            return _one(args[0].dtype)
+        result = func(*args, **(kwargs or {}))
+        if func in WORKSPACES:
+            result = WORKSPACES[func](result, args)
+        for made in tree_iter(result):
+            if isinstance(made, torch.Tensor):
+                self.hold(made)
+        if func in SCRATCH:  # beside what it made
+            self.peak_bytes = max(self.peak_bytes, self.bytes + SCRATCH[func](args))
+        return result
+
+
+def _one(dtype: torch.dtype) -> bool | int | float:
+    if dtype is torch.bool:
+        return True
+    return 1.0 if dtype.is_floating_point else 1

@@ -1,0 +1,130 @@
+"""Numerics: the losses of paired runs, each precision against the band that full precision spans."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from autotune.core.requests import StabilityRequest
+from autotune.core.results import LossRun, LossVerdict, StabilityResult
+from autotune.precision.judge import LAST, Thresholds, arithmetic, judge, names
+from autotune.report import drawing
+from autotune.report.drawing import Plane, Size
+from autotune.report.figure import Absence, Figure, Table
+from autotune.report.phrases import plain
+from autotune.study.view import StudyView
+
+TITLE = "Numerics"
+FULL = "full precision"
+READING = "Same weights, same data in the same order. Grey: full precision, all seeds, and with weights off by 1e-6."
+THICK = 4  # pixels on either side of the band that stay visible below the lines
+
+
+Comparison = tuple[StabilityRequest, StabilityResult]
+
+
+def numerics(view: StudyView) -> Figure | Absence:
+    """The paired runs that the study holds."""
+    return paired_losses(view.comparisons, view.request.goal.loss_tolerance)
+
+
+def paired_losses(comparisons: Sequence[Comparison], tolerance: float) -> Figure | Absence:
+    """One line per tested arithmetic, judged with that tolerance, against what full precision does by itself."""
+    last = {tuple(arithmetic(request.candidate).values()): (request, result) for request, result in comparisons}
+    tested = [(request, result) for request, result in last.values() if any(_finite(run) for run in result.runs)]
+    if not tested:
+        return Absence(name="numerics", title=TITLE, reason=_why(comparisons))
+    band = _band([run for _, result in tested for run in result.runs if run.role != "candidate"])
+    drawn = [(names(request)[0], [run for run in result.runs if run.role == "candidate"]) for request, result in tested]
+    finite = [loss for _, runs in drawn for run in runs for loss in _finite(run)]
+    highest = max([*finite, *(high for _, _, high in band)])
+    lowest = min([*finite, *(low for _, low, _ in band), 0.6 * highest])
+    steps = max(len(run.losses) for _, result in tested for run in result.runs)
+
+    def draw(size: Size) -> list[str]:
+        labels = [name for name, _ in drawn]
+        up = drawing.linear(highest, "training loss", low=lowest)
+        plane = Plane(size=size, across=drawing.linear(steps, "optimizer step"), up=up, names=labels)
+        parts = [*plane.axes(), _area(plane, band)]
+        for arm, (_, runs) in enumerate(drawn):
+            parts.append(f'<g class="arm{arm}">')
+            for run in runs:
+                parts += _run(plane, run, arm)
+            parts.append("</g>")
+        return parts + _key(plane)
+
+    verdicts = [judge(request, result, Thresholds(tolerance=tolerance)) for request, result in tested]
+    rows = [_row(*comparison, verdict) for comparison, verdict in zip(tested, verdicts, strict=True)]
+    compared = (f"loss, last {LAST}", "of", "difference", "allowed")
+    return Figure(
+        name="numerics",
+        title=TITLE,
+        summary="Training losses of paired runs. " + "; ".join(plain(verdict.reason) for verdict in verdicts),
+        table=Table(
+            titles=("precision", "verdict", "batch", "seeds", "steps", *compared),
+            rows=tuple(rows),
+        ),
+        draw=draw,
+        note=" ".join([*(f"{verdict.verdict}: {plain(verdict.reason)}." for verdict in verdicts), READING]),
+    )
+
+
+def _why(comparisons: Sequence[Comparison]) -> str:
+    failures = [f"{names(request)[0]}: {result.failure.message}" for request, result in comparisons if result.failure]
+    return failures[0] if failures else "no paired runs were made"
+
+
+def _finite(run: LossRun) -> list[float]:
+    return [loss for loss in run.losses if loss is not None]
+
+
+def _band(runs: Sequence[LossRun]) -> list[tuple[int, float, float]]:
+    """Step, lowest and highest loss over the runs."""
+    longest = max((len(run.losses) for run in runs), default=0)
+    band = []
+    for step in range(longest):
+        losses = [loss for run in runs if step < len(run.losses) and (loss := run.losses[step]) is not None]
+        if losses:
+            band.append((step, min(losses), max(losses)))
+    return band
+
+
+def _area(plane: Plane, band: Sequence[tuple[int, float, float]]) -> str:
+    """The band, at least as thick as can be seen."""
+    over = [(plane.x(step), plane.y(high) - THICK) for step, _, high in band]
+    under = [(plane.x(step), plane.y(low) + THICK) for step, low, _ in reversed(band)]
+    return drawing.polyline([*over, *under], "band")
+
+
+def _run(plane: Plane, run: LossRun, arm: int) -> list[str]:
+    """Its line, broken where the loss was not finite, with a cross where that began."""
+    parts: list[str] = []
+    stretch: list[tuple[float, float]] = []
+    for step, loss in enumerate(run.losses):
+        if loss is not None:
+            stretch.append((plane.x(step), plane.y(loss)))
+        elif stretch:
+            parts += [drawing.polyline(stretch, "line"), drawing.cross(*stretch[-1])]
+            stretch = []
+    parts.append(drawing.polyline(stretch, "line"))
+    return [*parts, drawing.marker(arm, *stretch[-1])] if stretch else parts
+
+
+def _key(plane: Plane) -> list[str]:
+    """The band's sign, above the plane."""
+    x = plane.right - drawing.width_of(FULL) - 20
+    return [f'<path class="band" d="M{x:.1f} 4h14v9h-14z"/>', drawing.text(plane.right, 13, FULL, "note", "end")]
+
+
+def _row(request: StabilityRequest, result: StabilityResult, verdict: LossVerdict) -> tuple[str, ...]:
+    own = [run for run in result.runs if run.role == "candidate"]
+    full = [run for run in result.runs if run.role == "reference"]
+    name, reference = names(request)
+    shares = ["–" if share is None else f"{share:.2%}" for share in (verdict.difference, verdict.allowed)]
+    compared = (_late(own), f"{reference} {_late(full)}", *shares)
+    return (name, verdict.verdict, str(verdict.batch_size), str(verdict.seeds), str(verdict.steps), *compared)
+
+
+def _late(runs: Sequence[LossRun]) -> str:
+    losses = [loss for run in runs for loss in run.losses[-LAST:] if loss is not None]
+    return f"{statistics.fmean(losses):.4g}" if losses else "–"

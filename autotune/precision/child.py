@@ -1,0 +1,202 @@
+"""Paired training runs: full precision, the same perturbed, and the candidate see the same weights, batches and draws.
+
+    all references ─► all perturbed ─► all candidates     each: seed, build, seed, then before every step: seed
+
+One after the other in one process, candidates last, because some of their process-wide switches stay. Each run has
+an equal share of the training time that is left, and none is longer than the shortest before it: what has no partner
+is wasted.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+
+from autotune.child import device as devices
+from autotune.child.lifeline import Progress
+from autotune.child.run import seed_all
+from autotune.core.records import Config
+from autotune.core.requests import StabilityRequest
+from autotune.core.results import LossRun, Outcome, StabilityResult
+from autotune.knobs import KNOBS, completed
+from autotune.knobs.base import Plan
+from autotune.targets import resolve
+from autotune.targets.base import Command, Session, Step
+
+PERTURBATION = 1e-6  # relative, of every weight: eight units in the last place of float32 (docs/notes/precision.md 2)
+PHASE = "measure"
+_SEEDS = 2**32  # that numpy accepts
+_STRIDE = 1_000_003  # between the draws of two seeds, so that the steps of one are not the next one's
+
+Role = Literal["reference", "perturbed", "candidate"]
+ROLES: tuple[Role, ...] = ("reference", "perturbed", "candidate")
+
+
+def compare(request: StabilityRequest, progress: Progress) -> StabilityResult:
+    """All runs that were asked for. Raises whatever the user's code, torch or the machine raise."""
+    device = devices.choose(request.device)
+    devices.limit_memory(device, request.memory_limit_bytes)
+    orders: list[tuple[Role, int]] = [(role, seed) for role in ROLES for seed in request.seeds]
+    runs: list[LossRun] = []
+    steps = request.steps
+    for done, (role, seed) in enumerate(orders):
+        config = completed(request.candidate if role == "candidate" else request.reference)
+        plan = Plan(device=device)
+        for knob in KNOBS:
+            knob.apply(config[knob.name], plan)
+        left = request.max_seconds - progress.seconds.get(PHASE, 0.0)
+        seconds = left / (len(orders) - done)
+        run = train(request.target, config, plan, progress, role=role, seed=seed, steps=steps, seconds=seconds)
+        steps = min(steps, len(run.losses))
+        runs.append(run)
+    return StabilityResult(outcome=Outcome.OK, runs=tuple(runs))
+
+
+def train(
+    target: str, config: Config, plan: Plan, progress: Progress, *, role: Role, seed: int, steps: int, seconds: float
+) -> LossRun:
+    """One of the runs: at most `steps` optimizer steps and `seconds` of training, at least one step.
+
+    The model lives no longer than this call.
+    """
+    gradients = Gradients()
+    if role == "perturbed":
+        plan.model_transforms.append(lambda model: perturbed(model, seed))
+    plan.model_transforms.append(gradients.watching)
+
+    def phase(name: str) -> None:
+        _seed(seed, 0)  # what importing drew the first time shall not move what building draws
+        progress.phase(name)
+
+    session = resolve(target).open(config, plan, phase)
+    progress.phase(PHASE)
+    diary = Diary(session, gradients, seed, steps, time.monotonic() + seconds, progress.beat)
+    session.train(diary)
+    progress.phase("load")  # tidying up belongs to the next run's beginning, not to training
+    run = diary.run(role)
+    del session, diary
+    gc.collect()
+    if plan.device.startswith("cuda"):
+        torch.cuda.empty_cache()
+    return run
+
+
+def perturbed(model: Any, seed: int) -> Any:
+    """The model with every trainable weight moved by a relative 1e-6, drawn aside from the common random state."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad and parameter.is_floating_point():
+                draws = torch.Generator(parameter.device).manual_seed(seed)
+                noise = torch.empty_like(parameter).normal_(generator=draws)
+                parameter.mul_(1 + PERTURBATION * noise)
+    return model
+
+
+class Gradients:
+    """Norm and exact zeros of all gradients of a step, taken as each parameter's is complete: no loop need tell us.
+
+    Not covered: several backward passes in one optimizer step, whose later sums would be counted again.
+    """
+
+    def __init__(self) -> None:
+        self._norms: list[torch.Tensor] = []
+        self._nonzero: list[torch.Tensor] = []
+        self._entries = 0
+
+    def watching(self, model: Any) -> Any:
+        """The model, observed from now on."""
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(self._note)
+        return model
+
+    def take(self) -> tuple[float, float]:
+        """Norm, still scaled by the loss scale, and share of exact zeros since the last call; waits for the device."""
+        if not self._norms:
+            return 0.0, 1.0
+        norm = math.hypot(*torch.stack(self._norms).tolist())  # does not overflow where the sum of squares would
+        zeros = 1 - int(torch.stack(self._nonzero).sum()) / self._entries
+        self._norms, self._nonzero, self._entries = [], [], 0
+        return norm, zeros
+
+    def _note(self, parameter: torch.Tensor) -> None:
+        gradient = parameter.grad
+        if gradient is None:
+            return
+        values = gradient.detach()
+        values = values.coalesce().values() if values.is_sparse else values
+        self._norms.append(torch.linalg.vector_norm(values, dtype=torch.float32))
+        self._nonzero.append(torch.count_nonzero(values))
+        self._entries += parameter.numel()
+
+
+class Diary:
+    """The watch of one run: writes down every step, and gives each the random state that belongs to it."""
+
+    steps_at_once = 1
+
+    def __init__(
+        self, session: Session, gradients: Gradients, seed: int, steps: int, ends: float, beat: Callable[[], None]
+    ) -> None:
+        self._session, self._gradients, self._beat = session, gradients, beat
+        self._seed, self._steps, self._ends = seed, steps, ends
+        self._scale = session.loss_scale()
+        self._losses: list[float | None] = []
+        self._norms: list[float | None] = []
+        self._zeros: list[float] = []
+        self._skipped: list[int] = []
+        _seed(seed, 0)
+
+    def first_batch(self, seconds: float) -> None:
+        """Not of interest."""
+
+    def epoch(self) -> None:
+        """Not of interest: all runs come to it at the same step."""
+
+    def step(self, step: Step) -> Command:
+        """Take note of one optimizer step; waits for the device."""
+        self._beat()
+        norm, zeros = self._gradients.take()
+        if step.skipped:
+            self._skipped.append(len(self._losses))
+        self._losses.append(_finite(float(step.loss)))
+        self._norms.append(_finite(norm / (self._scale or 1.0)))
+        self._zeros.append(round(zeros, 6))
+        self._scale = self._session.loss_scale()
+        _seed(self._seed, len(self._losses))
+        over = len(self._losses) >= self._steps or time.monotonic() >= self._ends
+        return Command.STOP if over else Command.CONTINUE
+
+    def micro_batch(self) -> None:
+        """Pass the sign of life on."""
+        self._beat()
+
+    def loaded(self, samples: int) -> Command:
+        """Never asked for."""
+        return Command.CONTINUE
+
+    def run(self, role: Role) -> LossRun:
+        """All of it."""
+        return LossRun(
+            role=role,
+            seed=self._seed,
+            losses=tuple(self._losses),
+            gradient_norms=tuple(self._norms),
+            zero_gradient_shares=tuple(self._zeros),
+            skipped_steps=tuple(self._skipped),
+            loss_scale=self._scale,
+        )
+
+
+def _seed(seed: int, step: int) -> None:
+    """All that user code draws from. At every step, so that a run that draws more once is not off for good."""
+    seed_all((seed * _STRIDE + step) % _SEEDS)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

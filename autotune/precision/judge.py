@@ -1,0 +1,261 @@
+"""The verdict on paired losses: does an arithmetic learn what full precision learns, step by step? Pure.
+
+The decision rule, in this order (docs/notes/precision.md 3, calibrated on two toy models: 14 of 14 healthy autocast
+runs passed with at most 0.23 % of the loss decrease, 8 of 8 drifting pure-bfloat16 runs were refused at 5.0 to 5.7 %):
+
+    full precision itself breaks or does not learn          inconclusive, nobody is blamed
+    losses not finite, steps skipped, gradients vanish      unstable
+    behind by more than the tolerance in the last steps     worse
+    else                                                    ok: no difference detectable in so many steps
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from autotune.core.records import Config, Record, Value
+from autotune.core.requests import StabilityRequest
+from autotune.core.results import LossRun, LossVerdict, StabilityResult
+from autotune.core.stats import mean_bounds
+from autotune.knobs import KNOBS
+from autotune.objectives.verdict import MOST_SKIPS_PER_STEP
+from autotune.units import format_seconds
+
+FIRST, LAST = 3, 10  # steps whose mean is the loss at the beginning, and at the end
+FEWEST_FOR_MEDIAN = 5  # gradient norms before their running median means something
+FEWEST_SEEDS = 3  # from here on an interval decides, not a single difference
+NOISE = 2.0  # standard errors by which a loss must have fallen to have fallen
+
+
+class Thresholds(Record, frozen=True, kw_only=True):
+    """Where the lines are drawn; all from docs/notes/precision.md."""
+
+    least_steps: int = 20  # fewer say nothing
+    tolerance: float = 0.02  # of the full-precision loss decrease: 8.7 times the largest healthy difference seen
+    perturbed_factor: float = 3.0  # times what a perturbation of 1e-6 alone does
+    leading_skips: int = 10  # by the gradient scaler; a few are calibration
+    skips_per_step: float = MOST_SKIPS_PER_STEP  # after the first success
+    least_scale: float = 1.0  # a loss scale below it no longer scales anything up
+    zero_share: float = 0.20  # of gradient entries: 0.83 where float16 gradients underflowed
+    zero_share_reference: float = 0.01  # only where full precision has next to none
+    spike: float = 10.0  # times the running median of the gradient norm
+    spikes: int = 2  # that many
+
+
+THRESHOLDS = Thresholds()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pair:
+    """The three runs of one seed, cut to the same length."""
+
+    reference: LossRun
+    perturbed: LossRun
+    candidate: LossRun
+    steps: int
+
+    @property
+    def start(self) -> float:
+        return statistics.fmean(_finite(self.reference.losses[:FIRST]))
+
+    @property
+    def end(self) -> float:
+        return statistics.fmean(_finite(self.reference.losses[: self.steps][-LAST:]))
+
+    @property
+    def decrease(self) -> float:
+        """What full precision has learnt."""
+        return self.start - self.end
+
+    @property
+    def difference(self) -> float:
+        """Mean paired difference over the last steps; above 0 the candidate is behind."""
+        return statistics.fmean(self._differences(self.candidate)[-LAST:])
+
+    @property
+    def largest(self) -> float:
+        return max(map(abs, self._differences(self.candidate)))
+
+    @property
+    def perturbation(self) -> float:
+        """The same as `difference`, of full precision against itself from weights that are 1e-6 away."""
+        return abs(statistics.fmean(self._differences(self.perturbed)[-LAST:]))
+
+    @property
+    def looseness(self) -> float:
+        """How far apart these two are in a single step: much, if masks or kernels are not the same in both runs."""
+        return statistics.fmean(map(abs, self._differences(self.perturbed)[-LAST:]))
+
+    def _differences(self, other: LossRun) -> list[float]:
+        pairs = zip(other.losses[: self.steps], self.reference.losses[: self.steps], strict=True)
+        return [math.inf if mine is None or its is None else mine - its for mine, its in pairs]
+
+
+def judge(request: StabilityRequest, result: StabilityResult, lines: Thresholds = THRESHOLDS) -> LossVerdict:
+    """What the runs say about the candidate's arithmetic. Never compares across batch sizes: both have the same."""
+    name, full = names(request)
+    verdict = LossVerdict(
+        verdict="inconclusive", reason="", values=arithmetic(request.candidate), batch_size=request.candidate.batch_size
+    )
+    if result.failure is not None:
+        reason = f"{name} could not be compared with {full}: {result.failure.message} ({result.failure.evidence})"
+        return replace(verdict, reason=reason)
+    pairs = _paired(result.runs)
+    steps = min((pair.steps for pair in pairs), default=0)
+    verdict = replace(verdict, steps=steps, seeds=len(pairs))
+    if steps < lines.least_steps:
+        reason = (
+            f"{name} could not be compared with {full}: only {steps} of {request.steps} paired steps fitted into "
+            f"{format_seconds(request.max_seconds)}, and fewer than {lines.least_steps} say nothing"
+        )
+        return replace(verdict, reason=reason, remedy="time")
+    doubt = next((doubt for pair in pairs if (doubt := _doubt(pair, full))), "")
+    if doubt:
+        return replace(verdict, reason=f"{name} cannot be judged: {doubt}, so that a difference would prove nothing")
+    fault = next((fault for pair in pairs if (fault := _instability(pair, lines, full))), "")
+    if fault:
+        return replace(verdict, verdict="unstable", reason=f"{name} is unstable here: {fault}")
+    return _compared(verdict, pairs, lines, name, full)
+
+
+def settled(
+    comparisons: Sequence[tuple[StabilityRequest, StabilityResult]], lines: Thresholds = THRESHOLDS
+) -> tuple[LossVerdict, ...]:
+    """Of every arithmetic that was compared the verdict of its last comparison, in the order of the first."""
+    last = {tuple(arithmetic(request.candidate).values()): (request, result) for request, result in comparisons}
+    return tuple(judge(request, result, lines) for request, result in last.values())
+
+
+def arithmetic(config: Config) -> dict[str, Value]:
+    """The values of the knobs that change arithmetic, by knob name."""
+    return {knob.name: config.values.get(knob.name, knob.default) for knob in KNOBS if knob.numerics}
+
+
+def full_precision(config: Config) -> Config:
+    """The same configuration with these knobs at their default."""
+    return Config(values={**config.values, **{knob.name: knob.default for knob in KNOBS if knob.numerics}})
+
+
+def names(request: StabilityRequest) -> tuple[str, str]:
+    """Candidate and reference as a table would call them: `bf16` and `fp32`."""
+    differing = [k for k in KNOBS if k.numerics and request.candidate[k.name] != request.reference[k.name]]
+    one, other = (
+        " ".join(k.show(config[k.name]) for k in differing) for config in (request.candidate, request.reference)
+    )
+    return one, other
+
+
+def _paired(runs: Sequence[LossRun]) -> list[_Pair]:
+    """By seed; a seed that lacks a run is left out."""
+    found: dict[int, dict[str, LossRun]] = {}
+    for run in runs:
+        found.setdefault(run.seed, {})[run.role] = run
+    steps = min((len(run.losses) for run in runs), default=0)
+    return [_Pair(**three, steps=steps) for three in found.values() if len(three) == 3]
+
+
+def _doubt(pair: _Pair, full: str) -> str:
+    """Why full precision itself is no yardstick; empty if it is."""
+    for run in (pair.reference, pair.perturbed):
+        broken = sum(loss is None for loss in run.losses[: pair.steps])
+        if broken:
+            return f"{full} itself gave {broken} of {pair.steps} losses that are not finite"
+    last = _finite(pair.reference.losses[: pair.steps][-LAST:])
+    noise = statistics.stdev(last) * math.sqrt(1 / FIRST + 1 / LAST)
+    if pair.decrease <= NOISE * noise:
+        return (
+            f"with {full} itself the loss did not decrease in {pair.steps} steps "
+            f"({pair.start:.4g} to {pair.end:.4g}, give or take {noise:.2g})"
+        )
+    return ""
+
+
+def _instability(pair: _Pair, lines: Thresholds, full: str) -> str:
+    """Why the candidate's run went wrong where the reference's did not; empty if it did not."""
+    run, steps = pair.candidate, pair.steps
+    broken = sum(loss is None for loss in run.losses[:steps])
+    if broken:
+        return f"{broken} of {steps} losses are not finite, with {full} all are"
+    skipped = {step for step in run.skipped_steps if step < steps}
+    leading = next(step for step in range(steps + 1) if step not in skipped)
+    if leading > lines.leading_skips:
+        return f"the gradient scaler skipped the first {leading} steps"
+    later = len(skipped) - leading
+    if later > max(1.0, steps * lines.skips_per_step):
+        return f"the gradient scaler skipped {later} of {steps - leading} steps after the first that succeeded"
+    if run.loss_scale is not None and run.loss_scale < lines.least_scale:
+        return f"the loss scale fell to {run.loss_scale:g}"
+    zeros, zeros_before = _zeros(run), _zeros(pair.reference)
+    if zeros > lines.zero_share and zeros_before < lines.zero_share_reference:
+        return (
+            f"{zeros:.0%} of the gradient entries are exactly zero, with {full} {zeros_before:.1%}: gradients underflow"
+        )
+    spikes, spikes_before = (_spikes(each, lines) for each in (run, pair.reference))
+    if spikes >= lines.spikes > spikes_before:
+        return (
+            f"the gradient norm jumped beyond {lines.spike:g} times its running median {spikes} times in {steps} "
+            f"steps, with {full} {spikes_before} times"
+        )
+    return ""
+
+
+def _compared(verdict: LossVerdict, pairs: Sequence[_Pair], lines: Thresholds, name: str, full: str) -> LossVerdict:
+    """`ok` or `worse`; with several seeds by a one-sided 95 % interval, which may also leave it open."""
+    decrease = statistics.fmean(pair.decrease for pair in pairs)
+    differences = [pair.difference for pair in pairs]
+    allowed = max(lines.tolerance * decrease, lines.perturbed_factor * statistics.fmean(p.perturbation for p in pairs))
+    loose = max(pair.looseness for pair in pairs) / decrease
+    low = high = differences[0]
+    if len(pairs) >= FEWEST_SEEDS:
+        low, high = mean_bounds(differences)
+        if loose > lines.tolerance:  # hardly paired: held against what another seed does (docs/notes/precision.md 2)
+            allowed = max(allowed, statistics.stdev(pair.end for pair in pairs))
+    elif loose > lines.tolerance:
+        reason = (
+            f"{name} cannot be judged from one seed: {full} from weights that differ by 1e-6 is itself "
+            f"{loose:.1%} of the loss decrease away, because something random differs between runs"
+        )
+        return replace(verdict, reason=reason, remedy="seeds")
+    share, limit = statistics.fmean(differences) / decrease, allowed / decrease
+    verdict = replace(verdict, difference=float(f"{share:.3g}"), allowed=float(f"{limit:.3g}"))
+    steps = f"{verdict.steps} paired steps at batch {verdict.batch_size}" + (
+        f" of {verdict.seeds} seeds each" if verdict.seeds > 1 else ""
+    )
+    fell = f"the {full} loss decrease ({pairs[0].start:.3g} to {pairs[0].end:.3g})"
+    if high <= allowed:
+        largest = max(pair.largest / pair.decrease for pair in pairs)
+        reason = (
+            f"{name} tracked {full} over {steps}: mean difference of the last {LAST} {abs(share):.2%} of {fell}, "
+            f"{largest:.1%} at most in a step; nothing detectable at {limit:.1%}"
+        )
+        return replace(verdict, verdict="ok", reason=reason)
+    if low > allowed:
+        reason = f"{name} learns less than {full}: behind by {share:.1%} of {fell} after {steps}, {limit:.1%} allowed"
+        return replace(verdict, verdict="worse", reason=reason)
+    reason = (
+        f"{name} cannot be told from {full} nor cleared: behind by {low / decrease:.1%} to {high / decrease:.1%} of "
+        f"{fell} after {steps}, {limit:.1%} allowed"
+    )
+    return replace(verdict, reason=reason, remedy="steps")
+
+
+def _zeros(run: LossRun) -> float:
+    shares = [share for step, share in enumerate(run.zero_gradient_shares) if step not in run.skipped_steps]
+    return statistics.fmean(shares) if shares else 0.0
+
+
+def _spikes(run: LossRun, lines: Thresholds) -> int:
+    """How often the gradient norm exceeded so many times the median of those before it."""
+    norms = _finite(run.gradient_norms)
+    return sum(
+        norms[step] > lines.spike * statistics.median(norms[:step]) for step in range(FEWEST_FOR_MEDIAN, len(norms))
+    )
+
+
+def _finite(values: Sequence[float | None]) -> list[float]:
+    return [value for value in values if value is not None]

@@ -1,0 +1,163 @@
+"""The precision check: each arithmetic of a finalist is compared with full precision, once per study.
+
+    finalists ─► one not yet judged? compare it ─► refused? its configurations are out ─► finalists ─► ...
+
+Every comparison is kept in the study, and `following` decides from those alone what is still to be run: whoever resumes
+pays only for what is missing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from autotune.core.records import Config
+from autotune.core.requests import StabilityRequest
+from autotune.core.results import Outcome
+from autotune.errors import NoRecommendation
+from autotune.knobs import loader_workers, worker_knob
+from autotune.launch.base import LOG
+from autotune.precision.judge import Thresholds, arithmetic, full_precision, judge, names
+from autotune.study import layout as disk
+from autotune.study.history import Comparison, History
+from autotune.study.summary import ConfigSummary
+from autotune.tuning.budget import SEED_SECONDS, STEPS, comparison_batch
+from autotune.tuning.choice import finalists
+from autotune.tuning.context import SearchContext
+from autotune.tuning.prepare import fault
+
+LEAST_SECONDS = 10.0  # for one comparison, however late it is
+FULL_SEEDS = 3  # the fewest that give an interval (docs/notes/precision.md 3)
+TRIES = 2  # of a comparison that crashed: it may have been an accident
+MORE_TIME = 2.0  # times what a comparison had that was cut short: then it is run again
+
+
+def precise_finalists(context: SearchContext, most: int, margin: float) -> list[ConfigSummary]:
+    """Return the finalists whose arithmetic is not refused. What was not compared yet is compared.
+
+    `most` and `margin` are those of `choice.finalists`. Raises `NoRecommendation` if all that could be confirmed is
+    refused, and `EnvironmentUnfit`.
+    """
+    history, baseline = context.history, context.request.baseline
+    while True:
+        judged = history.drift_corrected
+        trusted = [(trial, verdict) for trial, verdict in judged if not history.refusal(trial.config)]
+        chosen = finalists(trusted, context.request, most=most, margin=margin)
+        wanted = [one.config for one in chosen]
+        if any(trial.config == baseline and verdict.feasible for trial, verdict in judged):
+            wanted.append(baseline)  # among equals it wins, leading or not
+        unknown = next((config for config in wanted if _next(context, config) is not None), None)
+        if unknown is None:
+            break
+        _compare(context, unknown)
+    refused = _refused(history)
+    if refused and not chosen:
+        reasons = "; ".join(one.refused for one in refused)
+        raise NoRecommendation(
+            f"No configuration that ran may be recommended: {reasons}. The model or its loss does not suit this "
+            f"arithmetic. Allow full precision (--amp none,...), or do not ask for this check (--stability off)."
+        )
+    return chosen
+
+
+def refused_summaries(history: History) -> list[ConfigSummary]:
+    """Return the fastest configuration of each refused arithmetic, with the reason; never the baseline."""
+    return [one for one in _refused(history) if one.config != history.request.baseline]
+
+
+def _refused(history: History) -> list[ConfigSummary]:
+    found = []
+    for verdict in history.loss_verdicts if history.request.goal.stability != "off" else ():
+        own = [pair for pair in history.drift_corrected if arithmetic(pair[0].config) == verdict.values]
+        first = finalists(own, history.request)[:1] if verdict.excludes else []
+        found += [dataclasses.replace(one, refused=verdict.reason) for one in first]
+    return found
+
+
+def _compare(context: SearchContext, config: Config) -> None:
+    """Compare until there is nothing more to find out; tell the reporter."""
+    attempts = 0
+    while (request := _next(context, config)) is not None:
+        name, full = names(request)
+        again = " once more" if attempts else ""
+        seeds = f" of {len(request.seeds)} seeds" if len(request.seeds) > 1 else ""
+        context.reporter.note(
+            f"Comparing the losses of {name} and {full}{again}: {request.steps} paired steps{seeds} at batch "
+            f"{request.candidate.batch_size}."
+        )
+        _, place = disk.new_attempt(context.folder, StabilityRequest)
+        result = context.launcher.run(request, place)
+        if result.outcome is Outcome.ENVIRONMENT:
+            assert result.failure is not None, "only OK has none"
+            raise fault(result.outcome, result.failure, place / LOG)
+        context.history.add_comparison(request, result)
+        attempts += 1
+    verdict = next(one for one in context.history.loss_verdicts if one.values == arithmetic(config))
+    out = " It is left out." if verdict.excludes else ""
+    context.reporter.note(f"{verdict.reason}.{out}")
+
+
+def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
+    """The comparison that this configuration still needs, if any."""
+    request, history = context.request, context.history
+    if request.goal.stability == "off" or full_precision(config) == config:
+        return None
+    # All runs with the same workers, who are seeded from the run's own seed: they see the same batches and the same
+    # augmentation, and a slow loader costs what it costs in training.
+    loading = {worker_knob().name: loader_workers(config)}
+    values = {**request.baseline.values, "gradient_accumulation_steps": 1, **loading}
+    candidate = Config(values={**values, **arithmetic(config), "batch_size": comparison_batch(history)})
+    seeds = tuple(request.seed + number for number in range(FULL_SEEDS))
+    first = StabilityRequest(
+        target=request.target,
+        reference=full_precision(candidate),
+        candidate=candidate,
+        device=request.environment.device,
+        steps=STEPS,
+        seeds=seeds if request.goal.stability == "full" else seeds[:1],
+        max_seconds=max(LEAST_SECONDS, context.budget.spare_seconds),
+        memory_limit_bytes=request.enforced_limit_bytes,
+    )
+    attempts = [pair for pair in history.comparisons if arithmetic(pair[0].candidate) == arithmetic(config)]
+    return following(attempts, first, seeds, Thresholds(tolerance=request.goal.loss_tolerance))
+
+
+def following(
+    attempts: Sequence[Comparison], first: StabilityRequest, seeds: tuple[int, ...], lines: Thresholds
+) -> StabilityRequest | None:
+    """What is to be run after these attempts, `first` being what one would begin with; None: no more can be found out.
+
+    Out of memory: half the batch. A crash: once more. Runs that are hardly paired: several `seeds`. An interval that
+    leaves it open: twice the steps, once. Too few steps in the time: once more when there is much more time.
+    """
+    if not attempts:
+        return _capped(first, first.max_seconds)
+    request, result = attempts[-1]
+    again = _capped(request, first.max_seconds)
+    remedy = judge(request, result, lines).remedy
+    if result.outcome.out_of_memory:
+        half = request.candidate.batch_size // 2
+        return _capped(_at_batch(request, half), first.max_seconds) if half else None
+    if result.outcome.retried:
+        return again if sum(other.outcome.retried for _, other in attempts) < TRIES else None
+    if remedy == "seeds":
+        return _capped(replace(request, seeds=seeds), first.max_seconds)
+    if remedy == "steps" and request.steps == first.steps:
+        return _capped(replace(request, steps=2 * request.steps), first.max_seconds)
+    if remedy == "time" and again.max_seconds >= MORE_TIME * request.max_seconds:
+        return again
+    return None
+
+
+def _capped(request: StabilityRequest, spare_seconds: float) -> StabilityRequest:
+    most = SEED_SECONDS * len(request.seeds) * request.steps / STEPS
+    return replace(request, max_seconds=min(spare_seconds, most))
+
+
+def _at_batch(request: StabilityRequest, batch_size: int) -> StabilityRequest:
+    reference, candidate = (
+        Config(values={**config.values, "batch_size": batch_size}) for config in (request.reference, request.candidate)
+    )
+    return replace(request, reference=reference, candidate=candidate)

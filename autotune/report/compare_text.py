@@ -1,0 +1,128 @@
+"""A comparison in words: for the terminal, and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.text import Text
+
+from autotune.report import phrases
+from autotune.report.compare import Comparison, Kind, Shared, Side
+from autotune.report.templates import Served, render_template
+from autotune.study.recommendation import Recommendation
+from autotune.units import format_rate, format_speedup
+
+KINDS: tuple[tuple[Kind, str], ...] = (
+    ("machine", "hardware"),
+    ("software", "software"),
+    ("training", "what is trained"),
+    ("question", "what was asked"),
+)
+
+
+def sentence(comparison: Comparison) -> str:
+    """The comparison as a person would repeat it."""
+    a, b = comparison.a.study, comparison.b.study
+    if comparison.differs_in("training"):
+        return f"{a} and {b} train different things; their throughputs cannot be compared."
+    if comparison.overall is None:
+        return f"{a} and {b} share no configuration that both could use; there is no ratio."
+    ratio = phrases.factor_phrase(comparison.overall.estimate, comparison.overall.low, comparison.overall.high)
+    count, how = len(comparison.compared), "confirmed" if comparison.compared[0].is_confirmed else "measured"
+    what = "the one configuration" if count == 1 else f"the {count} configurations"
+    return f"{b} runs {what} that both {how} at {ratio} the throughput of {a}."
+
+
+def caution(comparison: Comparison) -> str:
+    """What the ratio is the effect of; empty where there is none."""
+    if comparison.overall is None:
+        return ""
+    different = [title for kind, title in KINDS if comparison.differs_in(kind)]
+    if different:
+        said = f"They differ in {', '.join(different)}: a ratio is the effect of all of that together."
+    else:
+        said = "Nothing that was recorded differs: a ratio is the effect of code, data, or the state of the machine."
+    return f"{said} The two were not measured in turns, which no interval covers."
+
+
+def answer_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
+    """What each came to, by name: for A, for B."""
+    rows: tuple[tuple[str, Callable[[Side], str]], ...] = (
+        ("begun", lambda side: side.begun[:10] or "–"),
+        ("probes", lambda side: str(side.probes)),
+        ("recommended", lambda side: _best(side, lambda best: phrases.short(best.params))),
+        ("speed, confirmed", lambda side: _best(side, phrases.rate_phrase)),
+        ("over its baseline", lambda side: _best(side, phrases.speedup_phrase)),
+    )
+    return [(name, text(comparison.a), text(comparison.b)) for name, text in rows]
+
+
+def shared_rows(comparison: Comparison) -> list[tuple[str, str, str, str, str]]:
+    """Configuration, B over A, A, B, and which measurements those are."""
+    return [
+        (
+            phrases.short(one.config.values),
+            f"{format_speedup(one.ratio)}×",
+            format_rate(one.a_samples_per_second),
+            format_rate(one.b_samples_per_second),
+            _evidence(one),
+        )
+        for one in comparison.shared
+    ]
+
+
+def render_comparison(comparison: Comparison, *, served: Served | None = None) -> str:
+    """The page of a comparison; served, its studies lead to their pages."""
+    return render_template(
+        "compare.html",
+        served=served,
+        comparison=comparison,
+        differences=_differences(comparison),
+        sentence=sentence(comparison),
+        caution=caution(comparison),
+        answer_rows=answer_rows(comparison),
+        shared_rows=shared_rows(comparison),
+    )
+
+
+def comparison_block(comparison: Comparison) -> Text:
+    """The comparison for a terminal."""
+    block = Text()
+    a, b = phrases.plain(comparison.a.study), phrases.plain(comparison.b.study)
+    _table(block, [("", f"A: {a}", f"B: {b}"), *answer_rows(comparison)])
+    for title, rows in _differences(comparison):
+        block.append(f"\n{title} differs\n", "bold")
+        _table(block, [(f"  {name}", *values) for name, *values in rows])
+    if comparison.shared:
+        block.append("\nMeasured by both, samples/s\n", "bold")
+        shared = [(f"  {name}", *rest) for name, *rest in shared_rows(comparison)]
+        _table(block, [("  configuration", "B over A", "A", "B", "measured"), *shared])
+        block.append(f"\n{caution(comparison)}\n", "yellow")
+    return block.append(f"\n{phrases.plain(sentence(comparison))}", "bold")
+
+
+def _table(block: Text, rows: list[tuple[str, ...]]) -> None:
+    """Rows on common columns; the last one is not padded."""
+    rows = [(row[0].rstrip(), *(phrases.plain(cell) for cell in row[1:])) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        block.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n")
+
+
+def _differences(comparison: Comparison) -> list[tuple[str, list[tuple[str, str, str]]]]:
+    """By kind: the name of each, A's and B's."""
+    found = [
+        (title.capitalize(), [(d.name, d.a or "–", d.b or "–") for d in comparison.differs_in(kind)])
+        for kind, title in KINDS
+    ]
+    return [(title, rows) for title, rows in found if rows]
+
+
+def _evidence(one: Shared) -> str:
+    names = {True: "confirmed", False: "in the search"}
+    a, b = names[one.a_is_confirmed], names[one.b_is_confirmed]
+    return a if a == b else f"A {a}, B {b}"
+
+
+def _best(side: Side, text: Callable[[Recommendation], str]) -> str:
+    return "no recommendation" if side.recommendation is None else text(side.recommendation)

@@ -1,0 +1,38 @@
+"""Forecasts of a sampler: for the configuration that it proposes, and at the end for every arm and batch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from autotune.core.records import Record, Value
+
+
+class Prediction(Record, frozen=True, kw_only=True):
+    """The forecast for a configuration, made before its probe. Intervals are of 90 %.
+
+    `why` is `direct` only in studies of earlier versions: in an arm that the fitted model missed by over 15 % the
+    forecast rested on the batches around it.
+    """
+
+    samples_per_second: float  # median
+    low: float
+    high: float
+    memory_share: float  # of the memory that may be used
+    memory_bytes: int | None = None  # the same in bytes, where the limit is known
+    fits: float  # chance to fit into memory, 0..1
+    gain: float | None = None  # expected improvement as a share of the best so far; None: nothing to compare with
+    departure: float = 0.0  # share by which batch and arm are faster than the fitted model alone says
+    why: Literal["gain", "direct"] = "gain"
+
+
+class Expectation(Record, frozen=True, kw_only=True):
+    """The forecast for one configuration after the search, measured or not."""
+
+    values: dict[str, Value]
+    expected: Prediction
+
+
+class Fit(Record, frozen=True, kw_only=True):
+    """For every arm and micro-batch the configuration that is expected to be fastest after a search."""
+
+    points: tuple[Expectation, ...]

@@ -1,0 +1,204 @@
+"""The search space: a finite ordered domain per knob, and all their combinations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from itertools import product
+
+from autotune.core.records import Config, Environment, Goal, Limit, TargetFacts, Value
+from autotune.errors import UsageError
+from autotune.knobs import KNOBS
+from autotune.knobs.base import Circumstances, Knob, allowed
+from autotune.knobs.limits import option
+
+
+class SearchSpace:
+    """All configurations that may be probed, in a fixed order."""
+
+    def __init__(
+        self,
+        domains: Mapping[str, tuple[Value, ...]],
+        circumstances: Circumstances,
+        limits: Mapping[str, Limit] | None = None,
+    ) -> None:
+        """`domains` holds the values of every knob; those of derived knobs are recomputed from the others.
+
+        `limits` of user and target apply to derived values too: a configuration that breaks one is left out.
+        """
+        self.domains = dict(domains)
+        self._circumstances = circumstances
+        self._limits = dict(limits or {})
+        sample = {knob.name: domains[knob.name][0] for knob in KNOBS}
+        self._derived = {knob.name for knob in KNOBS if knob.derive(sample, circumstances) is not None}
+        self.configs = tuple(self._enumerate())
+        for name in self._derived if self.configs else ():
+            self.domains[name] = tuple(sorted({config[name] for config in self.configs}, key=lambda v: int(v or 0)))
+
+    @property
+    def free(self) -> dict[str, tuple[Value, ...]]:
+        """The domains with more than one value of knobs that are not derived."""
+        return {name: values for name, values in self.domains.items() if len(values) > 1 and name not in self._derived}
+
+    def complete(self, values: Mapping[str, Value]) -> Config:
+        """Return the configuration with these values of free knobs, in canonical form."""
+        filled = {knob.name: values.get(knob.name, self.domains[knob.name][0]) for knob in KNOBS}
+        return self.canonical(Config(values={knob.name: self._value(knob, filled) for knob in KNOBS}))
+
+    def canonical(self, config: Config) -> Config:
+        """Return the canonical one of all configurations that train exactly as `config` does here."""
+        return canonical(config, self._circumstances)
+
+    def excludes(self, config: Config) -> str:
+        """Return why this canonical configuration may not be recommended: `its global batch is 64, and 256 is held`.
+
+        Empty if it may. The user's own limits can exclude the baseline.
+        """
+        if config in self.configs:
+            return ""
+        held, samples = self._circumstances.global_batch, config.global_batch_size()
+        if held not in (None, samples):
+            return f"its global batch is {samples}, and {held} is held"
+        for knob in KNOBS:
+            values = dict.fromkeys(other[knob.name] for other in self.configs)
+            if config[knob.name] not in values:
+                allowed_values = ", ".join(map(knob.show, values))
+                return f"its {knob.name} is {knob.show(config[knob.name])}, and only {allowed_values} may be searched"
+        return "the limits leave this combination of values out"
+
+    def nearest(self, config: Config) -> Config:
+        """Return the configuration closest to this one: by knobs changed, then global batch, then ranks."""
+
+        def distance(other: Config) -> tuple[float, ...]:
+            ranks = (knob.rank(other[knob.name], self._circumstances) for knob in KNOBS if knob.ordered)
+            own = (knob.rank(config[knob.name], self._circumstances) for knob in KNOBS if knob.ordered)
+            return (
+                changes(other, config),
+                abs(math.log(other.global_batch_size() / config.global_batch_size())),
+                sum(abs(one - another) for one, another in zip(ranks, own, strict=True)),
+            )
+
+        return min(self.configs, key=distance)
+
+    def _enumerate(self) -> Iterable[Config]:
+        seen, free = set(), self.free
+        for values in product(*free.values()):
+            config = self.complete(dict(zip(free, values, strict=True)))
+            if config not in seen and self._fits(config):
+                seen.add(config)
+                yield config
+
+    def _fits(self, config: Config) -> bool:
+        held, most = self._circumstances.global_batch, self._circumstances.most_samples
+        samples = config.global_batch_size()
+        if (most is not None and samples > most) or held not in (None, samples):
+            return False
+        derived = {name: limit for name, limit in self._limits.items() if name in self._derived}
+        return all(_within(config[name], limit) for name, limit in derived.items())
+
+    def _value(self, knob: Knob, filled: dict[str, Value]) -> Value:
+        derived = knob.derive(filled, self._circumstances)
+        return filled[knob.name] if derived is None else derived
+
+
+def canonical(config: Config, circumstances: Circumstances) -> Config:
+    """Return the canonical one of all configurations that train exactly as `config` does here."""
+    values = dict(config.values)
+    for knob in KNOBS:
+        values[knob.name] = knob.canonical(values, circumstances)
+    return Config(values=values)
+
+
+def changes(config: Config, baseline: Config) -> int:
+    """Return how many knobs differ from the baseline; micro-batch and accumulation count as one."""
+    batch = ("batch_size", "gradient_accumulation_steps")
+    others = sum(config[knob.name] != baseline[knob.name] for knob in KNOBS if knob.name not in batch)
+    return others + any(config[name] != baseline[name] for name in batch)
+
+
+def build(facts: TargetFacts, environment: Environment, goal: Goal, baseline: Config) -> SearchSpace:
+    """Return the space for this target on this machine within the goal's limits.
+
+    The baseline is a point of the space unless the user's own limits exclude it. Raises `UsageError` if a knob has no
+    value left, or the held global batch exceeds the dataset.
+    """
+    _check_global_batch(facts, goal)
+    everything = _circumstances(facts, environment, goal, None)
+    today = canonical(baseline, everything)
+    domains: dict[str, tuple[Value, ...]] = {}
+    for knob in KNOBS:
+        circumstances = _circumstances(facts, environment, goal, goal.limits.get(knob.name, facts.space.get(knob.name)))
+        domains[knob.name] = _domain(knob, circumstances, goal, today)
+    space = SearchSpace(domains, everything, {**facts.space, **goal.limits})
+    if not space.configs:
+        raise UsageError(_nothing_left(facts, goal, domains["batch_size"]))
+    return space
+
+
+def _nothing_left(facts: TargetFacts, goal: Goal, batches: tuple[Value, ...]) -> str:
+    if goal.global_batch is None:
+        return (
+            f"No configuration is left to search: every combination takes more than the {facts.dataset_samples} "
+            f"samples of the dataset in one optimizer step. The batch was probably meant for a larger dataset. "
+            f"Lower --batch."
+        )
+    return (
+        f"No configuration is left to search: batch_size {', '.join(map(str, batches))} cannot make up the held global "
+        f"batch {goal.global_batch} within the limits. It has to divide it, and the accumulation that follows has to "
+        f"be allowed. Widen --batch, change {option('gradient_accumulation_steps')} (or `space` in the "
+        f"target), tune batch_size too, or change --global-batch."
+    )
+
+
+def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Config) -> tuple[Value, ...]:
+    today = baseline[knob.name]
+    if goal.tune is not None and knob.name not in goal.tune:
+        return (today,)
+    if goal.exact and not knob.is_exact(circumstances.facts):
+        limit = goal.limits.get(knob.name)
+        if limit is not None and not _within(today, limit):
+            raise UsageError(
+                f"--exact keeps {knob.name} at the baseline's {knob.show(today)}, and {_words(circumstances.limit)} "
+                f"exclude it. Another value would change what is computed. Leave one of them out, or change --baseline."
+            )
+        return (today,)
+    values = knob.domain(circumstances)
+    if not values:
+        raise UsageError(
+            f"No value is left for {knob.name} within {_words(circumstances.limit)}"
+            f"{_held(circumstances.global_batch)}. The limit and the target probably exclude each other. "
+            f"Widen {option(knob.name)} or `space` in the target, or change --global-batch."
+        )
+    fits = knob.name != "batch_size" or goal.global_batch in (None, baseline.global_batch_size())
+    if circumstances.limit is None and today not in values and fits:
+        values = (*values, today)
+        return tuple(sorted(values, key=lambda value: knob.rank(value, circumstances))) if knob.ordered else values
+    return values
+
+
+def _circumstances(facts: TargetFacts, environment: Environment, goal: Goal, limit: Limit | None) -> Circumstances:
+    return Circumstances(facts=facts, environment=environment, global_batch=goal.global_batch, limit=limit)
+
+
+def _check_global_batch(facts: TargetFacts, goal: Goal) -> None:
+    if goal.global_batch and facts.dataset_samples is not None and goal.global_batch > facts.dataset_samples:
+        raise UsageError(
+            f"The dataset has {facts.dataset_samples:,} samples, the held global batch is {goal.global_batch:,}. Not "
+            f"one optimizer step fits into an epoch. Lower --global-batch."
+        )
+
+
+def _within(value: Value, limit: Limit) -> bool:
+    return value in (limit.values if limit.values is not None else allowed((value,), limit))
+
+
+def _words(limit: Limit | None) -> str:
+    if limit is None:
+        return "what this target and machine allow"
+    if limit.values is not None:
+        return "the values " + ", ".join(map(str, limit.values))
+    return f"{limit.low if limit.low is not None else ''}:{limit.high if limit.high is not None else ''}"
+
+
+def _held(global_batch: int | None) -> str:
+    return "" if global_batch is None else f" that divides the held global batch {global_batch}"

@@ -1,0 +1,1 @@
+"""A study: its folder, its database, its lock, its history, and the summary of each configuration."""

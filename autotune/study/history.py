@@ -1,0 +1,252 @@
+"""Everything that a study has measured: its probes with their verdicts, and what a search asks about them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+
+from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
+from autotune.core.requests import DryRunRequest, NoiseScaleRequest, ProbeBudget, StabilityRequest
+from autotune.core.results import LossVerdict, Outcome, StabilityResult, Trial, Verdict
+from autotune.gradient_noise.estimate import estimate
+from autotune.gradient_noise.records import NoiseScale, NoiseScaleResult
+from autotune.memory.model import DryRun
+from autotune.objectives import objective_of
+from autotune.objectives.verdict import judge_among
+from autotune.precision.judge import Thresholds, arithmetic, settled
+from autotune.study import interference
+from autotune.study import layout as disk
+from autotune.study.interference import MOST_VAIN_REPEATS, Judged, interference_causes, valid_trials
+from autotune.study.summary import ConfigSummary
+
+FIRST_GUESS_SECONDS = 10.0  # of one probe, before any has been seen
+# Of the baseline: faults of the target or the machine, which the user has to mend before anything can be searched.
+FATAL_AT_BASELINE = (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.TIMEOUT, Outcome.CRASHED,
+                     Outcome.DEVICE_FAULT, Outcome.COMPILE_FAILED)  # fmt: skip
+Comparison = tuple[StabilityRequest, StabilityResult]
+Sample = tuple[NoiseScaleRequest, NoiseScaleResult]
+
+
+class History:
+    """The only owner of what a study has measured. `version` grows with everything that is added."""
+
+    def __init__(
+        self, request: StudyRequest, trials: Sequence[Trial] = (), *, comparisons: Sequence[Comparison] = (),
+        samples: Sequence[Sample] = (), dry_run: DryRun | None = None,
+    ) -> None:  # fmt: skip
+        """`trials` were there when this run of the search began."""
+        self.request, self.version = request, 0
+        self._comparisons, self._samples, self._dry_run = [*comparisons], [*samples], dry_run
+        self._judged = self._judge(trials)
+        self._before = len(self._judged)
+
+    @classmethod
+    def read(cls, folder: Path, request: StudyRequest) -> History:
+        """Read the study in `folder`, without probes that ended a search: their cause has probably been mended.
+
+        Raises `StudyError` if a file is damaged.
+        """
+        dry_runs = disk.attempts(folder, DryRunRequest.kind())
+        comparisons = disk.attempts(folder, StabilityRequest.kind())
+        samples = disk.attempts(folder, NoiseScaleRequest.kind())
+        return cls(
+            request,
+            [trial for trial in disk.read_trials(folder) if not _ended_a_search(trial)],
+            comparisons=[pair for pair in comparisons if pair[1].outcome is not Outcome.ENVIRONMENT],
+            samples=[pair for pair in samples if pair[1].outcome is not Outcome.ENVIRONMENT],
+            dry_run=dry_runs[-1][1] if dry_runs else None,
+        )
+
+    def add(self, trial: Trial) -> Verdict:
+        """Judge one more probe among the others, and keep both."""
+        verdict = judge_among(trial, (other for other, _ in self._judged), self.request, self.noise_scale)
+        self._judged.append((trial, verdict))
+        self.version += 1
+        return verdict
+
+    def add_comparison(self, request: StabilityRequest, result: StabilityResult) -> None:
+        """Keep one more paired comparison of losses."""
+        self._comparisons.append((request, result))
+        self.version += 1
+
+    def add_sample(self, request: NoiseScaleRequest, result: NoiseScaleResult) -> None:
+        """Keep one more sample of gradients. The probes are judged anew, for the objective may count with it."""
+        self._samples.append((request, result))
+        self._judged = self._judge([trial for trial, _ in self._judged])
+        self.version += 1
+
+    def add_dry_run(self, found: DryRun) -> None:
+        """Keep what a dry run says of memory."""
+        self._dry_run = found
+        self.version += 1
+
+    @property
+    def judged(self) -> tuple[Judged, ...]:
+        """Every probe with its verdict, in order."""
+        return tuple(self._judged)
+
+    @property
+    def valid(self) -> list[Judged]:
+        """The probes that count: without those that were superseded by a repeat."""
+        return valid_trials(self._judged)
+
+    @property
+    def search_results(self) -> list[Judged]:
+        """The valid probes that a search learns from."""
+        return [pair for pair in self.valid if pair[0].purpose in SEARCH_PURPOSES]
+
+    @property
+    def before(self) -> int:
+        """The number of probes that were there when this run of the search began."""
+        return self._before
+
+    @property
+    def first_number(self) -> int:
+        """The number of the first probe of this run."""
+        return self._judged[self._before - 1][0].number + 1 if self._before else 0
+
+    @property
+    def probed(self) -> set[Config]:
+        """Every configuration that was probed."""
+        return {trial.config for trial, _ in self._judged}
+
+    @property
+    def best(self) -> float:
+        """The best score of the search results; 0.0 if there is none."""
+        return max((v.value for _, v in self.search_results if v.feasible and v.value), default=0.0)
+
+    @property
+    def baseline_known(self) -> Judged | None:
+        """The first probe of the baseline, whatever it was made for; None if there is none."""
+        return next((pair for pair in self._judged if pair[0].config == self.request.baseline), None)
+
+    @property
+    def baseline_probes(self) -> list[Trial]:
+        """The probes of the baseline for its own sake that ran, superseded ones included."""
+        return [t for t, _ in self._judged if t.purpose == "baseline" and t.result.measurement is not None]
+
+    @property
+    def baseline_runs(self) -> bool:
+        """Whether the baseline can be used: one of its probes was feasible."""
+        return any(trial.config == self.request.baseline and verdict.feasible for trial, verdict in self._judged)
+
+    @property
+    def references(self) -> list[tuple[int, float]]:
+        """Number and rate of every probe of the baseline without interference."""
+        return interference.references(self._judged, self.request.baseline)
+
+    @property
+    def drift_corrected(self) -> list[Judged]:
+        """The valid probes with the values that they would have had at the first speed of the machine."""
+        return interference.drift_corrected(self.valid, self.request.baseline)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether other work slowed so many repeats of this run in a row that repeating is of no use."""
+        repeats = {trial.repeats: trial for trial, _ in self._judged[self._before :] if trial.repeats is not None}
+        last = list(repeats.values())[-MOST_VAIN_REPEATS:]
+        return len(last) == MOST_VAIN_REPEATS and all(interference_causes(trial.result) for trial in last)
+
+    def summary(self, config: Config) -> ConfigSummary:
+        """Return what the search found of `config`, corrected for drift."""
+        results = [pair for pair in self.drift_corrected if pair[0].config == config]
+        return summarize(config, [pair for pair in results if pair[0].purpose in SEARCH_PURPOSES and pair[1].feasible])
+
+    def incumbent(self, config: Config, number: int) -> float | None:
+        """Return the rate of the fastest other configuration, samples/s, at the speed of the machine at probe `number`.
+
+        None if no other one ran. A repeat does not have to beat what it repeats.
+        """
+        known = self.references
+        rates = [
+            trial.result.measurement.samples_per_second / interference.drift_factor(trial.number, known)
+            for trial, verdict in self.search_results
+            if verdict.feasible and trial.result.measurement is not None and trial.config != config
+        ]
+        return max(rates) * interference.drift_factor(number, known) if rates else None
+
+    @property
+    def typical_seconds(self) -> float:
+        """Seconds of one probe: the median of those that ran, a guess before the first."""
+        seconds = [trial.result.elapsed_seconds for trial, _ in self._judged if trial.result.outcome is Outcome.OK]
+        return statistics.median(seconds) if seconds else FIRST_GUESS_SECONDS
+
+    def expected_seconds(self, window: ProbeBudget, config: Config | None = None) -> float:
+        """Return the seconds of one more probe of `config` with this window; of any configuration if it never ran.
+
+        Everything but the window takes what it took, and the window what it took within the bounds of the new one.
+        """
+        seconds: dict[Config, list[float]] = {}
+        for trial, _ in self._judged:
+            if trial.result.measurement is not None:
+                measured = sum(trial.result.measurement.step_seconds)
+                again = min(max(measured, window.min_seconds), window.max_seconds)
+                seconds.setdefault(trial.config, []).append(trial.result.elapsed_seconds - measured + again)
+        if config in seconds:
+            return statistics.fmean(seconds[config])
+        return statistics.median(chain(*seconds.values())) if seconds else FIRST_GUESS_SECONDS
+
+    @property
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """Every paired comparison of losses, in order."""
+        return tuple(self._comparisons)
+
+    @property
+    def loss_verdicts(self) -> tuple[LossVerdict, ...]:
+        """The last verdict on every arithmetic that was compared with full precision."""
+        return settled(self._comparisons, Thresholds(tolerance=self.request.goal.loss_tolerance))
+
+    def refusal(self, config: Config) -> str:
+        """Return why the arithmetic of `config` may not be recommended; empty if it may."""
+        found = (verdict for verdict in self.loss_verdicts if verdict.values == arithmetic(config))
+        return next((verdict.reason for verdict in found if verdict.excludes), "")
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """Every sample of gradients, in order."""
+        return tuple(self._samples)
+
+    @property
+    def noise(self) -> NoiseScale | None:
+        """The gradient noise scale by the last sample; None where it is not known, and for other objectives."""
+        return known_noise(self.request, [result for _, result in self._samples])
+
+    @property
+    def noise_scale(self) -> float | None:
+        """The gradient noise scale in samples; None where it is not known."""
+        return self.noise.phi if self.noise else None
+
+    @property
+    def dry_run(self) -> DryRun | None:
+        """What a dry run found of memory; None if there was none."""
+        return self._dry_run
+
+    def worth(self, config: Config) -> float:
+        """Return the score for one sample/s of `config`, for an objective that knows it before any probe."""
+        known = objective_of(self.request.goal).worth(self.request.goal, self.noise_scale)
+        assert known is not None, "asked for only where the objective knows it"
+        return known(config)
+
+    def _judge(self, trials: Sequence[Trial]) -> list[Judged]:
+        return [(trial, judge_among(trial, trials, self.request, self.noise_scale)) for trial in trials]
+
+
+def summarize(config: Config, results: Iterable[Judged]) -> ConfigSummary:
+    """Return the summary of `config` from these probes of it; `found` is their mean score."""
+    pairs = list(results)
+    made = ConfigSummary(config=config, trials=tuple(t for t, _ in pairs), verdicts=tuple(v for _, v in pairs))
+    return ConfigSummary(config=config, found=made.score or None, trials=made.trials, verdicts=made.verdicts)
+
+
+def known_noise(request: StudyRequest, results: Sequence[NoiseScaleResult]) -> NoiseScale | None:
+    """Return what the last of these samples of gradients says; None without one, and for other objectives."""
+    samples = [result.sample for result in results if result.sample is not None]
+    return estimate(samples[-1]) if samples and request.goal.objective == "time-to-quality" else None
+
+
+def _ended_a_search(trial: Trial) -> bool:
+    """Whether the search stopped there for a fault of the machine or of the target: it is to be probed again."""
+    outcome = trial.result.outcome
+    return outcome is Outcome.ENVIRONMENT or (trial.purpose == "baseline" and outcome in FATAL_AT_BASELINE)

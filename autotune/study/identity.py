@@ -1,0 +1,110 @@
+"""What sets a study apart from a search that would go on with it, in the words in which it was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from autotune.core.records import Limit, StudyRequest
+from autotune.knobs import KNOBS
+from autotune.knobs.limits import option
+from autotune.machine.environment import fingerprint
+
+# What varies among machines of one fingerprint, or on one of them from boot to boot.
+VARIED = ("device_uuid", "device_bytes", "host_bytes", "platform", "python")
+MOMENTARY = ("shm_bytes",)  # of the environment: how it stood when it was looked at
+# Of the target: how its one step went, what is said of it, and what settings and space follow from.
+OBSERVED = ("findings", "step", "baseline", "space", "global_batch_size")
+NEWLY_NOTED = ("has_collate", "has_sampler", "batch_layout")  # of the target; an earlier version did not
+OPTIONS = {
+    "objective": "--objective",
+    "within_fraction": "--within",
+    "price_per_hour": "--price",
+    "exact": "--exact",
+    "global_batch": "the held global batch (--global-batch)",
+    "memory_limit_bytes": "--memory-limit, in bytes,",
+    "headroom_fraction": "--headroom",
+    "stability": "--stability",
+    "loss_tolerance": "--loss-tolerance",
+    "tune": "--tune",
+}
+ABSENT = {"global_batch": "free"}  # what no value means, where it is not "not given"
+
+
+def compare(old: StudyRequest, new: StudyRequest) -> list[str]:
+    """What sets two requests apart, in words; empty if their trials can be compared."""
+    if old.environment.default_threads is None:  # an earlier version did not note them
+        noted = replace(old.environment, default_threads=new.environment.default_threads)
+        old = replace(old, environment=noted)
+    if old.facts.batch_layout is None:
+        noted_of_target = {name: getattr(new.facts, name) for name in NEWLY_NOTED}
+        old = replace(old, facts=replace(old.facts, **noted_of_target))
+    if fingerprint(old.environment) == fingerprint(new.environment):
+        old = _moved_here(old, new)
+    return list(_asked(old, new)) or list(_followed(old, new))
+
+
+def _moved_here(old: StudyRequest, new: StudyRequest) -> StudyRequest:
+    """`old` as it would have been asked on the machine of `new`, which is of one class with its own."""
+    here, there = new.environment, old.environment
+    moved = replace(old, environment=replace(there, **{name: getattr(here, name) for name in VARIED}))
+    if here.device_bytes == there.device_bytes:
+        return moved
+    limit, asked = old.goal.memory_limit_bytes, new.goal.memory_limit_bytes
+    # A share of the memory moves with it. What was typed is not kept: a share is told by its bytes, rounded down.
+    if limit and asked and abs(asked - limit * here.device_bytes / there.device_bytes) <= 1:
+        moved = replace(moved, goal=replace(moved.goal, memory_limit_bytes=asked))
+    return replace(moved, memory_limit_bytes=new.memory_limit_bytes, headroom_bytes=new.headroom_bytes)
+
+
+def _asked(old: StudyRequest, new: StudyRequest) -> Iterator[str]:
+    """Of what was asked, where, and of which code."""
+    yield from _told("the target", old.target, new.target)
+    for knob in KNOBS:
+        yield from _told(f"the baseline's {knob.name}", old.baseline[knob.name], new.baseline[knob.name])
+    for field, name in OPTIONS.items():
+        yield from _told(name, getattr(old.goal, field), getattr(new.goal, field), ABSENT.get(field, "not given"))
+    for knob in KNOBS:
+        before, after = old.goal.limits.get(knob.name), new.goal.limits.get(knob.name)
+        yield from _told(f"{option(knob.name)} or --fix {knob.alias}", before, after, "not given")
+    yield from _parts("the machine's", old.environment, new.environment, MOMENTARY)
+    yield from _parts("the target's", old.facts, new.facts, OBSERVED)
+
+
+def _followed(old: StudyRequest, new: StudyRequest) -> Iterator[str]:
+    """Of what follows from that: told only where the same question has another answer, as in another version."""
+    for name, values in new.domains.items():
+        yield from _told(f"the search of {name}", old.domains.get(name, ()), values)
+    for field in ("memory_limit_bytes", "headroom_bytes", "baseline_assumed"):
+        yield from _told(field.replace("_", " "), getattr(old, field), getattr(new, field))
+
+
+def _parts(whose: str, old: msgspec.Struct, new: msgspec.Struct, leaving_out: tuple[str, ...]) -> Iterator[str]:
+    for field in old.__struct_fields__:
+        if field not in leaving_out:
+            yield from _told(f"{whose} {field.replace('_', ' ')}", getattr(old, field), getattr(new, field))
+
+
+def _told(name: str, before: Any, after: Any, absent: str = "none") -> Iterator[str]:
+    if before != after:
+        yield f"{name} was {_typed(before, absent)}, is {_typed(after, absent)}"
+
+
+def _typed(value: Any, absent: str) -> str:
+    """A value as an option takes it."""
+    match value:
+        case None:
+            return absent
+        case bool():
+            return str(value).lower()
+        case Limit(values=None):
+            return f"{_typed(value.low, '')}:{_typed(value.high, '')}"
+        case Limit(values=values):
+            return _typed(values, absent)
+        case tuple():
+            return ",".join(_typed(one, "none") for one in value)
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

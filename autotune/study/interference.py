@@ -1,0 +1,177 @@
+"""What other work on the machine did to probes: which ones it spoiled, which count, and how the machine drifted. Pure.
+
+The baseline is probed again and again, and shows how fast the machine was at each probe:
+
+rate of the baseline   │×···           ×···                 ×·······     interpolated between its probes
+number of the probe    │0              9                    18
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec.structs import replace
+
+from autotune.core.interference import MOST_WAIT_SHARE, GpuUse
+from autotune.core.records import SEARCH_PURPOSES, Config
+from autotune.core.results import ProbeResult, Trial, Verdict
+from autotune.units import format_share
+
+# A power cap is how a large GPU normally runs: recorded, and no disturbance (docs/notes/timing.md 2).
+HARMFUL = ("hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake")
+POWER_CAP = "power cap"
+MOST_CLOCK_DRIFT = 0.03  # of the SM clock within a window; a steady card stays within it (docs/notes/timing.md 2)
+LEAST_UTILIZATION = 0.9  # from which on the clock is not the probe's own doing: a card that rests lowers it by itself
+MOST_FOREIGN_SHARE = MOST_WAIT_SHARE  # of a card's time: a kernel of others keeps ours waiting for as long
+BACK_OFF_SECONDS = 2.0  # before a repeat: a compilation or a backup takes longer, most bursts are over
+MOST_VAIN_REPEATS = 3  # in a row: then others use the machine throughout, and repeating would only double the cost
+REPEATED = (*SEARCH_PURPOSES, "confirm")  # whose probes are repeated; a reference comes again of itself
+MOST_SLOWDOWN = 1.1  # by others, of a probe that counts if need be: gains that are worth a change are of this size
+REFERENCE_EVERY = 8  # search probes between two of the baseline (docs/notes/timing.md 3)
+MOST_DRIFT = 0.05  # of the baseline's rate: less is noise between probes (the same note)
+SLOW = 2.0  # times a typical probe: a baseline that takes longer is too expensive to be probed again and again
+Judged = tuple[Trial, Verdict]
+
+
+def interference_causes(result: ProbeResult) -> tuple[str, ...]:
+    """Return what slowed the probe from outside, in words, one text per cause; empty if nothing is known to have."""
+    found = []
+    contamination = result.measurement.contamination if result.measurement is not None else None
+    if contamination is not None and contamination.contaminated:
+        found.append(
+            f"other processes kept {contamination.foreign_cores or 0:.1f} cores busy and it waited "
+            f"{format_share(contamination.run_queue_wait_share or 0)} of its time for one"
+        )
+    return tuple(found) if result.gpu is None else (*found, *_on_the_card(result.gpu))
+
+
+def _on_the_card(gpu: GpuUse) -> list[str]:
+    """Nobody is blamed for what the card does not tell, nor for a context that computes nothing."""
+    found = [reason for reason in gpu.throttle_reasons if reason in HARMFUL]
+    if (gpu.foreign_share or 0) > MOST_FOREIGN_SHARE:
+        found.append(f"other processes took {format_share(gpu.foreign_share or 0)} of its GPU's time")
+    low, high = gpu.sm_clock_mhz or (0, 0)
+    steady = high - low <= MOST_CLOCK_DRIFT * high or POWER_CAP in gpu.throttle_reasons
+    if not steady and (gpu.utilization or 0) >= LEAST_UTILIZATION:
+        found.append(f"the clock of its GPU moved between {low} and {high} MHz")
+    return found
+
+
+def is_spoiled(result: ProbeResult) -> bool:
+    """Whether others slowed the probe by more than 10 %, or by nobody knows how much, as on its GPU."""
+    contamination = result.measurement.contamination if result.measurement is not None else None
+    found = len(interference_causes(result))
+    if contamination is None or not contamination.contaminated:
+        return found > 0
+    return found > 1 or contamination.slowdown > MOST_SLOWDOWN
+
+
+def severity(result: ProbeResult) -> tuple[int, float]:
+    """How much was wrong, for comparison: what befell the GPU, then how much longer steps took on the host."""
+    contamination = result.measurement.contamination if result.measurement is not None else None
+    slowdown = contamination.slowdown if contamination is not None else 1.0
+    return len(interference_causes(result)), slowdown
+
+
+def valid_trials(judged: Sequence[Judged]) -> list[Judged]:
+    """Return the probes that count: without those that were superseded by a repeat because of interference.
+
+    The repeat counts, unless interference slowed it more than the first. Whatever the reason was to measure the
+    baseline again, one of its probes counts.
+    """
+    superseded = set()
+    last: dict[Config | int, Trial] = {}  # of a round by number: the next round probes the same configuration
+    for trial, _ in judged:
+        if trial.purpose not in REPEATED:
+            continue
+        place = trial.config if trial.purpose in SEARCH_PURPOSES else _first(trial)
+        before, kept = last.get(place), trial
+        if before is not None and _is_repeat(trial, before):
+            kept, lost = the_one_that_counts(before, trial)
+            superseded.add(lost.number)
+        last[place] = kept
+    return [(trial, verdict) for trial, verdict in judged if trial.number not in superseded]
+
+
+def _first(trial: Trial) -> int:
+    """The number of the probe that it repeats, or its own."""
+    return trial.number if trial.repeats is None else trial.repeats
+
+
+def _is_repeat(trial: Trial, before: Trial) -> bool:
+    """Whether a probe takes the place of an earlier one of its configuration, or the other way round."""
+    again = trial.purpose == before.purpose == "baseline" and before.result.measurement is not None
+    return again or bool(interference_causes(before.result))
+
+
+def the_one_that_counts(first: Trial, repeat: Trial) -> tuple[Trial, Trial]:
+    """Return the one of the two that counts, then the other."""
+    if interference_causes(repeat.result) and severity(first.result) <= severity(repeat.result):
+        return first, repeat
+    return repeat, first
+
+
+def is_reference_due(judged: Sequence[Judged], typical_seconds: float) -> bool:
+    """Return whether the baseline should be probed again now, `REFERENCE_EVERY` search probes after the last time."""
+    since = 0
+    last: Trial | None = None
+    for trial, verdict in judged:
+        if trial.purpose in ("baseline", "reference"):
+            if not verdict.feasible:
+                return False
+            last, since = trial, 0
+        since += trial.purpose == "search"
+    return last is not None and since >= REFERENCE_EVERY and last.result.elapsed_seconds <= SLOW * typical_seconds
+
+
+def references(judged: Sequence[Judged], baseline: Config) -> list[tuple[int, float]]:
+    """Return number and rate (samples/s) of every probe of the baseline without interference, in order."""
+    return [
+        (trial.number, verdict.value)
+        for trial, verdict in judged
+        if trial.purpose in ("baseline", "reference") and trial.config == baseline
+        if verdict.feasible and verdict.value and not interference_causes(trial.result)
+    ]
+
+
+def drift_factor(number: int, rates: Sequence[tuple[int, float]]) -> float:
+    """Return how fast the machine was at probe `number`, 1 being its speed at the first of `rates`.
+
+    Linear between two references, constant beyond the last; 1 throughout unless one of them moved by more than 5 %,
+    because the noise of single probes must not reorder anything.
+    """
+    if not has_drifted(rates):
+        return 1.0
+    numbers, values = zip(*rates, strict=True)
+    return float(np.interp(number, numbers, values) / values[0])
+
+
+def has_drifted(rates: Sequence[tuple[int, float]]) -> bool:
+    """Return whether the rate of the baseline ever differed by more than 5 % from its first."""
+    return any(abs(rate / rates[0][1] - 1) > MOST_DRIFT for _, rate in rates)
+
+
+def drift_corrected(judged: Sequence[Judged], baseline: Config) -> list[Judged]:
+    """Return the same probes with the values that they would have had at the first speed of the machine."""
+    rates = references(judged, baseline)
+    return [
+        (
+            trial,
+            verdict
+            if verdict.value is None
+            else replace(verdict, value=verdict.value / drift_factor(trial.number, rates)),
+        )
+        for trial, verdict in judged
+    ]
+
+
+def describe_drift(judged: Sequence[Judged], baseline: Config) -> str:
+    """Return what the latest reference says, in a sentence; empty if the machine did not drift."""
+    rates = references(judged, baseline)
+    if len(rates) < 2 or rates[-1][0] != judged[-1][0].number or not has_drifted([rates[0], rates[-1]]):
+        return ""
+    return (
+        f"The baseline now runs at {format_share(rates[-1][1] / rates[0][1])} of its first rate: this machine drifts. "
+        f"Leaders are chosen by rates corrected for it."
+    )

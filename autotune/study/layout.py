@@ -1,0 +1,244 @@
+"""A study on disk, as anybody may read it: JSON only, no lock, no Optuna.
+
+studies/NAME/
+  best.json          the recommendation; the only file that `load_best` reads
+  best-1.json        an earlier answer, or one that was less well supported than best.json; then best-2.json, ...
+  study.json         what was asked, of which target, on which machine
+  study.db           Optuna's store: the sampler's memory, rebuilt from probes/ if it is lost
+  study.lock         held while a search runs
+  fitted.json        what the sampler expects of every arm and micro-batch, once the search has ended
+  probes/0007/       request.json, result.json, log.txt, and prediction.json where the sampler expected something
+  stability/0000/    the same for a paired comparison of losses
+  noise_scale/0000/  the same for a sample of gradients
+  dry_run/0000/      the same for a dry run, which foretells memory
+  inspect/           the same for the inspection
+  .gitignore         everything but best.json
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from autotune.core import codec
+from autotune.core.kinds import KINDS
+from autotune.core.records import Config, StudyRequest
+from autotune.core.requests import Answered, Asked, InspectRequest, Kind, ProbeRequest, Request
+from autotune.core.results import ProbeResult, Trial
+from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound
+from autotune.knobs import completed, defaults
+from autotune.launch.base import LOG, REQUEST, RESULT
+from autotune.launch.files import unwritable as unwritable  # the same words wherever a study cannot be written
+from autotune.sampler.prediction import Fit, Prediction
+
+STUDIES = Path("studies")
+BEST, STUDY, DATABASE, LOCK = "best.json", "study.json", "study.db", "study.lock"
+PROBES, INSPECT = ProbeRequest.FOLDER, InspectRequest.FOLDER
+EARLIER = "best-{}.json"
+PREDICTION, FITTED = "prediction.json", "fitted.json"
+FORMER = "goodput"  # a folder that earlier versions made
+OWN = (BEST, STUDY, LOCK, FITTED, FORMER, *(kind.FOLDER for kind in KINDS))
+IGNORED = "*\n!.gitignore\n!best.json\n"
+
+
+def find(name: str | Path | None) -> Path:
+    """The folder of a study, by path or by its name under studies/; without a name the newest.
+
+    Raises `StudyNotFound`, which lists what there is, and `EnvironmentUnfit` where what was named may not be read.
+    """
+    if name is None:
+        known = sorted(_studies(STUDIES), key=_made)
+        if known:
+            return known[-1]
+        raise StudyNotFound(
+            f"There is no study under {STUDIES}/. None was probably searched from this folder yet. "
+            f"Run `autotune search model.py`, or name a study folder."
+        )
+    for folder in (Path(name), STUDIES / name):
+        try:
+            if _has_record(folder):
+                return folder
+        except PermissionError as error:
+            raise EnvironmentUnfit(
+                f"{folder} cannot be read: {error.strerror}. It is probably another user's. Have it made readable, or "
+                f"name another study."
+            ) from error
+    why = "is not a study: it has no study.json" if Path(name).exists() else "does not exist"
+    probes = len(_probe_folders(Path(name)))
+    if probes:
+        why += f" (lost? The command that searched it rebuilds that from its {probes} probes)"
+    names = [str(folder) for folder in studies(STUDIES)]
+    there = f"Studies here: {', '.join(names)}." if names else f"There are no studies under {STUDIES}/."
+    raise StudyNotFound(f"{name} {why}. {there} Run `autotune search` first, or name one of them.")
+
+
+def is_study(folder: Path) -> bool:
+    """Whether `folder` holds a study, or at least the recommendation of one, and may be looked into."""
+    with suppress(PermissionError):
+        return _has_record(folder)
+    return False
+
+
+def studies(root: Path) -> list[Path]:
+    """All study folders directly under `root`, by name."""
+    return sorted(_studies(root))
+
+
+def read_request(folder: Path) -> StudyRequest:
+    """What the study was asked, with today's knobs. Raises `StudyError` if it is damaged."""
+    request = codec.read(folder / STUDY, StudyRequest)
+    domains = {name: (value,) for name, value in defaults().items()} | request.domains
+    return replace(request, baseline=completed(request.baseline), domains=domains)
+
+
+def read_trials(folder: Path) -> tuple[Trial, ...]:
+    """Every finished probe, by number. Raises `StudyError` if a file is damaged.
+
+    A measurement without its duration was left by a probe whose launcher died before it could add what it saw: as if
+    it had never been begun.
+    """
+    left = (read_trial(place) for place in _probe_folders(folder) if (place / RESULT).is_file())
+    return tuple(trial for trial in left if trial.result.measurement is None or trial.result.elapsed_seconds)
+
+
+def read_trial(place: Path) -> Trial:
+    """The finished probe in folder `place`. Raises `StudyError` if a file is damaged."""
+    request = codec.read(place / REQUEST, ProbeRequest)
+    result = codec.read(place / RESULT, ProbeResult)
+    return Trial(
+        number=request.number,
+        purpose=request.purpose,
+        config=completed(request.config),
+        result=result,
+        repeats=request.repeats,
+    )
+
+
+def read_asked(folder: Path) -> tuple[ProbeRequest, ...]:
+    """What every probe was asked, finished or not, with today's knobs. Raises `StudyError` if a file is damaged."""
+    requests = (place / REQUEST for place in _probe_folders(folder))
+    asked = (codec.read(path, ProbeRequest) for path in requests if path.is_file())
+    return tuple(replace(one, config=completed(one.config)) for one in asked)
+
+
+def attempts(folder: Path, kind: Kind[Asked, Answered]) -> tuple[tuple[Asked, Answered], ...]:
+    """Request and answer of every finished measurement of that kind, in order. Raises `StudyError` if one is damaged.
+
+    Of probes `read_trials` knows more.
+    """
+    return tuple(
+        (codec.read(place / REQUEST, kind.request), codec.read(place / RESULT, kind.answer))
+        for place in _numbered(folder / kind.folder)
+        if (place / RESULT).is_file()
+    )
+
+
+def read_orphans(folder: Path) -> tuple[Config, ...]:
+    """Configurations of probes that were begun and left no result, because the searching process died.
+
+    An interrupt is no such accident: a launcher that it passes through takes the request away, too.
+    """
+    begun = (
+        place for place in _probe_folders(folder) if (place / REQUEST).is_file() and not (place / RESULT).is_file()
+    )
+    return tuple(completed(codec.read(place / REQUEST, ProbeRequest).config) for place in begun)
+
+
+def write_prediction(folder: Path, number: int, prediction: Prediction) -> None:
+    """Keep what is expected of probe `number` beside what it will show. Raises `EnvironmentUnfit` if that fails."""
+    place = make(folder / PROBES / f"{number:04d}")
+    try:
+        codec.write(place / PREDICTION, prediction)
+    except OSError as error:
+        raise unwritable(place, error) from error
+
+
+def read_prediction(folder: Path, number: int) -> Prediction | None:
+    """What was expected of probe `number`, if its sampler said so. Raises `StudyError` if the file is damaged."""
+    path = folder / PROBES / f"{number:04d}" / PREDICTION
+    return codec.read(path, Prediction) if path.is_file() else None
+
+
+def write_fit(folder: Path, fit: Fit) -> None:
+    """Keep what the search has learned of every arm. Raises `EnvironmentUnfit` if that fails."""
+    try:
+        codec.write(folder / FITTED, fit)
+    except OSError as error:
+        raise unwritable(folder, error) from error
+
+
+def read_fit(folder: Path) -> Fit | None:
+    """What the search had learned when it ended, if its sampler said so. Raises `StudyError` if the file is damaged."""
+    path = folder / FITTED
+    return codec.read(path, Fit) if path.is_file() else None
+
+
+def log_of(folder: Path, number: int) -> Path:
+    """Where the output of probe `number` is."""
+    return folder / PROBES / f"{number:04d}" / LOG
+
+
+def new_attempt(folder: Path, kind: type[Request[Any]]) -> tuple[int, Path]:
+    """A new number for a measurement of that kind, and its folder, made. Raises `EnvironmentUnfit` if it cannot be."""
+    root = folder / kind.FOLDER
+    number = max((int(place.name) for place in _numbered(root)), default=-1) + 1
+    return number, make(root / f"{number:04d}")
+
+
+def make(folder: Path) -> Path:
+    """`folder`, made if need be. Raises `EnvironmentUnfit` if that fails, `StudyError` if a file is in the way."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise StudyError(
+            f"{error.filename} is a file, and a study needs a folder there. The name was probably meant for something "
+            f"else. Choose another with --study."
+        ) from error
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    return folder
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether nothing lies in `folder` but what a search puts there."""
+    return all(entry.name in OWN or entry.name.startswith(DATABASE) for entry in folder.iterdir())
+
+
+def clear_away(folder: Path) -> None:
+    """Take away what a search left in `folder` that recorded nothing; whatever else lies there stays."""
+    if is_study(folder) or (folder / PROBES).exists():
+        return
+    with suppress(OSError):  # a folder that is not empty, or not ours to change, stays
+        for name in (REQUEST, RESULT, LOG):
+            (folder / INSPECT / name).unlink(missing_ok=True)
+        if (folder / INSPECT).is_dir():
+            (folder / INSPECT).rmdir()
+        (folder / LOCK).unlink(missing_ok=True)
+        folder.rmdir()
+        if folder.parent == STUDIES:
+            STUDIES.rmdir()
+
+
+def _has_record(folder: Path) -> bool:
+    return (folder / STUDY).is_file() or (folder / BEST).is_file()
+
+
+def _studies(root: Path) -> list[Path]:
+    return [entry for entry in root.iterdir() if is_study(entry)] if root.is_dir() else []
+
+
+def _made(folder: Path) -> float:
+    """When the study was begun; of one whose best.json alone was kept, when that was written."""
+    kept = folder / STUDY if (folder / STUDY).is_file() else folder / BEST
+    return kept.stat().st_mtime
+
+
+def _probe_folders(folder: Path) -> list[Path]:
+    return _numbered(folder / PROBES)
+
+
+def _numbered(root: Path) -> list[Path]:
+    return sorted((p for p in root.iterdir() if p.name.isdecimal()), key=lambda p: int(p.name)) if root.is_dir() else []

@@ -1,0 +1,196 @@
+"""Optuna's store behind a study that is being searched. The only file that knows that store.
+
+The probe folders are the truth, the database is the sampler's memory of them. Whatever the two disagree about after a
+crash is settled on opening: a result that was written but not told is told, a probe that never ended is told FAIL
+(Optuna's TPE stays away from running trials for ever), and a lost database is rebuilt.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import optuna
+import sqlalchemy
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from sqlalchemy.exc import SQLAlchemyError
+
+from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
+from autotune.core.results import ProbeResult, Trial, Verdict
+from autotune.errors import AutotuneError, EnvironmentUnfit, StudyError
+from autotune.objectives.verdict import headroom_bytes
+from autotune.sampler.observation import observed
+from autotune.sampler.optuna import Encoding, GuardedSampler
+from autotune.study import layout as disk
+
+BUSY_SECONDS = 30  # how long SQLite waits for another reader before it gives up
+NUMBER = "probe"  # trial attribute: the number of the probe folder
+PREDICTION = "prediction"  # trial attribute: a `Prediction` as JSON
+NAME = "autotune"
+BROKEN = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
+UNREADABLE = (*BROKEN, ValueError, LookupError, RuntimeError)  # undecodable text, unknown states, another schema
+
+
+class Store:
+    """Ask and tell, in the terms of this house."""
+
+    def __init__(self, folder: Path, request: StudyRequest, encoding: Encoding, *, needs_complete: bool) -> None:
+        """Open or create the database.
+
+        `needs_complete`: the sampler learns from complete trials only (Optuna's GP), so infeasible ones are told
+        complete with the worst value that there is, 0 samples/s, beside their violated constraint.
+        """
+        self._folder, self._request, self._encoding, self._needs_complete = folder, request, encoding, needs_complete
+        self.promises: list[float | None] = []  # of the proposals of this run, where their sampler expected something
+        self._open: dict[int, optuna.Trial] = {}
+        self._storage: RDBStorage | None = None
+        with self._reading():
+            self._storage = _storage(folder / disk.DATABASE)
+            self.study = optuna.create_study(
+                study_name=NAME, storage=self._storage, direction="maximize", load_if_exists=True
+            )
+
+    def reconcile(self, trials: tuple[Trial, ...], verdicts: dict[int, Verdict]) -> None:
+        """Make the database say what the probe folders say."""
+        by_number = {trial.number: trial for trial in trials}
+        with self._reading():
+            known = set()
+            for frozen in self.study.get_trials(deepcopy=False):
+                if frozen.state is TrialState.RUNNING:
+                    self.study.tell(frozen.number, state=TrialState.FAIL)  # if it has a result, that is added below
+                elif frozen.state is not TrialState.FAIL:
+                    known.add(frozen.user_attrs.get(NUMBER))
+            for number, trial in by_number.items():
+                if number not in known and trial.purpose in SEARCH_PURPOSES and not trial.result.outcome.retried:
+                    self.add(trial, verdicts[number])
+
+    def ask(self, sampler: GuardedSampler, number: int) -> Config:
+        """The next configuration to probe, to be told under `number`."""
+        with self._translated():
+            self.study.sampler = sampler
+            trial = self.study.ask(self._encoding.distributions)
+            trial.set_user_attr(NUMBER, number)
+            self._open[number] = trial
+            prediction = sampler.prediction
+            if prediction is not None:
+                trial.set_user_attr(PREDICTION, msgspec.to_builtins(prediction))
+                self.promises.append(prediction.gain)
+                disk.write_prediction(self._folder, number, prediction)
+            return self._encoding.config(trial.params)
+
+    def tell(
+        self, number: int, verdict: Verdict, *, result: ProbeResult | None = None, final: int | None = None
+    ) -> None:
+        """What became of it: constraints first (once, all of them, in one order), then the state.
+
+        `result`: of which more can be learned than its value. `final`: the number of the probe that decided, if the
+        first one was repeated.
+        """
+        trial = self._open.pop(number)
+        state, value = self._state(verdict)
+        with self._translated():
+            if final is not None:
+                trial.set_user_attr(NUMBER, final)
+            for name, violation in verdict.constraints.items():
+                trial.set_constraint(name, violation)
+            trial.set_user_attr("reason", verdict.reason)
+            for name, told in self._observed(result, verdict).items():
+                trial.set_user_attr(name, told)
+            self.study.tell(trial, value, state=state)
+
+    def abandon(self, number: int) -> None:
+        """The probe was interrupted: nothing was learned."""
+        with self._translated():
+            self.study.tell(self._open.pop(number), state=TrialState.FAIL)
+
+    def add(self, trial: Trial, verdict: Verdict) -> None:
+        """Record a probe that nobody asked for (the baseline, or one from before); ignored outside the space."""
+        params = self._encoding.params(trial.config)
+        if params is None:
+            return
+        state, value = self._state(verdict)
+        told = {NUMBER: trial.number, "reason": verdict.reason, **self._observed(trial.result, verdict)}
+        with self._translated():
+            self.study.add_trial(
+                create_trial(
+                    params=params,
+                    distributions=self._encoding.distributions,
+                    value=value,
+                    state=state,
+                    constraints=dict(verdict.constraints),
+                    user_attrs=told,
+                )
+            )
+
+    def trials(self) -> list[FrozenTrial]:
+        """Optuna's view, for tests and for the curious."""
+        return self.study.get_trials(deepcopy=False)
+
+    def close(self) -> None:
+        """Give the database file back."""
+        if self._storage is not None:
+            self._storage.remove_session()
+            self._storage.engine.dispose()
+
+    def _observed(self, result: ProbeResult | None, verdict: Verdict) -> dict[str, Any]:
+        if result is None:
+            return {}
+        kept = headroom_bytes(result.measurement, self._request) if result.measurement else self._request.headroom_bytes
+        return observed(result, verdict, self._request.memory_limit_bytes - kept).attributes()
+
+    def _state(self, verdict: Verdict) -> tuple[TrialState, float | None]:
+        if verdict.feasible:
+            return TrialState.COMPLETE, verdict.value
+        return (TrialState.COMPLETE, 0.0) if self._needs_complete else (TrialState.PRUNED, None)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """The first look at the file: whatever goes wrong is damage in it, and it is given back to be moved away."""
+        try:
+            with self._translated(UNREADABLE):
+                yield
+        except AutotuneError:
+            self.close()
+            raise
+
+    @contextmanager
+    def _translated(self, errors: tuple[type[Exception], ...] = BROKEN) -> Iterator[None]:
+        """Database errors as errors of this house."""
+        path = self._folder / disk.DATABASE
+        try:
+            yield
+        except errors as error:
+            text = (str(error.__cause__ or error).splitlines() or [type(error).__name__])[0]
+            if any(word in text for word in ("disk is full", "readonly", "unable to open", "disk I/O")):
+                raise EnvironmentUnfit(
+                    f"{path} cannot be written: {text}. The disk is full, or the folder is read-only. Free some space "
+                    f"or choose another place with --study; every finished probe is kept in {disk.PROBES}/."
+                ) from error
+            raise StudyError(
+                f"{path} is damaged: {text}. Another program or a failing disk has probably written into it. Every "
+                f"finished probe is kept in {self._folder / disk.PROBES}: move {path.name} away and run the same "
+                f"command again, it is rebuilt from them."
+            ) from error
+
+
+def _storage(path: Path) -> RDBStorage:
+    """SQLite in WAL mode: 9 ms an ask and tell, nothing corrupted in 30 kill -9 (docs/notes/search.md 7).
+
+    The mode is set before the tables are made: each of them would wait for the disk otherwise.
+    """
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    place = str(path.resolve())
+
+    def connect() -> sqlite3.Connection:
+        connection = sqlite3.connect(place, timeout=BUSY_SECONDS, check_same_thread=False)  # the pool hands it around
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        return connection
+
+    url = sqlalchemy.URL.create("sqlite", database=place).render_as_string()
+    return RDBStorage(url, engine_kwargs={"creator": connect})

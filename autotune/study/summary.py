@@ -1,0 +1,137 @@
+"""The summary of one configuration: its probes, its mean, and whether it may be recommended.
+
+It is the only one. The search fills it with the probes of the search, the race with those of its rounds, and a finished
+study with those that count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from autotune.core.records import Config
+from autotune.core.results import Measurement, Trial, Verdict
+from autotune.core.stats import mean_rate
+
+
+class Status(Enum):
+    """How far a configuration came."""
+
+    FOUND = "found"  # probed by the search, not measured again
+    CONFIRMED = "confirmed"  # measured again to the end of the race
+    BEHIND = "behind"  # slower than others, who went on in the race: it cannot win
+    REFUSED = "refused"  # it runs, and may not be recommended
+    FAILED = "failed"  # it failed when it was measured again
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """What the rounds of a race say of one configuration: by its ratio to the baseline in the rounds that both ran."""
+
+    score: float  # in the objective's unit
+    samples_per_second: float
+    relative_half_width: float | None = None  # 95 %, of samples_per_second; None: not known
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigSummary:
+    """One configuration with the probes that count for it. Statistics are derived; `compared` overrides the mean."""
+
+    config: Config
+    found: float | None = None  # its score in the search, corrected for drift; None: the search did not measure it
+    trials: tuple[Trial, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()  # one per trial
+    rounds: tuple[int, ...] = ()  # of the race, in which each trial ran; empty: the first ones
+    left_out: tuple[Trial, ...] = ()  # of the race, because of interference; enough undisturbed ones are there
+    refused: str = ""  # why it may not be recommended although it runs; empty: it may
+    is_behind: bool = False  # others went on in the race, for it was slower
+    compared: Compared | None = None
+
+    @property
+    def status(self) -> Status:
+        """How far it came."""
+        if self.failure:
+            return Status.FAILED
+        if self.refused:
+            return Status.REFUSED
+        if self.is_behind:
+            return Status.BEHIND
+        return Status.CONFIRMED if self.compared or self.rounds else Status.FOUND
+
+    @property
+    def failure(self) -> str:
+        """The reason of its first trial that was not feasible; empty if there is none."""
+        return next((verdict.reason for verdict in self.verdicts if not verdict.feasible), "")
+
+    @property
+    def feasible(self) -> bool:
+        """Whether it may be used: once it was confirmed by all of its trials, else by the last one."""
+        return all(one.feasible for one in (self.verdicts if self.compared else self.verdicts[-1:]))
+
+    @property
+    def scores(self) -> list[float]:
+        """The objective's score of each trial that has one."""
+        return [verdict.value for verdict in self.verdicts if verdict.value is not None]
+
+    @property
+    def rates(self) -> list[float]:
+        """samples/s of each trial that was measured."""
+        return [one.samples_per_second for one in self.measurements]
+
+    @property
+    def score(self) -> float:
+        """The mean of its scores, in the objective's unit."""
+        return self.compared.score if self.compared else mean_rate(self.scores)
+
+    @property
+    def samples_per_second(self) -> float:
+        """The mean of its rates."""
+        return self.compared.samples_per_second if self.compared else mean_rate(self.rates)
+
+    @property
+    def relative_half_width(self) -> float | None:
+        """Half width of the 95 % interval of samples/s, relative; None: not known.
+
+        Outside a race it is that of the widest window, and at least half the range of the rates: two that agree by
+        luck do not make the rate as precise as that.
+        """
+        if self.compared:
+            return self.compared.relative_half_width
+        rates = self.rates
+        widths = [one.relative_half_width for one in self.measurements if one.relative_half_width is not None]
+        if len(rates) > 1:
+            widths.append((max(rates) - min(rates)) / 2 / self.samples_per_second)
+        return max(widths, default=None)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """samples/s at the ends of the interval; twice the rate itself where its width is not known."""
+        width = self.relative_half_width or 0.0
+        return self.samples_per_second * max(0.0, 1 - width), self.samples_per_second * (1 + width)
+
+    @property
+    def measured(self) -> tuple[Trial, ...]:
+        """The trials that were measured."""
+        return tuple(trial for trial in self.trials if trial.result.measurement is not None)
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """What was measured, one per trial."""
+        return tuple(trial.result.measurement for trial in self.trials if trial.result.measurement is not None)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The largest peak of its trials, those left out included."""
+        measured = (trial.result.measurement for trial in (*self.trials, *self.left_out))
+        return max((one.memory.bytes for one in measured if one is not None), default=0)
+
+    @property
+    def data_wait_share(self) -> float:
+        """The mean share of a step that waits for data, 0..1."""
+        return sum(one.data_wait_share for one in self.measurements) / max(len(self.measurements), 1)
+
+    def by_round(self, values: Sequence[float]) -> list[float | None]:
+        """Return `values`, one per trial, at the places of their rounds; None where it did not run."""
+        placed = dict(zip(self.rounds or range(len(values)), values, strict=True))
+        return [placed.get(number) for number in range(max(placed, default=-1) + 1)]

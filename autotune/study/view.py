@@ -1,0 +1,146 @@
+"""A study as terminal, page and server see it: all that was recorded, and the summary of each configuration."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from autotune.core.records import Config, StudyRequest
+from autotune.core.requests import NoiseScaleRequest, StabilityRequest
+from autotune.core.results import LossVerdict, StabilityResult, Trial, Verdict
+from autotune.errors import StudyNotFound
+from autotune.objectives.verdict import judge_among
+from autotune.precision.judge import Thresholds, settled
+from autotune.study import layout as disk
+from autotune.study.history import History, known_noise
+from autotune.study.interference import Judged, valid_trials
+from autotune.study.recommendation import Confirmation, Recommendation, read_best
+from autotune.study.summary import Compared, ConfigSummary
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)  # two moments are never compared, and one may be a key
+class StudyView:
+    """One moment of a study. Reading it takes no lock that anybody would notice, and no torch or Optuna."""
+
+    folder: Path
+    request: StudyRequest
+    trials: tuple[Trial, ...]
+    recommendation: Recommendation | None
+    running: bool
+    comparisons: tuple[tuple[StabilityRequest, StabilityResult], ...] = ()  # of losses, in the order they were run
+    noise_scale: float | None = None  # of the gradient, in samples; None: not known, or the objective does not use it
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.folder.resolve().name
+
+    @property
+    def stability(self) -> tuple[LossVerdict, ...]:
+        """Of every arithmetic that was compared with full precision, what came out."""
+        return settled(self.comparisons, Thresholds(tolerance=self.request.goal.loss_tolerance))
+
+    def verdict(self, trial: Trial) -> Verdict:
+        """Feasible or not, worth what, and why."""
+        if id(trial) not in self._judged:  # a page asks a dozen times
+            self._judged[id(trial)] = trial, judge_among(trial, self.trials, self.request, self.noise_scale)
+        return self._judged[id(trial)][1]
+
+    @cached_property
+    def _judged(self) -> dict[int, tuple[Trial, Verdict]]:
+        """Those asked for so far, by identity; the trial beside its verdict, so that its identity stays its own."""
+        return {}
+
+
+def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyView:
+    """Read a study, except its `trials` if they are already known. Raises `StudyNotFound` and `StudyError`."""
+    if not (folder / disk.STUDY).is_file():
+        raise StudyNotFound(
+            f"{folder} holds no {disk.STUDY}. It is not a study, or only its {disk.BEST} was kept. "
+            f"`autotune best {folder}` needs no more than that; everything else needs the whole folder, of which the "
+            f"command that searched it rebuilds {disk.STUDY} if {disk.PROBES}/ and {disk.INSPECT}/ are there."
+        )
+    best, request = folder / disk.BEST, disk.read_request(folder)
+    noise = known_noise(request, [result for _, result in disk.attempts(folder, NoiseScaleRequest.kind())])
+    return StudyView(
+        folder=folder,
+        request=request,
+        trials=disk.read_trials(folder) if trials is None else trials,
+        recommendation=read_best(best) if best.is_file() else None,
+        running=is_running(folder),
+        comparisons=disk.attempts(folder, StabilityRequest.kind()),
+        noise_scale=noise.phi if noise else None,
+    )
+
+
+def view_of(history: History, folder: Path, answer: Recommendation) -> StudyView:
+    """Return the view of a study that is being searched in `folder`, from memory, with its answer."""
+    return StudyView(
+        folder=folder,
+        request=history.request,
+        trials=tuple(trial for trial, _ in history.judged),
+        recommendation=answer,
+        running=True,
+        comparisons=history.comparisons,
+        noise_scale=history.noise_scale,
+    )
+
+
+@lru_cache(maxsize=1)  # every chart of a page asks for them
+def summaries(view: StudyView) -> tuple[ConfigSummary, ...]:
+    """Return every configuration that was measured at least once, in the order of their first probes.
+
+    What was confirmed has the rounds of its confirmation alone: the probe that brought it there was lucky by selection.
+    """
+    best = view.recommendation
+    confirmed = {one.config: one for one in best.confirmations} if best else {}
+    width = best.relative_half_width if best else None
+    probes: dict[Config, list[Judged]] = {}
+    for trial, verdict in valid_trials([(trial, view.verdict(trial)) for trial in view.trials]):
+        if trial.purpose != "reference":  # it shows the machine, at times when that had changed
+            probes.setdefault(trial.config, []).append((trial, verdict))
+    return tuple(
+        _summary(config, judged, confirmed.get(config), width)
+        for config, judged in probes.items()
+        if any(trial.result.measurement is not None for trial, _ in judged)
+    )
+
+
+def _summary(
+    config: Config, judged: list[Judged], confirmation: Confirmation | None, width: float | None
+) -> ConfigSummary:
+    counted, left_out, compared = judged, [], None
+    if confirmation is not None:
+        numbers = confirmation.trials
+        counted = [pair for pair in judged if pair[0].number in numbers] or judged
+        left_out = [t for t, _ in judged if t.purpose == "confirm" and numbers and min(numbers) < t.number]
+        rate = confirmation.samples_per_second
+        compared = Compared(score=rate, samples_per_second=rate, relative_half_width=width)
+    return ConfigSummary(
+        config=config,
+        trials=tuple(trial for trial, _ in counted),
+        verdicts=tuple(verdict for _, verdict in counted),
+        left_out=tuple(left_out),
+        compared=compared,
+    )
+
+
+def is_running(folder: Path) -> bool:
+    """Whether somebody holds the lock; asked for with a shared lock that is given back at once."""
+    try:
+        # Neither a link to elsewhere nor a pipe that nobody writes to may hold the reader up.
+        lock = os.open(folder / disk.LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return False

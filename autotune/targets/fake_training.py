@@ -1,0 +1,157 @@
+"""Training without contents: the user's own model, loss and optimizer on tensors that have shapes only.
+
+    real model ─► knobs edit it ─► its tensors are swapped for fake ones ─► optimizer ─► steps on fake batches
+
+Fake tensors live on the device of the real ones, take no memory, and run the same operations as far as shapes go
+(torch._subclasses.FakeTensorMode, as torch.compile uses it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+import torch
+from msgspec.structs import replace
+from torch._subclasses import FakeTensorMode
+
+from autotune.core.records import Config, Value
+from autotune.knobs import KNOBS, completed
+from autotune.knobs.base import Plan
+from autotune.targets import contract as contracts
+from autotune.targets import data as sources
+from autotune.targets.batches import tensors
+from autotune.targets.build import assemble, common_arguments, run_setup
+from autotune.targets.data import Epochs
+from autotune.targets.fake_batches import SIZES, CannotForetell, Rebatched
+from autotune.targets.loop import Training
+from autotune.targets.losses import InferredLoss
+from autotune.targets.peek import undisturbed
+from autotune.targets.reference import Reference
+from autotune.targets.worst_batch import longest
+
+
+class FakeTraining:
+    """One arm: a model, a loss and an optimizer whose tensors are fake."""
+
+    def __init__(self, training: Training, batches: Rebatched, mode: FakeTensorMode) -> None:
+        self._training, self._batches, self._mode = training, batches, mode
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Parameters and buffers, which live as long as this does."""
+        yield from self._training.model.parameters()
+        yield from self._training.model.buffers()
+
+    def step(
+        self, batch_size: int, watching: AbstractContextManager[Any], hold: Callable[[torch.Tensor], None]
+    ) -> None:
+        """One optimizer step, every micro-batch of `batch_size` samples; `hold` is told the tensors of the batch.
+
+        `watching` is entered inside the fake world. Raises what the user's code and torch raise.
+        """
+        batch = self._batches.of(batch_size, self._mode)
+        self._training.worst = lambda shapes_vary: batch
+        with self._mode, watching:
+            for tensor in tensors(batch):
+                hold(tensor)
+            self._training.train_worst()
+
+
+class DryFunctions:
+    """The user's parts, loaded once; every arm builds its own model from them."""
+
+    def __init__(
+        self, reference: Reference, config: Config, device: str, phase: Callable[[str], None], *, shapes_vary: bool
+    ) -> None:
+        """Load the target, and what it trains on. Raises `TargetError`."""
+        self._config, self._device, self._shapes_vary = completed(config), device, shapes_vary
+        phase("load")
+        offered = common_arguments(self._config, device)
+        self._contract = contracts.load(reference, offered)
+        phase("build")
+        run_setup(self._contract, offered)
+        self._data = sources.find(self._contract, offered)
+        self._batches: Rebatched | None = None
+
+    def training(self, values: dict[str, Value], micro_batches: int) -> FakeTraining:
+        """The arm in which the knobs of `values` have these values. Raises `TargetError` and `CannotForetell`."""
+        mode = FakeTensorMode(allow_non_fake_inputs=True)  # constants that modules keep for themselves stay real
+        config = replace(self._config, values=self._config.values | values)
+        plan = self._plan(config)
+        plan.accumulation_steps = micro_batches
+        plan.scale_loss = False  # it would skip steps: nobody knows whether fake gradients are finite
+        for prepare in plan.setup:
+            prepare()
+        plan.model_transforms.append(lambda model: _swapped(model, mode))
+        offered = common_arguments(config, self._device)
+        training = assemble(self._contract, self._data, plan, offered)
+        if self._batches is None:
+            self._batches = self._real_batches(training.model)
+        training.optimizer = training.make_optimizer(self._batches.smaller)
+        _choose_loss(training, self._batches.larger, mode)
+        if self._device.startswith("cuda"):
+            _launch_together(training.optimizer)
+        return FakeTraining(training, self._batches, mode)
+
+    def _plan(self, config: Config, batch_size: int = SIZES[-1]) -> Plan:
+        """The knobs' own, with no workers and small batches: the loader is asked for two of them."""
+        plan = Plan(device=self._device)
+        for knob in KNOBS:
+            value = 0 if knob.counts_workers else batch_size if knob.name == "batch_size" else config[knob.name]
+            knob.apply(value, plan)
+        return plan
+
+    def _real_batches(self, model: torch.nn.Module) -> Rebatched:
+        with undisturbed():
+            found = self._pair(model, longest_samples=self._shapes_vary)
+            return found if found.alike or self._shapes_vary else self._pair(model, longest_samples=True)
+
+    def _pair(self, model: torch.nn.Module, *, longest_samples: bool) -> Rebatched:
+        smaller, larger = (self._real_batch(size, model, longest_samples=longest_samples) for size in SIZES)
+        return Rebatched(smaller=smaller, larger=larger)
+
+    def _real_batch(self, size: int, model: torch.nn.Module, *, longest_samples: bool) -> Any:
+        offered = common_arguments(self._config, self._device) | {"batch_size": size}
+        if "worst_batch" in self._contract:
+            return self._contract.make("worst_batch", offered, sole="batch_size")
+        source = sources.training_source(self._contract, self._data, self._plan(self._config, size), offered, model)
+        if longest_samples and isinstance(source, Epochs) and self._data.kind == "dataset":
+            return longest(source.loader)
+        batch = next(iter(source()), None)
+        if batch is None:
+            raise CannotForetell(f"the data has no batch of {size} samples")
+        return batch
+
+
+def _swapped(model: torch.nn.Module, mode: FakeTensorMode) -> torch.nn.Module:
+    """The model with a fake tensor in the place of every parameter and buffer; the mode keeps shared ones shared.
+
+    By `setattr`, because recurrent modules keep a second list of their weights, which they mend then.
+    """
+    for module in model.modules():
+        for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+            setattr(module, name, mode.from_tensor(tensor))
+    return model
+
+
+def _choose_loss(training: Training, batch: Any, mode: FakeTensorMode) -> None:
+    """Let a loss that is inferred from the target's contents see real ones."""
+    if not isinstance(training.loss, InferredLoss) or not isinstance(batch, list | tuple):
+        return
+    with ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        for make in training.plan.forward_contexts:
+            stack.enter_context(make())
+        inputs, *rest = batch
+        device = training.plan.device
+        faked = mode.from_tensor(inputs.to(device)) if isinstance(inputs, torch.Tensor) else inputs
+        on_device = [part.to(device) if isinstance(part, torch.Tensor) else part for part in rest]
+        training.loss(training.model, (faked, *on_device))
+
+
+def _launch_together(optimizer: torch.optim.Optimizer) -> None:
+    """What an optimizer decides by itself for real tensors on CUDA: all parameters at once, with temporaries of all."""
+    for group in optimizer.param_groups:
+        if group.get("foreach", True) is None and not group.get("fused") and not group.get("differentiable"):
+            group["foreach"] = True

@@ -1,0 +1,88 @@
+"""Which lines of the user's own code an exception came through; everything else is noise to its reader."""
+
+from __future__ import annotations
+
+import re
+import site
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import autotune
+from autotune.failures.classify import words_of
+
+_OURS = Path(autotune.__file__).resolve().parent
+_LIBRARIES = tuple(
+    Path(place).resolve()
+    for place in {
+        *(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")),
+        *site.getsitepackages(),
+        site.getusersitepackages(),
+    }
+)
+_WORKER_MARK = "Original Traceback (most recent call last):"  # torch._utils.ExceptionWrapper, torch 2.13
+_WORKER_FRAME = re.compile(r'^ *File "([^"\n]+)", line (\d+), in (.+)$', re.MULTILINE)
+
+
+def user_frames(error: BaseException, root: Path) -> tuple[str, str]:
+    """The innermost `file:line in function` of the user's code, and the traceback cut down to the user's frames.
+
+    The user's code is what lies under `root`; if the exception touched none of that, whatever is neither the standard
+    library, nor an installed package, nor autotune. Frames of a DataLoader worker, which arrive as text in the
+    message, count as innermost. The first part is empty if there is no such frame; the traceback always ends with
+    the exception itself.
+    """
+    root = root.resolve()
+    for link in chain(error):
+        frames = [frame for frame in _all_frames(link) if _is_users(Path(frame.filename))]
+        frames = [frame for frame in frames if _resolved(frame).is_relative_to(root)] or frames
+        if frames:
+            last = frames[-1]
+            place = _resolved(last)
+            shown = place.relative_to(root) if place.is_relative_to(root) else place
+            text = "".join(traceback.format_list(frames))
+            return f"{shown}:{last.lineno} in {last.name}", f"{text}{headline(error)}"
+    return "", headline(error)
+
+
+def headline(error: BaseException) -> str:
+    """Type and first line of the message; for an exception from a DataLoader worker, those of the original one."""
+    text = words_of(error)
+    if _WORKER_MARK in text:
+        lines = text.partition(_WORKER_MARK)[2].splitlines()
+        return next((line for line in lines if line[:1].strip()), text.splitlines()[0])
+    message = text.strip().partition("\n")[0]
+    return f"{type(error).__name__}: {message}".removesuffix(": ")
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """`error`, and what caused it, outermost first."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+
+
+def _all_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    frames = list(traceback.extract_tb(error.__traceback__))
+    if isinstance(error, SyntaxError) and error.filename:  # the faulty line has never run, so it has no frame
+        frames.append(traceback.FrameSummary(error.filename, error.lineno or 0, "<module>"))
+    worker = words_of(error).partition(_WORKER_MARK)[2]
+    found = _WORKER_FRAME.finditer(worker)
+    return frames + [traceback.FrameSummary(match[1], int(match[2]), match[3]) for match in found]
+
+
+def _is_users(file: Path) -> bool:
+    place = file.resolve()
+    if str(file).startswith("<") or place.is_relative_to(_OURS):
+        return False
+    if {"site-packages", "dist-packages"} & set(place.parts):
+        return False
+    return not any(place.is_relative_to(library) for library in _LIBRARIES)
+
+
+def _resolved(frame: traceback.FrameSummary) -> Path:
+    return Path(frame.filename).resolve()

@@ -1,0 +1,59 @@
+"""Turns an exception of the user's code into a `TargetError` that begins with the user's own line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from autotune.core.results import Outcome
+from autotune.errors import TargetError
+from autotune.failures import classify
+from autotune.targets.tracebacks import chain, headline, user_frames
+
+# torch 2.13: "mat1 and mat2 must have the same dtype, but got Double and Float" (Linear), "Input type (double) and bias
+# type (float) should be the same" (convolutions), "Found dtype Double but expected Float" (backward of a loss).
+_DOUBLE = re.compile(r"\bdouble\b.*\bfloat\b|\bfloat\b.*\bdouble\b", re.IGNORECASE)
+_PIN = re.compile(r"cannot pin '.*' only dense CPU tensors can be pinned")  # torch 2.11 and 2.13, aten/src/ATen/native
+_HINTS = (
+    (
+        _DOUBLE,
+        ". The batch is float64, probably because NumPy made it, and the model computes in float32. Convert the "
+        'samples in dataset(): x.astype("float32"), or x.float().',
+    ),
+    (
+        _PIN,
+        ". The samples are probably on the GPU already, and a loader copies them there from the host. Keep them on the "
+        "CPU in dataset(), or cut batches on the GPU yourself: batch(batch_size, device).",
+    ),
+)
+
+
+@contextmanager
+def blaming(doing: object, root: Path) -> Iterator[None]:
+    """While the user's code does `doing`, report what it raises as its own fault.
+
+    `doing` is made a text only where something was raised from no line of the user's.
+
+    Out of memory and device faults pass through unchanged: they are for the probe to classify, not the user's bugs.
+    """
+    try:
+        yield
+    except Exception as error:
+        frame, trace = user_frames(error, root)
+        ours = next((link for link in chain(error) if isinstance(link, TargetError)), None)
+        if ours is not None:  # perhaps wrapped by something on its way up
+            ours.traceback = ours.traceback or (trace.removesuffix(headline(error)) if frame else "")
+            if ours is error:
+                raise
+            raise ours from None
+        if classify.classify(classify.describe(error), memory_share=None)[0] is not Outcome.USER_ERROR:
+            raise
+        said = f"{frame or doing}: {headline(error)}{_hint(str(error))}"
+        raise TargetError(said, traceback=trace if frame else "") from error
+
+
+def _hint(message: str) -> str:
+    """What to do about an error whose cause torch does not name; often nothing."""
+    return next((hint for pattern, hint in _HINTS if pattern.search(message)), "")

@@ -1,0 +1,70 @@
+"""The batch that needs the most memory: the target's own word, or else its longest samples put together."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from autotune.targets.contract import Contract
+from autotune.targets.data import Data, Epochs, Source
+from autotune.targets.peek import beside, sample_size, some_keys, undisturbed
+from autotune.targets.user_errors import blaming
+
+MOST_SECONDS = 2.0  # of looking at samples: a probe takes about five
+MOST_SAMPLES = 4096
+
+Worst = Callable[[bool], Any]  # from whether shapes vary to the batch; None: no worse one is known than those seen
+
+
+def worst_case(contract: Contract, data: Data, source: Source, offered: Mapping[str, Any]) -> Worst:
+    """How to come by the worst batch of this target, in the form of its loader's batches."""
+    if "worst_batch" in contract:
+        return lambda shapes_vary: contract.make("worst_batch", offered, sole="batch_size")
+    if data.kind != "dataset" or not isinstance(source, Epochs):
+        return lambda shapes_vary: None
+    loader = source.loader
+
+    def make(shapes_vary: bool) -> Any:
+        with blaming("the longest samples of dataset()", contract.root):
+            return longest(loader) if shapes_vary else None
+
+    return make
+
+
+def longest(loader: DataLoader[Any], clock: Callable[[], float] = time.monotonic) -> Any:
+    """One batch of the largest among the samples that there is time to look at, joined as `loader` joins them.
+
+    Where fewer could be looked at than the batch holds, they are repeated. Not covered: samples that are drawn anew
+    at every access, and memory that does not follow the size of the samples.
+    """
+    size = loader.batch_size or 1
+    with undisturbed():
+        keys = some_keys(loader, MOST_SAMPLES)
+        ends = clock() + MOST_SECONDS
+        sizes: list[int] = []
+        for one in beside(loader, batch_size=None, sampler=keys, collate_fn=sample_size):
+            sizes.append(int(one))
+            if clock() > ends:
+                break
+        largest = [key for _, key in heapq.nlargest(size, zip(sizes, keys, strict=False), key=lambda pair: pair[0])]
+        chosen = list(itertools.islice(itertools.cycle(largest), size))
+        return next(iter(beside(loader, batch_sampler=[chosen], collate_fn=loader.collate_fn)))
+
+
+class Same:
+    """A feed of nothing but one batch, which is there always."""
+
+    waited = arrived = 0.0
+
+    def __init__(self, batch: Any) -> None:
+        self._batch = batch
+        self.asked = self.arrived = time.perf_counter()  # it is there always
+
+    def next(self) -> Any:
+        """That batch."""
+        return self._batch
