@@ -129,14 +129,13 @@ def test_a_variable_that_is_neither_on_nor_off_is_answered_by_what_is_understood
 @pytest.mark.parametrize("value", ["", "TRUE", *SWITCHES])
 def test_what_is_said_to_be_understood_is(value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("AUTOTUNE_EXACT", value)
     target(tmp_path)
 
-    ended = inprocess.run("search", "model.py", "--dry-run", "--global-batch", "free")
+    ended = inprocess.run("search", "model.py", "--dry-run", "--global-batch", "free", AUTOTUNE_EXACT=value)
 
     is_exact = value.lower() in SWITCHES[:6]
     assert ("--exact holds the global batch" in ended.stderr) is is_exact
-    assert ended.status == (2 if is_exact else 0), ended.stderr
+    assert ended.returncode == (2 if is_exact else 0), ended.stderr
 
 
 @pytest.mark.parametrize("command", [("search", "model.py"), ("best",), ("doctor",)])

@@ -14,10 +14,10 @@ ANSWERED = (0, 1, 2, 3, 130)  # README's exit statuses, but for a fault of autot
 MOST_TOLD = 600  # characters of one fault
 
 
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    """`autotune *words` in the current folder."""
+def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """`autotune *words` in the current folder, with these environment variables."""
     with mock.patch("autotune.launch.subprocess.SubprocessLauncher", lambda **options: FakeLauncher()):
-        return run_here(Path.cwd(), *words)
+        return run_here(Path.cwd(), *words, **variables)
 
 
 def fault(*words: str) -> str:

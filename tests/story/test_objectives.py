@@ -127,7 +127,7 @@ def test_cost_is_told_in_the_money_of_its_price(tmp_path):
     [
         ({"objective": "cost"}, r"--objective cost needs what an hour .*--price 2\.49"),
         ({"price": 2.5}, r"--price 2\.5 says nothing to --objective throughput.*--objective cost"),
-        ({"within": 0.1, "objective": "cost", "price": 1.0}, r"--within 0\.1 says nothing to --objective cost"),
+        ({"within": 0.1, "objective": "cost", "price": 1.0}, r"--within 10% says nothing to --objective cost"),
         ({"exact": True, "global_batch": "free"}, r"--exact holds the global batch, --global-batch free searches it"),
     ],
 )
