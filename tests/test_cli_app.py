@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,13 @@ from tests.commandline import COMMAND, assert_one_clear_error, environment, run
 
 AT_FAULT = """
 import sys
-from autotune import folder
+from autotune.study import layout
 from autotune.cli import main
 
 def find(name):
     raise {raised}
 
-folder.find = find
+layout.find = find
 import autotune.study.recommendation
 autotune.study.recommendation.find = find
 sys.argv = ["autotune", "best", "my study"]
@@ -103,3 +104,10 @@ def test_a_target_that_is_not_utf_8_is_refused(command: str, tmp_path: Path) -> 
 
     assert "is not UTF-8 text" in assert_one_clear_error(ended)
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_the_version_is_told_without_a_command(tmp_path: Path) -> None:
+    ended = run(tmp_path, "--version")
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.strip() == version("torch-autotune")

@@ -187,7 +187,7 @@ def test_our_version_is_the_installed_one_and_a_source_tree_on_the_path_says_tha
 
 
 def test_the_torch_version_is_found_without_importing_torch() -> None:
-    code = "import sys, autotune.environment as e; assert e.torch_version(); sys.exit('torch' in sys.modules)"
+    code = "import sys, autotune.machine.environment as e; assert e.torch_version(); sys.exit('torch' in sys.modules)"
 
     finished = subprocess.run([sys.executable, "-c", code], check=False)
 

@@ -19,8 +19,8 @@ from autotune.testing.launcher_contract import example
 RECORDS = """
 from typing import ClassVar
 
-from autotune.requests import Request
-from autotune.results import Answer
+from autotune.core.requests import Request
+from autotune.core.results import Answer
 
 class EchoAnswer(Answer, frozen=True, kw_only=True):
     said: str = ""
@@ -31,7 +31,7 @@ class EchoRequest(Request[EchoAnswer], frozen=True, kw_only=True, tag="echo", ta
     words: str
 """
 CHILD = """
-from autotune.results import Outcome
+from autotune.core.results import Outcome
 from echo_records import EchoAnswer
 
 def echo(request, progress):
@@ -43,7 +43,7 @@ def echo(request, progress):
 MAIN = """
 import sys
 
-from autotune.kinds import KINDS
+from autotune.core.kinds import KINDS
 from autotune.child.__main__ import main
 from echo_records import EchoRequest
 
@@ -56,9 +56,9 @@ KILLED = """
 import sys
 from pathlib import Path
 
-from autotune import codec
-from autotune.kinds import decode
-from autotune.results import Failure, Outcome
+from autotune.core import codec
+from autotune.core.kinds import decode
+from autotune.core.results import Failure, Outcome
 
 folder = Path(sys.argv[1])
 failure = Failure(phase="measure", message="a worker died", evidence="DataLoader worker is killed by signal: Killed")

@@ -54,7 +54,8 @@ def test_a_process_that_kept_the_library_open_ends_without_a_word(tmp_path: Path
     (tmp_path / "pynvml.py").write_text(
         "import os\nclass NVMLError(Exception): pass\ndef nvmlInit(): pass\ndef nvmlShutdown(): os.write(2, b'shut')\n"
     )
-    script = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from autotune.nvml import library; print(library())"
+    imported = "from autotune.machine.nvml import library"
+    script = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {imported}; print(library())"
 
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 

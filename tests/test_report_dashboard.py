@@ -277,7 +277,7 @@ def test_names_with_a_star_would_let_any_page_in(studies: Path) -> None:
 SERVE = """
 import sys
 from pathlib import Path
-from autotune.report import dashboard
+from autotune import dashboard
 from autotune.dashboard import serve
 serve(Path(sys.argv[1]), port=0, on_ready=lambda address: print(address, flush=True))
 heavy = {"torch", "optuna"} & set(sys.modules)

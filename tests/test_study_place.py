@@ -54,7 +54,7 @@ def _begun(folder):
 HOLD = """
 import sys
 from pathlib import Path
-from autotune.lock import Lock
+from autotune.study.lock import Lock
 lock = Lock(Path(sys.argv[1]))
 print("locked", flush=True)
 sys.stdin.read()

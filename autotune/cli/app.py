@@ -43,15 +43,21 @@ for command in (init, check, search, show, best, export, report, compare, log, d
     app.command()(command)
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(autotune_version())
+        raise typer.Exit
+
+
 @app.callback()
 def settings(
     context: typer.Context,
-    show_version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and leave.", callback=_show_version, is_eager=True),
+    ] = False,
 ) -> None:
     """Take defaults for the commands from `[tool.autotune]` in pyproject.toml, or from autotune.toml."""
-    if show_version:
-        typer.echo(autotune_version())
-        raise typer.Exit
     variables.check()
     context.obj, context.default_map = settings_file.defaults()
 

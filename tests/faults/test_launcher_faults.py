@@ -31,8 +31,8 @@ PARENT = """
 import sys
 from pathlib import Path
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Config
-from autotune.requests import ProbeBudget, ProbeRequest
+from autotune.core.records import Config
+from autotune.core.requests import ProbeBudget, ProbeRequest
 command, folder, mark, fault = sys.argv[1:3], Path(sys.argv[3]), sys.argv[4], sys.argv[5]
 config = Config(values={"batch_size": 8, "gradient_accumulation_steps": 1})
 launcher = SubprocessLauncher(command=command, environ={mark: str(folder)})

@@ -29,8 +29,8 @@ import json, sys
 from pathlib import Path
 from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.records import Config
-from autotune.requests import ProbeBudget, ProbeRequest
+from autotune.core.records import Config
+from autotune.core.requests import ProbeBudget, ProbeRequest
 folder, target, workers, budget = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
 config = Config(values=defaults() | {{"batch_size": 8, "num_workers": workers}})
 launcher = SubprocessLauncher(environ={{{MARK!r}: str(folder)}})
