@@ -268,3 +268,20 @@ def test_a_dataset_of_a_few_samples_leaves_a_batch(samples, largest):
     made = space(Goal(), config(batch_size=samples), of=facts(dataset_samples=samples))
 
     assert {size for size in _batches(made) if size & (size - 1) == 0} == {largest}
+
+
+def test_a_knob_that_is_held_at_another_value_is_held_there_although_it_is_not_tuned():
+    held = {"amp_dtype": Limit(values=("bfloat16",))}
+
+    made = space(Goal(limits=held, tune=("batch_size",), global_batch=64), config(batch_size=64))
+
+    assert {one["amp_dtype"] for one in made.configs} == {"bfloat16"}
+
+
+def test_a_knob_that_is_not_tuned_is_given_no_choice_of_other_values():
+    limits = {"num_workers": Limit(values=(1, 2))}
+
+    with pytest.raises(
+        UsageError, match=r"--tune leaves num_workers out, and the values 1, 2 .* Name one with --workers"
+    ):
+        space(Goal(limits=limits, tune=("batch_size",)), config(batch_size=64))

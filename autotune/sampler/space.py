@@ -153,7 +153,7 @@ def _nothing_left(facts: TargetFacts, goal: Goal, batches: tuple[Value, ...]) ->
 def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Config) -> tuple[Value, ...]:
     today = baseline[knob.name]
     if goal.tune is not None and knob.name not in goal.tune:
-        return (today,)
+        return _held_value(knob, circumstances, goal, today)
     if goal.exact and not knob.is_exact(circumstances.facts):
         limit = goal.limits.get(knob.name)
         if limit is not None and not _within(today, limit):
@@ -174,6 +174,21 @@ def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Conf
         values = (*values, today)
         return tuple(sorted(values, key=lambda value: knob.rank(value, circumstances))) if knob.ordered else values
     return values
+
+
+def _held_value(knob: Knob, circumstances: Circumstances, goal: Goal, today: Value) -> tuple[Value, ...]:
+    """Return the one value of a knob that `--tune` leaves out: the baseline's, or the one that the user holds it at."""
+    limit = goal.limits.get(knob.name)
+    if limit is None or _within(today, limit):
+        return (today,)
+    values = knob.domain(circumstances)
+    if len(values) == 1:
+        return values
+    raise UsageError(
+        f"--tune leaves {knob.name} out, and {_words(limit)} for it exclude the baseline's {knob.show(today)} and leave "
+        f"{len(values)} others. A knob that is not tuned has one value. Name one with {option(knob.name)}, or add "
+        f"{knob.alias} to --tune."
+    )
 
 
 def _circumstances(facts: TargetFacts, environment: Environment, goal: Goal, limit: Limit | None) -> Circumstances:
