@@ -185,9 +185,9 @@ def _held_value(knob: Knob, circumstances: Circumstances, goal: Goal, today: Val
     if len(values) == 1:
         return values
     raise UsageError(
-        f"--tune leaves {knob.name} out, and {_words(limit)} for it exclude the baseline's {knob.show(today)} and leave "
-        f"{len(values)} others. A knob that is not tuned has one value. Name one with {option(knob.name)}, or add "
-        f"{knob.alias} to --tune."
+        f"--tune leaves {knob.name} out, and {_words(limit)} for it exclude the baseline's {knob.show(today)} and "
+        f"leave {len(values)} others. A knob that is not tuned has one value. Name one with "
+        f"{option(knob.name)}, or add {knob.alias} to --tune."
     )
 
 

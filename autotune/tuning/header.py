@@ -44,7 +44,7 @@ def opening_lines(
         + "".join(f" · {text}" for text in inferred),
         f"Hold  {held(request)} · baseline {baseline(request, space, settings)}{_sought(request)}"
         f" · budget {format_seconds(settings.time_budget_seconds)}",
-        f"Space {len(space.configs):,} configurations: {_domains(space)}"
+        f"Space {counted(len(space.configs), 'configuration')}: {_domains(space, request.baseline)}"
         + "".join(f" · {text}" for text in not_searched(request, space)),
         *(_other_seeds(folder, request.seed) if resumed else ()),
     ]
@@ -142,7 +142,7 @@ def _sought(request: StudyRequest) -> str:
     return sought + (" · exact" if request.goal.exact else "")
 
 
-def _domains(space: SearchSpace) -> str:
+def _domains(space: SearchSpace, today: Config) -> str:
     parts = []
     for knob in KNOBS:
         values = space.free.get(knob.name)
@@ -151,7 +151,8 @@ def _domains(space: SearchSpace) -> str:
         shown_values = [knob.show(value) for value in values]
         text = f"{shown_values[0]}..{shown_values[-1]}" if len(values) > 4 else ", ".join(shown_values)
         parts.append(f"{knob.label} {text}")
-    return " · ".join(parts) or "only the baseline"
+    only = shown(space.configs[0])
+    return " · ".join(parts) or ("only the baseline" if today in space.configs else f"only {only}")
 
 
 def _count(number: int) -> str:
