@@ -117,10 +117,12 @@ def test_a_search_that_would_not_begin_is_not_called_new():
 def test_a_space_of_one_configuration_names_it_unless_it_is_the_baseline():
     fixed = {"amp_dtype": Limit(values=("bfloat16",))}
 
-    assert _told(64, config(), tune=("batch_size",), limits={"batch_size": Limit(values=(64,))})[-1].endswith(
-        "1 configuration: only the baseline"
-    )
+    assert _told(64, config(batch_size=64), tune=("batch_size",), limits={"batch_size": Limit(values=(64,))})[
+        -1
+    ].endswith("1 configuration: only the baseline")
     assert (
         "1 configuration: only 64×1, bf16, workers 0"
-        in _told(64, config(), tune=("batch_size",), limits={**fixed, "batch_size": Limit(values=(64,))})[-1]
+        in _told(64, config(batch_size=64), tune=("batch_size",), limits={**fixed, "batch_size": Limit(values=(64,))})[
+            -1
+        ]
     )
