@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from autotune.core.records import ObjectiveName, Stability, Value
 from autotune.errors import UsageError
@@ -15,9 +15,9 @@ from autotune.sampler.names import SamplerName
 from autotune.study.recommendation import Recommendation
 from autotune.targets import resolve
 from autotune.tuning.engine import search as run
+from autotune.tuning.option import Option
 from autotune.tuning.reporter import Reporter, SilentReporter
-from autotune.tuning.settings import Settings
-from autotune.units import parse_seconds
+from autotune.tuning.settings import Mode, Settings, options
 
 
 def search(
@@ -26,21 +26,21 @@ def search(
     time_budget: str | float = "10m",
     probes: int | None = None,
     study: str | PathLike[str] | None = None,
-    mode: Literal["auto", "resume", "fresh"] = "auto",
+    mode: Mode = "auto",
     device: str | None = None,
     objective: ObjectiveName = "throughput",
-    within: float | None = None,
-    price: float | None = None,
+    within: str | float | None = None,
+    price: str | float | None = None,
     exact: bool = False,
     global_batch: int | Literal["keep", "free"] | None = None,
     memory_limit: str | None = None,
-    headroom: float | None = None,
+    headroom: str | float | None = None,
     baseline: Mapping[str, Value] | None = None,
     space: Mapping[str, Sequence[Value] | Value] | None = None,
     tune: Sequence[str] | None = None,
     sampler: SamplerName = "structured",
     stability: Stability = "quick",
-    loss_tolerance: float | None = None,
+    loss_tolerance: str | float | None = None,
     step_timeout: str | float | None = None,
     seed: int = 0,
     reporter: Reporter | None = None,
@@ -53,34 +53,18 @@ def search(
     costs, for objective "cost"; with `exact` only those knobs move that keep what is computed, up to the
     order of rounding; `headroom` is a share of the memory limit, in [0, 1); `loss_tolerance` a share of the
     full-precision loss decrease, in [0, 1). `step_timeout` is how long a micro-batch may take before it counts as hung,
-    in seconds or as a text. `space` says what a knob may take, by knob name, as `space` in a target
-    does: a tuple of two whole numbers is a range, a list are values, one value holds it. Prints nothing; hand in a
-    `reporter` to follow. Raises `UsageError`, `TargetError`, `StudyError`, `EnvironmentUnfit` or `NoRecommendation`.
+    in seconds or as a text. A share or a price may also be a text, as on the command line: `5%`. `space` says what a
+    knob may take, by knob name, as `space` in a target does: a tuple of two whole numbers is a range, a list are
+    values, one value holds it. Prints nothing; hand in a `reporter` to follow. Raises `UsageError`, `TargetError`,
+    `StudyError`, `EnvironmentUnfit` or `NoRecommendation`.
     """
+    asked = dict(locals())
     try:
-        seconds = parse_seconds(time_budget) if isinstance(time_budget, str) else float(time_budget)
         settings = Settings(
             target=fspath(target),
-            study=None if study is None else Path(study),
             mode=mode,
-            time_budget_seconds=seconds,
-            probes=probes,
-            device=device,
-            objective=objective,
-            within=within,
-            price=price,
-            exact=exact,
-            global_batch=global_batch,
-            memory_limit=memory_limit,
-            headroom=headroom,
-            baseline={full_name(name): value for name, value in (baseline or {}).items()},
             limits={full_name(name): limit(full_name(name), allowed) for name, allowed in (space or {}).items()},
-            tune=None if tune is None else tuple(full_name(name) for name in tune),
-            sampler=sampler,
-            stability=stability,
-            loss_tolerance=loss_tolerance,
-            step_timeout_seconds=parse_seconds(step_timeout) if isinstance(step_timeout, str) else step_timeout,
-            seed=seed,
+            **{one.field: _value(one, asked[one.name]) for one in options()},
         )
     except (ValueError, TypeError) as error:
         raise UsageError(
@@ -91,3 +75,15 @@ def search(
     return run(
         settings, SubprocessLauncher(step_timeout_seconds=settings.step_timeout_seconds), reporter or SilentReporter()
     )
+
+
+def _value(option: Option, given: Any) -> Any:
+    """What was given for an option, as `Settings` has it. Raises `ValueError` for a text that means nothing."""
+    match option.name:
+        case "baseline":
+            return {full_name(name): value for name, value in (given or {}).items()}
+        case "tune" if given is not None:
+            return tuple(full_name(name) for name in given)
+        case "study" if given is not None:
+            return Path(given)
+    return option.read(given) if option.read is not None and isinstance(given, str) else given

@@ -119,7 +119,17 @@ def test_a_result_is_ok_exactly_if_it_has_a_measurement():
     assert ProbeResult(outcome=Outcome.CRASHED, failure=failure).failure == failure
 
 
-@pytest.mark.parametrize("wrong", [{"headroom_fraction": 1.0}, {"headroom_fraction": -0.1}, {"global_batch": 0}])
-def test_a_goal_checks_its_bounds(wrong):
-    with pytest.raises(ValueError, match="got"):
-        Goal(**wrong)
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("headroom_fraction", 1.0),
+        ("headroom_fraction", -0.1),
+        ("within_fraction", 1.0),
+        ("loss_tolerance", 1.0),
+        ("price_per_hour", 0.0),
+        ("global_batch", 0),
+    ],
+)
+def test_a_stored_goal_is_refused_if_it_is_out_of_bounds(field, value):
+    with pytest.raises(msgspec.ValidationError, match=field):
+        codec.decode(msgspec.json.encode({field: value}), Goal)

@@ -15,6 +15,7 @@ from autotune.study.summary import ConfigSummary
 from autotune.tuning.choice import finalists
 from autotune.tuning.recommend import recommend
 from autotune.tuning.refinement import leaner
+from autotune.tuning.settings import Settings
 from tests.commandline import run
 from tests.worlds import GIB, config, environment, facts, good, measured, study_request, trial
 
@@ -185,12 +186,10 @@ def test_a_card_that_nvml_does_not_know_counts_no_energy():
         objective_of(Goal(objective="energy")).check(Goal(objective="energy"), card)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("within_fraction", 1.0), ("price_per_hour", 0.0), ("price_per_hour", -1)]
-)
-def test_a_goal_with_an_impossible_share_or_price_is_refused(field, value):
+@pytest.mark.parametrize(("field", "value"), [("within", 1.0), ("price", 0.0), ("price", -1)])
+def test_an_impossible_share_or_price_is_refused(field, value):
     with pytest.raises(ValueError, match=f"got {value}"):
-        Goal(**{field: value})
+        Settings(target="model.py", **{field: value})
 
 
 LADDER = [

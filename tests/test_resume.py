@@ -10,12 +10,12 @@ from autotune.core.records import Config, Goal, Limit
 from autotune.core.requests import ProbeRequest
 from autotune.errors import StudyError, StudyNotFound
 from autotune.machine.environment import fingerprint
+from autotune.study import identity
 from autotune.study import layout as disk
-from autotune.study.identity import compare
 from autotune.study.lock import Lock
 from autotune.tuning.open_study import begin, check_alike
 from autotune.tuning.prepare import settle
-from autotune.tuning.settings import Settings
+from autotune.tuning.settings import Settings, goal_names
 from tests.worlds import GIB, config, declared, environment, facts, study_request
 
 REQUEST = study_request()
@@ -24,6 +24,10 @@ REQUEST = study_request()
 @pytest.fixture
 def folder(tmp_path):
     return disk.make(tmp_path / "study")
+
+
+def compare(old, new):
+    return identity.compare(old, new, goal_names())
 
 
 def _begin(folder, request=REQUEST, mode="auto"):

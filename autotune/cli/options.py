@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import typer
@@ -12,29 +13,59 @@ import typer
 from autotune.core.records import Limit, Value
 from autotune.errors import UsageError
 from autotune.knobs import KNOBS, knob
+from autotune.knobs.base import Knob
 from autotune.knobs.limits import between, full_name, listed, option
+from autotune.tuning.option import Option
+from autotune.tuning.settings import options
 
 T = TypeVar("T")
 MISTYPED = "It was probably mistyped."
 MOST_TOLD = 40  # characters of a number that cannot be meant
 
 
-def with_knob_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give `command` an option for every knob, each after its alias, in place of its keyword arguments."""
+def with_search_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command` an option for every setting of a search and for every knob, in place of its keyword arguments.
+
+    Those of the knobs come last, each named by its alias.
+    """
     signature = inspect.signature(command, eval_str=True)
     *named, rest = signature.parameters.values()
-    kinds: dict[str, Any] = {
-        one.alias: Annotated[
-            str | None,
-            typer.Option(option(one.name), envvar=f"AUTOTUNE_{one.alias.upper()}", help=one.option_help),
-        ]
-        for one in KNOBS
-    }
-    own = [inspect.Parameter(n, rest.KEYWORD_ONLY, default=None, annotation=kind) for n, kind in kinds.items()]
-    command.__signature__ = signature.replace(parameters=[*named, *own])  # type: ignore[attr-defined]  # read by typer
+    arguments = [one for one in named if one.kind is not rest.KEYWORD_ONLY]
+    others = [one for one in named if one.kind is rest.KEYWORD_ONLY]
+    settings = [_parameter(one.name, one.typed or one.default, _setting(one)) for one in options()]
+    knobs = [_parameter(one.alias, None, _knob(one)) for one in KNOBS]
+    parameters = [*arguments, *settings, *others, *knobs]
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by typer
     del command.__annotations__[rest.name]
-    command.__annotations__.update(kinds)
+    command.__annotations__.update({one.name: one.annotation for one in (*settings, *knobs)})
     return command
+
+
+def _parameter(name: str, default: Any, kind: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def _setting(one: Option) -> Any:
+    """A setting as typer has it: what is neither switch, number nor path is a text, which `Options` reads."""
+    kind: Any = next((kind for kind in (bool, int, Path) if kind in one.parts and not one.choices), str)
+    bounds = one.bounds if kind is int else None
+    flags = (one.flag, one.short) if one.short else (one.flag,)
+    typed = typer.Option(
+        *flags,
+        envvar=_variable(one.name),
+        help=one.help,
+        min=bounds and bounds.ge,
+        max=bounds and bounds.le,
+    )
+    return Annotated[kind if one.default is not None else kind | None, typed]
+
+
+def _knob(one: Knob) -> Any:
+    return Annotated[str | None, typer.Option(option(one.name), envvar=_variable(one.alias), help=one.option_help)]
+
+
+def _variable(name: str) -> str:
+    return f"AUTOTUNE_{name.upper()}"
 
 
 class Options:
@@ -52,9 +83,27 @@ class Options:
         except ValueError as error:
             raise UsageError(f"{option}: {error}. {self._whence(option)} Correct it, or leave it out.") from error
 
-    def limits(self, typed: Mapping[str, str | None]) -> dict[str, Limit]:
+    def settings(self, typed: Mapping[str, Any]) -> dict[str, Any]:
+        """What was typed for the settings of a search, by name, as fields of `Settings`; without those left out."""
+        return {one.field: self._value(one, typed[one.name]) for one in options() if typed[one.name] is not None}
+
+    def _value(self, one: Option, given: Any) -> Any:
+        if one.read is not None:
+            return self.parsed(one.flag, given, one.read)
+        match one.name:
+            case "baseline":
+                return self.pairs(one.flag, given)
+            case "tune":
+                return self.names(one.flag, given)
+            case "global_batch":
+                return self.global_batch(given)
+        if one.choices:
+            self.one_of(one.flag, given, one.choices)
+        return given
+
+    def limits(self, typed: Mapping[str, Any]) -> dict[str, Limit]:
         """What was typed for the knobs' own options, by alias, as limits of those given by full name."""
-        names = {knob(alias).name: text for alias, text in typed.items()}
+        names = {one.name: typed[one.alias] for one in KNOBS}
         return {name: self._limit(name, text) for name, text in names.items() if text is not None}
 
     def pairs(self, option: str, text: str | None) -> dict[str, Value]:

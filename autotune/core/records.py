@@ -7,7 +7,7 @@ one JSON form of all.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
@@ -19,6 +19,9 @@ SEARCH_PURPOSES: tuple[Purpose, ...] = ("baseline", "search", "worth")  # whose 
 # of the first batch: two tensors, one, any other tuple or list, a mapping, an object that cannot be looked into
 BatchLayout = Literal["pair", "tensor", "tuple", "dict", "other"]
 Stability = Literal["off", "quick", "full"]  # quick: one paired seed; full: three
+Count = Annotated[int, msgspec.Meta(ge=1, description="at least 1")]
+Share = Annotated[float, msgspec.Meta(ge=0, lt=1, description="in [0, 1)")]
+Price = Annotated[float, msgspec.Meta(gt=0, description="above 0")]
 ObjectiveName = Literal["throughput", "memory", "energy", "cost", "time-to-quality"]
 
 
@@ -65,34 +68,23 @@ class Limit(Record, frozen=True, kw_only=True):
 class Goal(Record, frozen=True, kw_only=True):
     """What the search is to achieve, within which bounds.
 
-    Part of a study's identity: resuming needs the same goal.
+    Part of a study's identity: resuming needs the same goal. Its numbers are checked when it is decoded, and by
+    `Settings` before it is made.
     """
 
     FORMER: ClassVar[frozenset[str]] = frozenset({"noise_scale"})
 
     objective: ObjectiveName = "throughput"
-    within_fraction: float = 0.05  # of the fastest: by so much less speed `memory` may be bought
-    price_per_hour: float | None = None  # of this machine, in any currency: what `cost` counts with
+    within_fraction: Share = 0.05  # of the fastest: by so much less speed `memory` may be bought
+    price_per_hour: Price | None = None  # of this machine, in any currency: what `cost` counts with
     exact: bool = False  # only what keeps the arithmetic may move, up to rounding; the global batch is held
-    global_batch: int | None = None  # samples per optimizer step, held; None: free
+    global_batch: Count | None = None  # samples per optimizer step, held; None: free
     memory_limit_bytes: int | None = None  # None: all of the device's memory
-    headroom_fraction: float | None = None  # of the limit, kept free; None: max(5 %, 512 MiB), 10 % if shapes vary
+    headroom_fraction: Share | None = None  # of the limit, kept free; None: max(5 %, 512 MiB), 10 % if shapes vary
     stability: Stability = "quick"
-    loss_tolerance: float = 0.02  # of the full-precision loss decrease, at most (docs/notes/precision.md 3)
+    loss_tolerance: Share = 0.02  # of the full-precision loss decrease, at most (docs/notes/precision.md 3)
     limits: dict[str, Limit] = {}  # knob name -> what may be searched
     tune: tuple[str, ...] | None = None  # only these knobs move, the others stay at the baseline's value; None: all
-
-    def __post_init__(self) -> None:
-        if self.headroom_fraction is not None and not 0 <= self.headroom_fraction < 1:
-            raise ValueError(f"headroom must be in [0, 1), got {self.headroom_fraction}")
-        if self.global_batch is not None and self.global_batch < 1:
-            raise ValueError(f"the global batch must be at least 1, got {self.global_batch}")
-        if not 0 <= self.loss_tolerance < 1:
-            raise ValueError(f"the loss tolerance must be in [0, 1), got {self.loss_tolerance}")
-        if not 0 <= self.within_fraction < 1:
-            raise ValueError(f"within must be in [0, 1), got {self.within_fraction}")
-        if self.price_per_hour is not None and not 0 < self.price_per_hour < float("inf"):
-            raise ValueError(f"the price per hour must be above 0, got {self.price_per_hour}")
 
 
 class Environment(Record, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -19,23 +19,14 @@ MOMENTARY = ("shm_bytes",)  # of the environment: how it stood when it was looke
 # Of the target: how its one step went, what is said of it, and what settings and space follow from.
 OBSERVED = ("findings", "step", "baseline", "space", "global_batch_size")
 NEWLY_NOTED = ("has_collate", "has_sampler", "batch_layout")  # of the target; an earlier version did not
-OPTIONS = {
-    "objective": "--objective",
-    "within_fraction": "--within",
-    "price_per_hour": "--price",
-    "exact": "--exact",
-    "global_batch": "the held global batch (--global-batch)",
-    "memory_limit_bytes": "--memory-limit, in bytes,",
-    "headroom_fraction": "--headroom",
-    "stability": "--stability",
-    "loss_tolerance": "--loss-tolerance",
-    "tune": "--tune",
-}
 ABSENT = {"global_batch": "free"}  # what no value means, where it is not "not given"
 
 
-def compare(old: StudyRequest, new: StudyRequest) -> list[str]:
-    """What sets two requests apart, in words; empty if their trials can be compared."""
+def compare(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str]) -> list[str]:
+    """What sets two requests apart, in words; empty if their trials can be compared.
+
+    `goal_names` are the fields of the goal to compare, and what a person calls each.
+    """
     if old.environment.default_threads is None:  # an earlier version did not note them
         noted = replace(old.environment, default_threads=new.environment.default_threads)
         old = replace(old, environment=noted)
@@ -44,7 +35,7 @@ def compare(old: StudyRequest, new: StudyRequest) -> list[str]:
         old = replace(old, facts=replace(old.facts, **noted_of_target))
     if fingerprint(old.environment) == fingerprint(new.environment):
         old = _moved_here(old, new)
-    return list(_asked(old, new)) or list(_followed(old, new))
+    return list(_asked(old, new, goal_names)) or list(_followed(old, new))
 
 
 def _moved_here(old: StudyRequest, new: StudyRequest) -> StudyRequest:
@@ -60,12 +51,12 @@ def _moved_here(old: StudyRequest, new: StudyRequest) -> StudyRequest:
     return replace(moved, memory_limit_bytes=new.memory_limit_bytes, headroom_bytes=new.headroom_bytes)
 
 
-def _asked(old: StudyRequest, new: StudyRequest) -> Iterator[str]:
+def _asked(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str]) -> Iterator[str]:
     """Of what was asked, where, and of which code."""
     yield from _told("the target", old.target, new.target)
     for knob in KNOBS:
         yield from _told(f"the baseline's {knob.name}", old.baseline[knob.name], new.baseline[knob.name])
-    for field, name in OPTIONS.items():
+    for field, name in goal_names.items():
         yield from _told(name, getattr(old.goal, field), getattr(new.goal, field), ABSENT.get(field, "not given"))
     for knob in KNOBS:
         before, after = old.goal.limits.get(knob.name), new.goal.limits.get(knob.name)

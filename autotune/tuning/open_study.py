@@ -20,7 +20,7 @@ from autotune.study import layout as disk
 from autotune.study.identity import compare
 from autotune.study.lock import Lock
 from autotune.tuning.prepare import inspect, settle
-from autotune.tuning.settings import Settings
+from autotune.tuning.settings import Settings, goal_names
 
 IGNORE = ".gitignore"
 MOST_TOLD = 3  # differences: the first ones are what the user changed, the rest follows from them
@@ -106,7 +106,7 @@ def check_alike(folder: Path, request: StudyRequest) -> bool:
     """Whether a study lies there; raises `StudyError` if it is no part of what `request` asks."""
     if not (folder / disk.STUDY).is_file():
         return False
-    differences = compare(disk.read_request(folder), request)
+    differences = compare(disk.read_request(folder), request, goal_names())
     if differences:
         raise StudyError(
             f"{folder} holds a study that does not fit this search: {_told(differences)}. Its probes and new ones "

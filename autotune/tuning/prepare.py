@@ -15,12 +15,11 @@ from autotune.machine.host import USABLE_FRACTION, host_memory
 from autotune.objectives import objective_of
 from autotune.sampler.space import SearchSpace, build
 from autotune.study import layout as disk
-from autotune.tuning.settings import Settings
-from autotune.units import format_bytes, format_percent, parse_bytes
+from autotune.tuning.settings import Settings, options
+from autotune.units import format_bytes, parse_bytes
 
 LEAST_HEADROOM_BYTES = 512 * 2**20  # of a whole device: other tenants, fragmentation, the context
 HEADROOM_FRACTION = 0.05  # a judgement, not a measurement (docs/notes/memory.md 2)
-LOSS_TOLERANCE, WITHIN = Goal().loss_tolerance, Goal().within_fraction
 LEAST_LIMIT_BYTES = 2**20  # less is a number without its unit: torch alone takes hundreds of times as much
 
 
@@ -50,19 +49,13 @@ def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> 
     """The study's identity and its space. Raises `UsageError` where the settings leave nothing to search."""
     baseline, assumed = baseline_config(settings, facts)
     limit, enforced, headroom = memory_bounds(settings, environment)
-    goal = Goal(
-        objective=settings.objective,
-        within_fraction=WITHIN if settings.within is None else settings.within,
-        price_per_hour=settings.price,
-        exact=settings.exact,
-        global_batch=held_global_batch(settings, facts, baseline),
-        memory_limit_bytes=limit if settings.memory_limit else None,
-        headroom_fraction=settings.headroom,
-        stability=settings.stability,
-        loss_tolerance=LOSS_TOLERANCE if settings.loss_tolerance is None else settings.loss_tolerance,
-        limits=settings.limits,
-        tune=settings.tune,
-    )
+    answers = {
+        **{one.goal: getattr(settings, one.field) for one in options() if one.goal},
+        "global_batch": held_global_batch(settings, facts, baseline),
+        "memory_limit_bytes": limit if settings.memory_limit else None,
+        "limits": settings.limits,
+    }
+    goal = Goal(**{name: value for name, value in answers.items() if value is not None})
     check_goal(settings, goal, environment)
     check_data(goal, facts)
     space = build(facts, environment, goal, baseline)
@@ -87,13 +80,12 @@ def check_goal(settings: Settings, goal: Goal, environment: Environment) -> None
     """Raise `UsageError` where the objective cannot be had here, or is told what it does not look at."""
     objective = objective_of(goal)
     objective.check(goal, environment)
-    within = None if settings.within is None else format_percent(settings.within)
-    price = None if settings.price is None else f"{settings.price:g}"
-    for option, value, name in (("--within", within, "memory"), ("--price", price, "cost")):
-        if value is not None and objective.name != name:
+    for one in options():
+        value = getattr(settings, one.field)
+        if one.objective not in (None, objective.name) and value is not None:
             raise UsageError(
-                f"{option} {value} says nothing to --objective {objective.name}. It belongs to {name}, which was "
-                f"probably meant. Add --objective {name}, or leave {option} out."
+                f"{one.flag} {one.write(value)} says nothing to --objective {objective.name}. It belongs to "
+                f"{one.objective}, which was probably meant. Add --objective {one.objective}, or leave {one.flag} out."
             )
 
 

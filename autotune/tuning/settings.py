@@ -1,22 +1,38 @@
-"""What a search is told: everything that the command line, the settings files and the Python interface can say."""
+"""The settings of a search: everything that command line, settings files, variables and the Python call can say.
+
+A field with an `Option` is one option everywhere: `autotune search --help`, `AUTOTUNE_...`, a key of a settings file,
+the same check, and, if it is part of a study's identity, its name in a refusal to resume. `autotune.search` spells
+its arguments out for type checkers; a test compares them with these.
+"""
 
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, get_args
 
-from autotune.core.records import Limit, ObjectiveName, Stability, Value
+from msgspec import Meta
+
+from autotune.core.records import Count, Limit, ObjectiveName, Price, Share, Stability, Value
 from autotune.errors import UsageError
-from autotune.objectives import NAMES
 from autotune.sampler.names import SAMPLERS, SamplerName
 from autotune.study.layout import STUDIES
+from autotune.tuning.option import Option, described
+from autotune.units import format_percent, parse_bytes, parse_fraction, parse_price, parse_seconds
 
 DEVICES = ("cpu", "cuda", "mps", "xpu")
 MEANT = {"gpu": "cuda", "nvidia": "cuda", "rocm": "cuda", "hip": "cuda", "metal": "mps", "intel": "xpu"}
+Mode = Literal["auto", "resume", "fresh"]
+Seconds = Annotated[float, Meta(gt=0, description="above 0 seconds")]
+Seed = Annotated[int, Meta(ge=0, le=2**32 - 1, description="from 0 to 4294967295")]
+
+
+def _read_memory(text: str) -> str:
+    parse_bytes(text, total=1)  # a share is one of a device that is not known yet
+    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,26 +40,122 @@ class Settings:
     """One search. Only `target` has no default."""
 
     target: str  # a file, a module, or module:attribute
-    study: Path | None = None  # None: studies/ and the target's name
-    mode: Literal["auto", "resume", "fresh"] = "auto"  # auto: resume where target and machine match
-    time_budget_seconds: float = 600.0  # of this run, confirmation included
-    probes: int | None = None  # of the search in this run; baseline and confirmation come on top
-    device: str | None = None  # None: the accelerator if there is one
-    objective: ObjectiveName = "throughput"
-    within: float | None = None  # share of the fastest rate that `memory` may give up; None: 5 %
-    price: float | None = None  # of an hour of this machine, for `cost`
-    exact: bool = False  # only what keeps the arithmetic may move
-    global_batch: int | Literal["keep", "free"] | None = None  # None: keep if the target says what, else free
-    memory_limit: str | None = None  # "8GiB" or "90%"
-    headroom: float | None = None  # share of the limit
-    baseline: dict[str, Value] = field(default_factory=dict)  # overrides the target's own
+    time_budget_seconds: Annotated[
+        Seconds,  # of this run, confirmation included
+        Option(
+            help="Stop after this long: 90s, 10m, 1h30m.",
+            short="-t",
+            read=parse_seconds,
+            typed="10m",
+            called="the time budget",
+        ),
+    ] = 600.0
+    probes: Annotated[
+        Count | None,
+        Option(
+            help="Search with so many probes; those of the baseline and of the confirmation come on top.", short="-n"
+        ),
+    ] = None
+    study: Annotated[Path | None, Option(help="Folder of the study. [default: studies/NAME]", short="-s")] = None
+    device: Annotated[str | None, Option(help="cpu, cuda, cuda:1, mps, xpu. [default: the accelerator, else cpu]")] = (
+        None
+    )
+    objective: Annotated[
+        ObjectiveName,
+        Option(
+            help="throughput (samples/s); memory (the least within --within of the fastest); energy (samples per joule "
+            "of an NVIDIA GPU); cost (samples for the money, with --price); time-to-quality (throughput less what a "
+            "large global batch wastes by the measured gradient noise; needs --global-batch free).",
+            goal="objective",
+        ),
+    ] = "throughput"
+    within: Annotated[
+        Share | None,
+        Option(
+            help="How much slower memory may be than the fastest. [default: 5%]",
+            read=parse_fraction,
+            write=format_percent,
+            objective="memory",
+            goal="within_fraction",
+        ),
+    ] = None
+    price: Annotated[
+        Price | None,
+        Option(
+            help="Of an hour of this machine, for cost: 2.49, in any currency.",
+            read=parse_price,
+            write="{:g}".format,
+            called="the price",
+            objective="cost",
+            goal="price_per_hour",
+        ),
+    ] = None
+    exact: Annotated[
+        bool,
+        Option(
+            help="Move only what computes the same up to the order of rounding: the dtype and the global batch stay, "
+            "and the micro-batch too where BatchNorm sees it.",
+            goal="exact",
+        ),
+    ] = False
+    tune: Annotated[tuple[str, ...] | None, Option(help="Only these knobs: batch,workers,threads.", goal="tune")] = None
+    global_batch: Annotated[
+        Count | Literal["keep", "free"] | None,
+        Option(
+            help="Samples per optimizer step: keep (the baseline's), a number, free. [default: keep if declared]",
+            called="the global batch",
+            goal="global_batch",
+            compared_as="the held global batch (--global-batch)",
+        ),
+    ] = None
+    memory_limit: Annotated[
+        str | None,
+        Option(
+            help="Pretend to have less memory, enforced: 8GiB or 90%.",
+            read=_read_memory,
+            goal="memory_limit_bytes",
+            compared_as="--memory-limit, in bytes,",
+        ),
+    ] = None
+    headroom: Annotated[
+        Share | None,
+        Option(
+            help="Memory to keep free: 8%. [default: 5%, of a whole device at least 512 MiB]",
+            read=parse_fraction,
+            goal="headroom_fraction",
+        ),
+    ] = None
+    baseline: Annotated[
+        dict[str, Value], Option(help="What you run today: batch=64,workers=4. [default: the target's]")
+    ] = field(default_factory=dict)
+    sampler: Annotated[SamplerName, Option(help=f"{', '.join(SAMPLERS)}.")] = "structured"
+    stability: Annotated[
+        Stability,
+        Option(
+            help="quick: a dtype must track full precision over 50 paired steps; full: with three seeds; off.",
+            goal="stability",
+        ),
+    ] = "quick"
+    loss_tolerance: Annotated[
+        Share | None,
+        Option(
+            help="How far a dtype may fall behind: a share of the full-precision loss decrease. [default: 2%]",
+            read=parse_fraction,
+            called="the loss tolerance",
+            goal="loss_tolerance",
+        ),
+    ] = None
+    step_timeout_seconds: Annotated[
+        Seconds | None,
+        Option(
+            help="How long a micro-batch may take before it is hung: 10m. [default: 3m, the first one 10m]",
+            read=parse_seconds,
+            called="the step timeout",
+        ),
+    ] = None
+    seed: Annotated[Seed, Option(help="Of model, data order and sampler.")] = 0
+    mode: Mode = "auto"  # auto: resume where target and machine match
     limits: dict[str, Limit] = field(default_factory=dict)  # knob name -> what may be searched
-    tune: tuple[str, ...] | None = None  # only these knobs
-    sampler: SamplerName = "structured"
-    stability: Stability = "quick"
-    loss_tolerance: float | None = None  # of the full-precision loss decrease, that a dtype may fall behind
-    step_timeout_seconds: float | None = None  # until a silent micro-batch is a hang; None: as `ProbeBudget` says
-    seed: int = 0
     command: str | None = None  # the line that resumes, as the user would type it
 
     def __post_init__(self) -> None:
@@ -53,32 +165,10 @@ class Settings:
                 f"The target {self.target!a} is not UTF-8 text. It probably comes from a system with another encoding, "
                 f"and the JSON of a study cannot name it. Rename the file."
             )
-        if not 0 < self.time_budget_seconds < math.inf:
-            raise ValueError(f"the time budget must be above 0 seconds, got {self.time_budget_seconds}")
-        if self.probes is not None and self.probes < 1:
-            raise ValueError(f"probes must be at least 1, got {self.probes}")
-        if self.headroom is not None and not 0 <= self.headroom < 1:
-            raise ValueError(f"headroom must be in [0, 1), got {self.headroom}")
-        if self.loss_tolerance is not None and not 0 <= self.loss_tolerance < 1:
-            raise ValueError(f"the loss tolerance must be in [0, 1), got {self.loss_tolerance}")
-        if self.within is not None and not 0 <= self.within < 1:
-            raise ValueError(f"within must be in [0, 1), got {self.within}")
-        if self.price is not None and not 0 < self.price < math.inf:
-            raise ValueError(f"the price must be above 0, got {self.price}")
-        if self.step_timeout_seconds is not None and not 0 < self.step_timeout_seconds < math.inf:
-            raise ValueError(f"the step timeout must be above 0 seconds, got {self.step_timeout_seconds}")
-        if isinstance(self.global_batch, int) and self.global_batch < 1:
-            raise ValueError(f"the global batch must be at least 1, got {self.global_batch}")
-        for name, value, known in (
-            ("mode", self.mode, ("auto", "resume", "fresh")),
-            ("objective", self.objective, NAMES),
-            ("sampler", self.sampler, SAMPLERS),
-            ("stability", self.stability, ("off", "quick", "full")),
-        ):
-            if value not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-        if isinstance(self.global_batch, str) and self.global_batch not in ("keep", "free"):
-            raise ValueError(f"the global batch must be keep, free or a whole number, got {self.global_batch!r}")
+        if self.mode not in get_args(Mode):
+            raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r}")
+        for option in options():
+            option.check(getattr(self, option.field))
 
     @property
     def folder(self) -> Path:
@@ -92,6 +182,17 @@ class Settings:
     def resume_command(self) -> str:
         """The line that goes on with this study."""
         return self.command or f"autotune search {self.target} --study {self.folder} --resume"
+
+
+@cache
+def options() -> tuple[Option, ...]:
+    """The options of a search, in the order of `--help`."""
+    return described(Settings)
+
+
+def goal_names() -> dict[str, str]:
+    """The names of the fields of `Goal` in a refusal to resume."""
+    return {one.goal: one.compared_as or one.flag for one in options() if one.goal}
 
 
 def check_device(name: str | None) -> None:

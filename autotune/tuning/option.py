@@ -1,0 +1,104 @@
+"""The description of one setting of a search: its command-line option, variable and checks follow from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from numbers import Real
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from autotune.core.records import ObjectiveName
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """What cannot be said by the type of a field of `Settings`; `described` adds the field itself."""
+
+    help: str
+    short: str = ""  # "-t"
+    read: Callable[[str], Any] | None = None  # the value that a text means; raises `ValueError`
+    write: Callable[[Any], str] = str  # the text of a value, for messages
+    typed: str | None = None  # the default as a person would type it; None: the value itself
+    called: str = ""  # in the error about a wrong value; "": its name
+    objective: ObjectiveName | None = None  # the only objective that looks at it; None: all do
+    goal: str = ""  # the field of `Goal` that it becomes, which resuming compares; "": none
+    compared_as: str = ""  # in a refusal to resume; "": its flag
+
+    field: str = ""
+    parts: tuple[Any, ...] = ()  # of the type: classes, literals, bounds
+    default: Any = None
+
+    @property
+    def name(self) -> str:
+        """Its name in the Python call and in a settings file: that of the field without its unit."""
+        return self.field.removesuffix("_seconds")
+
+    @property
+    def flag(self) -> str:
+        """Its name on the command line."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that it takes."""
+        return tuple(word for part in self.parts if get_origin(part) is Literal for word in get_args(part))
+
+    @property
+    def bounds(self) -> msgspec.Meta | None:
+        """The numbers that it takes."""
+        return next((part for part in self.parts if isinstance(part, msgspec.Meta)), None)
+
+    def check(self, value: Any) -> None:
+        """Raise `ValueError` with rule and value unless `value` is among the choices or within the bounds."""
+        choices, bounds = self.choices, self.bounds
+        if (not choices and bounds is None) or (value is None and self.default is None) or value in choices:
+            return
+        if bounds is not None and isinstance(value, Real) and _within(bounds, value):
+            return
+        if bounds is None:
+            rule = f"one of {', '.join(choices)}"
+        elif isinstance(value, str) and choices:
+            rule = f"{', '.join(choices)} or a whole number"
+        else:
+            rule = bounds.description or ""
+        raise ValueError(f"{self.called or self.name} must be {rule}, got {value!r}")
+
+
+def described(settings: type[Any]) -> tuple[Option, ...]:
+    """The description of every field of a dataclass that has one, in their order."""
+    hints = get_type_hints(settings, include_extras=True)
+    found = []
+    for field in fields(settings):
+        parts = tuple(_parts(hints[field.name]))
+        default = field.default if isinstance(field.default, str | int | float) else None
+        for option in parts:
+            if isinstance(option, Option):
+                found.append(replace(option, field=field.name, parts=parts, default=default))
+    return tuple(found)
+
+
+def _parts(kind: Any) -> Iterator[Any]:
+    """A type, with annotations and unions taken apart."""
+    if get_origin(kind) is Annotated:
+        yield from kind.__metadata__
+        yield from _parts(kind.__origin__)
+    elif get_origin(kind) in (Union, UnionType):
+        for one in get_args(kind):
+            yield from _parts(one)
+    else:
+        yield kind
+
+
+def _within(bounds: msgspec.Meta, value: Any) -> bool:
+    """Whether a number is finite and within `bounds`."""
+    return (
+        -math.inf < value < math.inf  # not even a whole number too large for a float is infinite
+        and (bounds.gt is None or value > bounds.gt)
+        and (bounds.ge is None or value >= bounds.ge)
+        and (bounds.lt is None or value < bounds.lt)
+        and (bounds.le is None or value <= bounds.le)
+    )
