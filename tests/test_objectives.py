@@ -1,14 +1,15 @@
 """What each objective makes of a probe and of a run-off, and what it cannot be had without."""
 
 import dataclasses
+from typing import get_args
 
 import pytest
 from msgspec.structs import replace
 
 from autotune.core.interference import GpuUse
-from autotune.core.records import Config, Goal
+from autotune.core.records import Config, Goal, ObjectiveName
 from autotune.errors import UsageError
-from autotune.objectives import NAMES, OBJECTIVES, objective_of
+from autotune.objectives import OBJECTIVES, objective_of
 from autotune.objectives.verdict import judge
 from autotune.report import phrases
 from autotune.study.summary import ConfigSummary
@@ -56,14 +57,14 @@ def _of_memory(request):
 def test_every_objective_is_in_the_help_of_a_search(tmp_path):
     told = run(tmp_path, "search", "--help").stdout
 
-    assert [name for name in NAMES if name not in told] == []
+    assert [name for name in get_args(ObjectiveName) if name not in told] == []
     options = ("--objective", "--within", "--price", "--exact")
     assert [option for option in options if option not in told] == []
 
 
 def test_the_first_objective_is_the_default_and_all_have_names_of_their_own():
     assert objective_of(Goal()) is OBJECTIVES[0]
-    assert len(set(NAMES)) == len(OBJECTIVES)
+    assert get_args(ObjectiveName) == tuple(objective.name for objective in OBJECTIVES)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from autotune.objectives.throughput import Throughput
 from autotune.objectives.time_to_quality import TimeToQuality
 
 OBJECTIVES: tuple[Objective, ...] = (Throughput(), Memory(), Energy(), Cost(), TimeToQuality())
-NAMES = tuple(objective.name for objective in OBJECTIVES)
 
 
 def objective_of(goal: Goal) -> Objective:

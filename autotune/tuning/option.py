@@ -28,7 +28,7 @@ class Option:
     goal: str = ""  # the field of `Goal` that it becomes, which resuming compares; "": none
     compared_as: str = ""  # in a refusal to resume; "": its flag
 
-    field: str = ""
+    field: str = ""  # from here on added by `described`
     parts: tuple[Any, ...] = ()  # of the type: classes, literals, bounds
     default: Any = None
 
