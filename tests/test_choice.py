@@ -171,6 +171,7 @@ def test_the_recommended_one_is_the_baseline_or_beats_it_by_the_stated_test(worl
 @given(worlds())
 @settings(max_examples=200, deadline=None)
 def test_the_recommended_one_loses_no_more_to_the_best_than_a_tie(world):
+    """The best by mean rate. Pseudo-medians of ratios are no order: where rounds are noisy a third may lead by more."""
     request, candidates = world
     rounds, _ = _rounds(candidates)
     try:
@@ -178,15 +179,14 @@ def test_the_recommended_one_loses_no_more_to_the_best_than_a_tie(world):
     except NoRecommendation:
         return
 
-    for other, candidate in enumerate(candidates):
-        if candidate.refused or candidate.is_behind:
-            continue
-        is_baseline = candidates[winner].config == BASE
-        lead, low, _ = rounds.ratio(other, winner, choice.claim_confidence(len(candidates) - 1 if is_baseline else 1))
-        if request.goal.objective == "memory":
-            assert lead * 0.95 <= 1.0001
-        else:
-            assert lead <= 1.02 or (low <= 1 and (is_baseline or lead <= 1.05))
+    running = [one for one, candidate in enumerate(candidates) if not candidate.refused and not candidate.is_behind]
+    best = max(running, key=rounds.mean_rate, default=winner)
+    is_baseline = candidates[winner].config == BASE
+    lead, low, _ = rounds.ratio(best, winner, choice.claim_confidence(len(candidates) - 1 if is_baseline else 1))
+    if request.goal.objective == "memory":
+        assert lead * 0.95 <= 1.0001
+    else:
+        assert lead <= 1.02 or (low <= 1 and (is_baseline or lead <= 1.05))
 
 
 def _in_other_units(candidates, request):

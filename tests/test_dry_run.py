@@ -326,3 +326,9 @@ def test_an_arm_whose_time_ends_on_the_way_says_so_and_keeps_what_it_has(tmp_pat
 
     assert [batch for batch, _ in found.arms[0].points] == [8]
     assert found.arms[0].reason == child.OUT_OF_TIME
+
+
+def test_a_model_that_is_an_object_is_predicted_in_every_arm(tmp_path):
+    found = _foretold(tmp_path, IMAGES.replace("def model(): return ", "model = "), FP32, BF16, batches=(8, 16))
+
+    assert [len(arm.points) for arm in found.arms] == [2, 2]

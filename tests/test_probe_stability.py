@@ -359,3 +359,12 @@ def test_objects_of_an_imported_module_are_new_in_every_run(tmp_path, monkeypatc
     firsts = [run.losses[0] for run in _compared(request).runs]
 
     assert firsts == pytest.approx([firsts[0]] * 3, rel=0.01)
+
+
+def test_code_that_can_be_run_once_only_is_compared_all_the_same(tmp_path):
+    write(tmp_path, 'import torch\ntorch.library.define("autotune_test::once", "(Tensor x) -> Tensor")\n', "once.py")
+    text = "import once\n" + MLP
+
+    runs = _compared(_request(tmp_path, text, "bfloat16", steps=3, seeds=(0,))).runs
+
+    assert [len(run.losses) for run in runs] == [3, 3, 3]

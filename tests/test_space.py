@@ -285,3 +285,17 @@ def test_a_knob_that_is_not_tuned_is_given_no_choice_of_other_values():
         UsageError, match=r"--tune leaves num_workers out, and the values 1, 2 .* Name one with --workers"
     ):
         space(Goal(limits=limits, tune=("batch_size",)), config(batch_size=64))
+
+
+def test_what_is_exact_is_not_given_up_for_a_knob_that_is_held_without_being_tuned():
+    held = {"amp_dtype": Limit(values=("bfloat16",))}
+
+    with pytest.raises(UsageError, match="--exact keeps amp_dtype at the baseline's fp32"):
+        space(Goal(limits=held, tune=("num_workers",), exact=True, global_batch=64), config(batch_size=64))
+
+
+def test_a_knob_that_is_held_where_nothing_is_left_is_explained_by_what_is_held():
+    limits = {"batch_size": Limit(values=(128,))}
+
+    with pytest.raises(UsageError, match=r"No value is left for batch_size .* divides the held global batch 64"):
+        space(Goal(limits=limits, tune=("amp_dtype",), global_batch=64), config(batch_size=64))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 from typing import cast
 
@@ -305,3 +306,59 @@ def test_steps_that_are_asked_for_at_once_are_those_that_come_one_by_one(tmp_pat
     assert one_by_one.epochs == at_once.epochs == 1
     assert (one_by_one.micro_batches, at_once.micro_batches) == (12, 0)  # a block is a sign of life itself
     assert [step.loss for step in at_once.steps] == [one_by_one.steps[2].loss, one_by_one.steps[5].loss]
+
+
+def test_a_batch_that_is_a_list_is_the_users_own_every_time(tmp_path: Path) -> None:
+    text = COMPLETE + (
+        "def loss(model, batch):\n    y = batch.pop()\n    x = batch.pop()\n"
+        "    return nn.functional.cross_entropy(model(x), y)\n"
+    )
+    session = start(tmp_path, text, batch_size=10)
+
+    session.train(recorder := Recorder(Command.REPEAT, Command.REPEAT, Command.CONTINUE))
+
+    assert len(recorder.steps) == 4
+
+
+def test_every_micro_batch_is_looked_at_for_its_shape(tmp_path: Path) -> None:
+    text = COMPLETE.replace("TensorDataset(", "Alternating(") + (
+        "class Alternating(Dataset):\n"
+        "    def __init__(self, *parts): pass\n    def __len__(self): return 64\n"
+        "    def __getitem__(self, index): return index\n"
+        "def sampler(dataset): return torch.utils.data.SequentialSampler(dataset)\n"
+        "def collate(rows):\n    length = 8 if rows[0] // 4 % 2 else 4\n"
+        "    return torch.randn(len(rows), length, 4), torch.zeros(len(rows), dtype=torch.long)\n"
+        "def loss(model, batch): return nn.functional.cross_entropy(model(batch[0].mean(1)), batch[1])\n"
+    )
+    session = start(tmp_path, text, batch_size=4, gradient_accumulation_steps=2)
+
+    session.train(watch(2))
+
+    assert session.shapes_vary
+
+
+def test_what_was_copied_for_a_batch_lives_until_its_gradients_are_there(tmp_path: Path) -> None:
+    session = start(tmp_path, COMPLETE, batch_size=10)
+    alive, copies = [], []
+    session._on_device = lambda batch: [copies.append(weakref.ref(part := tensor.clone())) or part for tensor in batch]
+    loss = session.loss
+
+    def watched(model, batch):
+        value = loss(model, batch)
+        value.register_hook(lambda gradient: alive.append(copies[-1]() is not None))
+        return value
+
+    session.loss = watched
+    session.train(watch(2))
+
+    assert alive == [True, True]
+
+
+def test_a_block_that_takes_long_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.targets.loop.BEAT_SECONDS", 0.0)
+    recorder = watch(1)
+    recorder.steps_at_once = 5
+
+    start(tmp_path, COMPLETE, batch_size=10).train(recorder)
+
+    assert recorder.micro_batches >= 4

@@ -152,8 +152,6 @@ def _nothing_left(facts: TargetFacts, goal: Goal, batches: tuple[Value, ...]) ->
 
 def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Config) -> tuple[Value, ...]:
     today = baseline[knob.name]
-    if goal.tune is not None and knob.name not in goal.tune:
-        return _held_value(knob, circumstances, goal, today)
     if goal.exact and not knob.is_exact(circumstances.facts):
         limit = goal.limits.get(knob.name)
         if limit is not None and not _within(today, limit):
@@ -162,6 +160,9 @@ def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Conf
                 f"exclude it. Another value would change what is computed. Leave one of them out, or change --baseline."
             )
         return (today,)
+    is_tuned, limit = goal.tune is None or knob.name in goal.tune, goal.limits.get(knob.name)
+    if not is_tuned and (limit is None or _within(today, limit)):
+        return (today,)
     values = knob.domain(circumstances)
     if not values:
         raise UsageError(
@@ -169,26 +170,17 @@ def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Conf
             f"{_held(circumstances.global_batch)}. The limit and the target probably exclude each other. "
             f"Widen {option(knob.name)} or `space` in the target, or change --global-batch."
         )
+    if not is_tuned and len(values) > 1:
+        raise UsageError(
+            f"--tune leaves {knob.name} out, and {_words(limit)} for it exclude the baseline's {knob.show(today)} and "
+            f"leave {len(values)} others. A knob that is not tuned has one value. Name one with "
+            f"{option(knob.name)}, or add {knob.alias} to --tune."
+        )
     fits = knob.name != "batch_size" or goal.global_batch in (None, baseline.global_batch_size())
     if circumstances.limit is None and today not in values and fits:
         values = (*values, today)
         return tuple(sorted(values, key=lambda value: knob.rank(value, circumstances))) if knob.ordered else values
     return values
-
-
-def _held_value(knob: Knob, circumstances: Circumstances, goal: Goal, today: Value) -> tuple[Value, ...]:
-    """Return the one value of a knob that `--tune` leaves out: the baseline's, or the one that the user holds it at."""
-    limit = goal.limits.get(knob.name)
-    if limit is None or _within(today, limit):
-        return (today,)
-    values = knob.domain(circumstances)
-    if len(values) == 1:
-        return values
-    raise UsageError(
-        f"--tune leaves {knob.name} out, and {_words(limit)} for it exclude the baseline's {knob.show(today)} and "
-        f"leave {len(values)} others. A knob that is not tuned has one value. Name one with "
-        f"{option(knob.name)}, or add {knob.alias} to --tune."
-    )
 
 
 def _circumstances(facts: TargetFacts, environment: Environment, goal: Goal, limit: Limit | None) -> Circumstances:

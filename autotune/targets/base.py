@@ -66,7 +66,7 @@ class Watch(Protocol):
         ...
 
     def micro_batch(self) -> None:
-        """One of several micro-batches of an optimizer step was issued: a sign of life. Not told within a block."""
+        """One of several micro-batches was issued: a sign of life. Within a block of steps once a second."""
         ...
 
     def loaded(self, samples: int) -> Command:

@@ -8,6 +8,7 @@ Fake tensors live on the device of the real ones, take no memory, and run the sa
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
@@ -83,6 +84,8 @@ class DryFunctions:
         plan.scale_loss = False  # it would skip steps: nobody knows whether fake gradients are finite
         for prepare in plan.setup:
             prepare()
+        if isinstance(self._contract.names["model"], torch.nn.Module):  # an object, of which every arm needs its own
+            plan.model_transforms.insert(0, copy.deepcopy)
         plan.model_transforms.append(lambda model: _swapped(model, mode))
         offered = common_arguments(config, self._device)
         training = assemble(self._contract, self._data, plan, offered)

@@ -6,6 +6,7 @@ import difflib
 import importlib
 import importlib.util
 import sys
+import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,15 +27,26 @@ def load(reference: Reference) -> ModuleType:
     """The imported module. Its file's folder (or the working folder, for a module) goes first on `sys.path`.
 
     Whatever an earlier call imported of the user's code is run anew: a model that is an object of a module would come
-    back as the earlier training left it, and with its hooks.
+    back as the earlier training left it, and with its hooks. Not covered: such an object in code that cannot be run
+    twice (it registers an operator, say), of which only the target's own file is run anew.
     Raises `TargetError` if it cannot be imported, ends the process, or takes an optimizer step.
     """
     root = root_of(reference)
-    _forget_code_below(root)
+    forgotten = _forget_code_below(root)
     if sys.path[:1] != [str(root)]:
         sys.path.insert(0, str(root))
     with blaming(f"import of {reference.label}", root), _as_a_script(reference.label), _without_training(reference):
-        return _from_file(reference.file) if reference.file else _from_module(reference.module, root)
+        try:
+            return _imported(reference, root)
+        except Exception:
+            if not forgotten:
+                raise
+            sys.modules.update(forgotten)
+            return _imported(reference, root)
+
+
+def _imported(reference: Reference, root: Path) -> ModuleType:
+    return _from_file(reference.file) if reference.file else _from_module(reference.module, root)
 
 
 def root_of(reference: Reference) -> Path:
@@ -51,15 +63,24 @@ def pick(module: ModuleType, name: str, label: str) -> Any:
     raise TargetError(f"{label} has no {name}. The name after the colon is looked up in the module. {advice}")
 
 
-def _forget_code_below(root: Path) -> None:
-    """Take the user's modules out of those that are imported; there are none at the first call."""
-    if _BEFORE_ANY_TARGET:
-        for name in set(sys.modules) - _BEFORE_ANY_TARGET:
-            file = Path(getattr(sys.modules[name], "__file__", None) or "/")
-            if file.is_relative_to(root) and "site-packages" not in file.parts and not name.startswith("autotune."):
-                del sys.modules[name]
-    else:
+def _forget_code_below(root: Path) -> dict[str, ModuleType]:
+    """Take the user's modules out of those that are imported, and return them; there are none at the first call."""
+    if not _BEFORE_ANY_TARGET:
         _BEFORE_ANY_TARGET.update(sys.modules)
+        return {}
+    names = [name for name in set(sys.modules) - _BEFORE_ANY_TARGET if _is_users(sys.modules[name], root)]
+    return {name: sys.modules.pop(name) for name in names}
+
+
+def _is_users(module: ModuleType, root: Path) -> bool:
+    file = Path(getattr(module, "__file__", None) or "/")
+    installed = {Path(place) for kind, place in sysconfig.get_paths().items() if kind.endswith("lib")}
+    return (
+        file.is_relative_to(root)
+        and not {"site-packages", "dist-packages"} & set(file.parts)
+        and not any(file.is_relative_to(place) for place in installed)
+        and not module.__name__.startswith("autotune.")
+    )
 
 
 def _from_file(path: Path) -> ModuleType:

@@ -22,6 +22,7 @@ from autotune.targets.losses import Loss, checked
 from autotune.targets.worst_batch import Same, Worst
 
 _NO_CONTEXT = nullcontext()
+BEAT_SECONDS = 1.0  # between signs of life within a block, which should last a hundredth of that
 
 
 @dataclass(kw_only=True)
@@ -104,10 +105,10 @@ class Training:
         Without `reports` batches are not counted and no loss is read, so that they may be fake.
         """
         scaler, count, context, copy = self._scaler, self.plan.accumulation_steps, self._context, self._on_device
-        beat = self._watch.micro_batch if self._watch and steps == 1 < count else None
-        update = self._update
+        beat = self._watch.micro_batch if self._watch and steps * count > 1 else None
+        update, late = self._update, time.perf_counter() + BEAT_SECONDS
         own_seconds = time.perf_counter() - self._ended if self._ended else 0.0  # the watch looked at the last report
-        samples = tokens = skipped = held = 0
+        samples = tokens = skipped = 0
         waited, losses = feed.waited, list[Tensor]()
         for left in range(steps, 0, -1):
             for _ in range(count):
@@ -117,23 +118,24 @@ class Training:
                     samples += held
                     if self._counts_tokens:
                         tokens += count_tokens(batch)
+                    self._shapes.note(batch, held, feed.arrived)
                     own_seconds += time.perf_counter() - feed.arrived
                 if update is None:
                     self._update = update = self._begun(batch)
+                batch = copy(batch)  # it lives until the next one is there, as in any loop: the peak is the user's
                 with context():
-                    loss = checked(self.loss(self.model, copy(batch)), training=True)
+                    loss = checked(self.loss(self.model, batch), training=True)
                 # Summed up they give the gradient of one large batch. A division by 1 would cost 20 us (measured).
                 share: Any = scaler.scale(loss if count == 1 else loss / count)
                 share.backward()
                 if left == 1:
                     losses.append(loss.detach())
-                if beat:
+                if beat and (steps == 1 or feed.arrived > late):
                     beat()
+                    late = feed.arrived + BEAT_SECONDS
             assert update is not None, "there is at least one micro-batch"
             skipped += not update()
         self._ended = time.perf_counter()
-        if reports:
-            self._shapes.note(batch, held, self._ended)
         return Step(
             loss=losses[0] if count == 1 else torch.stack(losses).float().mean(),
             steps=steps,
@@ -164,7 +166,9 @@ class Training:
             return tensor
 
         def copy(batch: Any) -> Any:
-            return batch if stays and are_tensors(batch) else move(batch, change, device)
+            if stays and are_tensors(batch):
+                return [*batch] if type(batch) is list else batch  # the user's code may empty its list
+            return move(batch, change, device)
 
         stays = device == "cpu" and not transforms
         return copy
