@@ -21,14 +21,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.loadscopereorder = False
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep each file in one process, and all that looks at the one recorded search, which takes a minute."""
-    for item in items:
-        shares = "recorded" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("recorded" if shares else item.nodeid.partition("::")[0]))
-
-
 @pytest.fixture(autouse=True, scope="session")
 def _revisions_once() -> Iterator[None]:
     """Alembic executes every revision of Optuna's tables three times for each new database: once is enough."""
