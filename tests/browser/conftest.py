@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
-@pytest.fixture(scope="module")  # its driver ends before a later test forks: a child would hold its pipe, and it would never end
+# For one file: a process that a later test forks would hold the pipe of its driver, which then never ends.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Chromium, ready for pages."""
     client = pytest.importorskip("playwright.sync_api", reason="playwright's client is not installed")
