@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from autotune.core.interference import Contamination, GpuUse
+from autotune.core.notices import earlier
 from autotune.core.results import Outcome
 from autotune.report import phrases
 from autotune.report.blocks import result_block, trials_table
@@ -168,7 +169,8 @@ def test_hostile_text_stays_text() -> None:
         trial(2, config(256, num_workers=HOSTILE), failed(Outcome.USER_ERROR, HOSTILE)),
     )
     best = recommendation(
-        model=HOSTILE, study=HOSTILE, stability=HOSTILE, reasons=(HOSTILE,), warnings=(HOSTILE,), measured_at=HOSTILE,
+        model=HOSTILE, study=HOSTILE, stability=earlier(HOSTILE), measured_at=HOSTILE,
+        reasons=(earlier(HOSTILE),), warnings=(earlier(HOSTILE),),
         params={**config().values, "amp_dtype": HOSTILE, HOSTILE: HOSTILE}, environment=machine,
     )  # fmt: skip
     study = view(trials, best, facts=facts, environment=machine, target=HOSTILE, created_at=HOSTILE)

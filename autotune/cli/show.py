@@ -70,7 +70,7 @@ def show(
     for compared in view.stability:
         if compared.verdict == "ok" and failed:
             continue
-        said = compared.reason if compared.verdict == "ok" else f"{compared.verdict}: {compared.reason}"
+        said = compared.reason.text if compared.verdict == "ok" else f"{compared.verdict}: {compared.reason.text}"
         console.print(plain(said), style="dim", soft_wrap=True)
     for trial in view.trials if failed else ():
         if not view.verdict(trial).feasible:

@@ -7,7 +7,7 @@ one JSON form of all.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -29,6 +29,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Base of all records: immutable, keyword-only, strict when decoded."""
 
     FORMER: ClassVar[frozenset[str]] = frozenset()  # fields that earlier versions wrote, left out when decoded
+
+    @classmethod
+    def upgraded(cls, content: Any) -> Any:
+        """Return what an earlier version wrote in place of this record, as this version would have written it."""
+        if not isinstance(content, dict):
+            return content
+        return {name: value for name, value in content.items() if name not in cls.FORMER}
 
 
 class Config(Record, frozen=True, kw_only=True):

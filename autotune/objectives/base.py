@@ -12,6 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, Environment, Goal, ObjectiveName, TargetFacts
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import ProbeResult
@@ -33,6 +35,13 @@ class Decision:
     speedup: tuple[float, float, float] | None  # the same of samples/s
     goal: Goal
     facts: TargetFacts
+
+    def gained(self, code: Code) -> Notice | None:
+        """Return the notice of a score that is surely above the baseline's; None where it is not."""
+        gain, low, high = self.gain or (0.0, 0.0, 0.0)
+        if low <= 1 or self.chosen == self.baseline:
+            return None
+        return notice(code, gain=gain, baseline=self.baseline_name, low=low, high=high)
 
 
 class Objective(ABC):
@@ -90,10 +99,10 @@ class Objective(ABC):
         """Probes to keep for what follows the search proper (see `tuning/refinement.py`); 0: nothing does."""
         return 0
 
-    def headline(self, decision: Decision) -> str:
-        """What was measurably won over the baseline (`1.31× as many ... as your baseline`); empty: speed tells it."""
-        return ""
+    def headline(self, decision: Decision) -> Notice | None:
+        """Return what was measurably gained over the baseline; None: the speed-up shows it."""
+        return None
 
-    def reasons(self, decision: Decision) -> tuple[str, ...]:
-        """Sentences that belong beside the answer, figures with units."""
+    def reasons(self, decision: Decision) -> tuple[Notice, ...]:
+        """Return what else the answer should say in terms of this objective."""
         return ()

@@ -59,13 +59,13 @@ def paired_losses(comparisons: Sequence[Comparison], tolerance: float) -> Figure
     return Figure(
         name="numerics",
         title=TITLE,
-        summary="Training losses of paired runs. " + "; ".join(plain(verdict.reason) for verdict in verdicts),
+        summary="Training losses of paired runs. " + "; ".join(plain(verdict.reason.text) for verdict in verdicts),
         table=Table(
             titles=("precision", "verdict", "batch", "seeds", "steps", *compared),
             rows=tuple(rows),
         ),
         draw=draw,
-        note=" ".join([*(f"{verdict.verdict}: {plain(verdict.reason)}." for verdict in verdicts), READING]),
+        note=" ".join([*(f"{verdict.verdict}: {plain(verdict.reason.text)}." for verdict in verdicts), READING]),
     )
 
 

@@ -132,7 +132,8 @@ def is_faster(recommendation: Recommendation) -> bool:
 
 def achieved(recommendation: Recommendation) -> str:
     """What was measurably gained, where that is not speed: `67% less memory than your baseline (...)`; else empty."""
-    return recommendation.achieved.headline if recommendation.achieved is not None else ""
+    headline = recommendation.achieved.headline if recommendation.achieved is not None else None
+    return headline.text if headline is not None else ""
 
 
 def is_better(recommendation: Recommendation) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
+from autotune.core.notices import Notice
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.core.requests import DryRunRequest, NoiseScaleRequest, ProbeBudget, StabilityRequest
 from autotune.core.results import LossVerdict, Outcome, StabilityResult, Trial, Verdict
@@ -198,10 +199,10 @@ class History:
         """The last verdict on every arithmetic that was compared with full precision."""
         return settled(self._comparisons, Thresholds(tolerance=self.request.goal.loss_tolerance))
 
-    def refusal(self, config: Config) -> str:
-        """Return why the arithmetic of `config` may not be recommended; empty if it may."""
+    def refusal(self, config: Config) -> Notice | None:
+        """Return why the dtype of `config` may not be recommended; None if it may."""
         found = (verdict for verdict in self.loss_verdicts if verdict.values == arithmetic(config))
-        return next((verdict.reason for verdict in found if verdict.excludes), "")
+        return next((verdict.reason for verdict in found if verdict.excludes), None)
 
     @property
     def samples(self) -> tuple[Sample, ...]:

@@ -18,6 +18,7 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from autotune.core import codec
+from autotune.core.notices import Notice
 from autotune.core.records import Config, Environment, Goal, Record, StudyRequest, TargetFacts, Value
 from autotune.core.results import LossVerdict
 from autotune.errors import EnvironmentMismatch, NoRecommendation, StudyError
@@ -48,7 +49,7 @@ class RunnerUp(Record, frozen=True, kw_only=True):
 
     config: Config
     samples_per_second: float | None
-    reason: str  # why it lost
+    reason: Notice  # why it lost
 
 
 class Achieved(Record, frozen=True, kw_only=True):
@@ -60,7 +61,7 @@ class Achieved(Record, frozen=True, kw_only=True):
     gain: float | None
     gain_low: float | None  # 95 % interval; None: a single round
     gain_high: float | None
-    headline: str = ""  # what was measurably won, where the speed-up does not tell it
+    headline: Notice | None = None  # the measured gain, where that is not the speed-up
 
 
 class BatchAdvice(Record, frozen=True, kw_only=True):
@@ -100,10 +101,10 @@ class Recommendation(Record, frozen=True, kw_only=True):
     memory_limit_bytes: int
     headroom_fraction: float  # share of the limit that was free at the peak
     data_wait_share: float
-    stability: str  # one sentence
-    loss_verdicts: tuple[LossVerdict, ...] = ()  # of every arithmetic that was compared with full precision
-    reasons: tuple[str, ...]
-    warnings: tuple[str, ...]
+    stability: Notice  # of its losses
+    loss_verdicts: tuple[LossVerdict, ...] = ()  # of every dtype that was compared with full precision
+    reasons: tuple[Notice, ...]
+    warnings: tuple[Notice, ...]
     runners_up: tuple[RunnerUp, ...]
     confirmations: tuple[Confirmation, ...] = ()
     goal: Goal
@@ -112,7 +113,7 @@ class Recommendation(Record, frozen=True, kw_only=True):
     measured_at: str  # UTC, ISO 8601
     probes: int
     seconds: float  # of searching, this run
-    certificate: str = ""  # what is known of all that was not measured, in a clause; empty: of an earlier version
+    certificate: Notice | None = None  # what is known of all that was not measured; None: of an earlier version
     batch_advice: BatchAdvice | None = None  # of `time-to-quality` only
     achieved: Achieved | None = None  # None: of a version that knew throughput only
     facts: TargetFacts | None = None  # of the target, for exported programs; None: of an earlier version

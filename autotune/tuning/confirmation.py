@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from autotune.core.codes import Code
+from autotune.core.notices import notice
 from autotune.core.records import Config
 from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS
@@ -67,7 +69,7 @@ def _baseline(context: SearchContext) -> list[ConfigSummary]:
     if not context.history.baseline_runs:
         return []
     excluded = context.space.excludes(config)
-    refused = excluded and f"measured for comparison only: {excluded}"
+    refused = notice(Code.MEASURED_FOR_COMPARISON, why=excluded) if excluded else None
     return [ConfigSummary(config=config, refused=refused or context.history.refusal(config))]
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from autotune.core.notices import Notice
 from autotune.core.records import Config
 from autotune.gradient_noise.stage import measure_gradient_noise, with_batch_advice
 from autotune.launch.base import Launcher
@@ -98,7 +99,7 @@ def run(context: SearchContext) -> Recommendation:
     return stands
 
 
-def recommended(context: SearchContext, summaries: list[ConfigSummary], certificate: str) -> Recommendation:
+def recommended(context: SearchContext, summaries: list[ConfigSummary], certificate: Notice) -> Recommendation:
     """Return the recommendation that follows from the confirmation."""
     history = context.history
     answer = recommend(

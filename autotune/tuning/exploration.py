@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
 from autotune.core.requests import ProbeRequest
 from autotune.study import layout as disk
 from autotune.study.interference import describe_drift, is_reference_due
@@ -39,16 +41,17 @@ def explore(context: SearchContext) -> None:
     context.reporter.note(f"Search ends: {why}.")
 
 
-def bound_the_rest(context: SearchContext) -> str:
-    """Keep what was learned of the configurations that were not probed; return it as one clause."""
+def bound_the_rest(context: SearchContext) -> Notice:
+    """Keep what was learned of the configurations that were not probed, and return it."""
     history, study, better = context.history, context.store.study, context.objective.better
     learned = len(history.search_results) >= FEWEST_PROBES  # after fewer probes it is the prior that speaks
     if learned and (fit := context.sampler.fit(study)) is not None:
         disk.write_fit(context.folder, fit)
     rest = context.sampler.faster_elsewhere(study) if learned else None
-    if told := bound(rest, better):
-        context.reporter.note(told)
-    return optimality(len(history.probed), len(context.trades.remaining()), rest, better)
+    found = bound(len(history.probed), len(context.trades.remaining()), rest, better)
+    if found.code is Code.BOUNDED:
+        context.reporter.note(f"{found.text.capitalize()}.")
+    return found
 
 
 def affords_probe(context: SearchContext) -> bool:
@@ -156,28 +159,14 @@ def probes_without_gain(values: Sequence[float | None]) -> int:
     return since
 
 
-def bound(rest: float | None, better: str = "faster") -> str:
-    """Return the sentence that bounds the rest by the fitted law, empty where it cannot.
-
-    `rest`: by which share no other configuration is expected to be `better` (90 %); None: nobody can tell.
-    """
-    if rest is None or rest >= UNBELIEVABLE:
-        return ""
-    return f"No other configuration is expected to be more than {max(rest, LEAST_BOUND):.0%} {better} (90 %)."
-
-
-def optimality(measured: int, remaining: int, rest: float | None, better: str = "faster") -> str:
+def bound(measured: int, remaining: int, rest: float | None, better: str = "faster") -> Notice:
     """Return which of three statements holds, the strongest first (docs/notes/search.md 5).
 
     `measured` configurations were probed, and `remaining` might still be: without those known to fail, or to be no
-    better.
+    better. `rest`: by which share no other configuration is expected to be `better` (90 %); None: nobody can tell.
     """
     if not remaining:
-        return (
-            f"all candidates measured: {measured:,} configurations, and no other of the space is left that could fit "
-            f"and be {better}"
-        )
-    if told := bound(rest, better):
-        return f"bounded by the fitted law: {told[0].lower()}{told[1:-1]}"
-    probed = f"{measured + remaining:,} configurations {'was' if measured == 1 else 'were'} probed"
-    return f"only sampled: {measured:,} of {probed}, nothing bounds the others"
+        return notice(Code.ALL_MEASURED, measured=measured, better=better)
+    if rest is None or rest >= UNBELIEVABLE:
+        return notice(Code.SAMPLED, measured=measured, total=measured + remaining)
+    return notice(Code.BOUNDED, rest=max(rest, LEAST_BOUND), better=better)

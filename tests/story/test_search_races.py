@@ -2,6 +2,7 @@
 
 import pytest
 
+from autotune.core.codes import Code
 from autotune.core.records import SEARCH_PURPOSES, Limit
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome
@@ -74,7 +75,7 @@ def test_when_all_leaders_fail_the_next_ones_of_the_search_race_and_it_is_said(t
     assert answer.params["num_workers"] == 1
     assert answer.speedup > 1
     assert sum(NOBODY in note and "out of memory" in note for note in listener.notes) >= 1
-    assert any("was faster in the search and failed when it was measured again" in why for why in answer.reasons)
+    assert Code.FASTER_BUT_FAILED in {why.code for why in answer.reasons}
     assert all(len(one.rounds) >= 2 for one in answer.confirmations)
 
 
@@ -125,7 +126,7 @@ def test_a_budget_that_holds_the_baseline_only_is_not_overrun_to_measure_it_agai
 
     assert [trial.purpose for trial in listener.trials] == ["baseline"]
     assert (answer.params, answer.rounds, answer.probes) == (answer.baseline, 1, 1)
-    assert any("Nothing but the baseline was tried" in warning for warning in answer.warnings)
+    assert Code.ONLY_BASELINE_TRIED in {warning.code for warning in answer.warnings}
 
 
 def test_what_is_known_of_the_rest_is_part_of_the_answer(tmp_path):
