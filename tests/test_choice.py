@@ -87,7 +87,7 @@ def test_if_only_a_refused_baseline_holds_there_is_no_recommendation():
     failed = ConfigSummary(config=LEANER, found=None, verdicts=[bad("out of memory")])
     baseline = _candidate(BASE, (100, 100), refused=earlier("256 samples are held"))
 
-    with pytest.raises(NoRecommendation, match=r"No configuration that ran may be recommended, .*: 256 samples are held"):
+    with pytest.raises(NoRecommendation, match=r"No configuration that ran may be .*: 256 samples are held"):
         recommend([baseline, failed], study_request(), study="s", probes=1, seconds=1.0)
 
 

@@ -95,7 +95,8 @@ class Code(StrEnum):
         "Write dataset() to measure and tune it.")
     PROBES_LEFT_OUT = (
         "probes-left-out", 115,
-        "Because of interference the confirmation leaves out {count:counted probe}: {probes}.")
+        "Because of interference the confirmation leaves out {count:counted probe}: {probes}.",
+        "Close other work while a search runs.")
     CONFIRMATION_INTERFERENCE = (
         "confirmation-interference", 116,
         "There was interference in too many rounds of the confirmation: {rounds}.[ These probes count nevertheless: "

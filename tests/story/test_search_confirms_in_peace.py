@@ -158,5 +158,5 @@ def test_a_baseline_that_fails_its_repeats_alone_is_no_answer_and_no_fault(tmp_p
         faults={ProbeRequest: lambda asked: Outcome.OOM_DEVICE if asked.purpose == "confirm" else None},
     )
 
-    with pytest.raises(NoRecommendation, match="No configuration survived being measured again"):
+    with pytest.raises(NoRecommendation, match="All configurations failed when re-measured"):
         _search(tmp_path, fails, tune=("gradient_accumulation_steps",))

@@ -1,6 +1,5 @@
 """Stories of dtypes that are fast and learn less: never recommended, and the reason is said."""
 
-
 import pytest
 
 from autotune.core import codec
