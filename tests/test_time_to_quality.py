@@ -110,8 +110,8 @@ def test_the_sampler_knows_what_a_large_batch_wastes_before_anything_was_probed(
     encoding, guard = Encoding(made), Guard(made)
 
     def first(phi):
-        worth = objective_of(GOAL).worth(GOAL, phi)
-        sampler = make("structured", 0, encoding, guard, Hardware(), value_per_sample=worth)
+        value = objective_of(GOAL).value_per_sample(GOAL, phi)
+        sampler = make("structured", 0, encoding, guard, Hardware(), value_per_sample=value)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         params = study.ask(encoding.distributions).params
         return encoding.config(params).global_batch_size()

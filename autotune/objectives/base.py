@@ -72,7 +72,7 @@ class Objective(ABC):
         `noise_scale` is that of the gradient in samples, None while it is not known; only time-to-quality uses it.
         """
 
-    def worth(self, goal: Goal, noise_scale: float | None = None) -> Callable[[Config], float] | None:
+    def value_per_sample(self, goal: Goal, noise_scale: float | None = None) -> Callable[[Config], float] | None:
         """Score for one sample/s of a configuration, where it is known before any probe; None: it is to be learned."""
         return None
 

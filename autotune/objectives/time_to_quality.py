@@ -46,7 +46,7 @@ class TimeToQuality(Objective):
         batch = sum(measured.samples) / measured.steps
         return goodput(measured.samples_per_second, batch, noise_scale)
 
-    def worth(self, goal: Goal, noise_scale: float | None = None) -> Callable[[Config], float]:
+    def value_per_sample(self, goal: Goal, noise_scale: float | None = None) -> Callable[[Config], float]:
         """1 / (1 + B / phi)."""
         return lambda config: efficiency(config.global_batch_size(), noise_scale)
 

@@ -19,7 +19,7 @@ def waterfall(view: StudyView) -> Figure | Absence:
     """One bar a step, dashed where several changes were measured together only."""
     way = step_rows(view)
     if not way:
-        return Absence(name="worth", title=TITLE, reason=_why_no_way(view))
+        return Absence(name="ablation", title=TITLE, reason=_why_no_way(view))
     signs = " Dashed: several changes at once." if any(one.step.changes > 1 for one in way) else ""
     signs += " Noise: less than the two rates are uncertain." if any(one.gain == "(noise)" for one in way) else ""
 
@@ -28,7 +28,7 @@ def waterfall(view: StudyView) -> Figure | Absence:
 
     rows = tuple((one.change, short(one.step.summary.config.values), one.rate, one.gain, one.evidence) for one in way)
     return Figure(
-        name="worth",
+        name="ablation",
         title=TITLE,
         summary="From the baseline to the recommendation in samples/s. "
         + "; ".join(f"{one.change}: {one.rate} {one.gain}".strip() for one in way),

@@ -224,9 +224,9 @@ class History:
         """What a dry run found of memory; None if there was none."""
         return self._dry_run
 
-    def worth(self, config: Config) -> float:
+    def value_per_sample(self, config: Config) -> float:
         """Return the score for one sample/s of `config`, for an objective that knows it before any probe."""
-        known = objective_of(self.request.goal).worth(self.request.goal, self.noise_scale)
+        known = objective_of(self.request.goal).value_per_sample(self.request.goal, self.noise_scale)
         assert known is not None, "asked for only where the objective knows it"
         return known(config)
 

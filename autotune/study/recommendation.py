@@ -27,6 +27,7 @@ from autotune.harmless import plain
 from autotune.knobs import completed, defaults
 from autotune.machine.environment import fingerprint, mismatches
 from autotune.study import layout as disk
+from autotune.study.baseline_rate import why_unanswered
 from autotune.study.layout import find
 from autotune.units import counted, format_share
 
@@ -131,10 +132,11 @@ def load_result(study: str | Path | None = None) -> Recommendation:
     """
     folder = find(study)
     if not (folder / disk.BEST).is_file():
-        held = counted(_count(folder), "finished probe")
+        trials = disk.read_trials(folder)
+        why = why_unanswered(trials, folder)
         raise NoRecommendation(
-            f"{folder} has no recommendation yet: it holds {held} and no best.json. The search was interrupted, or "
-            f"nothing in it was usable. Look with `autotune show {folder}`, or go on with `autotune search`."
+            f"{folder} has no recommendation yet: it holds {counted(len(trials), 'finished probe')} and no best.json. "
+            f"{why} Look with `autotune show {folder}`."
         )
     return read_best(folder / disk.BEST)
 
@@ -175,10 +177,6 @@ def answered_probes(folder: Path, request: StudyRequest) -> int:
             if (answer.target, answer.goal, answer.fingerprint) == (request.target, request.goal, machine):
                 probes.append(answer.probes)
     return max(probes)
-
-
-def _count(folder: Path) -> int:
-    return len(disk.read_trials(folder))
 
 
 def keep_answer(folder: Path, answer: Recommendation, fails: Callable[[Config], bool]) -> tuple[Recommendation, str]:

@@ -153,9 +153,11 @@ def _context(study: OpenStudy, settings: Settings, surroundings: Surroundings, b
     accidents(disk.read_orphans(folder), guard)
     memory = MemoryPrediction(space, history)
     trades = Trades(space, history, guard, memory)
-    worth = None if objective_of(request.goal).worth(request.goal) is None else history.worth
+    known = objective_of(request.goal).value_per_sample(request.goal) is not None
+    value_per_sample = history.value_per_sample if known else None
     seed = settings.seed * SEED_STEP + history.before
-    sampler = make(settings.sampler, seed, encoding, trades, hardware(request.environment), memory.of, worth)
+    machine = hardware(request.environment)
+    sampler = make(settings.sampler, seed, encoding, trades, machine, memory.of, value_per_sample)
     store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
     budget = TimeBudget(history, settings.time_budget_seconds, surroundings.clock, began)
     try:
