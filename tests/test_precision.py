@@ -257,7 +257,7 @@ def test_what_is_compared_and_what_came_out_is_told(tmp_path):
 
     assert listener.notes[0] == "Comparing the losses of bf16 and fp32: 50 paired steps at batch 64."
     assert listener.notes[1].startswith("bf16 learns less than fp32: its loss decreases 10.6% less")
-    assert listener.notes[1].endswith(" It is left out.")
+    assert listener.notes[1].endswith(" It is rejected.")
 
 
 def test_a_baseline_that_is_all_there_is_and_is_refused_is_named(tmp_path):

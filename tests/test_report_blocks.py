@@ -46,7 +46,7 @@ def test_the_result_names_memory_waiting_losers_warnings_and_next_steps() -> Non
     [
         (
             {"speedup": 1.02, "speedup_low": 0.98, "speedup_high": 1.06},
-            "the fastest of what is allowed, not measurably faster than your baseline "
+            "fastest allowed configuration, not measurably faster than your baseline "
             "(1.02×, 0.98 to 1.06, measured 3 times)",
         ),
         ({"params": recommendation().baseline}, "keep your baseline: no configuration was measurably faster"),
@@ -54,7 +54,7 @@ def test_the_result_names_memory_waiting_losers_warnings_and_next_steps() -> Non
             {"params": recommendation().baseline, "runners_up": ()},
             "keep your baseline: no other configuration ran (measured 3 times)",
         ),
-        ({"speedup": None, "baseline_samples_per_second": None}, "your baseline cannot run here"),
+        ({"speedup": None, "baseline_samples_per_second": None}, "your baseline does not run here"),
         ({"baseline_assumed": True}, "15.3× faster than the default (assumed)"),
         ({"speedup_low": None, "speedup_high": None, "rounds": 1}, "15.3× faster than your baseline, measured once"),
         ({"global_batch_size": 2048}, "(global batch 2048, was 1024)"),

@@ -117,7 +117,7 @@ def test_a_change_that_cost_speed_falls() -> None:
     assert 'class="down"' in figure.svg()
 
 
-@pytest.mark.parametrize(("half_width", "gain"), [(0.01, "(+10)"), (0.08, "(noise)")])
+@pytest.mark.parametrize(("half_width", "gain"), [(0.01, "(+10)"), (0.08, "(not significant)")])
 def test_a_gain_that_the_intervals_swallow_is_called_noise(half_width: float, gain: str) -> None:
     best = recommendation()
     trials = (
@@ -129,7 +129,7 @@ def test_a_gain_that_the_intervals_swallow_is_called_noise(half_width: float, ga
     figure = shown(waterfall(view(trials, best)))
 
     assert figure.table.rows[1][3] == gain
-    assert ("Noise:" in figure.note) is (gain == "(noise)")
+    assert ("Not significant:" in figure.note) is (gain == "(not significant)")
 
 
 @pytest.mark.parametrize("chart", [waterfall, loading])

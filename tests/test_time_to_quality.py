@@ -161,7 +161,7 @@ def test_a_crash_is_tried_once_more_and_then_the_search_goes_by_throughput(tmp_p
 
     assert gradients_of(tmp_path) == [64, 64]
     assert history.noise_scale is None
-    assert "Until it is known every sample counts alike" in listener.notes[-1]
+    assert "all batch sizes count as equally efficient" in listener.notes[-1]
     assert answer.warnings[0].code is Code.NOISE_SCALE_UNKNOWN
     assert "could not be measured: a scripted crashed." in answer.warnings[0].text
 

@@ -53,7 +53,9 @@ def measure_gradient_noise(context: SearchContext) -> None:
             raise fault(result.outcome, result.failure, place / LOG)
         history.add_sample(asked, result)
     if history.noise is None:
-        context.reporter.note(f"{unknown(history.samples[-1][1])} Until it is known every sample counts alike.")
+        context.reporter.note(
+            f"{unknown(history.samples[-1][1])} Until it is known, all batch sizes count as equally efficient."
+        )
     else:
         context.reporter.note(f"{described(history.noise).text}.")
 

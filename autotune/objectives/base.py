@@ -55,7 +55,7 @@ class Objective(ABC):
     wish: str  # completes "Looking for ...": "the most samples per second"
     better: str = "faster"  # what a higher score makes a configuration: "2.0% faster"
     worse: str = "slower"
-    best: str = "fastest"  # "the fastest that was found"
+    best: str = "fastest"  # "fastest configuration found"
     unbeaten: str = "measurably faster"  # "no configuration was measurably faster"
     is_speed: bool = False  # the fastest configuration is the best one: what is slow is hopeless
     order_step: float = 1.0  # orders that differ by no more than this factor are the same

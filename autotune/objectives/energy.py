@@ -24,8 +24,8 @@ class Energy(Objective):
     name: ObjectiveName = "energy"
     unit = "samples/J"
     wish = "the most samples per joule of the GPU"
-    better, worse, best = "more frugal", "less frugal", "most frugal"
-    unbeaten = "measurably more frugal"
+    better, worse, best = "more energy-efficient", "less energy-efficient", "most energy-efficient"
+    unbeaten = "measurably more energy-efficient"
     window = ProbeBudget(min_seconds=5.0, max_seconds=8.0, max_steps=10_000)
 
     def check(self, goal: Goal, environment: Environment) -> None:

@@ -22,7 +22,7 @@ class Memory(Throughput):
     wish = "the least memory that is nearly as fast as the fastest"
     is_speed = False
     order_step = MEMORY_STEP
-    best, unbeaten = "leanest", "measurably leaner and nearly as fast"
+    best, unbeaten = "most memory-efficient", "measurably smaller in memory and nearly as fast"
 
     def slack(self, goal: Goal) -> float:
         """The share of speed that the user gives for memory."""

@@ -192,8 +192,8 @@ def keep_answer(folder: Path, answer: Recommendation, fails: Callable[[Config], 
     if earlier is not None and is_better_supported(earlier, answer) and not fails(Config(values=earlier.params)):
         write_answer(aside, answer)
         told = (
-            f"The earlier answer stands: it rests on {_support(earlier)}, this one on {_support(answer)}. This one is "
-            f"kept as {aside.name}; a longer --time-budget supports it better."
+            f"The earlier recommendation is kept: it rests on {_support(earlier)}, this one on {_support(answer)}. This "
+            f"one is saved as {aside.name}; a longer --time-budget would support it better."
         )
         return replace(earlier, study=str(folder)), told
     try:
@@ -203,7 +203,7 @@ def keep_answer(folder: Path, answer: Recommendation, fails: Callable[[Config], 
         raise disk.unwritable(folder, error) from error
     write_answer(best, answer)
     changed = earlier is not None and earlier.params != answer.params
-    return answer, f"This answer replaces the earlier one, which is kept as {aside.name}." if changed else ""
+    return answer, f"This recommendation replaces the earlier one, which is saved as {aside.name}." if changed else ""
 
 
 def write_answer(path: Path, answer: Recommendation) -> None:

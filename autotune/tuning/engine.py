@@ -37,7 +37,7 @@ from autotune.tuning.reporter import Reporter
 from autotune.tuning.resumed_confirmation import ResumedConfirmation
 from autotune.tuning.settings import Settings
 from autotune.tuning.trades import Trades
-from autotune.units import format_seconds
+from autotune.units import counted, format_seconds
 
 SEED_STEP = 100_003  # a prime: runs with other numbers of earlier probes have other seeds
 
@@ -68,7 +68,7 @@ def search(
                 raise
     except KeyboardInterrupt:
         if not disk.is_study(settings.folder):
-            reporter.note("Interrupted before the first probe: nothing was measured, and nothing is kept.")
+            reporter.note("Interrupted before the first probe: nothing was measured.")
         raise
 
 
@@ -80,8 +80,8 @@ def run(context: SearchContext) -> Recommendation:
     if context.resumed:
         predict_memory(context)
         context.reporter.note(
-            "The search had ended, and its confirmation was broken off: that goes on, and its whole rounds count. To "
-            "look further, run this command again when there is an answer."
+            "Resuming an interrupted confirmation; completed rounds are reused. To search further, run this command "
+            "again when it has finished."
         )
     else:
         note_short_budget(context)
@@ -136,10 +136,10 @@ def note_short_budget(context: SearchContext) -> None:
     probes = min(budget.missing_finalists, context.settings.probes or FEWEST_FINALISTS, remaining)
     over, minutes = budget.shortage(probes)
     if over and context.history.best:
-        more = f", after {probes} more probe{'s' if probes > 1 else ''}," if probes else ""
+        more = f", after {counted(probes, 'more probe')}," if probes else ""
         context.reporter.note(
             f"The time budget is short: even the shortest confirmation{more} ends about {format_seconds(over)} too "
-            f"late. Better give --time-budget {minutes}m."
+            f"late. Use --time-budget {minutes}m or more."
         )
 
 

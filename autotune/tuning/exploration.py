@@ -17,7 +17,7 @@ from autotune.study.interference import describe_drift, is_reference_due
 from autotune.tuning.context import SearchContext
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
 from autotune.tuning.trades import Why
-from autotune.units import format_seconds
+from autotune.units import counted, format_seconds
 
 PATIENCE = 15  # probes without a gain; a sampler that learns only from values needs so many (docs/notes/search.md 2)
 # Two proposals in a row that promise less, after as many probes: the median search then recommends the best to 0 %
@@ -38,7 +38,7 @@ def explore(context: SearchContext) -> None:
             _probe_reference(context)
         else:
             _probe_next(context)
-    context.reporter.note(f"Search ends: {why}.")
+    context.reporter.note(f"Search finished: {why}.")
 
 
 def bound_the_rest(context: SearchContext) -> Notice:
@@ -121,13 +121,13 @@ class Progress:
 def reason_to_stop(progress: Progress) -> str | None:
     """Return why the search ends here, in words; None if it goes on."""
     if progress.remaining == 0:
-        return "every configuration that may be probed has been"
+        return "no configuration is left to try"
     if progress.probes is not None and progress.probed >= progress.probes:
-        return "one probe was asked for" if progress.probed == 1 else f"{progress.probed} probes were asked for"
+        return f"the limit of {counted(progress.probes, 'probe')} is reached"
     needed = progress.elapsed_seconds + progress.typical_seconds + progress.reserve_seconds
     if needed > progress.budget_seconds:
         kept = format_seconds(progress.reserve_seconds)
-        rest = f" but for the {kept} that the confirmation takes" if progress.reserve_seconds else ""
+        rest = f", except for {kept} for the confirmation" if progress.reserve_seconds else ""
         return f"the time budget is used up{rest}"
     since = min(probes_without_gain(progress.values), progress.probed)  # whoever resumes wants to look on
     if since >= PATIENCE and not any(progress.values):
@@ -135,7 +135,7 @@ def reason_to_stop(progress: Progress) -> str | None:
     if since >= PATIENCE:
         return f"the last {since} probes gained less than {GAIN - 1:.0%}"
     if promise_little(progress.promises, len(progress.values)):
-        return f"the last {PROPOSALS} proposals promised less than {LITTLE:.0%} each"
+        return f"the expected gain of the last {PROPOSALS} proposals was below {LITTLE:.0%} each"
     return None
 
 

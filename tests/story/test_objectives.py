@@ -73,7 +73,7 @@ def test_energy_takes_the_dtype_that_is_slower_and_needs_less(tmp_path):
     assert energy.achieved.unit == "samples/J"
     assert energy.achieved.score == pytest.approx(energy.samples_per_second / 100, rel=1e-3)
     assert [round(reason.numbers["watts"]) for reason in energy.reasons if reason.code is Code.ENERGY] == [100]
-    assert any("less frugal" in lost.reason.text for lost in energy.runners_up)
+    assert any("less energy-efficient" in lost.reason.text for lost in energy.runners_up)
 
 
 def test_energy_won_over_the_baseline_is_the_headline(tmp_path):
@@ -102,7 +102,7 @@ def test_energy_that_no_probe_measures_ends_the_search_after_the_first_one_also_
     listener = Listener()
 
     for _ in range(2):
-        with pytest.raises(UsageError, match=r"--objective energy cannot be had here\. .*--objective throughput"):
+        with pytest.raises(UsageError, match=r"--objective energy is not possible here\. .*--objective throughput"):
             searched(tmp_path, FakeLauncher(facts=declared()), listener, objective="energy")
 
     assert len(listener.trials) == 1
@@ -127,8 +127,8 @@ def test_cost_is_told_in_the_money_of_its_price(tmp_path):
     ("options", "said"),
     [
         ({"objective": "cost"}, r"--objective cost needs what an hour .*--price 2\.49"),
-        ({"price": 2.5}, r"--price 2\.5 says nothing to --objective throughput.*--objective cost"),
-        ({"within": 0.1, "objective": "cost", "price": 1.0}, r"--within 10% says nothing to --objective cost"),
+        ({"price": 2.5}, r"--price 2\.5 has no effect with --objective throughput.*--objective cost"),
+        ({"within": 0.1, "objective": "cost", "price": 1.0}, r"--within 10% has no effect with --objective cost"),
         ({"exact": True, "global_batch": "free"}, r"--exact holds the global batch, --global-batch free searches it"),
     ],
 )

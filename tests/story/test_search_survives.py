@@ -59,7 +59,7 @@ def test_what_failed_in_confirmation_does_not_lead_again_after_a_resume(tmp_path
 
 
 def test_if_all_fail_in_confirmation_there_is_no_recommendation(tmp_path):
-    with pytest.raises(NoRecommendation, match=r"survived being measured again: .*hung.* overloaded"):
+    with pytest.raises(NoRecommendation, match=r"failed when re-measured: .*hung.* overloaded"):
         searched(tmp_path, _faulty(_in_confirmation(Outcome.TIMEOUT)), **SMALL)
 
     assert not (tmp_path / disk.BEST).exists()

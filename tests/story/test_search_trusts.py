@@ -32,7 +32,7 @@ def test_a_fast_dtype_that_learns_less_is_not_recommended_and_the_numbers_say_wh
     assert {why.code for why in lost.values()} == {Code.LEARNS_LESS}
     assert [why.numbers["difference"] for why in lost.values()] == pytest.approx([0.106] * 2, abs=0.0005)
     assert [verdict.verdict for verdict in answer.loss_verdicts] == ["worse", "worse"]
-    assert sum("It is left out." in note for note in listener.notes) == 2
+    assert sum("It is rejected." in note for note in listener.notes) == 2
 
 
 def test_the_other_dtype_moves_up_and_is_recommended_by_its_own_comparison(tmp_path):
