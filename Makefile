@@ -21,8 +21,9 @@ format:
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-docs:           ## the page of the command line, from --help
+docs:           ## the pages that are written from the code
 	.venv/bin/python docs/command_line.py
+	.venv/bin/python docs/messages.py
 
 site:           ## the documents as pages; needs `pip install mkdocs-material`
 	mkdocs build --strict

@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 
 from autotune.core import codec
+from autotune.core.codes import Code
 from autotune.core.interference import Contamination, GpuUse
+from autotune.core.notices import earlier, notice
 from autotune.core.records import Config, Environment, Finding, Goal, StepFacts, StudyRequest, TargetFacts
 from autotune.core.requests import ProbeRequest, StabilityRequest
 from autotune.core.results import Alone, LossRun, Measurement, MemoryPeak, Outcome, ProbeResult, StabilityResult, Trial
@@ -200,12 +202,12 @@ def recommendation(**changes: Any) -> Recommendation:
         "memory_limit_bytes": 80 * GIB,
         "headroom_fraction": 0.39,
         "data_wait_share": 0.011,
-        "stability": "losses finite over 240 optimizer steps",
-        "reasons": ("global batch held at 1024",),
-        "warnings": ("BatchNorm now sees micro-batches of 1024 instead of 64.",),
+        "stability": notice(Code.LOSSES_FINITE, steps=240),
+        "reasons": (notice(Code.GLOBAL_BATCH_HELD, batch=1024),),
+        "warnings": (notice(Code.BATCH_NORM, now=1024, before=64),),
         "runners_up": (
-            RunnerUp(config=config(512, amp_dtype="float16"), samples_per_second=2310.0, reason="0.9% slower"),
-            RunnerUp(config=config(2048), samples_per_second=None, reason="ran out of memory when measured again"),
+            RunnerUp(config=config(512, amp_dtype="float16"), samples_per_second=2310.0, reason=earlier("0.9% slower")),
+            RunnerUp(config=config(2048), samples_per_second=None, reason=earlier("ran out of memory")),
         ),
         "goal": Goal(global_batch=1024),
         "environment": ENVIRONMENT,

@@ -3,10 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
+from autotune.core.codes import Code
 from autotune.core.records import Goal
 from autotune.core.results import Trial
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.advice import advise
+from autotune.tuning.advice import warnings_of
 from tests.worlds import GIB, config, good, measured, study_request
 
 REQUEST = study_request()  # 16 GiB
@@ -32,7 +33,7 @@ def _leaking(slope=8 * MIB):
 
 
 def _warnings(winner, request=REQUEST):
-    return " | ".join(advise(winner, request, 0.0)[1])
+    return [*warnings_of(winner, request, 0.0)]
 
 
 @pytest.mark.parametrize(
@@ -41,60 +42,61 @@ def _warnings(winner, request=REQUEST):
 def test_an_answer_for_want_of_another_is_no_praise_of_the_baseline(probed, said):
     request = study_request(baseline=config())
 
-    warnings = advise(_winner({}, batch_size=32), request, 0.0, probed=probed)[1]
+    warnings = warnings_of(_winner({}, batch_size=32), request, 0.0, probed=probed)
 
-    assert any("Nothing but the baseline was tried" in warning for warning in warnings) == said
+    assert (Code.ONLY_BASELINE_TRIED in {warning.code for warning in warnings}) == said
 
 
 def test_growing_memory_is_said_with_the_steps_that_are_left_and_a_way_out():
-    said = _warnings(_winner(_leaking(), _leaking()))
+    (said,) = _warnings(_winner(_leaking(), _leaking()))
 
-    assert "Memory grows by 8 MiB with every step: it runs out after about 1,024 steps" in said
-    assert "`total += loss.item()`" in said
+    assert (said.code, said.numbers) == (Code.MEMORY_GROWS, {"step_bytes": 8 * MIB, "steps_left": 1024})
+    assert "`total += loss.item()`" in said.text
 
 
 def test_it_is_said_when_the_baseline_wins_too():
     winner = _winner(_leaking())
 
     assert winner.config == REQUEST.baseline
-    assert "Memory grows" in _warnings(winner)
+    assert [warning.code for warning in _warnings(winner)] == [Code.MEMORY_GROWS]
 
 
 def test_growth_in_one_probe_of_three_is_not_blamed_on_the_code():
-    assert _warnings(_winner(_leaking(), {}, {})) == ""
+    assert _warnings(_winner(_leaking(), {}, {})) == []
 
 
 def test_shapes_that_vary_without_a_worst_batch_are_said_with_the_name_to_write():
-    said = _warnings(_winner({"shapes_vary": True}))
+    (said,) = _warnings(_winner({"shapes_vary": True}))
 
-    assert "10% of the memory are kept free" in said
-    assert "worst_batch(batch_size)" in said
+    assert said.code is Code.LARGEST_BATCH_UNTRIED
+    assert said.numbers["free_share"] == pytest.approx(0.1)
+    assert "worst_batch(batch_size)" in said.text
 
 
 def test_the_headroom_that_is_named_is_the_one_that_was_asked_for():
     asked = study_request(goal=Goal(global_batch=64, headroom_fraction=0.0625))
 
-    assert "6% of the memory are kept free" in _warnings(_winner({"shapes_vary": True}), asked)
+    assert [one.numbers for one in _warnings(_winner({"shapes_vary": True}), asked)] == [{"free_share": 0.0625}]
 
 
 @pytest.mark.parametrize("changes", [{"shapes_vary": True, "worst_batches": 1}, {}])
 def test_where_the_worst_was_tried_or_there_is_none_nothing_is_said(changes):
-    assert _warnings(_winner(changes)) == ""
+    assert _warnings(_winner(changes)) == []
 
 
 @pytest.mark.parametrize(
-    ("workers", "probed", "said"),
+    ("workers", "probed", "code", "named"),
     [
-        (8, (2, 8), "allow more with --workers 0:16, or make"),
-        (2, (0, 2), "search longer (up to 8 workers were allowed), or make"),
-        (2, (0, 2, 4), "more workers, up to 4, were probed and gained nothing, so make"),
+        (8, (2, 8), Code.LOADER_BOUND, 16),
+        (2, (0, 2), Code.LOADER_BOUND_SEARCH_SHORT, 8),
+        (2, (0, 2, 4), Code.LOADER_BOUND_WORKERS_TRIED, 4),
     ],
 )
-def test_a_loader_that_holds_the_model_up_is_said_with_what_was_not_tried_yet(workers, probed, said):
+def test_a_loader_that_holds_the_model_up_is_said_with_what_was_not_tried_yet(workers, probed, code, named):
     waiting = {"loader_wait_seconds": (0.3,) * 4}
     asked = study_request(domains={**REQUEST.domains, "num_workers": (0, 2, 4, 8)})
     tried = [config(batch_size=64, num_workers=count) for count in probed]
 
-    (warning,) = advise(_winner(waiting, num_workers=workers), asked, 0.0, probed=tried)[1]
+    (warning,) = warnings_of(_winner(waiting, num_workers=workers), asked, 0.0, probed=tried)
 
-    assert f"the loader is the bottleneck: {said} the samples cheaper" in warning
+    assert (warning.code, warning.numbers["workers"]) == (code, named)

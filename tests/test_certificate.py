@@ -2,38 +2,36 @@
 
 import pytest
 
+from autotune.core.codes import Code
 from autotune.report.blocks import result_block
-from autotune.tuning.exploration import bound, optimality
+from autotune.tuning.exploration import bound
 from tests.reporting import recommendation
 
 
 def test_where_nothing_is_left_all_were_measured():
-    assert optimality(1234, 0, 0.3) == (
-        "all candidates measured: 1,234 configurations, and no other of the space is left that could fit and be faster"
-    )
+    found = bound(1234, 0, 0.3)
+
+    assert (found.code, found.numbers) == (Code.ALL_MEASURED, {"measured": 1234, "better": "faster"})
 
 
-def test_a_believable_bound_is_told_with_its_percentage():
-    assert optimality(9, 100, 0.042) == (
-        "bounded by the fitted law: no other configuration is expected to be more than 4% faster (90 %)"
-    )
+def test_a_believable_bound_is_given_with_its_share():
+    found = bound(9, 100, 0.042)
+
+    assert (found.code, found.numbers) == (Code.BOUNDED, {"rest": 0.042, "better": "faster"})
 
 
 @pytest.mark.parametrize("rest", [None, 1.0, float("inf")])
 def test_without_one_the_rest_is_only_sampled(rest):
-    assert optimality(9, 1191, rest).startswith("only sampled: 9 of 1,200 configurations")
-    assert bound(rest) == ""
+    found = bound(9, 1191, rest)
 
-
-def test_a_single_one_was_probed():
-    assert "1 of 40 configurations was probed" in optimality(1, 39, None)
+    assert (found.code, found.numbers) == (Code.SAMPLED, {"measured": 9, "total": 1200})
 
 
 def test_a_bound_is_no_finer_than_one_probe():
-    assert bound(0.0001, "leaner") == "No other configuration is expected to be more than 1% leaner (90 %)."
+    assert bound(9, 100, 0.0001, "leaner").numbers == {"rest": 0.01, "better": "leaner"}
 
 
-def test_the_answer_tells_it():
-    told = "only sampled: 9 of 1,200 configurations were probed"
+def test_the_answer_shows_it():
+    found = bound(9, 1191, None)
 
-    assert told in result_block(recommendation(certificate=told)).plain
+    assert found.text in result_block(recommendation(certificate=found)).plain

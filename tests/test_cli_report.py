@@ -46,9 +46,10 @@ def test_one_chart_is_written_as_svg(home: Path) -> None:
     ("words", "remedy"),
     [
         (("--chart", "throughputs"), "--chart throughput, memory, loading"),
-        (("--chart", "timeline"), "--chart throughput, memory, loading, numerics, worth."),
+        (("--chart", "timeline"), "--chart throughput, memory, loading, precision, ablation."),
         (("--chart", "throughput", "-o", "curve.png"), "-o curve.svg"),
-        (("--chart", "numerics"), "no paired runs were made"),
+        (("--chart", "precision"), "no paired runs were made"),
+        (("--chart", "numerics"), "no paired runs were made"),  # its name in earlier versions
         (("-o", "studies"), "-o"),
     ],
 )
@@ -67,5 +68,5 @@ def test_the_comparison_of_losses_is_no_failure_where_it_went_well(tmp_path: Pat
 
     all_of_it, failures = run(tmp_path, "show", recorded), run(tmp_path, "show", recorded, "--failed")
 
-    assert "\nbf16 tracked fp32" in all_of_it.stdout
+    assert "\nbf16 loss matches fp32" in all_of_it.stdout
     assert "tracked" not in failures.stdout

@@ -64,6 +64,13 @@ def test_what_an_earlier_version_wrote_and_nobody_read_is_left_out(read):
         read(msgspec.json.encode({**older, "other": 1}))
 
 
+@pytest.mark.parametrize("read", [lambda data: codec.decode(data, ProbeRequest), decode], ids=["one", "any"])
+def test_the_purpose_that_an_earlier_version_called_worth_is_read_as_ablation(read):
+    request = ProbeRequest(target="model.py", config=CONFIG, device="cpu", purpose="ablation")
+
+    assert read(msgspec.json.encode({**msgspec.to_builtins(request), "purpose": "worth"})) == request
+
+
 def test_a_former_field_of_a_record_within_is_left_out_too():
     best = reporting.recommendation(
         batch_advice=BatchAdvice(

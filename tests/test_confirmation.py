@@ -53,8 +53,8 @@ def test_where_something_else_than_speed_is_sought_no_window_is_cut(tmp_path):
     ("left", "said"),
     [
         (0.0, "Confirming 3 configurations in 3 interleaved rounds of fresh processes, "),
-        (1e6, "Confirming 5 configurations in up to 12 interleaved rounds of fresh processes, the slower half left "
-              "behind after 3, "),
+        (1e6, "Confirming 5 configurations in up to 12 interleaved rounds of fresh processes, the slower half dropped "
+              "after 3, "),
     ],
 )  # fmt: skip
 def test_the_plan_is_told_in_a_line(tmp_path, left, said):
@@ -77,7 +77,7 @@ def test_without_time_the_one_probe_of_a_baseline_alone_stands(tmp_path):
 
     assert [trial.number for trial in alone.trials] == [0]
     assert len(alone.scores) == len(search.history.judged) == 1
-    assert any("its latest probe stands" in note for note in listener.notes)
+    assert any("its latest probe is used" in note for note in listener.notes)
 
 
 def test_a_baseline_alone_is_measured_again_all_the_same(tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotune.core import codec
+from autotune.core.notices import earlier
 from autotune.core.results import Outcome
 from autotune.dashboard import server as serving_it
 from autotune.dashboard.server import MOST_CONNECTIONS, StudyServer
@@ -40,7 +41,11 @@ def hostile_study(folder: Path) -> None:
         trial(0, config(), failed(Outcome.CRASHED, HOSTILE), "baseline"),
         trial(1, config(amp_dtype=HOSTILE), failed(Outcome.OOM_DEVICE, HOSTILE)),
     )
-    written(folder, (*ladder()[:1], *probes[1:]), recommendation(model=HOSTILE, target=HOSTILE, warnings=(HOSTILE,)))
+    written(
+        folder,
+        (*ladder()[:1], *probes[1:]),
+        recommendation(model=HOSTILE, target=HOSTILE, warnings=(earlier(HOSTILE),)),
+    )
     facts = request().facts
     changed = {
         "target": HOSTILE,

@@ -169,9 +169,10 @@ def test_options_in_the_text_exist(page: Path) -> None:
     assert {option for option in inline if option not in known | {"--help"}} == set()
 
 
-def test_the_page_of_the_command_line_is_what_help_says() -> None:
-    script = ROOT / "docs" / "command_line.py"
-    spec = importlib.util.spec_from_file_location("command_line", script)
+@pytest.mark.parametrize("name", ["command_line", "messages"])
+def test_the_pages_that_are_written_from_the_code_are_up_to_date(name: str) -> None:
+    script = ROOT / "docs" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, script)
     assert spec and spec.loader
     generator = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generator)

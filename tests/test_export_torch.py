@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from autotune.core import codec
+from autotune.core.notices import earlier
 from autotune.core.records import Environment, Goal, Value
 from autotune.errors import EnvironmentMismatch, EnvironmentUnfit, StudyNotFound, UsageError
 from autotune.export.torch import Tuned, apply
@@ -222,7 +223,7 @@ def recommendation(**changes: str | int) -> Recommendation:
         memory_limit_bytes=2**34,
         headroom_fraction=0.9,
         data_wait_share=0.0,
-        stability="not tested",
+        stability=earlier("not tested"),
         reasons=(),
         warnings=(),
         runners_up=(),

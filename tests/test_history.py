@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from autotune.core import codec
 from autotune.core.interference import Contamination
+from autotune.core.notices import earlier
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome
 from autotune.core.stats import mean_rate
@@ -102,8 +103,8 @@ def _summary(*verdicts, **values):
         (_summary(good(1.0)), Status.FOUND),
         (_summary(good(1.0), rounds=(0,)), Status.CONFIRMED),
         (_summary(good(1.0), rounds=(0,), is_behind=True), Status.BEHIND),
-        (_summary(good(1.0), rounds=(0,), refused="learns less"), Status.REFUSED),
-        (_summary(good(1.0), bad(), rounds=(0, 1), refused="learns less"), Status.FAILED),
+        (_summary(good(1.0), rounds=(0,), refused=earlier("learns less")), Status.REFUSED),
+        (_summary(good(1.0), bad(), rounds=(0, 1), refused=earlier("learns less")), Status.FAILED),
     ],
 )
 def test_a_status_says_how_far_a_configuration_came(summary, status):

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from autotune.cli import main
 from autotune.core import codec
+from autotune.core.notices import earlier
 from autotune.core.records import Finding
 from autotune.core.requests import ProbeRequest, StabilityRequest
 from autotune.core.results import Failure, LossVerdict, Outcome, ProbeResult, Trial
@@ -69,16 +70,17 @@ def study(folder: Path, said: Said, kept: bool = True) -> Path:
         trial(4, strange, replace(measured(9), started_at=said("2026"))),
     ):
         probe(folder, one, said)
-    verdict = LossVerdict(verdict="ok", values={"amp_dtype": said("int3")}, reason=said("alike"), batch_size=8)
+    verdict = LossVerdict(verdict="ok", values={"amp_dtype": said("int3")}, reason=earlier(said("alike")), batch_size=8)
     best = recommendation(
         study=said("studies/resnet"), target=said("model.py"), model=said("ResNet"), environment=environment,
-        stability=said("finite"), reasons=(said("held"),), warnings=(said("mind"),), fingerprint=said("H200"),
-        measured_at=said("2026-11-21"), certificate=said("bounded"), loss_verdicts=(verdict,),
+        stability=earlier(said("finite")), reasons=(earlier(said("held")),),
+        warnings=(earlier(said("slow")),), fingerprint=said("H200"),
+        measured_at=said("2026-11-21"), certificate=earlier(said("bounded")), loss_verdicts=(verdict,),
         baseline=config(omp_wait_policy=said("active")).values,
-        runners_up=(RunnerUp(config=strange, samples_per_second=None, reason=said("slower")),),
+        runners_up=(RunnerUp(config=strange, samples_per_second=None, reason=earlier(said("slower"))),),
         achieved=Achieved(
             unit=said("u"), score=1.0, baseline_score=1.0, gain=None, gain_low=None, gain_high=None,
-            headline=said("less memory"),
+            headline=earlier(said("less memory")),
         ),
     )  # fmt: skip
     compared, answer = paired()

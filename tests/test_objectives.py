@@ -6,7 +6,9 @@ from typing import get_args
 import pytest
 from msgspec.structs import replace
 
+from autotune.core.codes import Code
 from autotune.core.interference import GpuUse
+from autotune.core.notices import earlier
 from autotune.core.records import Config, Goal, ObjectiveName
 from autotune.errors import UsageError
 from autotune.objectives import OBJECTIVES, objective_of
@@ -99,9 +101,9 @@ def test_memory_takes_the_leanest_of_those_that_are_fast_enough():
         "75% less memory than your baseline (1 GiB instead of 4 GiB) at 0.96× its"
     )
     assert phrases.is_better(found)
-    assert found.reasons[0] == "least memory within 5% of the fastest: 4% slower, and the fastest needs 4 GiB"
-    reasons = {lost.config: lost.reason for lost in found.runners_up}
-    assert reasons[BASE].startswith("4.2% faster, which is less than may be given up, needs 4 GiB")
+    assert found.reasons[0].text == "least memory within 5% of the fastest: 4% slower, and the fastest needs 4 GiB"
+    reasons = {lost.config: lost.reason.text for lost in found.runners_up}
+    assert reasons[BASE].startswith("4.2% faster, which is within what may be given up, needs 4 GiB")
     assert reasons[TINY] == "8.3% slower"
 
 
@@ -126,7 +128,7 @@ def test_memory_keeps_the_baseline_where_nothing_is_leaner():
     found = _recommended(request, *alike)
 
     assert phrases.headline(found) == (
-        "keep your baseline: no configuration was measurably leaner and nearly as fast (measured twice)"
+        "keep your baseline: no configuration was measurably smaller in memory and nearly as fast (measured twice)"
     )
 
 
@@ -155,8 +157,8 @@ def test_energy_wins_by_what_it_takes_and_tells_the_power():
     assert found.speedup == pytest.approx(0.9)
     assert found.achieved.gain == pytest.approx(2.0, rel=0.01)
     assert phrases.headline(found).startswith("2.00× as many samples per joule as your baseline (1.9")
-    assert found.reasons[0].startswith("28.4 samples/J, the GPU taking 3 W (baseline 14.2 samples/J, 7 W)")
-    assert found.runners_up[0].reason.startswith("50.0% less frugal")
+    assert found.reasons[0].text == "28.4 samples/J at 3 W of the GPU (baseline 14.2 samples/J at 7 W)"
+    assert found.runners_up[0].reason.text.startswith("50.0% less energy-efficient")
 
 
 def test_cost_tells_epochs_and_what_a_thousand_hours_save():
@@ -165,19 +167,23 @@ def test_cost_tells_epochs_and_what_a_thousand_hours_save():
 
     found = _recommended(request, _candidate(request, BASE, *slow), _candidate(request, LEAN, *fast))
 
-    costs, saves = found.reasons[:2]
-    assert costs == ("costs 2.78 per million samples at 2.00 an hour, 0.278 per epoch (baseline 5.56, 0.556 per epoch)")
-    assert saves == "saves 1,000.00 of the 2,000.00 that 1,000 h of the baseline cost"
+    assert [reason.text for reason in found.reasons[:3]] == [
+        "costs 2.78 per million samples, 0.278 per epoch, at 2.00 an hour",
+        "the baseline costs 5.56 per million samples, 0.556 per epoch",
+        "saves 1,000.00 of the 2,000.00 that 1,000 h of the baseline cost",
+    ]
     assert phrases.headline(found).startswith("2.00× faster than your baseline")
 
 
 def test_cost_tells_what_an_answer_costs_that_is_slower_than_a_refused_baseline():
     request = _asked(_goal("cost", price_per_hour=2.0))
-    refused = dataclasses.replace(_candidate(request, BASE, *[measured(200.0)] * 2), refused="bf16 learns less")
+    refused = dataclasses.replace(
+        _candidate(request, BASE, *[measured(200.0)] * 2), refused=earlier("bf16 learns less")
+    )
 
     found = _recommended(request, refused, _candidate(request, LEAN, *[measured(100.0)] * 2))
 
-    assert found.reasons[1] == "costs 2,000.00 more than the 2,000.00 that 1,000 h of the baseline cost"
+    assert (found.reasons[2].code, found.reasons[2].numbers["added"]) == (Code.COST_ADDED, 2000.0)
 
 
 def test_a_card_that_nvml_does_not_know_counts_no_energy():

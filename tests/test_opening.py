@@ -88,8 +88,8 @@ def test_a_study_that_goes_on_with_another_seed_says_so_and_what_that_changes(tm
     assert [line for line in (*first, *same) if line.startswith("Seed")] == []
     assert "(resumed)" in other[0]
     assert other[-1] == (
-        "Seed  7 for new probes, 0 for those that the study has: other weights, order of the data and choice of what "
-        "is probed next; all of them count"
+        "Seed  7 for new probes; earlier probes had 0: initial weights, data order and proposals differ, and all "
+        "probes count"
     )
 
 
@@ -103,7 +103,7 @@ def test_a_time_budget_in_which_no_search_ends_is_answered_by_one_that_does(seco
     if said:
         assert wanted in said
         assert "The time budget of 2.0 s is short: a probe takes about 5.5 s here" in said
-        assert "Better give --time-budget" in said
+        assert "Use --time-budget" in said
 
 
 def test_a_search_that_would_not_begin_is_not_called_new():

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.core.codes import Code
+from autotune.core.notices import earlier, notice
 from autotune.core.records import Goal
 from autotune.core.results import LossVerdict, Trial
 from autotune.errors import NoRecommendation
@@ -14,6 +16,7 @@ from tests.worlds import GIB, bad, config, facts, good, measured, study_request
 BASE = config(batch_size=64)
 FAST = config(batch_size=64, amp_dtype="bfloat16")
 FREE = study_request(goal=Goal())
+REFUSED = earlier("bf16 learns less")
 
 
 def _candidate(where, *rates, peak=GIB, lost="", wait=0.0, losses=(2.0,) * 4):
@@ -57,7 +60,7 @@ def test_what_is_faster_only_in_some_rounds_does_not_displace_the_baseline():
 
     assert found.params == BASE.values
     (other,) = found.runners_up
-    assert other.reason.endswith("% faster, not significant")
+    assert other.reason.code is Code.FASTER_NOT_SIGNIFICANT
 
 
 def test_drift_that_meets_all_alike_is_not_noise():
@@ -153,12 +156,12 @@ def test_a_leader_that_failed_is_passed_over_and_named_with_its_reason():
 
     assert found.params == FAST.values
     (lost,) = [other for other in found.runners_up if other.config.batch_size == 8]
-    assert (lost.samples_per_second, lost.reason) == (None, "no memory")
+    assert (lost.samples_per_second, lost.reason.code, lost.reason.text) == (None, Code.FAILED, "no memory")
 
 
 def test_if_none_held_there_is_no_recommendation():
     with pytest.raises(
-        NoRecommendation, match=r"No configuration survived .*no memory.*\. .*\. .*--headroom"
+        NoRecommendation, match=r"All configurations failed .*no memory.*\. .*\. .*--headroom"
     ) as caught:
         _recommended(_candidate(BASE, lost="no memory"), _candidate(FAST, 200, lost="hung"))
 
@@ -177,14 +180,15 @@ def test_runners_up_say_by_how_much_and_what_they_would_cost():
         _candidate(BASE, 100, 100), _candidate(FAST, 200, 200), _candidate(config(batch_size=8), 160, 160, peak=4 * GIB)
     )
 
-    reasons = {other.config.batch_size: other.reason for other in found.runners_up}
+    reasons = {other.config.batch_size: other.reason.text for other in found.runners_up}
     assert reasons == {64: "50.0% slower", 8: "20.0% slower, needs 4 GiB instead of 1 GiB"}
 
 
 def test_a_clear_but_negligible_lead_is_not_called_noise():
     found = _recommended(_candidate(BASE, 100, 100, 100), _candidate(FAST, 101.5, 101.5, 101.5))
 
-    assert found.runners_up[0].reason == "1.5% faster, less than the 2% that count"
+    assert found.runners_up[0].reason.code is Code.FASTER_BELOW_THRESHOLD
+    assert found.runners_up[0].reason.numbers["share"] == pytest.approx(0.015, rel=0.01)
 
 
 def test_the_headroom_is_the_share_that_was_free_at_the_largest_peak():
@@ -206,48 +210,45 @@ def test_every_candidate_that_held_is_listed_with_its_probes():
 
 
 def _warnings(where=BASE, request=None, **options):
-    return " | ".join(_recommended(_candidate(where, 100, 100, **options), request=request).warnings)
+    found = _recommended(_candidate(where, 100, 100, **options), request=request)
+    return {warning.code: warning for warning in found.warnings}
 
 
 def test_an_ordinary_answer_has_no_warnings():
-    assert _warnings() == ""
+    assert _warnings() == {}
 
 
 def test_another_global_batch_brings_a_learning_rate_to_start_from():
-    said = _warnings(config(batch_size=256), FREE)
+    said = _warnings(config(batch_size=256), FREE)[Code.GLOBAL_BATCH_CHANGED]
 
-    assert "changes from 64 to 256 samples per optimizer step" in said
-    assert "multiply the learning rate by 2 (square root of 4" in said
-    assert "--global-batch 64" in said
+    assert said.numbers == {"before": 64, "now": 256, "factor": 4.0, "learning_rate_factor": 2.0}
+    assert "--global-batch 64" in said.text
 
 
 def test_batch_norm_is_told_of_another_micro_batch():
     request = study_request(facts=facts(has_batch_norm=True))
     halved = config(batch_size=32, gradient_accumulation_steps=2)
 
-    assert "BatchNorm now sees micro-batches of 32 instead of 64" in _warnings(halved, request)
-    assert "BatchNorm" not in _warnings(BASE, request)
-    assert "BatchNorm" not in _warnings(halved)
+    assert _warnings(halved, request)[Code.BATCH_NORM].numbers == {"now": 32, "before": 64}
+    assert Code.BATCH_NORM not in _warnings(BASE, request)
+    assert Code.BATCH_NORM not in _warnings(halved)
 
 
-@pytest.mark.parametrize(
-    ("workers", "advice"), [(2, "make the samples cheaper"), (8, "allow more with --workers 0:16")]
-)
-def test_waiting_for_data_is_said_with_what_is_left_to_try(workers, advice):
+@pytest.mark.parametrize(("workers", "code"), [(2, Code.LOADER_BOUND_SEARCH_SHORT), (8, Code.LOADER_BOUND)])
+def test_waiting_for_data_is_said_with_what_is_left_to_try(workers, code):
     said = _warnings(config(batch_size=64, num_workers=workers), wait=0.4)
 
-    assert "waits for data during 40% of its time" in said
-    assert advice in said
+    assert said[code].numbers["wait_share"] == pytest.approx(0.4)
 
 
 def test_a_little_waiting_is_not_worth_a_word():
-    assert _warnings(wait=0.1) == ""
+    assert _warnings(wait=0.1) == {}
 
 
 def test_where_the_targets_own_loader_takes_no_workers_that_is_what_to_change():
     said = _warnings(request=study_request(facts=facts(data="dataloader", takes_workers=False)), wait=0.4)
 
-    assert "let dataloader() take num_workers" in said
+    assert said.keys() == {Code.LOADER_BOUND_WORKERS_FIXED}
 
 
 @pytest.mark.parametrize(
@@ -258,38 +259,37 @@ def test_more_workers_over_an_iterable_dataset_may_repeat_its_samples(data, work
 
     warnings = _warnings(config(batch_size=64, num_workers=workers), request=request)
 
-    assert ("every sample comes 4 times, unless __iter__ takes its share" in warnings) is said
+    assert (Code.SAMPLES_REPEATED in warnings) is said
 
 
 def test_synthetic_batches_are_said_and_their_loader_is_not_blamed():
     said = _warnings(request=study_request(facts=facts(data="batch", dataset_samples=None)), wait=0.4)
 
-    assert "The batches are synthetic" in said
-    assert "loader is the bottleneck" not in said
+    assert said.keys() == {Code.SYNTHETIC_BATCHES}
 
 
 def test_a_noisy_machine_is_said():
     found = _recommended(_candidate(BASE, 100, 120, 90), _candidate(FAST, 300, 240, 330))
 
-    assert any("differed by" in warning and "busy or throttled" in warning for warning in found.warnings)
+    assert [warning.code for warning in found.warnings] == [Code.RATES_SPREAD]
 
 
 def test_a_held_global_batch_is_a_reason():
-    assert _recommended(_candidate(BASE, 100)).reasons[0] == "global batch held at 64"
+    assert _recommended(_candidate(BASE, 100)).reasons[0] == notice(Code.GLOBAL_BATCH_HELD, batch=64)
 
 
 def test_what_stability_means_is_said():
     off = study_request(goal=Goal(global_batch=64, stability="off"))
 
     plain = _recommended(_candidate(BASE, 100, 100)).stability
-    assert plain == "full precision; losses finite over 8 optimizer steps"
+    assert plain == notice(Code.LOSSES_FINITE, steps=8)
     unseen = _recommended(_candidate(FAST, 100, 100)).stability
-    assert unseen == "losses finite over 8 optimizer steps; not compared with full precision step by step"
-    assert _recommended(_candidate(BASE, 100), request=off).stability == "not checked (--stability off)"
+    assert unseen == notice(Code.LOSSES_NOT_COMPARED, steps=8)
+    assert _recommended(_candidate(BASE, 100), request=off).stability.code is Code.LOSSES_NOT_CHECKED
 
 
 def _verdict(word, reason, dtype="bfloat16"):
-    return LossVerdict(verdict=word, values={"amp_dtype": dtype}, reason=reason, batch_size=64)
+    return LossVerdict(verdict=word, values={"amp_dtype": dtype}, reason=earlier(reason), batch_size=64)
 
 
 def test_a_comparison_of_losses_is_told_as_it_came_out_for_the_winners_arithmetic():
@@ -297,7 +297,7 @@ def test_a_comparison_of_losses_is_told_as_it_came_out_for_the_winners_arithmeti
 
     found = _recommended(_candidate(FAST, 100, 100), losses=verdicts)
 
-    assert found.stability == "bf16 tracked fp32 over 50 paired steps"
+    assert found.stability == verdicts[1].reason
     assert found.loss_verdicts == verdicts
     assert found.warnings == ()
 
@@ -305,29 +305,29 @@ def test_a_comparison_of_losses_is_told_as_it_came_out_for_the_winners_arithmeti
 def test_a_comparison_that_came_to_nothing_is_a_warning_with_a_next_step():
     found = _recommended(_candidate(FAST, 100, 100), losses=(_verdict("inconclusive", "bf16 cannot be judged"),))
 
-    assert found.stability == "losses finite over 8 optimizer steps; not shown to track full precision"
-    assert any("is open: bf16 cannot be judged. Compare a longer run" in warning for warning in found.warnings)
+    assert found.stability == notice(Code.LOSSES_NOT_CLEARED, steps=8)
+    assert found.warnings == (notice(Code.PRECISION_UNDECIDED, why="bf16 cannot be judged"),)
 
 
 def test_a_refused_candidate_never_wins_however_fast():
-    fast = replace(_candidate(FAST, 300, 300), refused="bf16 learns less")
+    fast = replace(_candidate(FAST, 300, 300), refused=REFUSED)
 
     found = _recommended(fast, _candidate(BASE, 100, 100))
 
     assert found.params == BASE.values
     (lost,) = found.runners_up
-    assert (lost.samples_per_second, lost.reason) == (300.0, "bf16 learns less")
+    assert (lost.samples_per_second, lost.reason) == (300.0, REFUSED)
 
 
 def test_a_refused_candidate_that_was_not_measured_again_is_told_with_its_reason():
-    found = _recommended(_candidate(BASE, 100), ConfigSummary(config=FAST, found=300.0, refused="bf16 learns less"))
+    found = _recommended(_candidate(BASE, 100), ConfigSummary(config=FAST, found=300.0, refused=REFUSED))
 
     (lost,) = found.runners_up
-    assert (lost.config, lost.samples_per_second, lost.reason) == (FAST, None, "bf16 learns less")
+    assert (lost.config, lost.samples_per_second, lost.reason) == (FAST, None, REFUSED)
 
 
 def test_if_only_refused_candidates_hold_there_is_no_recommendation():
-    fast = replace(_candidate(FAST, 300, 300), refused="bf16 learns less")
+    fast = replace(_candidate(FAST, 300, 300), refused=REFUSED)
 
     with pytest.raises(NoRecommendation, match=r"bf16 learns less.*hung"):
         _recommended(fast, _candidate(BASE, lost="hung"))
@@ -347,7 +347,7 @@ def test_a_leader_that_rounds_cannot_tell_apart_still_loses_if_it_seems_much_slo
     found = _recommended(*loud)
 
     assert found.params == bold.values
-    assert found.runners_up[1].reason.endswith("slower, not significant")
+    assert found.runners_up[1].reason.code is Code.SLOWER_NOT_SIGNIFICANT
 
 
 def test_the_luckiest_of_many_needs_more_to_displace_the_baseline_than_the_only_rival():
@@ -396,16 +396,18 @@ def test_who_fell_in_the_confirmation_is_a_reason_of_the_next():
 
     said = _recommended(fallen, base).reasons
 
-    assert any("was faster in the search and failed when it was measured again: out of memory" in why for why in said)
+    assert [why.numbers["failure"] for why in said if why.code is Code.FASTER_BUT_FAILED] == ["out of memory"]
     assert len(_recommended(_candidate(FAST, 90, 90), base).reasons) == len(said) - 1
 
 
 def test_the_certificate_is_kept():
     base = _candidate(BASE, 100, 100)
 
-    found = recommend([base], study_request(), study="s", probes=1, seconds=1.0, certificate="only sampled: 9 of 1,200")
+    found = recommend(
+        [base], study_request(), study="s", probes=1, seconds=1.0, certificate=earlier("9 of 1,200 tried")
+    )
 
-    assert found.certificate == "only sampled: 9 of 1,200"
+    assert found.certificate == earlier("9 of 1,200 tried")
 
 
 def test_losses_that_nobody_was_to_judge_are_told_where_they_broke():
@@ -414,5 +416,5 @@ def test_losses_that_nobody_was_to_judge_are_told_where_they_broke():
     broken = _recommended(_candidate(BASE, 100, 100, losses=(2.0, None, None, None)), request=unjudged)
     healthy = _recommended(_candidate(BASE, 100, 100), request=unjudged)
 
-    assert "Nobody judged its losses, as asked, and 3 of 4 losses are not finite." in broken.warnings
-    assert not any("judged" in warning for warning in healthy.warnings)
+    assert broken.warnings == (notice(Code.LOSSES_UNJUDGED, doubt="3 of 4 losses are not finite"),)
+    assert healthy.warnings == ()

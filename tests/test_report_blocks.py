@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.text import Text
 
+from autotune.core.notices import earlier
 from autotune.report.blocks import Check, best_block, check_block, doctor_block, result_block, trials_table
 from autotune.report.phrases import confidence
 from autotune.study.recommendation import Recommendation, RunnerUp
@@ -35,7 +36,7 @@ def test_the_result_names_memory_waiting_losers_warnings_and_next_steps() -> Non
 
     assert "49 GiB of 80 GiB (39% free) · waiting for data 1%" in text
     assert "Not chosen    512×1 fp16 workers 0 nchw: 2,310 samples/s, 0.9% slower" in text
-    assert "Mind          BatchNorm" in text
+    assert "Warnings      BatchNorm" in text
     assert 'autotune.load_best("studies/resnet")' in text
     assert "(global batch 1024, unchanged)" in text
 
@@ -45,7 +46,7 @@ def test_the_result_names_memory_waiting_losers_warnings_and_next_steps() -> Non
     [
         (
             {"speedup": 1.02, "speedup_low": 0.98, "speedup_high": 1.06},
-            "the fastest of what is allowed, not measurably faster than your baseline "
+            "fastest allowed configuration, not measurably faster than your baseline "
             "(1.02×, 0.98 to 1.06, measured 3 times)",
         ),
         ({"params": recommendation().baseline}, "keep your baseline: no configuration was measurably faster"),
@@ -53,7 +54,7 @@ def test_the_result_names_memory_waiting_losers_warnings_and_next_steps() -> Non
             {"params": recommendation().baseline, "runners_up": ()},
             "keep your baseline: no other configuration ran (measured 3 times)",
         ),
-        ({"speedup": None, "baseline_samples_per_second": None}, "your baseline cannot run here"),
+        ({"speedup": None, "baseline_samples_per_second": None}, "your baseline does not run here"),
         ({"baseline_assumed": True}, "15.3× faster than the default (assumed)"),
         ({"speedup_low": None, "speedup_high": None, "rounds": 1}, "15.3× faster than your baseline, measured once"),
         ({"global_batch_size": 2048}, "(global batch 2048, was 1024)"),
@@ -196,7 +197,7 @@ def test_the_worth_of_each_change_is_told_with_what_was_not_measured_apart() -> 
 
 def test_a_layout_that_no_configuration_has_is_not_told_of_those_that_lost() -> None:
     plain, nhwc = config(512, num_workers=4), config(256, channels_last=True)
-    lost = [RunnerUp(config=one, samples_per_second=9.0, reason="slower") for one in (plain, nhwc)]
+    lost = [RunnerUp(config=one, samples_per_second=9.0, reason=earlier("slower")) for one in (plain, nhwc)]
     params = config(1024, num_workers=4).values
 
     alone = printed(result_block(recommendation(params=params, runners_up=tuple(lost[:1]))))

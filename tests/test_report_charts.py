@@ -209,8 +209,8 @@ def test_an_absent_chart_tells_its_reason() -> None:
     }
 
     assert reasons == {
-        "numerics": "no paired runs were made",
-        "worth": "there is no recommendation",
+        "precision": "no paired runs were made",
+        "ablation": "there is no recommendation",
     }
 
 

@@ -40,9 +40,9 @@ def test_a_proposal_says_why_in_one_line() -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"why": "direct"}, "310 MiB, fits 98%: the law misses this arm by more than 15%, so the batches around"),
+        ({"why": "direct"}, "310 MiB, fits 98%: the model is off by more than 15% here, so batches near"),
         ({"gain": None}, "expected to be the fastest"),
-        ({"gain": 0.001}, "next to nothing is expected to be won any more"),
+        ({"gain": 0.001}, "hardly any gain is expected"),
         ({"memory_bytes": None}, "(2,900 to 4,000), 20% of the memory, fits"),
     ],
 )

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from autotune.core.results import Alone, Outcome, StabilityResult
-from autotune.precision.chart import numerics, paired_losses
+from autotune.precision.chart import paired_losses, precision
 from autotune.report.figure import Absence, Figure
 from autotune.report.loading import loading
 from autotune.report.waterfall import waterfall
@@ -54,7 +54,7 @@ def test_numerics_draws_each_dtype_and_repeats_the_verdict() -> None:
     figure = shown(paired_losses([paired()], tolerance=0.02))
 
     assert figure.table.rows[0][:2] == ("bf16", "ok")
-    assert "bf16 tracked fp32" in figure.note
+    assert "bf16 loss matches fp32" in figure.note
 
 
 def test_a_dtype_that_learns_less_or_breaks_is_called_so() -> None:
@@ -76,7 +76,7 @@ def test_numerics_tells_why_a_comparison_failed_or_that_there_was_none() -> None
 
     assert isinstance(absence, Absence)
     assert absence.reason == "bf16: tried to allocate 2 GiB"
-    assert isinstance(numerics(view(ladder())), Absence)
+    assert isinstance(precision(view(ladder())), Absence)
 
 
 def test_the_waterfall_names_every_change_with_what_was_measured() -> None:
@@ -117,7 +117,7 @@ def test_a_change_that_cost_speed_falls() -> None:
     assert 'class="down"' in figure.svg()
 
 
-@pytest.mark.parametrize(("half_width", "gain"), [(0.01, "(+10)"), (0.08, "(noise)")])
+@pytest.mark.parametrize(("half_width", "gain"), [(0.01, "(+10)"), (0.08, "(not significant)")])
 def test_a_gain_that_the_intervals_swallow_is_called_noise(half_width: float, gain: str) -> None:
     best = recommendation()
     trials = (
@@ -129,7 +129,7 @@ def test_a_gain_that_the_intervals_swallow_is_called_noise(half_width: float, ga
     figure = shown(waterfall(view(trials, best)))
 
     assert figure.table.rows[1][3] == gain
-    assert ("Noise:" in figure.note) is (gain == "(noise)")
+    assert ("Not significant:" in figure.note) is (gain == "(not significant)")
 
 
 @pytest.mark.parametrize("chart", [waterfall, loading])

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from autotune.core.interference import Contamination, GpuUse
+from autotune.core.notices import earlier
 from autotune.core.results import Outcome
 from autotune.report import phrases
 from autotune.report.blocks import result_block, trials_table
@@ -72,11 +73,11 @@ def test_the_page_answers_in_the_order_of_the_questions() -> None:
     assert page.open == []
     ids = [value for tag, name, value in page.attributes if tag in ("header", "section", "h3") and name == "id"]
     assert ids == [
-        "top", "answer", "throughput", "memory", "loading", "worth", "probes", "environment",
+        "top", "answer", "throughput", "memory", "loading", "ablation", "probes", "environment",
     ]  # fmt: skip
     assert page.text.index("15.3×") < page.text.index("2,330 samples/s") < page.text.index("Every probe")
     assert 'autotune.load_best("studies/resnet")' in page.text
-    assert "Not shown: Numerics (no paired runs were made)." in page.text
+    assert "Not shown: Precision check (no paired runs were made)." in page.text
 
 
 def test_every_probe_has_a_row_and_every_chart_its_numbers() -> None:
@@ -168,7 +169,8 @@ def test_hostile_text_stays_text() -> None:
         trial(2, config(256, num_workers=HOSTILE), failed(Outcome.USER_ERROR, HOSTILE)),
     )
     best = recommendation(
-        model=HOSTILE, study=HOSTILE, stability=HOSTILE, reasons=(HOSTILE,), warnings=(HOSTILE,), measured_at=HOSTILE,
+        model=HOSTILE, study=HOSTILE, stability=earlier(HOSTILE), measured_at=HOSTILE,
+        reasons=(earlier(HOSTILE),), warnings=(earlier(HOSTILE),),
         params={**config().values, "amp_dtype": HOSTILE, HOSTILE: HOSTILE}, environment=machine,
     )  # fmt: skip
     study = view(trials, best, facts=facts, environment=machine, target=HOSTILE, created_at=HOSTILE)
@@ -191,7 +193,7 @@ def test_without_a_recommendation_the_page_says_why() -> None:
     assert "Still measuring." in Reader(render(view(ladder(), running=True))).text
     assert "3 of 3 probes ended the same way: out of memory: tried to allocate" in Reader(render(view(exhausted))).text
     assert "No probe has finished." in Reader(render(view())).text
-    assert "before its fastest configurations" in Reader(render(view((trial(0, config(), measured(9)),)))).text
+    assert "before its finalists were confirmed" in Reader(render(view((trial(0, config(), measured(9)),)))).text
 
 
 @pytest.mark.parametrize("speedup", [1.01, None])

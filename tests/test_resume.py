@@ -276,7 +276,7 @@ def test_fresh_gets_past_a_damaged_study(folder):
 def test_probes_of_which_nobody_knows_what_they_were_asked_are_not_mixed_in(folder):
     disk.new_attempt(folder, ProbeRequest)
 
-    with pytest.raises(StudyError, match=r"holds 0 probes but no study\.json, nor the inspection .*\. Use --fresh"):
+    with pytest.raises(StudyError, match=r"holds 0 probes but no study\.json, and no inspection .*\. Use --fresh"):
         _begin(folder)
     _begin(folder, mode="fresh")
 

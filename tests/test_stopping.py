@@ -18,7 +18,7 @@ def test_a_search_that_has_time_and_gains_goes_on():
 
 
 def test_it_ends_when_nothing_is_left():
-    assert reason_to_stop(_progress(remaining=0)) == "every configuration that may be probed has been"
+    assert reason_to_stop(_progress(remaining=0)) == "no configuration is left to try"
 
 
 @pytest.mark.parametrize(("probed", "ends"), [(11, False), (12, True), (13, True)])
@@ -31,7 +31,7 @@ def test_it_ends_while_there_is_time_to_confirm(elapsed, ends):
     why = reason_to_stop(_progress(elapsed_seconds=elapsed))
 
     assert (why is not None) is ends
-    assert why is None or "80 s that the confirmation takes" in why
+    assert why is None or "80 s for the confirmation" in why
 
 
 @pytest.mark.parametrize(("idle", "ends"), [(PATIENCE - 1, False), (PATIENCE, True)])
@@ -48,7 +48,7 @@ def test_a_search_in_which_nothing_ran_ends_too():
 
 
 def test_a_single_probe_is_told_in_the_singular():
-    assert reason_to_stop(_progress(probes=1, probed=1)) == "one probe was asked for"
+    assert reason_to_stop(_progress(probes=1, probed=1)) == "the limit of 1 probe is reached"
 
 
 def test_a_resumed_search_looks_on_although_an_earlier_run_had_lost_patience():

@@ -5,13 +5,14 @@ import pytest
 from msgspec.structs import replace
 
 from autotune.core import codec
+from autotune.core.codes import Code
 from autotune.core.records import Goal
 from autotune.core.requests import NoiseScaleRequest
 from autotune.core.results import Outcome
 from autotune.errors import EnvironmentUnfit, UsageError
 from autotune.gradient_noise.estimate import batch_range
 from autotune.gradient_noise.records import NoiseScale, NoiseScaleResult
-from autotune.gradient_noise.stage import described, measure_gradient_noise, sentences, with_batch_advice
+from autotune.gradient_noise.stage import advised, described, measure_gradient_noise, with_batch_advice
 from autotune.launch.base import RESULT
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import judge
@@ -25,7 +26,7 @@ from autotune.study.summary import ConfigSummary
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher, Machine
 from autotune.testing.answers import sampled_gradients
-from autotune.tuning.advice import advise
+from autotune.tuning.advice import warnings_of
 from tests.worlds import (
     Listener,
     config,
@@ -87,9 +88,9 @@ def test_the_answer_tells_the_noise_scale_with_its_interval_and_the_learning_rat
     assert found.noise.low < 500.0 < found.noise.high
     assert found.half_batch == pytest.approx(20, rel=0.1)  # 6 + 2 ms, and 0.4 ms a sample
     assert (found.low, found.high) == batch_range(found.noise, found.half_batch)
-    assert answer.reasons[0].startswith(described(found.noise))
-    assert "how well the model generalises is not measured" in answer.reasons[2]
-    assert any("with SGD, by" in warning and "no more than a place to start" in warning for warning in answer.warnings)
+    assert answer.reasons[0] == described(found.noise)
+    assert answer.reasons[3].code is Code.BEST_GLOBAL_BATCH
+    assert Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE in {warning.code for warning in answer.warnings}
     assert any(note.startswith("Measuring the gradient noise scale") for note in listener.notes)
     assert codec.read(folder / disk.BEST, Recommendation) == answer
 
@@ -109,8 +110,8 @@ def test_the_sampler_knows_what_a_large_batch_wastes_before_anything_was_probed(
     encoding, guard = Encoding(made), Guard(made)
 
     def first(phi):
-        worth = objective_of(GOAL).worth(GOAL, phi)
-        sampler = make("structured", 0, encoding, guard, Hardware(), value_per_sample=worth)
+        value = objective_of(GOAL).value_per_sample(GOAL, phi)
+        sampler = make("structured", 0, encoding, guard, Hardware(), value_per_sample=value)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         params = study.ask(encoding.distributions).params
         return encoding.config(params).global_batch_size()
@@ -160,8 +161,9 @@ def test_a_crash_is_tried_once_more_and_then_the_search_goes_by_throughput(tmp_p
 
     assert gradients_of(tmp_path) == [64, 64]
     assert history.noise_scale is None
-    assert "Until it is known every sample counts alike" in listener.notes[-1]
-    assert answer.warnings[0].startswith("The gradient noise scale could not be measured: a scripted crashed.")
+    assert "all batch sizes count as equally efficient" in listener.notes[-1]
+    assert answer.warnings[0].code is Code.NOISE_SCALE_UNKNOWN
+    assert "could not be measured: a scripted crashed." in answer.warnings[0].text
 
 
 def test_an_unfit_machine_ends_it(tmp_path):
@@ -219,26 +221,27 @@ def test_a_synthetic_batch_has_no_noise_to_measure(tmp_path):
 def test_the_noise_scale_is_told_with_the_step_its_interval_and_what_it_means():
     advice = BatchAdvice(noise=noise(), half_batch=32.0, low=24.0, high=61.2)
 
-    told = sentences(advice, 256)
+    found = advised(advice, 256)
 
-    assert told == (
-        "noise scale after 30 steps 26 [18, 39] samples: batches up to about 26 waste less than 50% of the samples; "
-        "estimated efficiency at a global batch of 256: 9% [7%, 13%]",
+    assert [one.text for one in found] == [
+        "gradient noise scale after 30 steps: 26 samples (18 to 39); batches up to about 26 waste less than 50% of the "
+        "samples",
+        "estimated efficiency of a global batch of 256: 9% (7% to 13%)",
         "the noise scale normally grows 3 to 10 times during training, so late training tolerates larger batches",
-        "advice: for time to a given training loss a global batch of 24 to 61, in the middle 38; how well the model "
+        "estimate: a global batch of 24 to 61 (middle 38) reaches a given training loss soonest; how well the model "
         "generalises is not measured",
-    )
-    assert sentences(replace(advice, low=None, high=None), 256) == told[:2]
+    ]
+    assert advised(replace(advice, low=None, high=None), 256) == found[:3]
 
 
 def test_a_noise_scale_that_is_not_resolved_is_told_as_a_bound():
     open_ended = noise(phi=None, low=1234.0, high=None)
 
-    told = sentences(BatchAdvice(noise=open_ended, half_batch=None, low=None, high=None), 256)
+    found = advised(BatchAdvice(noise=open_ended, half_batch=None, low=None, high=None), 256)
 
-    assert told == (
-        "noise scale after 30 steps at least 1,200 samples: no evidence that the largest batch wastes samples",
-    )
+    assert [one.text for one in found] == [
+        "gradient noise scale after 30 steps: at least 1,200 samples; no evidence that the largest batch wastes samples"
+    ]
 
 
 def test_a_loss_that_had_not_fallen_is_a_warning(tmp_path, story):
@@ -249,16 +252,16 @@ def test_a_loss_that_had_not_fallen_is_a_warning(tmp_path, story):
 
     answer = with_batch_advice(story[-1], History.read(tmp_path, REQUEST))
 
-    assert "The loss had not fallen by 10% after the 30 steps" in answer.warnings[0]
+    assert (answer.warnings[0].code, answer.warnings[0].numbers["steps"]) == (Code.NOISE_SCALE_EARLY, 30)
 
 
 def test_the_learning_rate_is_advised_by_the_noise_scale_where_it_is_known():
     winner = ConfigSummary(config=config(batch_size=128), trials=(trial(measured()),), verdicts=(good(1.0),))
 
-    by_noise, by_root = (" ".join(advise(winner, REQUEST, 0.0, noise_scale=phi)[1]) for phi in (64.0, None))
+    by_noise, by_root = (next(warnings_of(winner, REQUEST, 0.0, noise_scale=phi)).numbers for phi in (64.0, None))
 
-    assert "learning rate by 1.3 with SGD, by 1.2 with Adam and its beta2 to the power of 2" in by_noise
-    assert "learning rate by 1.4 (square root of 2;" in by_root
+    assert (by_noise["sgd_factor"], by_noise["adam_factor"]) == pytest.approx((1.33, 1.15), abs=0.01)
+    assert by_root["learning_rate_factor"] == pytest.approx(1.41, abs=0.01)
 
 
 def test_the_fake_gradients_have_the_noise_that_they_are_told_to():

@@ -28,7 +28,7 @@ def check(
     target: Annotated[str, typer.Argument(help="Your training code: model.py, pkg.train, or model.py:function.")],
     device: Annotated[str | None, typer.Option(envvar="AUTOTUNE_DEVICE", help="cpu, cuda, cuda:1, mps, xpu.")] = None,
     memory: Annotated[
-        bool, typer.Option("--memory", help="Foretell what every batch size needs, by a run on shapes alone.")
+        bool, typer.Option("--memory", help="Predict the peak memory of every batch size, by a run on shapes alone.")
     ] = False,
     memory_limit: Annotated[
         str | None,
@@ -36,7 +36,7 @@ def check(
             help="What has to be enough, 8GiB or 90%: implies --memory. [default: the device's memory, less headroom]"
         ),
     ] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="As JSON; with --memory what was foretold.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="As JSON; with --memory the prediction.")] = False,
 ) -> None:
     """Say what was found in your code, and what would be tuned.
 

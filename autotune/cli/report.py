@@ -49,8 +49,9 @@ def report(
 def _drawn(name: str, place: Path, view: StudyView) -> str:
     """The chart as SVG. Raises `UsageError` for an unknown one, another format, or one without data."""
     from autotune.report.figure import Absence
-    from autotune.report.gallery import FIGURES
+    from autotune.report.gallery import EARLIER_NAMES, FIGURES
 
+    name = EARLIER_NAMES.get(name, name)
     if name not in FIGURES:
         raise UsageError(
             f"There is no chart {name!r}. It was probably misspelt, or is one of an earlier version. "

@@ -31,6 +31,7 @@ def show(
     from autotune.report.blocks import trials_table
     from autotune.report.expected import prediction_of, probe_block
     from autotune.report.phrases import plain
+    from autotune.study.baseline_rate import why_unanswered
     from autotune.study.layout import find, log_of
     from autotune.study.view import load_view
     from autotune.units import counted
@@ -65,12 +66,14 @@ def show(
     state = "running" if view.running else "finished" if view.recommendation else "stopped before its end"
     first = f"{view.folder} · {view.request.target} · {counted(len(view.trials), 'probe')} · {state}"
     console.print(plain(first), soft_wrap=True)
+    if not view.running and view.recommendation is None and view.trials:
+        console.print(plain(why_unanswered(view.trials, view.folder)), soft_wrap=True)
     width = console.width if console.is_terminal else None
     console.print(trials_table(view, failed_only=failed, sort=cast(Sort, sort), width=width), soft_wrap=True)
     for compared in view.stability:
         if compared.verdict == "ok" and failed:
             continue
-        said = compared.reason if compared.verdict == "ok" else f"{compared.verdict}: {compared.reason}"
+        said = compared.reason.text if compared.verdict == "ok" else f"{compared.verdict}: {compared.reason.text}"
         console.print(plain(said), style="dim", soft_wrap=True)
     for trial in view.trials if failed else ():
         if not view.verdict(trial).feasible:

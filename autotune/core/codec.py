@@ -30,7 +30,7 @@ def decode(data: bytes, kind: Any) -> Any:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError:
         content = msgspec.json.decode(data)
-        known = _known(content, kind)
+        known = _upgraded(content, kind)
         if known == content:
             raise
         return msgspec.json.decode(msgspec.json.encode(known), type=kind)
@@ -57,18 +57,21 @@ def read(path: Path, kind: type[R]) -> R:
     return record
 
 
-def _known(content: Any, kind: Any) -> Any:
-    """`content` of a record of this kind, or of one of a union, without the fields that earlier versions wrote.
+def _upgraded(content: Any, kind: Any) -> Any:
+    """`content` of this kind as this version would have written it, whatever earlier version did.
 
-    Records that it holds are looked into; those in lists and dicts are not.
+    Records that it holds are looked into, alone and in tuples; those in dicts are not.
     """
+    if isinstance(content, list) and get_origin(kind) is tuple:
+        return [_upgraded(value, get_args(kind)[0]) for value in content]
     among = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     kinds = [one for one in among if isinstance(one, type) and issubclass(one, Record)]
+    for one in kinds:
+        content = one.upgraded(content)
     if not isinstance(content, dict) or not kinds:
         return content
-    former = frozenset[str]().union(*(one.FORMER for one in kinds))
     parts = {field.name: field.type for one in kinds for field in msgspec.structs.fields(one)}
-    return {name: _known(value, parts.get(name)) for name, value in content.items() if name not in former}
+    return {name: _upgraded(value, parts.get(name)) for name, value in content.items()}
 
 
 def write(path: Path, record: Record) -> None:

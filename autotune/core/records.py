@@ -7,15 +7,15 @@ one JSON form of all.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
 PROTOCOL = 1  # raised when a stored or sent record changes its meaning; an older reader then refuses it
 Value = int | float | bool | str | None
-# reference: the baseline again, to see drift; worth: a step between baseline and recommendation, after the answer
-Purpose = Literal["baseline", "search", "reference", "confirm", "worth"]
-SEARCH_PURPOSES: tuple[Purpose, ...] = ("baseline", "search", "worth")  # whose probes a search learns from
+# reference: the baseline again, to see drift; ablation: between baseline and recommendation, after the answer
+Purpose = Literal["baseline", "search", "reference", "confirm", "ablation"]
+SEARCH_PURPOSES: tuple[Purpose, ...] = ("baseline", "search", "ablation")  # whose probes a search learns from
 # of the first batch: two tensors, one, any other tuple or list, a mapping, an object that cannot be looked into
 BatchLayout = Literal["pair", "tensor", "tuple", "dict", "other"]
 Stability = Literal["off", "quick", "full"]  # quick: one paired seed; full: three
@@ -29,6 +29,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Base of all records: immutable, keyword-only, strict when decoded."""
 
     FORMER: ClassVar[frozenset[str]] = frozenset()  # fields that earlier versions wrote, left out when decoded
+
+    @classmethod
+    def upgraded(cls, content: Any) -> Any:
+        """Return what an earlier version wrote in place of this record, as this version would have written it."""
+        if not isinstance(content, dict):
+            return content
+        return {name: value for name, value in content.items() if name not in cls.FORMER}
 
 
 class Config(Record, frozen=True, kw_only=True):

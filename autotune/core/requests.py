@@ -102,6 +102,14 @@ class ProbeRequest(Request[ProbeResult], frozen=True, kw_only=True, tag="probe",
     seed: int = 0
     incumbent_samples_per_second: float | None = None  # to be beaten, else cut short; None: measured for its own sake
 
+    @classmethod
+    def upgraded(cls, content: Any) -> Any:
+        """Read the purpose `worth` of earlier versions as `ablation`."""
+        content = super().upgraded(content)
+        if isinstance(content, dict) and content.get("purpose") == "worth":
+            return content | {"purpose": "ablation"}
+        return content
+
 
 class StabilityRequest(Request[StabilityResult], frozen=True, kw_only=True, tag="stability", tag_field="request"):
     """Ask for paired training runs: does `candidate` learn what `reference` learns, step by step.

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Literal
 
 from autotune.core.interference import Contamination, GpuUse
+from autotune.core.notices import Notice
 from autotune.core.records import PROTOCOL, Config, Environment, Purpose, Record, TargetFacts, Value
 
 
@@ -253,7 +254,7 @@ class LossVerdict(Record, frozen=True, kw_only=True):
 
     verdict: Literal["ok", "worse", "unstable", "inconclusive"]
     values: dict[str, Value]  # of the knobs that change arithmetic, as they were compared
-    reason: str  # one sentence with the numbers
+    reason: Notice  # with the numbers
     batch_size: int  # micro-batch at which it was compared
     steps: int = 0  # optimizer steps of every run that was judged
     seeds: int = 0

@@ -16,7 +16,7 @@ from autotune.gradient_noise.records import GradientSample, NoiseScale
 
 CONFIDENCE = 0.9  # of intervals; the jackknife's then held the truth in 92 to 94 of 100 (docs/notes/noise.md 2)
 FEWEST = 8  # micro-batches: with fewer a spread is chance
-GROWTH = 3.0  # at least, of phi during the rest of training: it grows 3 to 10 times (docs/notes/noise.md 3)
+GROWTH, MOST_GROWTH = 3.0, 10  # of phi during the rest of training, in times (docs/notes/noise.md 3)
 
 
 def estimate(sample: GradientSample) -> NoiseScale | None:

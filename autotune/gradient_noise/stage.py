@@ -10,10 +10,12 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest
 from autotune.core.requests import NoiseScaleRequest
 from autotune.core.results import Outcome
-from autotune.gradient_noise.estimate import GROWTH, batch_range, efficiency, half_batch
+from autotune.gradient_noise.estimate import GROWTH, MOST_GROWTH, batch_range, efficiency, half_batch
 from autotune.gradient_noise.records import NoiseScale, NoiseScaleResult
 from autotune.launch.base import LOG
 from autotune.study import layout as disk
@@ -51,9 +53,11 @@ def measure_gradient_noise(context: SearchContext) -> None:
             raise fault(result.outcome, result.failure, place / LOG)
         history.add_sample(asked, result)
     if history.noise is None:
-        context.reporter.note(f"{unknown(history.samples[-1][1])} Until it is known every sample counts alike.")
+        context.reporter.note(
+            f"{unknown(history.samples[-1][1])} Until it is known, all batch sizes count as equally efficient."
+        )
     else:
-        context.reporter.note(f"{described(history.noise)}.")
+        context.reporter.note(f"{described(history.noise).text}.")
 
 
 def _next(attempts: Sequence[Sample], request: StudyRequest, seconds: float) -> NoiseScaleRequest | None:
@@ -84,54 +88,40 @@ def with_batch_advice(recommendation: Recommendation, history: History) -> Recom
         return recommendation
     noise = history.noise
     if noise is None:
-        warning = unknown(history.samples[-1][1])
-        told = f"{warning} The recommendation is the one of the most samples/s, and says nothing of large batches."
-        return replace(recommendation, warnings=(told, *recommendation.warnings))
+        warning = notice(Code.NOISE_SCALE_UNKNOWN, why=unknown(history.samples[-1][1]))
+        return replace(recommendation, warnings=(warning, *recommendation.warnings))
     half = _half_batch(recommendation, history.judged)
     between = batch_range(noise, half) if half is not None else None
     advice = BatchAdvice(noise=noise, half_batch=half, low=between and between[0], high=between and between[1])
     warnings = recommendation.warnings
     if not noise.has_fallen:
-        early = (
-            f"The loss had not fallen by 10% after the {noise.steps} steps before the noise scale was measured. At "
-            f"the start of training it can be wrong by {WRONG_AT_START} times. Train longer with each batch before "
-            f"you believe it, or search with --objective throughput."
-        )
-        warnings = (early, *warnings)
-    reasons = (*sentences(advice, recommendation.global_batch_size), *recommendation.reasons)
+        warnings = (notice(Code.NOISE_SCALE_EARLY, steps=noise.steps, factor=WRONG_AT_START), *warnings)
+    reasons = (*advised(advice, recommendation.global_batch_size), *recommendation.reasons)
     return replace(recommendation, batch_advice=advice, reasons=reasons, warnings=warnings)
 
 
-def described(noise: NoiseScale) -> str:
-    """`noise scale after 30 steps 26 [18, 39] samples: batches up to about 26 waste less than 50% of the samples`."""
-    measured = f"noise scale after {noise.steps} steps"
-    if noise.phi is None:
-        return f"{measured} at least {_two(noise.low)} samples: no evidence that the largest batch wastes samples"
-    return (
-        f"{measured} {_two(noise.phi)} [{_two(noise.low)}, {_two(noise.high or math.inf)}] samples: batches up to "
-        f"about {_two(noise.phi)} waste less than 50% of the samples"
-    )
+def described(noise: NoiseScale) -> Notice:
+    """Return the noise scale, and what it says of batches; intervals are of 90 %."""
+    if noise.phi is None or noise.high is None:
+        return notice(Code.NOISE_SCALE_AT_LEAST, steps=noise.steps, low=noise.low)
+    return notice(Code.NOISE_SCALE, steps=noise.steps, phi=noise.phi, low=noise.low, high=noise.high)
 
 
-def sentences(advice: BatchAdvice, batch: int) -> tuple[str, ...]:
-    """What is said of a global batch of so many samples beside the answer; intervals are of 90 %."""
+def advised(advice: BatchAdvice, batch: int) -> tuple[Notice, ...]:
+    """Return what is known of a global batch of so many samples, and of the best one; intervals are of 90 %."""
     noise = advice.noise
     if noise.phi is None or noise.high is None:
         return (described(noise),)
     share, low, high = (efficiency(batch, phi) for phi in (noise.phi, noise.low, noise.high))
-    told = (
-        f"{described(noise)}; estimated efficiency at a global batch of {batch}: {share:.0%} [{low:.0%}, {high:.0%}]",
-        f"the noise scale normally grows {GROWTH:.0f} to 10 times during training, so late training tolerates larger "
-        f"batches",
+    found = (
+        described(noise),
+        notice(Code.BATCH_EFFICIENCY, batch=batch, efficiency=share, low=low, high=high),
+        notice(Code.NOISE_SCALE_GROWS, least=GROWTH, most=MOST_GROWTH),
     )
     if advice.low is None or advice.high is None:
-        return told
+        return found
     middle = math.sqrt(advice.low * advice.high)
-    return (
-        *told,
-        f"advice: for time to a given training loss a global batch of {_two(advice.low)} to {_two(advice.high)}, in "
-        f"the middle {_two(middle)}; how well the model generalises is not measured",
-    )
+    return (*found, notice(Code.BEST_GLOBAL_BATCH, low=advice.low, high=advice.high, middle=middle))
 
 
 def unknown(result: NoiseScaleResult) -> str:
@@ -150,8 +140,3 @@ def _half_batch(recommendation: Recommendation, judged: Sequence[Judged]) -> flo
             batches.append(sum(measured.samples) / measured.steps)
             seconds.append(sum(measured.step_seconds) / measured.steps)
     return half_batch(batches, seconds)
-
-
-def _two(samples: float) -> str:
-    """Two digits: more than any interval supports."""
-    return f"{float(f'{samples:.2g}'):,.3g}" if samples < 1000 else f"{float(f'{samples:.2g}'):,.0f}"

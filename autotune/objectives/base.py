@@ -12,6 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, Environment, Goal, ObjectiveName, TargetFacts
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import ProbeResult
@@ -34,6 +36,13 @@ class Decision:
     goal: Goal
     facts: TargetFacts
 
+    def gained(self, code: Code) -> Notice | None:
+        """Return the notice of a score that is surely above the baseline's; None where it is not."""
+        gain, low, high = self.gain or (0.0, 0.0, 0.0)
+        if low <= 1 or self.chosen == self.baseline:
+            return None
+        return notice(code, gain=gain, baseline=self.baseline_name, low=low, high=high)
+
 
 class Objective(ABC):
     """What a search maximises; the base of every objective. Only `name`, `unit`, `wish` and `score` have no default.
@@ -46,7 +55,7 @@ class Objective(ABC):
     wish: str  # completes "Looking for ...": "the most samples per second"
     better: str = "faster"  # what a higher score makes a configuration: "2.0% faster"
     worse: str = "slower"
-    best: str = "fastest"  # "the fastest that was found"
+    best: str = "fastest"  # "fastest configuration found"
     unbeaten: str = "measurably faster"  # "no configuration was measurably faster"
     is_speed: bool = False  # the fastest configuration is the best one: what is slow is hopeless
     order_step: float = 1.0  # orders that differ by no more than this factor are the same
@@ -63,7 +72,7 @@ class Objective(ABC):
         `noise_scale` is that of the gradient in samples, None while it is not known; only time-to-quality uses it.
         """
 
-    def worth(self, goal: Goal, noise_scale: float | None = None) -> Callable[[Config], float] | None:
+    def value_per_sample(self, goal: Goal, noise_scale: float | None = None) -> Callable[[Config], float] | None:
         """Score for one sample/s of a configuration, where it is known before any probe; None: it is to be learned."""
         return None
 
@@ -90,10 +99,10 @@ class Objective(ABC):
         """Probes to keep for what follows the search proper (see `tuning/refinement.py`); 0: nothing does."""
         return 0
 
-    def headline(self, decision: Decision) -> str:
-        """What was measurably won over the baseline (`1.31× as many ... as your baseline`); empty: speed tells it."""
-        return ""
+    def headline(self, decision: Decision) -> Notice | None:
+        """Return what was measurably gained over the baseline; None: the speed-up shows it."""
+        return None
 
-    def reasons(self, decision: Decision) -> tuple[str, ...]:
-        """Sentences that belong beside the answer, figures with units."""
+    def reasons(self, decision: Decision) -> tuple[Notice, ...]:
+        """Return what else the answer should say in terms of this objective."""
         return ()

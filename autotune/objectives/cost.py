@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
 from autotune.core.records import Environment, Goal, ObjectiveName
 from autotune.core.results import ProbeResult
 from autotune.errors import UsageError
@@ -33,27 +35,22 @@ class Cost(Objective):
             return None
         return result.measurement.samples_per_second * SECONDS_PER_HOUR / goal.price_per_hour
 
-    def reasons(self, decision: Decision) -> tuple[str, ...]:
+    def reasons(self, decision: Decision) -> tuple[Notice, ...]:
         """Cost of a million samples and of an epoch, and what the baseline's 1,000 hours would cost less."""
         price, now, before = decision.goal.price_per_hour or 0.0, decision.chosen, decision.baseline
-        told = f"costs {_money(MILLION / now.score)} per million samples at {_money(price)} an hour"
-        epoch = decision.facts.dataset_samples
-        if epoch is not None:
-            told += f", {_money(epoch / now.score)} per epoch"
+        samples = decision.facts.dataset_samples
+
+        def cost(code: Code, summary: ConfigSummary, hour: float | None = None) -> Notice:
+            epoch = None if samples is None else samples / summary.score
+            return notice(code, million_samples=MILLION / summary.score, epoch=epoch, hour=hour)
+
+        own = cost(Code.COST, now, price)
         if before is None or before == now:
-            return (told,)
-        told += f" (baseline {_money(MILLION / before.score)}{_epoch(before, epoch)})"
-        saved = MANY_HOURS * price * (1 - before.score / now.score)
-        all_of_it = f"the {_money(MANY_HOURS * price)} that 1,000 h of the baseline cost"
-        if saved < 0:  # the baseline's dtype was refused, say
-            return told, f"costs {_money(-saved)} more than {all_of_it}"
-        return told, f"saves {_money(saved)} of {all_of_it}"
-
-
-def _epoch(summary: ConfigSummary, samples: int | None) -> str:
-    return "" if samples is None else f", {_money(samples / summary.score)} per epoch"
-
-
-def _money(amount: float) -> str:
-    """Two decimals, and three digits where it is less than one."""
-    return f"{amount:,.2f}" if abs(amount) >= 1 else f"{amount:.3g}"
+            return (own,)
+        saved, total = MANY_HOURS * price * (1 - before.score / now.score), MANY_HOURS * price
+        change = (
+            notice(Code.COST_ADDED, added=-saved, total=total)  # the baseline's dtype was refused, say
+            if saved < 0
+            else notice(Code.COST_SAVED, saved=saved, total=total)
+        )
+        return own, cost(Code.COST_OF_BASELINE, before), change

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
 from autotune.core.records import Environment, Goal, ObjectiveName
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import ProbeResult
@@ -22,8 +24,8 @@ class Energy(Objective):
     name: ObjectiveName = "energy"
     unit = "samples/J"
     wish = "the most samples per joule of the GPU"
-    better, worse, best = "more frugal", "less frugal", "most frugal"
-    unbeaten = "measurably more frugal"
+    better, worse, best = "more energy-efficient", "less energy-efficient", "most energy-efficient"
+    unbeaten = "measurably more energy-efficient"
     window = ProbeBudget(min_seconds=5.0, max_seconds=8.0, max_steps=10_000)
 
     def check(self, goal: Goal, environment: Environment) -> None:
@@ -51,17 +53,20 @@ class Energy(Objective):
         """The counter did not answer, or did not move."""
         return f"The probe has no reading of the GPU's energy counter. {INSTEAD}"
 
-    def headline(self, decision: Decision) -> str:
+    def headline(self, decision: Decision) -> Notice | None:
         """`1.31× as many samples per joule as your baseline (1.25 to 1.38)`."""
-        gain, low, high = decision.gain or (0.0, 0.0, 0.0)
-        if low <= 1 or decision.chosen == decision.baseline:
-            return ""
-        return f"{gain:.2f}× as many samples per joule as {decision.baseline_name} ({low:.2f} to {high:.2f})"
+        return decision.gained(Code.LESS_ENERGY)
 
-    def reasons(self, decision: Decision) -> tuple[str, ...]:
+    def reasons(self, decision: Decision) -> tuple[Notice, ...]:
         """The figure itself, and the power that it means."""
         now, before = decision.chosen, decision.baseline
-        watts = f"{now.score:.3g} samples/J, the GPU taking {now.samples_per_second / now.score:,.0f} W"
-        if before is None or before == now:
-            return (watts,)
-        return (f"{watts} (baseline {before.score:.3g} samples/J, {before.samples_per_second / before.score:,.0f} W)",)
+        other = None if before == now else before
+        return (
+            notice(
+                Code.ENERGY,
+                samples_per_joule=now.score,
+                watts=now.samples_per_second / now.score,
+                baseline_samples_per_joule=other.score if other else None,
+                baseline_watts=other.samples_per_second / other.score if other else None,
+            ),
+        )

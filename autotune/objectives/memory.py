@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
 from autotune.core.records import Goal, ObjectiveName
 from autotune.objectives.base import MEMORY_STEP, Decision
 from autotune.objectives.throughput import Throughput
 from autotune.study.summary import ConfigSummary
-from autotune.units import format_bytes, format_share
 
 DESCENT = 4  # probes: the batches below the fastest one, halving what is left of a ladder of up to fifteen
 
@@ -21,7 +22,7 @@ class Memory(Throughput):
     wish = "the least memory that is nearly as fast as the fastest"
     is_speed = False
     order_step = MEMORY_STEP
-    best, unbeaten = "leanest", "measurably leaner and nearly as fast"
+    best, unbeaten = "most memory-efficient", "measurably smaller in memory and nearly as fast"
 
     def slack(self, goal: Goal) -> float:
         """The share of speed that the user gives for memory."""
@@ -35,23 +36,24 @@ class Memory(Throughput):
         """What it takes to find the smallest batch that is still fast enough."""
         return DESCENT
 
-    def headline(self, decision: Decision) -> str:
+    def headline(self, decision: Decision) -> Notice | None:
         """`67% less memory than your baseline (2.1 GiB instead of 6.3 GiB) at 0.97× its speed`."""
         before, now = decision.baseline, decision.chosen
         if before is None or decision.speedup is None or not self.is_lower(now, before):
-            return ""
-        return (
-            f"{format_share(1 - now.peak_bytes / before.peak_bytes)} less memory than {decision.baseline_name} "
-            f"({format_bytes(now.peak_bytes)} instead of {format_bytes(before.peak_bytes)}) at "
-            f"{decision.speedup[0]:.2f}× its speed"
+            return None
+        return notice(
+            Code.LESS_MEMORY,
+            saved=1 - now.peak_bytes / before.peak_bytes,
+            baseline=decision.baseline_name,
+            peak_bytes=now.peak_bytes,
+            baseline_bytes=before.peak_bytes,
+            speedup=decision.speedup[0],
         )
 
-    def reasons(self, decision: Decision) -> tuple[str, ...]:
+    def reasons(self, decision: Decision) -> tuple[Notice, ...]:
         """What the fastest would have been, and would have needed."""
-        now, fastest, within = decision.chosen, decision.leader, format_share(decision.goal.within_fraction)
+        now, fastest, within = decision.chosen, decision.leader, decision.goal.within_fraction
         if now == fastest:
-            return (f"least memory within {within} of the fastest: the fastest itself",)
-        return (
-            f"least memory within {within} of the fastest: {format_share(max(0.0, 1 - now.score / fastest.score))} "
-            f"slower, and the fastest needs {format_bytes(fastest.peak_bytes)}",
-        )
+            return (notice(Code.LEAST_MEMORY_IS_FASTEST, within=within),)
+        slower = max(0.0, 1 - now.score / fastest.score)
+        return (notice(Code.LEAST_MEMORY, within=within, slower=slower, fastest_bytes=fastest.peak_bytes),)

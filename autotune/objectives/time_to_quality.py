@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from autotune.core.codes import Code
+from autotune.core.notices import Notice
 from autotune.core.records import Config, Environment, Goal, ObjectiveName
 from autotune.core.results import ProbeResult
 from autotune.errors import UsageError
@@ -44,13 +46,10 @@ class TimeToQuality(Objective):
         batch = sum(measured.samples) / measured.steps
         return goodput(measured.samples_per_second, batch, noise_scale)
 
-    def worth(self, goal: Goal, noise_scale: float | None = None) -> Callable[[Config], float]:
+    def value_per_sample(self, goal: Goal, noise_scale: float | None = None) -> Callable[[Config], float]:
         """1 / (1 + B / phi)."""
         return lambda config: efficiency(config.global_batch_size(), noise_scale)
 
-    def headline(self, decision: Decision) -> str:
+    def headline(self, decision: Decision) -> Notice | None:
         """`2.31× as fast to a given loss as your baseline (2.15 to 2.48, estimated)`."""
-        gain, low, high = decision.gain or (0.0, 0.0, 0.0)
-        if low <= 1 or decision.chosen == decision.baseline:
-            return ""
-        return f"{gain:.2f}× as fast to a given loss as {decision.baseline_name} ({low:.2f} to {high:.2f}, estimated)"
+        return decision.gained(Code.SOONER_TO_LOSS)

@@ -1,4 +1,4 @@
-"""Numerics: the losses of paired runs, each precision against the band that full precision spans."""
+"""The precision check: losses of paired runs, each dtype against the band that full precision spans."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotune.report.figure import Absence, Figure, Table
 from autotune.report.phrases import plain
 from autotune.study.view import StudyView
 
-TITLE = "Numerics"
+TITLE = "Precision check"
 FULL = "full precision"
 READING = "Same weights, same data in the same order. Grey: full precision, all seeds, and with weights off by 1e-6."
 THICK = 4  # pixels on either side of the band that stay visible below the lines
@@ -23,17 +23,17 @@ THICK = 4  # pixels on either side of the band that stay visible below the lines
 Comparison = tuple[StabilityRequest, StabilityResult]
 
 
-def numerics(view: StudyView) -> Figure | Absence:
+def precision(view: StudyView) -> Figure | Absence:
     """The paired runs that the study holds."""
     return paired_losses(view.comparisons, view.request.goal.loss_tolerance)
 
 
 def paired_losses(comparisons: Sequence[Comparison], tolerance: float) -> Figure | Absence:
-    """One line per tested arithmetic, judged with that tolerance, against what full precision does by itself."""
+    """One line per tested dtype, judged with that tolerance, against what full precision does by itself."""
     last = {tuple(arithmetic(request.candidate).values()): (request, result) for request, result in comparisons}
     tested = [(request, result) for request, result in last.values() if any(_finite(run) for run in result.runs)]
     if not tested:
-        return Absence(name="numerics", title=TITLE, reason=_why(comparisons))
+        return Absence(name="precision", title=TITLE, reason=_why(comparisons))
     band = _band([run for _, result in tested for run in result.runs if run.role != "candidate"])
     drawn = [(names(request)[0], [run for run in result.runs if run.role == "candidate"]) for request, result in tested]
     finite = [loss for _, runs in drawn for run in runs for loss in _finite(run)]
@@ -57,15 +57,15 @@ def paired_losses(comparisons: Sequence[Comparison], tolerance: float) -> Figure
     rows = [_row(*comparison, verdict) for comparison, verdict in zip(tested, verdicts, strict=True)]
     compared = (f"loss, last {LAST}", "of", "difference", "allowed")
     return Figure(
-        name="numerics",
+        name="precision",
         title=TITLE,
-        summary="Training losses of paired runs. " + "; ".join(plain(verdict.reason) for verdict in verdicts),
+        summary="Training losses of paired runs. " + "; ".join(plain(verdict.reason.text) for verdict in verdicts),
         table=Table(
             titles=("precision", "verdict", "batch", "seeds", "steps", *compared),
             rows=tuple(rows),
         ),
         draw=draw,
-        note=" ".join([*(f"{verdict.verdict}: {plain(verdict.reason)}." for verdict in verdicts), READING]),
+        note=" ".join([*(f"{verdict.verdict}: {plain(verdict.reason.text)}." for verdict in verdicts), READING]),
     )
 
 

@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from msgspec.structs import replace
-
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, Record, Value
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import LossRun, LossVerdict, StabilityResult
 from autotune.core.stats import mean_bounds
 from autotune.knobs import KNOBS
 from autotune.objectives.verdict import MOST_SKIPS_PER_STEP
-from autotune.units import format_seconds
 
 FIRST, LAST = 3, 10  # steps whose mean is the loss at the beginning, and at the end
 FEWEST_FOR_MEDIAN = 5  # gradient norms before their running median means something
@@ -98,29 +98,23 @@ class _Pair:
 
 def judge(request: StabilityRequest, result: StabilityResult, lines: Thresholds = THRESHOLDS) -> LossVerdict:
     """What the runs say about the candidate's arithmetic. Never compares across batch sizes: both have the same."""
-    name, full = names(request)
-    verdict = LossVerdict(
-        verdict="inconclusive", reason="", values=arithmetic(request.candidate), batch_size=request.candidate.batch_size
-    )
-    if result.failure is not None:
-        reason = f"{name} could not be compared with {full}: {result.failure.message} ({result.failure.evidence})"
-        return replace(verdict, reason=reason)
+    told = _Wording(*names(request))
     pairs = _paired(result.runs)
     steps = min((pair.steps for pair in pairs), default=0)
-    verdict = replace(verdict, steps=steps, seeds=len(pairs))
+    batch = request.candidate.batch_size
+    found = partial(LossVerdict, verdict="inconclusive", values=arithmetic(request.candidate), batch_size=batch)
+    if result.failure is not None:
+        evidence = result.failure.evidence
+        return found(reason=told.notice(Code.COMPARISON_FAILED, failure=result.failure.message, evidence=evidence))
+    found = partial(found, steps=steps, seeds=len(pairs))
     if steps < lines.least_steps:
-        reason = (
-            f"{name} could not be compared with {full}: only {steps} of {request.steps} paired steps fitted into "
-            f"{format_seconds(request.max_seconds)}, and fewer than {lines.least_steps} say nothing"
-        )
-        return replace(verdict, reason=reason, remedy="time")
-    doubt = next((doubt for pair in pairs if (doubt := _doubt(pair, full))), "")
-    if doubt:
-        return replace(verdict, reason=f"{name} cannot be judged: {doubt}, so that a difference would prove nothing")
-    fault = next((fault for pair in pairs if (fault := _instability(pair, lines, full))), "")
-    if fault:
-        return replace(verdict, verdict="unstable", reason=f"{name} is unstable here: {fault}")
-    return _compared(verdict, pairs, lines, name, full)
+        numbers: dict[str, Value] = {"asked": request.steps, "limit": request.max_seconds, "least": lines.least_steps}
+        return found(reason=told.notice(Code.COMPARISON_SHORT, steps=steps, **numbers), remedy="time")
+    if doubt := next((doubt for pair in pairs if (doubt := _doubt(pair, told))), None):
+        return found(reason=doubt)
+    if fault := next((fault for pair in pairs if (fault := _instability(pair, lines, told))), None):
+        return found(verdict="unstable", reason=fault)
+    return _compared(found, pairs, lines, told, batch)
 
 
 def settled(
@@ -159,52 +153,61 @@ def _paired(runs: Sequence[LossRun]) -> list[_Pair]:
     return [_Pair(**three, steps=steps) for three in found.values() if len(three) == 3]
 
 
-def _doubt(pair: _Pair, full: str) -> str:
-    """Why full precision itself is no yardstick; empty if it is."""
+@dataclass(frozen=True)
+class _Wording:
+    """Makes notices that name the candidate and the reference."""
+
+    candidate: str
+    reference: str
+
+    def notice(self, code: Code, **numbers: Value) -> Notice:
+        return notice(code, candidate=self.candidate, reference=self.reference, **numbers)
+
+
+def _doubt(pair: _Pair, told: _Wording) -> Notice | None:
+    """Why full precision itself is no yardstick; None if it is."""
     for run in (pair.reference, pair.perturbed):
         broken = sum(loss is None for loss in run.losses[: pair.steps])
         if broken:
-            return f"{full} itself gave {broken} of {pair.steps} losses that are not finite"
+            return told.notice(Code.REFERENCE_NOT_FINITE, broken=broken, steps=pair.steps)
     last = _finite(pair.reference.losses[: pair.steps][-LAST:])
     noise = statistics.stdev(last) * math.sqrt(1 / FIRST + 1 / LAST)
     if pair.decrease <= NOISE * noise:
-        return (
-            f"with {full} itself the loss did not decrease in {pair.steps} steps "
-            f"({pair.start:.4g} to {pair.end:.4g}, give or take {noise:.2g})"
-        )
-    return ""
+        return told.notice(
+            Code.REFERENCE_LEARNS_NOTHING, steps=pair.steps, start=pair.start, end=pair.end, noise=noise
+        )  # fmt: skip
+    return None
 
 
-def _instability(pair: _Pair, lines: Thresholds, full: str) -> str:
-    """Why the candidate's run went wrong where the reference's did not; empty if it did not."""
+def _instability(pair: _Pair, lines: Thresholds, told: _Wording) -> Notice | None:
+    """Why the candidate's run went wrong where the reference's did not; None if it did not."""
     run, steps = pair.candidate, pair.steps
     broken = sum(loss is None for loss in run.losses[:steps])
     if broken:
-        return f"{broken} of {steps} losses are not finite, with {full} all are"
+        return told.notice(Code.LOSSES_NOT_FINITE, broken=broken, steps=steps)
     skipped = {step for step in run.skipped_steps if step < steps}
     leading = next(step for step in range(steps + 1) if step not in skipped)
     if leading > lines.leading_skips:
-        return f"the gradient scaler skipped the first {leading} steps"
+        return told.notice(Code.FIRST_STEPS_SKIPPED, skipped=leading)
     later = len(skipped) - leading
     if later > max(1.0, steps * lines.skips_per_step):
-        return f"the gradient scaler skipped {later} of {steps - leading} steps after the first that succeeded"
+        return told.notice(Code.STEPS_SKIPPED, skipped=later, steps=steps - leading)
     if run.loss_scale is not None and run.loss_scale < lines.least_scale:
-        return f"the loss scale fell to {run.loss_scale:g}"
+        return told.notice(Code.LOSS_SCALE_FELL, scale=run.loss_scale)
     zeros, zeros_before = _zeros(run), _zeros(pair.reference)
     if zeros > lines.zero_share and zeros_before < lines.zero_share_reference:
-        return (
-            f"{zeros:.0%} of the gradient entries are exactly zero, with {full} {zeros_before:.1%}: gradients underflow"
-        )
+        return told.notice(Code.GRADIENTS_UNDERFLOW, zeros=zeros, reference_zeros=zeros_before)
     spikes, spikes_before = (_spikes(each, lines) for each in (run, pair.reference))
     if spikes >= lines.spikes > spikes_before:
-        return (
-            f"the gradient norm jumped beyond {lines.spike:g} times its running median {spikes} times in {steps} "
-            f"steps, with {full} {spikes_before} times"
-        )
-    return ""
+        return told.notice(
+            Code.GRADIENTS_JUMP, factor=lines.spike, jumps=spikes, steps=steps, reference_jumps=spikes_before
+        )  # fmt: skip
+    return None
 
 
-def _compared(verdict: LossVerdict, pairs: Sequence[_Pair], lines: Thresholds, name: str, full: str) -> LossVerdict:
+def _compared(
+    found: Callable[..., LossVerdict], pairs: Sequence[_Pair], lines: Thresholds, told: _Wording, batch: int
+) -> LossVerdict:
     """`ok` or `worse`; with several seeds by a one-sided 95 % interval, which may also leave it open."""
     decrease = statistics.fmean(pair.decrease for pair in pairs)
     differences = [pair.difference for pair in pairs]
@@ -216,32 +219,25 @@ def _compared(verdict: LossVerdict, pairs: Sequence[_Pair], lines: Thresholds, n
         if loose > lines.tolerance:  # hardly paired: held against what another seed does (docs/notes/precision.md 2)
             allowed = max(allowed, statistics.stdev(pair.end for pair in pairs))
     elif loose > lines.tolerance:
-        reason = (
-            f"{name} cannot be judged from one seed: {full} from weights that differ by 1e-6 is itself "
-            f"{loose:.1%} of the loss decrease away, because something random differs between runs"
-        )
-        return replace(verdict, reason=reason, remedy="seeds")
+        return found(reason=told.notice(Code.ONE_SEED_UNDECIDED, looseness=loose), remedy="seeds")
     share, limit = statistics.fmean(differences) / decrease, allowed / decrease
-    verdict = replace(verdict, difference=float(f"{share:.3g}"), allowed=float(f"{limit:.3g}"))
-    steps = f"{verdict.steps} paired steps at batch {verdict.batch_size}" + (
-        f" of {verdict.seeds} seeds each" if verdict.seeds > 1 else ""
-    )
-    fell = f"the {full} loss decrease ({pairs[0].start:.3g} to {pairs[0].end:.3g})"
+    numbers: dict[str, Value] = {
+        "steps": pairs[0].steps,
+        "batch": batch,
+        "seeds": len(pairs) if len(pairs) > 1 else None,
+        "allowed": limit,
+        "start": pairs[0].start,
+        "end": pairs[0].end,
+    }
+    found = partial(found, difference=float(f"{share:.3g}"), allowed=float(f"{limit:.3g}"))
     if high <= allowed:
         largest = max(pair.largest / pair.decrease for pair in pairs)
-        reason = (
-            f"{name} tracked {full} over {steps}: mean difference of the last {LAST} {abs(share):.2%} of {fell}, "
-            f"{largest:.1%} at most in a step; nothing detectable at {limit:.1%}"
-        )
-        return replace(verdict, verdict="ok", reason=reason)
+        reason = told.notice(Code.LOSSES_MATCH, difference=abs(share), largest_difference=largest, **numbers)
+        return found(verdict="ok", reason=reason)
     if low > allowed:
-        reason = f"{name} learns less than {full}: behind by {share:.1%} of {fell} after {steps}, {limit:.1%} allowed"
-        return replace(verdict, verdict="worse", reason=reason)
-    reason = (
-        f"{name} cannot be told from {full} nor cleared: behind by {low / decrease:.1%} to {high / decrease:.1%} of "
-        f"{fell} after {steps}, {limit:.1%} allowed"
-    )
-    return replace(verdict, reason=reason, remedy="steps")
+        return found(verdict="worse", reason=told.notice(Code.LEARNS_LESS, difference=share, **numbers))
+    reason = told.notice(Code.LOSSES_UNDECIDED, low=low / decrease, high=high / decrease, **numbers)
+    return found(reason=reason, remedy="steps")
 
 
 def _zeros(run: LossRun) -> float:

@@ -54,10 +54,10 @@ def precise_finalists(context: SearchContext, most: int, margin: float) -> list[
         _compare(context, unknown)
     refused = _refused(history)
     if refused and not chosen:
-        reasons = "; ".join(one.refused for one in refused)
+        reasons = "; ".join(one.refused.text for one in refused if one.refused)
         raise NoRecommendation(
-            f"No configuration that ran may be recommended: {reasons}. The model or its loss does not suit this "
-            f"arithmetic. Allow full precision (--amp none,...), or do not ask for this check (--stability off)."
+            f"No configuration that ran may be recommended: {reasons}. The model or its loss is probably not "
+            f"suited to this dtype. Allow full precision (--amp none,...), or skip this check (--stability off)."
         )
     return chosen
 
@@ -95,8 +95,8 @@ def _compare(context: SearchContext, config: Config) -> None:
         context.history.add_comparison(request, result)
         attempts += 1
     verdict = next(one for one in context.history.loss_verdicts if one.values == arithmetic(config))
-    out = " It is left out." if verdict.excludes else ""
-    context.reporter.note(f"{verdict.reason}.{out}")
+    out = " It is rejected." if verdict.excludes else ""
+    context.reporter.note(f"{verdict.reason.text}.{out}")
 
 
 def _next(context: SearchContext, config: Config) -> StabilityRequest | None:

@@ -53,19 +53,19 @@ def result_block(recommendation: Recommendation, view: StudyView | None = None) 
         phrases.batch_phrase(recommendation),
         " · ".join(phrases.settings(recommendation.params)),
         " · ".join(numbers),
-        recommendation.stability,
-        recommendation.certificate,
-        *recommendation.reasons,
+        recommendation.stability.text,
+        recommendation.certificate.text if recommendation.certificate else "",
+        *(reason.text for reason in recommendation.reasons),
     ):
         if line:
             block.append(f"  {plain(line)}\n")
     for index, (name, lost) in enumerate(phrases.runners_up(recommendation)):
         rate = "" if lost.samples_per_second is None else f"{phrases.samples_per_second(lost.samples_per_second)}, "
-        _titled(block, "Not chosen" if index == 0 else "", f"{name}: {rate}{lost.reason}")
+        _titled(block, "Not chosen" if index == 0 else "", f"{name}: {rate}{lost.reason.text}")
     for index, line in enumerate(() if view is None else _steps(view)):
         _titled(block, "Step by step" if index == 0 else "", line)
     for index, warning in enumerate(recommendation.warnings):
-        _titled(block, "Mind" if index == 0 else "", warning, "yellow")
+        _titled(block, "Warnings" if index == 0 else "", warning.text, "yellow")
     for index, line in enumerate(phrases.exports(recommendation.params)):
         _titled(block, "Set" if index == 0 else "", f"{line}   {BEFORE_PYTHON}")
     typed = shell_word(recommendation.study)

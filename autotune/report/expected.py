@@ -27,11 +27,11 @@ def why(said: Prediction) -> str:
     """Why this configuration and no other, in words."""
     gain = "" if said.gain is None or said.gain < LEAST_GAIN else f" ({format_share(said.gain)})"
     if said.why == "direct":
-        return f"the law misses this arm by more than 15%, so the batches around its best are searched directly{gain}"
+        return f"the model is off by more than 15% here, so batches near the best one are tried directly{gain}"
     if said.gain is None:
         return "expected to be the fastest"
     if not gain:
-        return "next to nothing is expected to be won any more"
+        return "hardly any gain is expected"
     return f"the best expected gain{gain}"
 
 

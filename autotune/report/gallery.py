@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autotune.precision.chart import numerics
+from autotune.precision.chart import precision
 from autotune.report.charts import memory, throughput
 from autotune.report.figure import Absence, Figure
 from autotune.report.loading import loading
@@ -15,9 +15,11 @@ FIGURES: dict[str, Callable[[StudyView], Figure | Absence]] = {
     "throughput": throughput,
     "memory": memory,
     "loading": loading,
-    "numerics": numerics,
-    "worth": waterfall,
+    "precision": precision,
+    "ablation": waterfall,
 }
+
+EARLIER_NAMES = {"worth": "ablation", "numerics": "precision"}
 
 
 def figures(view: StudyView) -> list[Figure | Absence]:

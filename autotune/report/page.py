@@ -14,6 +14,7 @@ from autotune.report.figure import Absence, Figure
 from autotune.report.gallery import figures
 from autotune.report.templates import Served, render_template
 from autotune.study import layout as disk
+from autotune.study.baseline_rate import why_unanswered
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
 from autotune.units import format_bytes
@@ -45,6 +46,7 @@ def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -
         rows=rows,
         prefix=prefix,
         usable=sum(verdict.feasible for _, verdict in judged),
+        unanswered=why_unanswered(view.trials, view.folder),
         failure=phrases.dominating_failure(judged)[: probes.LONGEST_MESSAGE],
         traceback=_traceback(view) if best is None and not view.running else "",
         environment=_environment(view),

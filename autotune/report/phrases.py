@@ -19,8 +19,8 @@ from autotune.study.recommendation import baseline_name as named
 from autotune.units import counted, format_bytes, format_rate, format_share
 from autotune.units import format_speedup as format_speedup
 
-PURPOSES = {"search": "ok", "baseline": "baseline", "reference": "baseline again", "confirm": "measured again",
-            "worth": "a step on the way"}  # fmt: skip
+PURPOSES = {"search": "ok", "baseline": "baseline", "reference": "baseline again", "confirm": "confirmed",
+            "ablation": "ablation"}  # fmt: skip
 PRECISE, NOISY = 0.03, 0.1  # half widths of the rate: a probe's own aim, and where near-ties mean little
 MOST_OWN_SHARE = 0.01  # of a step, that watching it may take without a word
 GLOBAL_BATCH = ("batch_size", "gradient_accumulation_steps")  # shown together: their product is the global batch
@@ -132,7 +132,8 @@ def is_faster(recommendation: Recommendation) -> bool:
 
 def achieved(recommendation: Recommendation) -> str:
     """What was measurably gained, where that is not speed: `67% less memory than your baseline (...)`; else empty."""
-    return recommendation.achieved.headline if recommendation.achieved is not None else ""
+    headline = recommendation.achieved.headline if recommendation.achieved is not None else None
+    return headline.text if headline is not None else ""
 
 
 def is_better(recommendation: Recommendation) -> bool:
@@ -149,15 +150,14 @@ def headline(recommendation: Recommendation) -> str:
             return f"keep {name}: no other configuration ran ({measured})"
         return f"keep {name}: no configuration was {objective.unbeaten} ({measured})"
     if recommendation.speedup is None:
-        best = f"the {objective.best} that was found"
-        return f"{best}, {measured}; {name} cannot run here, so there is no speed-up"
+        return f"{objective.best} configuration found, {measured}; {name} does not run here, so there is no speed-up"
     if achieved(recommendation):
         return f"{achieved(recommendation)}, {measured}"
     factor = f"{format_speedup(recommendation.speedup)}×"
     if is_faster(recommendation):
         return f"{factor} faster than {name}{f' ({spread})' if spread else ''}, {measured}"
     seen = f"{factor}{f', {spread}' if spread else ''}, {measured}"
-    return f"the {objective.best} of what is allowed, not measurably faster than {name} ({seen})"
+    return f"{objective.best} allowed configuration, not measurably faster than {name} ({seen})"
 
 
 def batch_phrase(recommendation: Recommendation) -> str:
@@ -194,7 +194,7 @@ def confidence(recommendation: Recommendation) -> str:
     text = f"{word}: ±{half_width(width)} over {rounds} interleaved rounds of fresh processes"
     spread = interval(recommendation)
     if spread and recommendation.params != recommendation.baseline and not is_faster(recommendation):
-        return f"{text}; the speed-up's interval ({spread}) includes none"
+        return f"{text}; the speed-up's interval ({spread}) includes 1"
     return text
 
 

@@ -22,7 +22,7 @@ class StepRow:
     change: str  # `precision fp32 → bf16`
     labels: str  # the same without values: `precision`
     rate: str
-    gain: str  # `(+320)`, in samples/s; `(noise)` where it is less than the two rates are uncertain
+    gain: str  # `(+320)`, in samples/s; `(not significant)` where it is less than the two rates are uncertain
     evidence: str
 
 
@@ -83,7 +83,7 @@ def _gain(way: Sequence[Step], index: int) -> str:
     widths = [UNKNOWN_SPREAD if it.relative_half_width is None else it.relative_half_width for it in (one, other)]
     spread = sum((w * it.samples_per_second) ** 2 for w, it in zip(widths, (one, other), strict=True)) ** 0.5
     if abs(change) <= spread:
-        return "(noise)"
+        return "(not significant)"
     apart = abs(rounded(other.samples_per_second) - rounded(one.samples_per_second))  # as the two are shown
     return f"({'+' if change > 0 else '–'}{rounded(apart):,.10g})"
 

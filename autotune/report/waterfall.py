@@ -19,16 +19,20 @@ def waterfall(view: StudyView) -> Figure | Absence:
     """One bar a step, dashed where several changes were measured together only."""
     way = step_rows(view)
     if not way:
-        return Absence(name="worth", title=TITLE, reason=_why_no_way(view))
+        return Absence(name="ablation", title=TITLE, reason=_why_no_way(view))
     signs = " Dashed: several changes at once." if any(one.step.changes > 1 for one in way) else ""
-    signs += " Noise: less than the two rates are uncertain." if any(one.gain == "(noise)" for one in way) else ""
+    signs += (
+        " Not significant: less than the uncertainty of the two rates."
+        if any(one.gain == "(not significant)" for one in way)
+        else ""
+    )
 
     def draw(size: Size) -> list[str]:
         return _waterfall(way, size)
 
     rows = tuple((one.change, short(one.step.summary.config.values), one.rate, one.gain, one.evidence) for one in way)
     return Figure(
-        name="worth",
+        name="ablation",
         title=TITLE,
         summary="From the baseline to the recommendation in samples/s. "
         + "; ".join(f"{one.change}: {one.rate} {one.gain}".strip() for one in way),
@@ -51,7 +55,7 @@ def _why_no_way(view: StudyView) -> str:
 def _waterfall(way: Sequence[StepRow], size: Size) -> list[str]:
     """Bars below each other, every one beginning where the last ended, with its name above and its gain at the end."""
     highest = max(one.step.summary.samples_per_second for one in way)
-    room = size.width - 8 - drawing.width_of("10,000 (+10,000)") - 12
+    room = size.width - 8 - drawing.width_of("10,000 (not significant)") - 12
     parts, last = [], 0.0
     for index, one in enumerate(way):
         rate, y = one.step.summary.samples_per_second, 4 + index * ROW

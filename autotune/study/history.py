@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
+from autotune.core.notices import Notice
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.core.requests import DryRunRequest, NoiseScaleRequest, ProbeBudget, StabilityRequest
 from autotune.core.results import LossVerdict, Outcome, StabilityResult, Trial, Verdict
@@ -198,10 +199,10 @@ class History:
         """The last verdict on every arithmetic that was compared with full precision."""
         return settled(self._comparisons, Thresholds(tolerance=self.request.goal.loss_tolerance))
 
-    def refusal(self, config: Config) -> str:
-        """Return why the arithmetic of `config` may not be recommended; empty if it may."""
+    def refusal(self, config: Config) -> Notice | None:
+        """Return why the dtype of `config` may not be recommended; None if it may."""
         found = (verdict for verdict in self.loss_verdicts if verdict.values == arithmetic(config))
-        return next((verdict.reason for verdict in found if verdict.excludes), "")
+        return next((verdict.reason for verdict in found if verdict.excludes), None)
 
     @property
     def samples(self) -> tuple[Sample, ...]:
@@ -223,9 +224,9 @@ class History:
         """What a dry run found of memory; None if there was none."""
         return self._dry_run
 
-    def worth(self, config: Config) -> float:
+    def value_per_sample(self, config: Config) -> float:
         """Return the score for one sample/s of `config`, for an objective that knows it before any probe."""
-        known = objective_of(self.request.goal).worth(self.request.goal, self.noise_scale)
+        known = objective_of(self.request.goal).value_per_sample(self.request.goal, self.noise_scale)
         assert known is not None, "asked for only where the objective knows it"
         return known(config)
 

@@ -171,7 +171,8 @@ def describe_drift(judged: Sequence[Judged], baseline: Config) -> str:
     rates = references(judged, baseline)
     if len(rates) < 2 or rates[-1][0] != judged[-1][0].number or not has_drifted([rates[0], rates[-1]]):
         return ""
+    change = rates[-1][1] / rates[0][1] - 1
     return (
-        f"The baseline now runs at {format_share(rates[-1][1] / rates[0][1])} of its first rate: this machine drifts. "
-        f"Leaders are chosen by rates corrected for it."
+        f"The baseline is now {format_share(abs(change))} {'faster' if change > 0 else 'slower'} than at the start "
+        f"(machine drift). Finalists are chosen by rates that are corrected for it."
     )

@@ -18,6 +18,7 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from autotune.core import codec
+from autotune.core.notices import Notice
 from autotune.core.records import Config, Environment, Goal, Record, StudyRequest, TargetFacts, Value
 from autotune.core.results import LossVerdict
 from autotune.errors import EnvironmentMismatch, NoRecommendation, StudyError
@@ -26,6 +27,7 @@ from autotune.harmless import plain
 from autotune.knobs import completed, defaults
 from autotune.machine.environment import fingerprint, mismatches
 from autotune.study import layout as disk
+from autotune.study.baseline_rate import why_unanswered
 from autotune.study.layout import find
 from autotune.units import counted, format_share
 
@@ -48,7 +50,7 @@ class RunnerUp(Record, frozen=True, kw_only=True):
 
     config: Config
     samples_per_second: float | None
-    reason: str  # why it lost
+    reason: Notice  # why it lost
 
 
 class Achieved(Record, frozen=True, kw_only=True):
@@ -60,7 +62,7 @@ class Achieved(Record, frozen=True, kw_only=True):
     gain: float | None
     gain_low: float | None  # 95 % interval; None: a single round
     gain_high: float | None
-    headline: str = ""  # what was measurably won, where the speed-up does not tell it
+    headline: Notice | None = None  # the measured gain, where that is not the speed-up
 
 
 class BatchAdvice(Record, frozen=True, kw_only=True):
@@ -100,10 +102,10 @@ class Recommendation(Record, frozen=True, kw_only=True):
     memory_limit_bytes: int
     headroom_fraction: float  # share of the limit that was free at the peak
     data_wait_share: float
-    stability: str  # one sentence
-    loss_verdicts: tuple[LossVerdict, ...] = ()  # of every arithmetic that was compared with full precision
-    reasons: tuple[str, ...]
-    warnings: tuple[str, ...]
+    stability: Notice  # of its losses
+    loss_verdicts: tuple[LossVerdict, ...] = ()  # of every dtype that was compared with full precision
+    reasons: tuple[Notice, ...]
+    warnings: tuple[Notice, ...]
     runners_up: tuple[RunnerUp, ...]
     confirmations: tuple[Confirmation, ...] = ()
     goal: Goal
@@ -112,7 +114,7 @@ class Recommendation(Record, frozen=True, kw_only=True):
     measured_at: str  # UTC, ISO 8601
     probes: int
     seconds: float  # of searching, this run
-    certificate: str = ""  # what is known of all that was not measured, in a clause; empty: of an earlier version
+    certificate: Notice | None = None  # what is known of all that was not measured; None: of an earlier version
     batch_advice: BatchAdvice | None = None  # of `time-to-quality` only
     achieved: Achieved | None = None  # None: of a version that knew throughput only
     facts: TargetFacts | None = None  # of the target, for exported programs; None: of an earlier version
@@ -130,10 +132,11 @@ def load_result(study: str | Path | None = None) -> Recommendation:
     """
     folder = find(study)
     if not (folder / disk.BEST).is_file():
-        held = counted(_count(folder), "finished probe")
+        trials = disk.read_trials(folder)
+        why = why_unanswered(trials, folder)
         raise NoRecommendation(
-            f"{folder} has no recommendation yet: it holds {held} and no best.json. The search was interrupted, or "
-            f"nothing in it was usable. Look with `autotune show {folder}`, or go on with `autotune search`."
+            f"{folder} has no recommendation yet: it holds {counted(len(trials), 'finished probe')} and no best.json. "
+            f"{why} Look with `autotune show {folder}`."
         )
     return read_best(folder / disk.BEST)
 
@@ -176,10 +179,6 @@ def answered_probes(folder: Path, request: StudyRequest) -> int:
     return max(probes)
 
 
-def _count(folder: Path) -> int:
-    return len(disk.read_trials(folder))
-
-
 def keep_answer(folder: Path, answer: Recommendation, fails: Callable[[Config], bool]) -> tuple[Recommendation, str]:
     """Write `answer`, as best.json unless the earlier one is better supported; return which stands, and a note on it.
 
@@ -193,8 +192,8 @@ def keep_answer(folder: Path, answer: Recommendation, fails: Callable[[Config], 
     if earlier is not None and is_better_supported(earlier, answer) and not fails(Config(values=earlier.params)):
         write_answer(aside, answer)
         told = (
-            f"The earlier answer stands: it rests on {_support(earlier)}, this one on {_support(answer)}. This one is "
-            f"kept as {aside.name}; a longer --time-budget supports it better."
+            f"The earlier recommendation is kept: it rests on {_support(earlier)}, this one on {_support(answer)}. This "
+            f"one is saved as {aside.name}; a longer --time-budget would support it better."
         )
         return replace(earlier, study=str(folder)), told
     try:
@@ -204,7 +203,7 @@ def keep_answer(folder: Path, answer: Recommendation, fails: Callable[[Config], 
         raise disk.unwritable(folder, error) from error
     write_answer(best, answer)
     changed = earlier is not None and earlier.params != answer.params
-    return answer, f"This answer replaces the earlier one, which is kept as {aside.name}." if changed else ""
+    return answer, f"This recommendation replaces the earlier one, which is saved as {aside.name}." if changed else ""
 
 
 def write_answer(path: Path, answer: Recommendation) -> None:

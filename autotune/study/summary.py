@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from autotune.core.notices import Notice
 from autotune.core.records import Config
 from autotune.core.results import Measurement, Trial, Verdict
 from autotune.core.stats import mean_rate
@@ -44,7 +45,7 @@ class ConfigSummary:
     verdicts: tuple[Verdict, ...] = ()  # one per trial
     rounds: tuple[int, ...] = ()  # of the race, in which each trial ran; empty: the first ones
     left_out: tuple[Trial, ...] = ()  # of the race, because of interference; enough undisturbed ones are there
-    refused: str = ""  # why it may not be recommended although it runs; empty: it may
+    refused: Notice | None = None  # why it may not be recommended although it runs; None: it may
     is_behind: bool = False  # others went on in the race, for it was slower
     compared: Compared | None = None
 

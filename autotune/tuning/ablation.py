@@ -19,7 +19,7 @@ from autotune.study.view import StudyView, summaries, view_of
 from autotune.tuning.choice import TIE
 from autotune.tuning.context import SearchContext
 from autotune.tuning.probing import probe_with_repeat
-from autotune.units import format_rate
+from autotune.units import counted, format_rate
 
 HELD_TOGETHER = ("batch_size", "gradient_accumulation_steps")  # one change: their product is what is held
 
@@ -35,24 +35,24 @@ def ablate(context: SearchContext, answer: Recommendation) -> Recommendation:
     if not context.objective.is_speed or not wanted or not budget.affords_ablation:
         return answer
     context.reporter.note(
-        f"Recommended. Measuring what each change was worth: {len(wanted)} more probe{'s' if len(wanted) > 1 else ''} "
-        f"at most; Ctrl-C leaves {'them' if len(wanted) > 1 else 'it'} out."
+        f"The recommendation is kept. Measuring the gain of each change: at most {counted(len(wanted), 'more probe')}; "
+        f"Ctrl-C skips this."
     )
     try:
         for config in wanted:
             if not budget.affords_ablation:
                 break
             trial, verdict = probe_with_repeat(
-                context, config, "worth", has_time=lambda: budget.left_seconds >= context.history.typical_seconds
+                context, config, "ablation", has_time=lambda: budget.left_seconds >= context.history.typical_seconds
             )
             context.store.add(trial, verdict)
             surprise = _surprise(trial, verdict, answer)
             if surprise:
                 context.reporter.note(surprise)
     except KeyboardInterrupt:
-        context.reporter.note("Interrupted: the recommendation stands, the steps that are missing are left out.")
+        context.reporter.note("Interrupted: the recommendation stands; gains that were not measured are left out.")
     except AutotuneError as error:
-        context.reporter.note(f"The recommendation stands, but its steps could not all be measured. {error}")
+        context.reporter.note(f"The recommendation stands, but the gain of some changes could not be measured. {error}")
     answer = replace(answer, probes=len(context.history.judged), seconds=round(budget.elapsed_seconds, 1))
     write_answer(context.folder / disk.BEST, answer)
     return answer
@@ -152,6 +152,6 @@ def _surprise(trial: Trial, verdict: Verdict, best: Recommendation) -> str:
     if not verdict.feasible or rate <= best.samples_per_second * (1 + TIE):
         return ""
     return (
-        f"Probe {trial.number} ran at {format_rate(rate)} samples/s, measured once: perhaps faster than the "
-        f"recommendation. The same command goes on and measures it again."
+        f"Probe {trial.number} ran at {format_rate(rate)} samples/s, measured once: it may be faster than the "
+        f"recommendation. Run the same command again to confirm it."
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from autotune.core.codes import Code
+from autotune.core.notices import notice
 from autotune.core.records import Config
 from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS
@@ -15,7 +17,7 @@ from autotune.tuning import racing
 from autotune.tuning.context import SearchContext
 from autotune.tuning.probing import probe_with_repeat
 from autotune.tuning.recommend import nothing_usable
-from autotune.units import format_seconds
+from autotune.units import counted, format_seconds
 
 MOST_RACES = 3  # while nothing holds at all: then memory or the machine is at its edge, and more would not help
 
@@ -67,7 +69,7 @@ def _baseline(context: SearchContext) -> list[ConfigSummary]:
     if not context.history.baseline_runs:
         return []
     excluded = context.space.excludes(config)
-    refused = excluded and f"measured for comparison only: {excluded}"
+    refused = notice(Code.MEASURED_FOR_COMPARISON, why=excluded) if excluded else None
     return [ConfigSummary(config=config, refused=refused or context.history.refusal(config))]
 
 
@@ -81,7 +83,7 @@ def _has_time_for_baseline(context: SearchContext) -> bool:
 def _as_probed(context: SearchContext, baseline: ConfigSummary) -> ConfigSummary:
     """The baseline with its latest probe as its only round: nothing is compared, and there is no time for more."""
     trial, verdict = [p for p in context.history.judged if p[0].config == baseline.config and p[1].feasible][-1]
-    context.reporter.note("Only the baseline ran, and there is no time to confirm it: its latest probe stands.")
+    context.reporter.note("Only the baseline ran, and there is no time to confirm it: its latest probe is used.")
     return replace(baseline, trials=(trial,), verdicts=(verdict,))
 
 
@@ -125,9 +127,7 @@ def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSum
 
 def _note_failures(context: SearchContext, raced: Sequence[ConfigSummary]) -> None:
     reasons = "; ".join(f"{_words(one.config)}: {one.failure}" for one in raced if one.failure)
-    context.reporter.note(
-        f"None of the leaders held when it was measured again ({reasons}). The next ones follow."
-    )  # fmt: skip
+    context.reporter.note(f"All finalists failed when re-measured ({reasons}). Trying the next ones.")
 
 
 def _plan(leading: int, others: int, rounds: int) -> str:
@@ -138,10 +138,9 @@ def _plan(leading: int, others: int, rounds: int) -> str:
         for after in racing.HALVED_AFTER
         if after < rounds and racing.size(leading, after) < racing.size(leading, after - 1)
     ]
-    left = f", the slower half left behind after {' and '.join(halved)}" if halved else ""
-    count = leading + others
-    who = f"{count} configuration{'' if count == 1 else 's'}"
-    return f"Confirming {who} in {most}{rounds} interleaved rounds of fresh processes{left}"
+    left = f", the slower half dropped after {' and '.join(halved)}" if halved else ""
+    count = counted(leading + others, "configuration")
+    return f"Confirming {count} in {most}{rounds} interleaved rounds of fresh processes{left}"
 
 
 def _words(config: Config) -> str:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from autotune.core.notices import Notice
 from autotune.core.records import Config
 from autotune.gradient_noise.stage import measure_gradient_noise, with_batch_advice
 from autotune.launch.base import Launcher
@@ -36,7 +37,7 @@ from autotune.tuning.reporter import Reporter
 from autotune.tuning.resumed_confirmation import ResumedConfirmation
 from autotune.tuning.settings import Settings
 from autotune.tuning.trades import Trades
-from autotune.units import format_seconds
+from autotune.units import counted, format_seconds
 
 SEED_STEP = 100_003  # a prime: runs with other numbers of earlier probes have other seeds
 
@@ -67,7 +68,7 @@ def search(
                 raise
     except KeyboardInterrupt:
         if not disk.is_study(settings.folder):
-            reporter.note("Interrupted before the first probe: nothing was measured, and nothing is kept.")
+            reporter.note("Interrupted before the first probe: nothing was measured.")
         raise
 
 
@@ -79,8 +80,8 @@ def run(context: SearchContext) -> Recommendation:
     if context.resumed:
         predict_memory(context)
         context.reporter.note(
-            "The search had ended, and its confirmation was broken off: that goes on, and its whole rounds count. To "
-            "look further, run this command again when there is an answer."
+            "Resuming an interrupted confirmation; completed rounds are reused. To search further, run this command "
+            "again when it has finished."
         )
     else:
         note_short_budget(context)
@@ -98,7 +99,7 @@ def run(context: SearchContext) -> Recommendation:
     return stands
 
 
-def recommended(context: SearchContext, summaries: list[ConfigSummary], certificate: str) -> Recommendation:
+def recommended(context: SearchContext, summaries: list[ConfigSummary], certificate: Notice) -> Recommendation:
     """Return the recommendation that follows from the confirmation."""
     history = context.history
     answer = recommend(
@@ -135,10 +136,10 @@ def note_short_budget(context: SearchContext) -> None:
     probes = min(budget.missing_finalists, context.settings.probes or FEWEST_FINALISTS, remaining)
     over, minutes = budget.shortage(probes)
     if over and context.history.best:
-        more = f", after {probes} more probe{'s' if probes > 1 else ''}," if probes else ""
+        more = f", after {counted(probes, 'more probe')}," if probes else ""
         context.reporter.note(
             f"The time budget is short: even the shortest confirmation{more} ends about {format_seconds(over)} too "
-            f"late. Better give --time-budget {minutes}m."
+            f"late. Use --time-budget {minutes}m or more."
         )
 
 
@@ -152,9 +153,11 @@ def _context(study: OpenStudy, settings: Settings, surroundings: Surroundings, b
     accidents(disk.read_orphans(folder), guard)
     memory = MemoryPrediction(space, history)
     trades = Trades(space, history, guard, memory)
-    worth = None if objective_of(request.goal).worth(request.goal) is None else history.worth
+    known = objective_of(request.goal).value_per_sample(request.goal) is not None
+    value_per_sample = history.value_per_sample if known else None
     seed = settings.seed * SEED_STEP + history.before
-    sampler = make(settings.sampler, seed, encoding, trades, hardware(request.environment), memory.of, worth)
+    machine = hardware(request.environment)
+    sampler = make(settings.sampler, seed, encoding, trades, machine, memory.of, value_per_sample)
     store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
     budget = TimeBudget(history, settings.time_budget_seconds, surroundings.clock, began)
     try:

@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
 from autotune.core.requests import ProbeRequest
 from autotune.study import layout as disk
 from autotune.study.interference import describe_drift, is_reference_due
 from autotune.tuning.context import SearchContext
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
 from autotune.tuning.trades import Why
-from autotune.units import format_seconds
+from autotune.units import counted, format_seconds
 
 PATIENCE = 15  # probes without a gain; a sampler that learns only from values needs so many (docs/notes/search.md 2)
 # Two proposals in a row that promise less, after as many probes: the median search then recommends the best to 0 %
@@ -36,19 +38,20 @@ def explore(context: SearchContext) -> None:
             _probe_reference(context)
         else:
             _probe_next(context)
-    context.reporter.note(f"Search ends: {why}.")
+    context.reporter.note(f"Search finished: {why}.")
 
 
-def bound_the_rest(context: SearchContext) -> str:
-    """Keep what was learned of the configurations that were not probed; return it as one clause."""
+def bound_the_rest(context: SearchContext) -> Notice:
+    """Keep what was learned of the configurations that were not probed, and return it."""
     history, study, better = context.history, context.store.study, context.objective.better
     learned = len(history.search_results) >= FEWEST_PROBES  # after fewer probes it is the prior that speaks
     if learned and (fit := context.sampler.fit(study)) is not None:
         disk.write_fit(context.folder, fit)
     rest = context.sampler.faster_elsewhere(study) if learned else None
-    if told := bound(rest, better):
-        context.reporter.note(told)
-    return optimality(len(history.probed), len(context.trades.remaining()), rest, better)
+    found = bound(len(history.probed), len(context.trades.remaining()), rest, better)
+    if found.code is Code.BOUNDED:
+        context.reporter.note(f"{found.text.capitalize()}.")
+    return found
 
 
 def affords_probe(context: SearchContext) -> bool:
@@ -118,13 +121,13 @@ class Progress:
 def reason_to_stop(progress: Progress) -> str | None:
     """Return why the search ends here, in words; None if it goes on."""
     if progress.remaining == 0:
-        return "every configuration that may be probed has been"
+        return "no configuration is left to try"
     if progress.probes is not None and progress.probed >= progress.probes:
-        return "one probe was asked for" if progress.probed == 1 else f"{progress.probed} probes were asked for"
+        return f"the limit of {counted(progress.probes, 'probe')} is reached"
     needed = progress.elapsed_seconds + progress.typical_seconds + progress.reserve_seconds
     if needed > progress.budget_seconds:
         kept = format_seconds(progress.reserve_seconds)
-        rest = f" but for the {kept} that the confirmation takes" if progress.reserve_seconds else ""
+        rest = f", except for {kept} for the confirmation" if progress.reserve_seconds else ""
         return f"the time budget is used up{rest}"
     since = min(probes_without_gain(progress.values), progress.probed)  # whoever resumes wants to look on
     if since >= PATIENCE and not any(progress.values):
@@ -132,7 +135,7 @@ def reason_to_stop(progress: Progress) -> str | None:
     if since >= PATIENCE:
         return f"the last {since} probes gained less than {GAIN - 1:.0%}"
     if promise_little(progress.promises, len(progress.values)):
-        return f"the last {PROPOSALS} proposals promised less than {LITTLE:.0%} each"
+        return f"the expected gain of the last {PROPOSALS} proposals was below {LITTLE:.0%} each"
     return None
 
 
@@ -156,28 +159,14 @@ def probes_without_gain(values: Sequence[float | None]) -> int:
     return since
 
 
-def bound(rest: float | None, better: str = "faster") -> str:
-    """Return the sentence that bounds the rest by the fitted law, empty where it cannot.
-
-    `rest`: by which share no other configuration is expected to be `better` (90 %); None: nobody can tell.
-    """
-    if rest is None or rest >= UNBELIEVABLE:
-        return ""
-    return f"No other configuration is expected to be more than {max(rest, LEAST_BOUND):.0%} {better} (90 %)."
-
-
-def optimality(measured: int, remaining: int, rest: float | None, better: str = "faster") -> str:
+def bound(measured: int, remaining: int, rest: float | None, better: str = "faster") -> Notice:
     """Return which of three statements holds, the strongest first (docs/notes/search.md 5).
 
     `measured` configurations were probed, and `remaining` might still be: without those known to fail, or to be no
-    better.
+    better. `rest`: by which share no other configuration is expected to be `better` (90 %); None: nobody can tell.
     """
     if not remaining:
-        return (
-            f"all candidates measured: {measured:,} configurations, and no other of the space is left that could fit "
-            f"and be {better}"
-        )
-    if told := bound(rest, better):
-        return f"bounded by the fitted law: {told[0].lower()}{told[1:-1]}"
-    probed = f"{measured + remaining:,} configurations {'was' if measured == 1 else 'were'} probed"
-    return f"only sampled: {measured:,} of {probed}, nothing bounds the others"
+        return notice(Code.ALL_MEASURED, measured=measured, better=better)
+    if rest is None or rest >= UNBELIEVABLE:
+        return notice(Code.SAMPLED, measured=measured, total=measured + remaining)
+    return notice(Code.BOUNDED, rest=max(rest, LEAST_BOUND), better=better)

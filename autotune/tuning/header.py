@@ -81,7 +81,7 @@ def short_budget(settings: Settings, space: SearchSpace, inspection_seconds: flo
     return (
         f"The time budget of {format_seconds(settings.time_budget_seconds)} is short: a probe takes about "
         f"{format_seconds(probe)} here, and the shortest search with its confirmation {counted(count, 'probe')}. "
-        f"Better give --time-budget {math.ceil(count * probe / 60)}m."
+        f"Use --time-budget {math.ceil(count * probe / 60)}m or more."
     )
 
 
@@ -91,8 +91,8 @@ def _other_seeds(folder: Path, seed: int) -> list[str]:
     if not earlier:
         return []
     return [
-        f"Seed  {seed} for new probes, {' and '.join(map(str, earlier))} for those that the study has: other weights, "
-        f"order of the data and choice of what is probed next; all of them count"
+        f"Seed  {seed} for new probes; earlier probes had {' and '.join(map(str, earlier))}: initial weights, data "
+        f"order and proposals differ, and all probes count"
     ]
 
 

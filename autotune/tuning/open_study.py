@@ -109,8 +109,8 @@ def check_alike(folder: Path, request: StudyRequest) -> bool:
     differences = compare(disk.read_request(folder), request, goal_names())
     if differences:
         raise StudyError(
-            f"{folder} holds a study that does not fit this search: {_told(differences)}. Its probes and new ones "
-            f"would not be answers to one question. Use --fresh (the old study is moved aside) or another --study."
+            f"{folder} holds a study that does not fit this search: {_told(differences)}. Results of "
+            f"different settings cannot be compared. Use --fresh (the old study is moved aside) or another --study."
         )
     return True
 
@@ -144,8 +144,8 @@ def check_resumable(folder: Path, mode: Literal["auto", "resume", "fresh"]) -> N
         return
     if (folder / disk.PROBES).is_dir():
         raise StudyError(
-            f"{folder} holds {len(disk.read_asked(folder))} probes but no {disk.STUDY}, nor the inspection of which "
-            f"that could be rebuilt. They were probably deleted, and nobody can tell on which machine the probes ran. "
+            f"{folder} holds {len(disk.read_asked(folder))} probes but no {disk.STUDY}, and no inspection to "
+            f"rebuild it from. They were probably deleted, so the machine that ran the probes is not known. "
             f"Use --fresh (the folder is moved aside) or another --study."
         )
     if mode == "resume":
@@ -177,7 +177,7 @@ def rebuild(settings: Settings) -> str:
     if differences:
         raise StudyError(
             f"{folder} holds {len(asked)} probes and no {disk.STUDY}, and this command asks for something else: "
-            f"{_told(list(dict.fromkeys(differences)))}. Give what was given then, and the study is rebuilt. Or use "
+            f"{_told(list(dict.fromkeys(differences)))}. Give the earlier settings, and the study is rebuilt. Or use "
             f"--fresh (the folder is moved aside) or another --study."
         )
     try:

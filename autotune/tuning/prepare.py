@@ -84,7 +84,7 @@ def check_goal(settings: Settings, goal: Goal, environment: Environment) -> None
         value = getattr(settings, one.field)
         if one.objective not in (None, objective.name) and value is not None:
             raise UsageError(
-                f"{one.flag} {one.write(value)} says nothing to --objective {objective.name}. It belongs to "
+                f"{one.flag} {one.write(value)} has no effect with --objective {objective.name}. It belongs to "
                 f"{one.objective}, which was probably meant. Add --objective {one.objective}, or leave {one.flag} out."
             )
 
@@ -102,7 +102,7 @@ def check_scored(baseline: Trial, verdict: Verdict, request: StudyRequest) -> No
     """Raise `UsageError` if the baseline ran and this machine did not measure what the objective needs."""
     if baseline.result.outcome is Outcome.OK and verdict.value is None:
         objective = objective_of(request.goal)
-        raise UsageError(f"--objective {objective.name} cannot be had here. {objective.missing()}")
+        raise UsageError(f"--objective {objective.name} is not possible here. {objective.missing()}")
 
 
 def baseline_config(settings: Settings, facts: TargetFacts) -> tuple[Config, bool]:

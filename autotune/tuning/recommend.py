@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest
 from autotune.core.results import LossVerdict, Measurement, Outcome
 from autotune.core.stats import Rounds
@@ -20,22 +22,22 @@ from autotune.precision.judge import arithmetic, full_precision
 from autotune.study.interference import Judged
 from autotune.study.recommendation import Achieved, Confirmation, Recommendation, RunnerUp, baseline_name
 from autotune.study.summary import ConfigSummary, Status
-from autotune.tuning.advice import advise, left_out_warnings
+from autotune.tuning.advice import left_out_warnings, reasons_for, warnings_of
 from autotune.tuning.choice import TIE, choose, confidence
 from autotune.tuning.header import shown
 from autotune.tuning.racing import compared
-from autotune.units import counted, format_bytes
+from autotune.units import counted
 
 
 def recommend(
     candidates: Sequence[ConfigSummary], request: StudyRequest, *, study: str, probes: int, seconds: float,
-    losses: Sequence[LossVerdict] = (), busy: bool = False, certificate: str = "",
+    losses: Sequence[LossVerdict] = (), busy: bool = False, certificate: Notice | None = None,
     probed: Collection[Config] = (), noise_scale: float | None = None,
 ) -> Recommendation:  # fmt: skip
     """Choose among candidates that were measured in the same rounds (`choice.py`); the baseline is one if it runs.
 
     A candidate that is refused never wins, nor one that dropped out of the race, unless all others failed. `losses` are
-    the verdicts on arithmetics; `busy`: there was interference throughout; `certificate`: what is known of
+    the verdicts on dtypes; `busy`: there was interference throughout; `certificate`: what is known of
     configurations that were not measured; `probed`: all that the study has tried; `noise_scale`: of the gradient, in
     samples, where it is known. Raises `NoRecommendation` if no candidate held.
     """
@@ -47,13 +49,13 @@ def recommend(
     held, rounds, scored = compared(held, base)
     index = choose(held, scored, request, allowed)
     winner = held[index]
-    achieved, told = _achieved(held, rounds, scored, index, base, request)
+    achieved, own_reasons = _achieved(held, rounds, scored, index, base, request)
     speedup: tuple[float | None, float | None, float | None] = (None, None, None)
     if base is not None:
         speedup = (1.0, 1.0, 1.0) if base == index else _rounded(rounds.ratio(index, base))
     width = winner.relative_half_width
-    reasons, warnings = advise(winner, request, rounds.noise, busy=busy, probed=probed, noise_scale=noise_scale)
-    stability, doubts = _stability(winner, request, losses)
+    warnings = warnings_of(winner, request, rounds.noise, busy=busy, probed=probed, noise_scale=noise_scale)
+    stability, doubt = _stability(winner, request, losses)
     return Recommendation(
         study=study,
         target=request.target,
@@ -77,8 +79,8 @@ def recommend(
         data_wait_share=round(winner.data_wait_share, 4),
         stability=stability,
         loss_verdicts=tuple(losses),
-        reasons=(*told, *reasons, *_fallen(candidates, held)),
-        warnings=(*left_out_warnings(candidates), *warnings, *doubts),
+        reasons=(*own_reasons, *reasons_for(request), *_failed(candidates, held)),
+        warnings=(*left_out_warnings(candidates), *warnings, *([doubt] if doubt else [])),
         runners_up=tuple(
             _runner_up(one, winner, held, scored, request) for one in candidates if one.config != winner.config
         ),
@@ -98,8 +100,8 @@ def recommend(
 def _achieved(
     held: Sequence[ConfigSummary], rates: Rounds, scores: Rounds, winner: int, baseline: int | None,
     request: StudyRequest,
-) -> tuple[Achieved, tuple[str, ...]]:  # fmt: skip
-    """What the objective says of the winner, for best.json, and sentences. The numbers are positions in `held`."""
+) -> tuple[Achieved, tuple[Notice, ...]]:  # fmt: skip
+    """What the objective says of the winner, and its reasons. The numbers are positions in `held`."""
     objective = objective_of(request.goal)
     gain = speedup = None
     if baseline is not None:
@@ -141,26 +143,34 @@ def _runner_up(
 ) -> RunnerUp:  # fmt: skip
     index = next((i for i, one in enumerate(held) if one.config == candidate.config), None)
     if index is None:
-        why = candidate.failure or candidate.refused or "not measured again"
+        failed = notice(Code.FAILED, failure=candidate.failure) if candidate.failure else None
+        why = failed or candidate.refused or notice(Code.NOT_MEASURED_AGAIN)
         return RunnerUp(config=candidate.config, samples_per_second=None, reason=why)
-    objective, is_baseline = objective_of(request.goal), winner.config == request.baseline
-    ratio, low, high = scored.ratio(held.index(winner), index, confidence(scored, is_baseline=is_baseline))
-    if candidate.refused:
-        reason = candidate.refused
-    elif ratio < 1 and objective.slack(request.goal) is not None:
-        reason = f"{1 / ratio - 1:.1%} {objective.better}, which is less than may be given up"
-    elif ratio < 1:
-        why = f"less than the {TIE:.0%} that count" if high < 1 else "not significant"
-        reason = f"{1 / ratio - 1:.1%} {objective.better}, {why}"
-    elif low <= 1:
-        reason = f"{1 - 1 / ratio:.1%} {objective.worse}, not significant"
-    else:
-        reason = f"{1 - 1 / ratio:.1%} {objective.worse}"
-    more = candidate.peak_bytes / max(winner.peak_bytes, 1)
-    if more > MEMORY_STEP:
-        reason += f", needs {format_bytes(candidate.peak_bytes)} instead of {format_bytes(winner.peak_bytes)}"
-    rate = _significant(held[index].samples_per_second)
-    return RunnerUp(config=candidate.config, samples_per_second=rate, reason=reason)
+    is_baseline = winner.config == request.baseline
+    ratio = scored.ratio(held.index(winner), index, confidence(scored, is_baseline=is_baseline))
+    return RunnerUp(
+        config=candidate.config,
+        samples_per_second=_significant(held[index].samples_per_second),
+        reason=candidate.refused or _why_not(candidate, winner, ratio, request),
+    )
+
+
+def _why_not(
+    candidate: ConfigSummary, winner: ConfigSummary, ratio: tuple[float, float, float], request: StudyRequest
+) -> Notice:
+    """Why the winner was preferred; `ratio` is its score over the candidate's, with its interval."""
+    objective, (estimate, low, high) = objective_of(request.goal), ratio
+    is_larger = candidate.peak_bytes > MEMORY_STEP * max(winner.peak_bytes, 1)
+    memory = {"peak_bytes": candidate.peak_bytes, "chosen_bytes": winner.peak_bytes} if is_larger else {}
+    if estimate >= 1:
+        code = Code.SLOWER_NOT_SIGNIFICANT if low <= 1 else Code.SLOWER
+        return notice(code, share=1 - 1 / estimate, worse=objective.worse, **memory)
+    share = 1 / estimate - 1
+    if objective.slack(request.goal) is not None:
+        return notice(Code.FASTER_WITHIN_LIMIT, share=share, better=objective.better, **memory)
+    if high < 1:
+        return notice(Code.FASTER_BELOW_THRESHOLD, share=share, better=objective.better, threshold=TIE, **memory)
+    return notice(Code.FASTER_NOT_SIGNIFICANT, share=share, better=objective.better, **memory)
 
 
 def _confirmation(summary: ConfigSummary) -> Confirmation:
@@ -174,40 +184,33 @@ def _confirmation(summary: ConfigSummary) -> Confirmation:
     )
 
 
-def _fallen(candidates: Sequence[ConfigSummary], held: Sequence[ConfigSummary]) -> tuple[str, ...]:
-    """Who would have been recommended by the search alone, and failed when it was measured again."""
+def _failed(candidates: Sequence[ConfigSummary], held: Sequence[ConfigSummary]) -> Iterator[Notice]:
+    """What the search alone would have recommended, and failed when it was re-measured."""
     best = max((candidate.found or 0.0 for candidate in held), default=0.0)
-    return tuple(
-        f"{shown(candidate.config)} was faster in the search and failed when it was measured again: {candidate.failure}"
-        for candidate in candidates
-        if candidate.failure and (candidate.found or 0.0) > best
-    )
+    for one in candidates:
+        if one.failure and (one.found or 0.0) > best:
+            yield notice(Code.FASTER_BUT_FAILED, configuration=shown(one.config), failure=one.failure)
 
 
 def _stability(
     winner: ConfigSummary, request: StudyRequest, losses: Sequence[LossVerdict]
-) -> tuple[str, tuple[str, ...]]:
-    """What is known of the winner's losses in one sentence, and warnings where that is not enough."""
+) -> tuple[Notice, Notice | None]:
+    """What is known of the winner's losses, and a warning where that is not enough."""
     measured = winner.measurements
     if request.goal.stability == "off":
         seen = next(filter(None, map(instability, measured)), "")
-        return "not checked (--stability off)", (f"Nobody judged its losses, as asked, and {seen}.",) if seen else ()
+        return notice(Code.LOSSES_NOT_CHECKED), notice(Code.LOSSES_UNJUDGED, doubt=seen) if seen else None
     steps = sum(m.trained_steps for m in measured)
-    skipped = sum(m.skipped_steps + m.calibration_skips for m in measured)
-    told = f", {skipped} steps skipped by the gradient scaler" if skipped else ""
-    finite = f"losses finite over {steps} optimizer steps{told}"
+    skipped = sum(m.skipped_steps + m.calibration_skips for m in measured) or None
     if full_precision(winner.config) == winner.config:
-        return f"full precision; {finite}", ()
+        return notice(Code.LOSSES_FINITE, steps=steps, skipped=skipped), None
     verdict = next((v for v in losses if v.values == arithmetic(winner.config)), None)
     if verdict is None:
-        return f"{finite}; not compared with full precision step by step", ()
+        return notice(Code.LOSSES_NOT_COMPARED, steps=steps, skipped=skipped), None
     if verdict.verdict == "ok":
-        return verdict.reason, ()
-    doubt = (
-        f"Whether it learns what full precision learns is open: {verdict.reason}. Compare a longer run of both, or "
-        f"search with --amp none."
-    )
-    return f"{finite}; not shown to track full precision", (doubt,)
+        return verdict.reason, None
+    doubt = notice(Code.PRECISION_UNDECIDED, why=verdict.reason.text)
+    return notice(Code.LOSSES_NOT_CLEARED, steps=steps, skipped=skipped), doubt
 
 
 def _tokens(measured: Sequence[Measurement]) -> float | None:
@@ -226,20 +229,25 @@ def _significant(value: float) -> float:
 
 
 def _nothing_held(candidates: Sequence[ConfigSummary]) -> str:
-    reasons = [f"{shown(c.config)}: {(c.failure or c.refused).rstrip('.')}" for c in candidates]
-    told = "; ".join(reasons) or "nothing was measured"
+    reasons = [f"{shown(c.config)}: {_without_stop(c)}" for c in candidates]
+    listed = "; ".join(reasons) or "nothing was measured"
     if any(c.refused and not c.failure for c in candidates):
         return (
-            f"What ran may not be recommended, and nothing else survived being measured again: {told}. The limits or "
-            f"the dtypes that you allow probably leave too little. Allow more of either."
+            f"No configuration that ran may be recommended, and all others failed when re-measured: {listed}. The "
+            f"limits or the dtypes that you allow probably leave too little. Allow more of either."
         )
-    if WORDS[Outcome.UNSTABLE] in told:
-        advice = "Training is at the edge of diverging. Lower the learning rate in optimizer(params) of the target."
+    if WORDS[Outcome.UNSTABLE] in listed:
+        advice = "Training nearly diverges. Lower the learning rate in optimizer(params) of the target."
     elif candidates and all(WORDS[Outcome.TIMEOUT] in candidate.failure for candidate in candidates):
         advice = "The machine was probably overloaded, or your data stopped coming. Search again when it is quiet."
     else:
-        advice = "Memory is at its edge here. Search again with more --headroom, or a smaller --batch."
-    return f"No configuration survived being measured again: {told}. {advice}"
+        advice = "Memory is probably too tight here. Search again with more --headroom, or a smaller --batch."
+    return f"All configurations failed when re-measured: {listed}. {advice}"
+
+
+def _without_stop(candidate: ConfigSummary) -> str:
+    refused = candidate.refused.text if candidate.refused else ""
+    return (candidate.failure or refused).rstrip(".")
 
 
 def nothing_usable(folder: Path, judged: Sequence[Judged]) -> str:

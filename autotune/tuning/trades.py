@@ -99,16 +99,16 @@ class Trades:
         return lines
 
     def _line(self, why: Why, out: Sequence[Config]) -> str:
-        name, count = _phrase(out[0]), f"{len(out):,} of {len(self._space.configs):,} configurations left out"
+        name, skipping = _phrase(out[0]), f"Skipping {len(out):,} of {len(self._space.configs):,} configurations"
         if why is Why.FITS and len(out) == len(self._trades):
-            return f"{name} could only be slower, because every batch fits without it: {count}."
+            return f"{skipping}: every batch fits without {name}, which can only be slower."
         if why is Why.FITS:
-            return f"{name} can only be slower where a batch is predicted to fit without it: {count}."
+            return f"{skipping}: the same batch is predicted to fit without {name}, which can only be slower."
         found = self._saturation(out[0])
         assert found is not None, "it was the reason"
         return (
-            f"{name} cannot win by larger batches: computing is at half of its full speed at batch "
-            f"{found.half_batch:.0f}, and {found.fitting_batch} fit without it: {count}."
+            f"{skipping}: {name} would allow larger batches, which gain too little: computing reaches half of its full "
+            f"speed at batch {found.half_batch:.0f}, and {found.fitting_batch} fits without it."
         )
 
     def _decided(self, config: Config) -> Why | None:
@@ -184,5 +184,4 @@ def _arm(config: Config) -> tuple[Value, ...]:
 
 
 def _phrase(config: Config) -> str:
-    said = " and ".join(knob(name).phrase(config[name]) for name in traded(config.values))
-    return said[:1].upper() + said[1:]
+    return " and ".join(knob(name).phrase(config[name]) for name in traded(config.values))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from autotune.core import codec
+from autotune.core.notices import earlier
 from autotune.report.page import render
 from autotune.study.view import StudyView, load_view
 from tests.reporting import config, failed, ladder, measured, paired, recommendation, trial, view, whole, written
@@ -229,7 +230,7 @@ def test_a_script_in_a_study_does_not_run(browser: Browser, tmp_path: Path) -> N
     hostile = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
     trials = (trial(0, config(), failed(message=hostile)), trial(1, config(8, amp_dtype=hostile), measured(9)))
     file = tmp_path / "page.html"
-    file.write_text(render(view(trials, recommendation(model=hostile, warnings=(hostile,)))), encoding="utf-8")
+    file.write_text(render(view(trials, recommendation(model=hostile, warnings=(earlier(hostile),)))), encoding="utf-8")
     with browser.new_context() as context:
         page = context.new_page()
         page.goto(file.as_uri())

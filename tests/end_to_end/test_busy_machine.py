@@ -42,4 +42,4 @@ def test_on_a_busy_machine_the_baseline_is_measured_again_and_nothing_is_recomme
     assert "The baseline is measured again." in ended.stderr
     assert ended.returncode in (0, 3)
     assert (study / disk.BEST).exists() is (ended.returncode == 0)
-    assert ("Other work on this machine is in the way" in ended.stderr) is (ended.returncode == 3)
+    assert ("Other work on this machine interferes" in ended.stderr) is (ended.returncode == 3)

@@ -179,7 +179,7 @@ def test_a_dry_run_says_of_a_time_budget_that_is_too_short_which_is_not(home: Pa
 
     assert told.returncode == 0, told.stderr
     assert "The time budget of 2.0 s is short: a probe takes about" in told.stdout
-    assert "Better give --time-budget" in told.stdout
+    assert "Use --time-budget" in told.stdout
 
 
 def test_a_dry_run_in_json_lists_the_configurations(home: Path) -> None:

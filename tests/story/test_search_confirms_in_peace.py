@@ -2,6 +2,7 @@
 
 import pytest
 
+from autotune.core.codes import Code
 from autotune.core.records import Limit
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome
@@ -55,7 +56,7 @@ def test_a_disturbed_round_is_measured_again_and_the_repeat_counts(tmp_path):
     assert _confirmed_baseline(answer).trials == (repeat.number, *(trial.number for trial in others))
     assert answer.params["amp_dtype"] == "bfloat16"
     assert answer.speedup_low > 1
-    assert not any("disturbed" in warning for warning in answer.warnings)
+    assert not {Code.PROBES_LEFT_OUT, Code.CONFIRMATION_INTERFERENCE} & {warning.code for warning in answer.warnings}
     assert any(f"Probe {first.number}: " in note and "Trying once more" in note for note in listener.notes)
 
 
@@ -71,10 +72,10 @@ def test_what_stays_disturbed_is_left_out_and_told(tmp_path):
     assert baseline.samples_per_second == pytest.approx(launcher.throughput(baseline.config), rel=0.05)
     assert answer.params["amp_dtype"] == "bfloat16"
     assert answer.speedup_low > 1
-    (warning,) = [text for text in answer.warnings if "disturbed" in text]
-    assert "1 of its probes is left out" in warning
-    assert f"probe {first.number} at " in warning
-    assert "waited 60%" in warning
+    (warning,) = [one for one in answer.warnings if one.code is Code.PROBES_LEFT_OUT]
+    assert warning.numbers["count"] == 1
+    assert f"probe {first.number} at " in warning.text
+    assert "waited 60%" in warning.text
 
 
 def test_a_baseline_with_one_clean_round_is_told_by_that_one(tmp_path):
@@ -95,9 +96,9 @@ def test_a_confirmation_that_is_disturbed_throughout_says_so(tmp_path):
 
     answer = _search(tmp_path, launcher, **TWO, time_budget_seconds=45)
 
-    (warning,) = [text for text in answer.warnings if "The confirmation was disturbed" in text]
-    assert "left in peace in 0 of " in warning
-    assert "waited 40%" in warning
+    (warning,) = [one for one in answer.warnings if one.code is Code.CONFIRMATION_INTERFERENCE]
+    assert "0 of " in warning.numbers["rounds"]
+    assert "waited 40%" in warning.text
     assert all(one.trials for one in answer.confirmations)
 
 
@@ -157,5 +158,5 @@ def test_a_baseline_that_fails_its_repeats_alone_is_no_answer_and_no_fault(tmp_p
         faults={ProbeRequest: lambda asked: Outcome.OOM_DEVICE if asked.purpose == "confirm" else None},
     )
 
-    with pytest.raises(NoRecommendation, match="No configuration survived being measured again"):
+    with pytest.raises(NoRecommendation, match="All configurations failed when re-measured"):
         _search(tmp_path, fails, tune=("gradient_accumulation_steps",))

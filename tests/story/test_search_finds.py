@@ -68,7 +68,7 @@ def test_a_small_space_is_searched_whole_and_its_best_is_found(tmp_path):
 
     tried = [trial for trial in listener.trials if trial.purpose in SEARCH_PURPOSES]
     assert len(tried) == 3 * 5
-    assert any("every configuration that may be probed has been" in note for note in listener.notes)
+    assert any("no configuration is left to try" in note for note in listener.notes)
     assert _found(launcher, answer) >= 0.98 * _truth(launcher, load_view(tmp_path))
 
 
@@ -108,7 +108,7 @@ def test_a_search_ends_after_the_probes_that_were_asked_for(tmp_path):
     answer = searched(tmp_path, FakeLauncher(), listener, probes=7, time_budget_seconds=1e6)
 
     assert sum(trial.purpose == "search" for trial in listener.trials) == 7
-    assert "Search ends: 7 probes were asked for." in listener.notes
+    assert "Search finished: the limit of 7 probes is reached." in listener.notes
     assert answer.probes == len(listener.trials)
 
 
@@ -123,7 +123,7 @@ def test_a_search_ends_when_nothing_is_gained_any_more(tmp_path):
 
     searched(tmp_path, FakeLauncher(machine=flat, facts=declared()), listener, time_budget_seconds=1e6)
 
-    assert f"Search ends: the last {PATIENCE} probes gained less than 1%." in listener.notes
+    assert f"Search finished: the last {PATIENCE} probes gained less than 1%." in listener.notes
 
 
 def test_the_finalists_and_the_baseline_are_measured_again_interleaved_and_reversed(tmp_path):
@@ -201,7 +201,7 @@ def test_whoever_resumes_is_asked_for_the_time_of_what_is_missing_only(tmp_path)
 
     (advice,) = [note for note in listener.notes if note.startswith("The time budget is short")]
     assert advice.startswith("The time budget is short: even the shortest confirmation ends about ")
-    assert advice.endswith(" Better give --time-budget 1m.")
+    assert advice.endswith(" Use --time-budget 1m or more.")
 
 
 def test_best_json_is_what_was_returned_and_shown(tmp_path):

@@ -38,7 +38,7 @@ def test_a_search_without_time_does_not_replace_a_well_supported_answer(tmp_path
     assert listener.answer == second
     assert (tmp_path / disk.BEST).read_bytes() == before
     assert _earlier(tmp_path).rounds < first.rounds
-    (told,) = [note for note in listener.notes if note.startswith("The earlier answer stands")]
+    (told,) = [note for note in listener.notes if note.startswith("The earlier recommendation is kept")]
     assert f"{first.rounds} interleaved rounds" in told
     assert "best-1.json" in told
 

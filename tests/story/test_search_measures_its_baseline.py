@@ -5,8 +5,10 @@ import pytest
 
 from autotune.core import codec
 from autotune.core.requests import ProbeBudget, ProbeRequest
-from autotune.errors import EnvironmentUnfit
+from autotune.errors import EnvironmentUnfit, NoRecommendation
+from autotune.harmless import markup
 from autotune.launch.base import REQUEST
+from autotune.report.page import render
 from autotune.study import layout as disk
 from autotune.study.interference import valid_trials
 from autotune.study.recommendation import load_result
@@ -71,6 +73,18 @@ def test_a_baseline_that_is_never_known_ends_the_search_with_what_to_do(tmp_path
     assert all(f"probe {number} " in str(told.value) for number in range(TRIES))
     assert "waited 70%" in str(told.value)
     assert "autotune doctor" in str(told.value)
+    assert "they differ by up to " in str(told.value)
+
+
+def test_what_is_said_later_of_a_baseline_that_was_not_known_is_what_the_search_said(tmp_path):
+    with pytest.raises(EnvironmentUnfit) as ended:
+        _search(tmp_path, Disturbed(busy=lambda request: 0.5, width=lambda request: 0.3), **SMALL)
+
+    with pytest.raises(NoRecommendation) as asked:
+        load_result(tmp_path)
+
+    assert str(ended.value) in str(asked.value)
+    assert markup(str(ended.value)) in render(load_view(tmp_path))
 
 
 def test_garbage_that_agrees_by_chance_is_no_yardstick(tmp_path):

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from autotune.core import codec
+from autotune.core.codes import Code
 from autotune.core.interference import Contamination
 from autotune.core.records import SEARCH_PURPOSES, Limit
 from autotune.core.requests import ProbeRequest
@@ -87,7 +88,7 @@ def test_a_disturbed_probe_is_repeated_after_a_pause_and_the_repeat_counts(tmp_p
     assert [trial.config["amp_dtype"] for trial in _learned(tmp_path)].count(None) == 2
     assert pauses == [BACK_OFF_SECONDS] * 2
     assert sum("Trying once more" in note and "waited 90%" in note for note in listener.notes) == 2
-    assert not any("Others used" in warning for warning in answer.warnings)
+    assert Code.INTERFERENCE_THROUGHOUT not in {warning.code for warning in answer.warnings}
 
 
 def test_a_repeat_costs_none_of_the_probes_that_were_asked_for(tmp_path):
@@ -114,7 +115,7 @@ def test_a_machine_that_is_always_busy_is_not_probed_twice_throughout(tmp_path):
 
     assert len(pauses) == 1 + MOST_VAIN_REPEATS  # the baseline was probed twice, too
     assert sum("no more are made" in note for note in listener.notes) == 1
-    assert any("Others used this machine throughout" in warning for warning in answer.warnings)
+    assert Code.INTERFERENCE_THROUGHOUT in {warning.code for warning in answer.warnings}
 
 
 def test_the_database_knows_the_probe_that_counts_and_learns_nothing_new_from_a_resume(tmp_path):
@@ -131,7 +132,7 @@ def test_the_baseline_is_probed_again_every_so_often_and_taught_to_nobody(tmp_pa
 
     _search(tmp_path, Disturbed(), listener, probes=2 * REFERENCE_EVERY + 1)
 
-    purposes = [trial.purpose for trial in listener.trials if trial.purpose not in ("confirm", "worth")]
+    purposes = [trial.purpose for trial in listener.trials if trial.purpose not in ("confirm", "ablation")]
     block = ["search"] * REFERENCE_EVERY
     assert purposes == ["baseline", *block, "reference", *block, "reference", "search"]
     assert {trial.config for trial in listener.trials if trial.purpose == "reference"} == {listener.trials[0].config}

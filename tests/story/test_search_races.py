@@ -2,6 +2,7 @@
 
 import pytest
 
+from autotune.core.codes import Code
 from autotune.core.records import SEARCH_PURPOSES, Limit
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome
@@ -17,7 +18,7 @@ FLAT = Machine(
     sample_loading_seconds=1e-6, channels_last_factor=dict.fromkeys((None, "bfloat16", "float16"), 1.0),
     noise_between_probes=0.03,
 )  # fmt: skip
-NOBODY = "None of the leaders held when it was measured again"
+NOBODY = "All finalists failed when re-measured"
 
 
 def _raced(listener):
@@ -39,7 +40,7 @@ def test_many_that_are_alike_race_and_are_halved(tmp_path):
     assert len(answer.confirmations) == len(counts)
     assert max(counts.values()) > 3 >= sorted(counts.values())[len(counts) // 3]
     assert max(counts.values()) == len(next(c for c in answer.confirmations if c.config == _baseline(listener)).rounds)
-    plan = f"in up to {MOST_ROUNDS} interleaved rounds of fresh processes, the slower half left behind after 3 and 6"
+    plan = f"in up to {MOST_ROUNDS} interleaved rounds of fresh processes, the slower half dropped after 3 and 6"
     assert any(plan in note for note in listener.notes)
 
 
@@ -74,7 +75,7 @@ def test_when_all_leaders_fail_the_next_ones_of_the_search_race_and_it_is_said(t
     assert answer.params["num_workers"] == 1
     assert answer.speedup > 1
     assert sum(NOBODY in note and "out of memory" in note for note in listener.notes) >= 1
-    assert any("was faster in the search and failed when it was measured again" in why for why in answer.reasons)
+    assert Code.FASTER_BUT_FAILED in {why.code for why in answer.reasons}
     assert all(len(one.rounds) >= 2 for one in answer.confirmations)
 
 
@@ -102,7 +103,7 @@ def test_an_edge_on_which_nothing_holds_is_not_probed_for_ever(tmp_path):
     )
 
     tune = (*WORKERS["tune"], "amp_dtype")
-    with pytest.raises(NoRecommendation, match="No configuration survived being measured again"):
+    with pytest.raises(NoRecommendation, match="All configurations failed when re-measured"):
         searched(tmp_path, launcher, listener, **{**WORKERS, "tune": tune}, stability="off", **LONG)
 
     assert sum(NOBODY in note for note in listener.notes) == MOST_RACES - 1
@@ -125,15 +126,15 @@ def test_a_budget_that_holds_the_baseline_only_is_not_overrun_to_measure_it_agai
 
     assert [trial.purpose for trial in listener.trials] == ["baseline"]
     assert (answer.params, answer.rounds, answer.probes) == (answer.baseline, 1, 1)
-    assert any("Nothing but the baseline was tried" in warning for warning in answer.warnings)
+    assert Code.ONLY_BASELINE_TRIED in {warning.code for warning in answer.warnings}
 
 
 def test_what_is_known_of_the_rest_is_part_of_the_answer(tmp_path):
     whole = searched(tmp_path / "whole", FakeLauncher(facts=declared()), tune=("num_workers",), **LONG)
     sampled = searched(tmp_path / "sampled", FakeLauncher(facts=declared()), probes=3, **LONG)
 
-    assert whole.certificate.startswith("all candidates measured")
-    assert sampled.certificate.startswith("only sampled: 4 of ")
+    assert whole.certificate.code is Code.ALL_MEASURED
+    assert (sampled.certificate.code, sampled.certificate.numbers["measured"]) == (Code.SAMPLED, 4)
 
 
 def test_nothing_is_recommended_at_a_batch_that_was_never_run(tmp_path):
@@ -158,7 +159,7 @@ def test_a_confirmation_that_was_broken_off_goes_on_where_it_was(tmp_path, run_o
         searched(tmp_path / "parts", launcher, first, **WORKERS, **LONG)
     answer = searched(tmp_path / "parts", FakeLauncher(machine=FLAT, facts=declared()), second, **WORKERS, **LONG)
 
-    assert {trial.purpose for trial in second.trials} <= {"confirm", "worth"}
+    assert {trial.purpose for trial in second.trials} <= {"confirm", "ablation"}
     assert list(_raced(whole)) == list(_raced(first) | _raced(second))  # the same race
     counted = [number for one in answer.confirmations for number in one.trials]
     before = [trial.number for trial in first.trials if trial.purpose == "confirm"]

@@ -1,0 +1,97 @@
+"""The rate of the baseline: whether its probes tell it well enough to compare with. Pure.
+
+narrow and calm                   known
+narrow, with interference         known if two agree: there is as much of it all the time
+calm, though its steps vary       known if two agree, the second measured for longer
+neither                           of no use: rates on a busy machine agree by luck
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+
+from autotune.core.results import Trial
+from autotune.study.interference import interference_causes, is_spoiled, severity
+from autotune.units import format_rate, format_share
+
+TOLERANCE = 0.1  # relative half width: gains that pay for a change are of this size
+
+
+def is_known(probes: Sequence[Trial]) -> bool:
+    """Return whether these probes of the baseline tell its rate to 10 %."""
+    return any(is_narrow(one) and not is_spoiled(one.result) for one in probes) or _agree(probes)
+
+
+def doubt(probe: Trial) -> str:
+    """Return why a probe alone does not tell the rate to 10 %, with its values."""
+    others = "; ".join(interference_causes(probe.result))
+    return _spread(probe) + (f", while {others}" if others else "")
+
+
+def unknown(probes: Sequence[Trial], folder: str) -> str:
+    """Return the error where it is not known after all these probes: what happened, why, and what to do."""
+    calmest = min(probes, key=lambda one: severity(one.result))
+    seen = "; ".join(f"probe {one.number} {_spread(one)}" for one in probes)
+    apart = max(map(_rate, probes)) / min(map(_rate, probes)) - 1
+    differ = f"; they differ by up to {format_share(apart)}" if apart > TOLERANCE else ""
+    found = f"The baseline could not be measured to {format_share(TOLERANCE)}: {seen}{differ}."
+    if is_spoiled(calmest.result):
+        causes = "; ".join(interference_causes(calmest.result))
+        return (
+            f"{found} Other work on this machine interferes: even during probe {calmest.number} {causes}. Close it or "
+            f"wait until it is over (`autotune doctor` shows how busy the machine is), and run the same command "
+            f"again; the measurements are kept in {folder}."
+        )
+    return (
+        f"{found} No interference was seen at probe {calmest.number}, so its own steps probably vary in "
+        f"duration. Make steps more alike (batches of one length, data on a near disk), and run the same command again."
+    )
+
+
+def why_unanswered(trials: Sequence[Trial], folder: Path) -> str:
+    """Return why a search that is over has measurements and no recommendation, and what to do."""
+    baseline = [one for one in trials if one.purpose == "baseline" and one.result.measurement is not None]
+    if baseline and len(baseline) == len(trials) and not is_known(baseline):
+        return unknown(baseline, str(folder))
+    return "The search ended before its finalists were confirmed. Run the same command again to go on."
+
+
+def is_narrow(probe: Trial) -> bool:
+    """Return whether the probe alone tells its rate to 10 %, as far as its own steps show."""
+    return _width(probe) <= TOLERANCE
+
+
+def _agree(probes: Sequence[Trial]) -> bool:
+    """Whether two that are calm or narrow agree with each other, and with the least disturbed of these.
+
+    Not where another probe was surely faster: others can only slow a probe down, and may slow two of them alike.
+    """
+    usable = [one for one in probes if is_narrow(one) or not is_spoiled(one.result)]
+    if len(usable) < 2:
+        return False
+    least = min(usable, key=lambda one: severity(one.result))
+    pairs = ((one, other, least) for one, other in combinations(usable, 2))
+    surely = max(_rate(one) * (1 - _width(one)) for one in probes)  # the baseline is at least as fast
+    return any(max(surely, *map(_rate, three)) <= min(map(_rate, three)) * (1 + TOLERANCE) for three in pairs)
+
+
+def _spread(probe: Trial) -> str:
+    """`170 samples/s ± 12%`."""
+    assert probe.result.measurement is not None, "asked for only where it ran"
+    width = probe.result.measurement.relative_half_width
+    rate = f"{format_rate(_rate(probe))} samples/s"
+    return f"{rate}, too few steps to say how precisely" if width is None else f"{rate} ± {format_share(width)}"
+
+
+def _rate(probe: Trial) -> float:
+    assert probe.result.measurement is not None, "asked for only where it ran"
+    return probe.result.measurement.samples_per_second
+
+
+def _width(probe: Trial) -> float:
+    """Of the interval of its rate, relative; infinite where too few steps were measured for one."""
+    width = probe.result.measurement.relative_half_width if probe.result.measurement is not None else None
+    return math.inf if width is None else width

@@ -1,0 +1,41 @@
+"""Writes `docs/messages.md` from the codes of warnings and reasons: `python docs/messages.py`."""
+
+from __future__ import annotations
+
+import re
+from itertools import groupby
+from pathlib import Path
+
+from autotune.core.codes import Code
+
+PAGE = Path(__file__).parent / "messages.md"
+HEAD = """\
+# Warnings and reasons
+
+Written by `make docs` from `autotune/core/codes.py`. An answer carries each of them as a code with its numbers, in
+`best.json` and in `autotune best --json`: `{"code": "loader-bound", "numbers": {"wait_share": 0.34, "workers": 16},
+"text": "..."}`. Programs read code and numbers; the text may change with the next version.
+"""
+KINDS = (
+    "Sentences of earlier versions", "Warnings", "Reasons for the choice", "Why a configuration was not chosen",
+    "Losses", "Configurations that were not tried", "Gains other than speed",
+)  # fmt: skip
+
+
+def text() -> str:
+    """The whole page."""
+    parts = [HEAD]
+    for kind, codes in groupby(Code, key=lambda code: code.number // 100):
+        parts += [f"## {KINDS[kind]}", "", "| number | code | meaning | next step |", "| --- | --- | --- | --- |"]
+        parts += [f"| {c.number} | `{c}` | {_named(c.sentence)} | {_named(c.next_step)} |" for c in codes]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _named(template: str) -> str:
+    """The sentence with the names of its numbers in place of them; what may be left out in brackets."""
+    return re.sub(r"\{(\w+)[^}]*\}", r"*\1*", template).replace("|", "\\|").replace("__", "\\_\\_")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(text(), encoding="utf-8")

@@ -1,0 +1,211 @@
+"""Warnings and reasons: a closed list of codes, and what each of them says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from autotune.core import codec
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, earlier, named, notice
+from autotune.core.records import Record
+
+PACKAGE = Path(__file__).parent.parent / "autotune"
+# ruff: noqa: E501 - whole sentences, as they are read
+# fmt: off
+SAID = [
+    (notice(Code.ONLY_BASELINE_TRIED),
+     'Only the baseline was tried: it used up the budget. Search again with a longer --time-budget (or more --probes); the measurements are kept.'),
+    (notice(Code.GLOBAL_BATCH_CHANGED, now=256, before=64, factor=4.0, learning_rate_factor=2.0),
+     'The global batch changes from 64 to 256 samples per optimizer step, which changes what the model learns. As a starting point, multiply the learning rate by 2 (the square root of 4), restate schedules in samples, and compare the losses; or hold the batch with --global-batch 64.'),
+    (notice(Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE, now=128, before=64, factor=2.0, sgd_factor=1.33, adam_factor=1.15),
+     'The global batch changes from 64 to 128 samples per optimizer step, which changes what the model learns. As a starting point, multiply the learning rate by 1.3 with SGD, or by 1.1 with Adam and its beta2 to the power of 2 (from the noise scale, right to about a factor of 2), restate schedules in samples, and compare the losses; or hold the batch with --global-batch 64.'),
+    (notice(Code.LOADER_BOUND, wait_share=0.34, workers=16),
+     'Training waits for data 34% of the time. Allow more workers with --workers 0:16, or make the samples cheaper.'),
+    (notice(Code.LOADER_BOUND_SEARCH_SHORT, wait_share=0.34, workers=8),
+     'Training waits for data 34% of the time. Search longer (up to 8 workers are allowed), or make the samples cheaper.'),
+    (notice(Code.LOADER_BOUND_WORKERS_TRIED, wait_share=0.34, workers=8),
+     'Training waits for data 34% of the time. More workers, up to 8, were tried and gained nothing: make the samples cheaper.'),
+    (notice(Code.LOADER_BOUND_WORKERS_FIXED, wait_share=0.34),
+     'Training waits for data 34% of the time. Let dataloader() take num_workers, which is then tuned, or make the samples cheaper.'),
+    (notice(Code.SAMPLES_REPEATED, workers=4, before=0),
+     'Each of the 4 workers iterates over the whole iterable dataset, so every sample comes 4 times, unless __iter__ splits it by torch.utils.data.get_worker_info(). Check that it does, or keep the workers with --fix workers=0.'),
+    (notice(Code.MEMORY_GROWS, step_bytes=8388608, steps_left=1024),
+     'Memory grows by 8 MiB with every step: it runs out after about 1,024 steps, with any configuration. Something probably keeps the graph of every step, such as `total += loss` or a list of outputs. Keep numbers instead (`total += loss.item()`), or use `.detach()`.'),
+    (notice(Code.LARGEST_BATCH_UNTRIED, free_share=0.1),
+     'Batches differ in shape, and the largest was not tried, because this data does not show which one it is. 10% of the memory are kept free for it. Write worst_batch(batch_size), which returns one such batch, to have it tried.'),
+    (notice(Code.BATCH_NORM, now=32, before=64),
+     'BatchNorm now sees micro-batches of 32 instead of 64, which changes its statistics. Keep batch_size 64 where that matters (--fix batch=64, or --exact).'),
+    (notice(Code.RATES_SPREAD, spread=0.13),
+     'Repeats of one configuration differed by 13%: this machine is busy or throttled. Smaller gains are not reliable. Search again when the machine is quiet.'),
+    (notice(Code.INTERFERENCE_THROUGHOUT),
+     'Other processes interfered throughout: rates are underestimated, and small differences are unreliable. Search again when the machine is quiet.'),
+    (notice(Code.SYNTHETIC_BATCHES),
+     'The batches are synthetic: data loading was neither measured nor tuned. Write dataset() to measure and tune it.'),
+    (notice(Code.PROBES_LEFT_OUT, count=1, probes='probe 7 at 125 samples/s (its clock moved)'),
+     'Because of interference the confirmation leaves out 1 probe: probe 7 at 125 samples/s (its clock moved). Close other work while a search runs.'),
+    (notice(Code.CONFIRMATION_INTERFERENCE, rounds='64×1 bf16 had none in 1 of 3 rounds', probes='probe 7 (its clock moved)'),
+     'There was interference in too many rounds of the confirmation: 64×1 bf16 had none in 1 of 3 rounds. These probes count nevertheless: probe 7 (its clock moved). The rates are probably too low, and which configuration is faster is not certain. Close other work and run the same command again.'),
+    (notice(Code.LOSSES_UNJUDGED, doubt='3 of 4 losses are not finite'),
+     'The losses were not checked (--stability off), and 3 of 4 losses are not finite. Search without --stability off.'),
+    (notice(Code.PRECISION_UNDECIDED, why='bf16 cannot be judged from one seed'),
+     'Whether this learns as full precision does is undecided: bf16 cannot be judged from one seed. Compare a longer run of both, or search with --amp none.'),
+    (notice(Code.NOISE_SCALE_UNKNOWN, why='The gradient noise scale could not be measured: out of memory.'),
+     'The gradient noise scale could not be measured: out of memory. The recommendation has the most samples/s; nothing is known about large batches. Search again when the cause is gone, or with --objective throughput.'),
+    (notice(Code.NOISE_SCALE_EARLY, steps=30, factor=30),
+     'The loss had not fallen by 10% in the 30 steps before the noise scale was measured. At the start of training it can be wrong by a factor of 30. Train longer with each batch before you rely on it, or search with --objective throughput.'),
+    (notice(Code.GLOBAL_BATCH_HELD, batch=64),
+     'global batch held at 64'),
+    (notice(Code.EXACT),
+     'computes what the baseline computes, up to the order of rounding (--exact)'),
+    (notice(Code.FASTER_BUT_FAILED, configuration='64×1 bf16', failure='out of memory'),
+     '64×1 bf16 was faster in the search and failed when re-measured: out of memory'),
+    (notice(Code.COST, million_samples=2.78, epoch=0.278, hour=2.0),
+     'costs 2.78 per million samples, 0.278 per epoch, at 2.00 an hour'),
+    (notice(Code.COST_OF_BASELINE, million_samples=5.56),
+     'the baseline costs 5.56 per million samples'),
+    (notice(Code.COST_SAVED, saved=1000.0, total=2000.0),
+     'saves 1,000.00 of the 2,000.00 that 1,000 h of the baseline cost'),
+    (notice(Code.COST_ADDED, added=2000.0, total=2000.0),
+     'costs 2,000.00 more than the 2,000.00 that 1,000 h of the baseline cost'),
+    (notice(Code.ENERGY, samples_per_joule=28.4, watts=312.0, baseline_samples_per_joule=14.2, baseline_watts=290.0),
+     '28.4 samples/J at 312 W of the GPU (baseline 14.2 samples/J at 290 W)'),
+    (notice(Code.LEAST_MEMORY_IS_FASTEST, within=0.05),
+     'the fastest configuration also needs the least memory of those within 5% of its speed'),
+    (notice(Code.LEAST_MEMORY, within=0.05, slower=0.04, fastest_bytes=4294967296),
+     'least memory within 5% of the fastest: 4% slower, and the fastest needs 4 GiB'),
+    (notice(Code.NOISE_SCALE, steps=30, phi=26.0, low=18.0, high=39.0),
+     'gradient noise scale after 30 steps: 26 samples (18 to 39); batches up to about 26 waste less than 50% of the samples'),
+    (notice(Code.NOISE_SCALE_AT_LEAST, steps=30, low=1234.0),
+     'gradient noise scale after 30 steps: at least 1,200 samples; no evidence that the largest batch wastes samples'),
+    (notice(Code.BATCH_EFFICIENCY, batch=256, efficiency=0.09, low=0.07, high=0.13),
+     'estimated efficiency of a global batch of 256: 9% (7% to 13%)'),
+    (notice(Code.NOISE_SCALE_GROWS, least=3.0, most=10),
+     'the noise scale normally grows 3 to 10 times during training, so late training tolerates larger batches'),
+    (notice(Code.BEST_GLOBAL_BATCH, low=24.0, high=61.2, middle=38.3),
+     'estimate: a global batch of 24 to 61 (middle 38) reaches a given training loss soonest; how well the model generalises is not measured'),
+    (notice(Code.NOT_MEASURED_AGAIN),
+     'not re-measured'),
+    (notice(Code.FAILED, failure='out of memory: CUDA out of memory'),
+     'out of memory: CUDA out of memory'),
+    (notice(Code.MEASURED_FOR_COMPARISON, why='its amp_dtype is bf16, and only fp32 may be searched'),
+     'measured for comparison only: its amp_dtype is bf16, and only fp32 may be searched'),
+    (notice(Code.FASTER_WITHIN_LIMIT, share=0.042, better='faster', peak_bytes=4294967296, chosen_bytes=1073741824),
+     '4.2% faster, which is within what may be given up, needs 4 GiB instead of 1 GiB'),
+    (notice(Code.FASTER_BELOW_THRESHOLD, share=0.015, better='faster', threshold=0.02),
+     '1.5% faster (below the 2% threshold)'),
+    (notice(Code.FASTER_NOT_SIGNIFICANT, share=0.04, better='faster'),
+     '4.0% faster (not significant)'),
+    (notice(Code.SLOWER_NOT_SIGNIFICANT, share=0.17, worse='slower'),
+     '17.0% slower (not significant)'),
+    (notice(Code.SLOWER, share=0.5, worse='slower', peak_bytes=4294967296, chosen_bytes=1073741824),
+     '50.0% slower, needs 4 GiB instead of 1 GiB'),
+    (notice(Code.LOSSES_NOT_CHECKED),
+     'not checked (--stability off)'),
+    (notice(Code.LOSSES_FINITE, steps=115),
+     'full precision; losses finite over 115 optimizer steps'),
+    (notice(Code.LOSSES_NOT_COMPARED, steps=240, skipped=3),
+     'losses finite over 240 optimizer steps, 3 skipped by the gradient scaler; not compared with full precision step by step'),
+    (notice(Code.LOSSES_NOT_CLEARED, steps=115),
+     'losses finite over 115 optimizer steps; not shown to match full precision'),
+    (notice(Code.LOSSES_MATCH, candidate='bf16', reference='fp32', difference=0.00235, steps=50, batch=64, allowed=0.02),
+     'bf16 loss matches fp32: 0.24% apart after 50 paired steps at batch 64 (tolerance 2.0%)'),
+    (notice(Code.LEARNS_LESS, candidate='bf16', reference='fp32', difference=0.106, steps=50, batch=64, seeds=3, allowed=0.02),
+     'bf16 learns less than fp32: its loss decreases 10.6% less over 50 paired steps at batch 64 of 3 seeds each (tolerance 2.0%)'),
+    (notice(Code.LOSSES_UNDECIDED, candidate='bf16', reference='fp32', low=0.01, high=0.03, steps=100, batch=64, seeds=3, allowed=0.02),
+     'bf16 may or may not match fp32: its loss decreases 1.0% to 3.0% less over 100 paired steps at batch 64 of 3 seeds each (tolerance 2.0%)'),
+    (notice(Code.ONE_SEED_UNDECIDED, candidate='bf16', reference='fp32', looseness=0.021),
+     'bf16 cannot be judged from one seed: something random differs between runs, so that even fp32 differs from itself by 2.1% of the loss decrease'),
+    (notice(Code.COMPARISON_FAILED, candidate='bf16', reference='fp32', failure='ZeroDivisionError', evidence='model.py:3'),
+     'bf16 could not be compared with fp32: ZeroDivisionError (model.py:3)'),
+    (notice(Code.COMPARISON_SHORT, candidate='bf16', reference='fp32', steps=12, asked=50, limit=20.0, least=20),
+     'bf16 could not be compared with fp32: 12 of 50 paired steps were done in 20 s, and it takes 20'),
+    (notice(Code.REFERENCE_NOT_FINITE, candidate='bf16', reference='fp32', broken=30, steps=50),
+     'bf16 cannot be judged: 30 of 50 losses of fp32 itself are not finite'),
+    (notice(Code.REFERENCE_LEARNS_NOTHING, candidate='bf16', reference='fp32', steps=50, start=0.495, end=2.22, noise=0.03),
+     'bf16 cannot be judged: the loss of fp32 itself did not decrease in 50 steps (0.495 to 2.22 ± 0.03)'),
+    (notice(Code.LOSSES_NOT_FINITE, candidate='bf16', reference='fp32', broken=1, steps=50),
+     'bf16 is unstable here: 1 of 50 losses are not finite (fp32: all are finite)'),
+    (notice(Code.FIRST_STEPS_SKIPPED, candidate='bf16', reference='fp32', skipped=11),
+     'bf16 is unstable here: the gradient scaler skipped the first 11 steps'),
+    (notice(Code.STEPS_SKIPPED, candidate='bf16', reference='fp32', skipped=2, steps=48),
+     'bf16 is unstable here: the gradient scaler skipped 2 of 48 steps after the first success'),
+    (notice(Code.LOSS_SCALE_FELL, candidate='bf16', reference='fp32', scale=0.5),
+     'bf16 is unstable here: the loss scale fell to 0.5'),
+    (notice(Code.GRADIENTS_UNDERFLOW, candidate='bf16', reference='fp32', zeros=0.83, reference_zeros=0.001),
+     'bf16 is unstable here: gradients underflow, 83% of their entries are exactly zero (fp32: 0.1%)'),
+    (notice(Code.GRADIENTS_JUMP, candidate='bf16', reference='fp32', factor=10.0, jumps=10, steps=50, reference_jumps=0),
+     'bf16 is unstable here: the gradient norm exceeded 10 times its running median 10 times in 50 steps (fp32: 0 times)'),
+    (notice(Code.ALL_MEASURED, measured=1234, better='faster'),
+     'all candidates measured: 1,234 configurations; no other in the space could fit and be faster'),
+    (notice(Code.BOUNDED, rest=0.042, better='faster'),
+     'untried configurations: at most 4% faster (90% confidence, model estimate)'),
+    (notice(Code.SAMPLED, measured=9, total=1200),
+     '9 of 1,200 configurations tried; no estimate for the rest'),
+    (notice(Code.LESS_MEMORY, saved=0.67, baseline='your baseline', peak_bytes=2254857830.4, baseline_bytes=6764573491.2, speedup=0.97),
+     '67% less memory than your baseline (2.1 GiB instead of 6.3 GiB) at 0.97× its speed'),
+    (notice(Code.LESS_ENERGY, gain=1.31, baseline='your baseline', low=1.25, high=1.38),
+     '1.31× as many samples per joule as your baseline (1.25 to 1.38)'),
+    (notice(Code.SOONER_TO_LOSS, gain=2.31, baseline='your baseline', low=2.15, high=2.48),
+     '2.31× as fast to a given loss as your baseline (2.15 to 2.48, estimated)'),
+]
+# fmt: on
+
+
+class Answer(Record, frozen=True, kw_only=True):
+    one: Notice | None = None
+    several: tuple[Notice, ...] = ()
+
+
+@pytest.mark.parametrize(("found", "text"), SAID, ids=[found.code for found, _ in SAID])
+def test_each_is_worded(found, text):
+    assert found.text == text
+
+
+def test_there_is_an_example_of_each():
+    assert [found.code for found, _ in SAID] == [code for code in Code if code is not Code.EARLIER]
+
+
+def test_numbers_and_codes_are_given_once():
+    assert len({code.number for code in Code}) == len(Code)
+    assert [code.number for code in Code] == sorted(code.number for code in Code)
+
+
+def test_every_warning_has_a_next_step():
+    assert [code for code in Code if code.number // 100 == 1 and not code.next_step] == []
+
+
+@pytest.mark.parametrize("code", [code for code in Code if code is not Code.EARLIER])
+def test_each_is_given_somewhere(code):
+    users = [path for path in PACKAGE.rglob("*.py") if re.search(rf"Code\.{code.name}\b", path.read_text())]
+
+    assert users
+
+
+def test_an_example_gives_every_number_of_its_sentence_in_at_least_one_form():
+    for found, _ in SAID:
+        required = {part for part in (found.code.sentence, found.code.next_step)}
+        assert named(re.sub(r"\[[^]]*\]", "", "".join(required))) <= found.numbers.keys()
+
+
+def test_what_is_not_given_is_left_out_with_its_words():
+    few, more = notice(Code.LOSSES_FINITE, steps=8, skipped=None), notice(Code.LOSSES_FINITE, steps=8, skipped=3)
+
+    assert few.numbers == {"steps": 8}
+    assert more.text == f"{few.text}, 3 skipped by the gradient scaler"
+
+
+def test_json_carries_code_numbers_and_text():
+    found = notice(Code.LOADER_BOUND, wait_share=0.341234567, workers=8)
+
+    assert codec.decode(codec.encode(found), dict) == {
+        "code": "loader-bound", "numbers": {"wait_share": 0.34123, "workers": 8}, "text": found.text,
+    }  # fmt: skip
+    assert codec.decode(codec.encode(found), Notice) == found
+
+
+def test_sentences_of_earlier_versions_are_read():
+    read = codec.decode(b'{"one": "held at 64", "several": ["first", "second"]}', Answer)
+
+    assert read == Answer(one=earlier("held at 64"), several=(earlier("first"), earlier("second")))
+    assert codec.decode(b'{"one": ""}', Answer) == Answer()
