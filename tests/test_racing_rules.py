@@ -11,12 +11,12 @@ from autotune.tuning.racing import (
     GOAL_ROUNDS,
     MOST_FINALISTS,
     MOST_ROUNDS,
-    Plan,
+    Schedule,
     going_on,
     is_decided,
     margin,
-    plan,
     probes,
+    schedule,
     size,
 )
 
@@ -38,21 +38,21 @@ def test_a_race_costs_what_its_rounds_do():
 @pytest.mark.parametrize(
     ("affordable", "expected"),
     [
-        (1000, Plan(finalists=MOST_FINALISTS, rounds=MOST_ROUNDS)),
-        (48, Plan(finalists=MOST_FINALISTS, rounds=GOAL_ROUNDS)),
-        (47, Plan(finalists=7, rounds=9)),  # rather a leader less than finalists who cannot be told apart
-        (30, Plan(finalists=4, rounds=GOAL_ROUNDS)),
-        (12, Plan(finalists=FEWEST_FINALISTS, rounds=3)),
-        (4, Plan(finalists=FEWEST_FINALISTS, rounds=FEWEST_ROUNDS)),  # what there is no time for overruns
-        (-9, Plan(finalists=FEWEST_FINALISTS, rounds=FEWEST_ROUNDS)),
+        (1000, Schedule(finalists=MOST_FINALISTS, rounds=MOST_ROUNDS)),
+        (48, Schedule(finalists=MOST_FINALISTS, rounds=GOAL_ROUNDS)),
+        (47, Schedule(finalists=7, rounds=9)),  # rather a leader less than finalists who cannot be told apart
+        (30, Schedule(finalists=4, rounds=GOAL_ROUNDS)),
+        (12, Schedule(finalists=FEWEST_FINALISTS, rounds=3)),
+        (4, Schedule(finalists=FEWEST_FINALISTS, rounds=FEWEST_ROUNDS)),  # what there is no time for overruns
+        (-9, Schedule(finalists=FEWEST_FINALISTS, rounds=FEWEST_ROUNDS)),
     ],
 )
 def test_the_time_decides_how_many_race_and_for_how_long(affordable, expected):
-    assert plan(20, 1, affordable) == expected
+    assert schedule(20, 1, affordable) == expected
 
 
 def test_no_more_race_than_there_are():
-    assert plan(2, 1, 1000) == Plan(finalists=2, rounds=MOST_ROUNDS)
+    assert schedule(2, 1, 1000) == Schedule(finalists=2, rounds=MOST_ROUNDS)
 
 
 def test_without_repeats_a_probe_is_believed_to_three_per_cent():

@@ -1,4 +1,4 @@
-"""The verdict: is a result feasible, what does its objective say it is worth, and why."""
+"""The verdict: is a result feasible, what is its score, and why."""
 
 from __future__ import annotations
 

@@ -92,6 +92,6 @@ def _rate(probe: Trial) -> float:
 
 
 def _width(probe: Trial) -> float:
-    """Of the interval of its rate, relative; infinite where too few steps were measured for one."""
+    """Return the relative half width of its rate; infinite where too few steps were measured for one."""
     width = probe.result.measurement.relative_half_width if probe.result.measurement is not None else None
     return math.inf if width is None else width

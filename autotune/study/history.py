@@ -37,7 +37,7 @@ class History:
         self, request: StudyRequest, trials: Sequence[Trial] = (), *, comparisons: Sequence[Comparison] = (),
         samples: Sequence[Sample] = (), dry_run: DryRun | None = None,
     ) -> None:  # fmt: skip
-        """`trials` were there when this run of the search began."""
+        """Take the `trials` that were there when this run of the search began."""
         self.request, self.version = request, 0
         self._comparisons, self._samples, self._dry_run = [*comparisons], [*samples], dry_run
         self._judged = self._judge(trials)

@@ -52,7 +52,7 @@ def _moved_here(old: StudyRequest, new: StudyRequest) -> StudyRequest:
 
 
 def _asked(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str]) -> Iterator[str]:
-    """Of what was asked, where, and of which code."""
+    """Return the differences in what was asked, where, and of which code."""
     yield from _told("the target", old.target, new.target)
     for knob in KNOBS:
         yield from _told(f"the baseline's {knob.name}", old.baseline[knob.name], new.baseline[knob.name])
@@ -66,7 +66,7 @@ def _asked(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str]) 
 
 
 def _followed(old: StudyRequest, new: StudyRequest) -> Iterator[str]:
-    """Of what follows from that: told only where the same question has another answer, as in another version."""
+    """Return the differences in what follows: where the same question has another answer, as in another version."""
     for name, values in new.domains.items():
         yield from _told(f"the search of {name}", old.domains.get(name, ()), values)
     for field in ("memory_limit_bytes", "headroom_bytes", "baseline_assumed"):

@@ -47,7 +47,7 @@ def interference_causes(result: ProbeResult) -> tuple[str, ...]:
 
 
 def _on_the_card(gpu: GpuUse) -> list[str]:
-    """Nobody is blamed for what the card does not tell, nor for a context that computes nothing."""
+    """Return what slowed it on its card, as far as the card reports it; an idle context of others is no cause."""
     found = [reason for reason in gpu.throttle_reasons if reason in HARMFUL]
     if (gpu.foreign_share or 0) > MOST_FOREIGN_SHARE:
         found.append(f"other processes took {format_share(gpu.foreign_share or 0)} of its GPU's time")
@@ -68,7 +68,7 @@ def is_spoiled(result: ProbeResult) -> bool:
 
 
 def severity(result: ProbeResult) -> tuple[int, float]:
-    """How much was wrong, for comparison: what befell the GPU, then how much longer steps took on the host."""
+    """Return how bad the interference was, for comparison: causes, then how much longer steps took on the host."""
     contamination = result.measurement.contamination if result.measurement is not None else None
     slowdown = contamination.slowdown if contamination is not None else 1.0
     return len(interference_causes(result)), slowdown

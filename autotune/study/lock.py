@@ -49,7 +49,7 @@ class Lock:
             raise disk.unwritable(folder, error) from error
 
     def release(self) -> None:
-        """Let others in."""
+        """Release the lock."""
         self._file.close()
 
 

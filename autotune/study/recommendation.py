@@ -168,7 +168,7 @@ def load_best(study: str | Path | None = None, *, check: bool = True) -> dict[st
 
 
 def answered_probes(folder: Path, request: StudyRequest) -> int:
-    """How many probes the study in `folder` had at its last answer to `request`, stood it or not; 0 if it has none."""
+    """Return how many probes the study in `folder` had at its last answer to `request`, kept or not; 0 without one."""
     machine = fingerprint(request.environment)
     probes = [0]
     for path in (folder / disk.BEST, *folder.glob(disk.EARLIER.format("*"))):
@@ -192,8 +192,8 @@ def keep_answer(folder: Path, answer: Recommendation, fails: Callable[[Config], 
     if earlier is not None and is_better_supported(earlier, answer) and not fails(Config(values=earlier.params)):
         write_answer(aside, answer)
         told = (
-            f"The earlier recommendation is kept: it rests on {_support(earlier)}, this one on {_support(answer)}. This "
-            f"one is saved as {aside.name}; a longer --time-budget would support it better."
+            f"The earlier recommendation is kept: it rests on {_support(earlier)}, this one on "
+            f"{_support(answer)}. This one is saved as {aside.name}; a longer --time-budget would support it better."
         )
         return replace(earlier, study=str(folder)), told
     try:

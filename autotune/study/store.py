@@ -37,7 +37,7 @@ UNREADABLE = (*BROKEN, ValueError, LookupError, RuntimeError)  # undecodable tex
 
 
 class Store:
-    """Ask and tell, in the terms of this house."""
+    """Ask and tell in terms of configurations and verdicts."""
 
     def __init__(self, folder: Path, request: StudyRequest, encoding: Encoding, *, needs_complete: bool) -> None:
         """Open or create the database.
@@ -160,7 +160,7 @@ class Store:
 
     @contextmanager
     def _translated(self, errors: tuple[type[Exception], ...] = BROKEN) -> Iterator[None]:
-        """Database errors as errors of this house."""
+        """Turn errors of the database into `StudyError` and `EnvironmentUnfit`."""
         path = self._folder / disk.DATABASE
         try:
             yield

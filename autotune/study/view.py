@@ -40,18 +40,18 @@ class StudyView:
 
     @property
     def stability(self) -> tuple[LossVerdict, ...]:
-        """Of every arithmetic that was compared with full precision, what came out."""
+        """The verdict on every dtype that was compared with full precision."""
         return settled(self.comparisons, Thresholds(tolerance=self.request.goal.loss_tolerance))
 
     def verdict(self, trial: Trial) -> Verdict:
-        """Feasible or not, worth what, and why."""
+        """Return the verdict of a trial among all others."""
         if id(trial) not in self._judged:  # a page asks a dozen times
             self._judged[id(trial)] = trial, judge_among(trial, self.trials, self.request, self.noise_scale)
         return self._judged[id(trial)][1]
 
     @cached_property
     def _judged(self) -> dict[int, tuple[Trial, Verdict]]:
-        """Those asked for so far, by identity; the trial beside its verdict, so that its identity stays its own."""
+        """The verdicts so far, by identity of the trial, which is kept so that its identity is not reused."""
         return {}
 
 

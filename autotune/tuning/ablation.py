@@ -59,8 +59,8 @@ def ablate(context: SearchContext, answer: Recommendation) -> Recommendation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
-    """From one measured configuration to the next one on the way to the recommendation."""
+class AblationStep:
+    """One change of the ablation: a measured configuration, and the knobs that differ from the one before."""
 
     changed: tuple[str, ...]  # names of the knobs that differ from the step before; none: the baseline itself
     summary: ConfigSummary
@@ -71,7 +71,7 @@ class Step:
         return len(_grouped(self.changed))
 
 
-def steps(view: StudyView) -> tuple[Step, ...]:
+def steps(view: StudyView) -> tuple[AblationStep, ...]:
     """The baseline, then the longest chain of measured configurations that ends at the recommendation.
 
     Each lies between its neighbours: every knob has the baseline's value or, once changed, the recommended one. Of
@@ -94,7 +94,7 @@ def steps(view: StudyView) -> tuple[Step, ...]:
         chains[config] = (length + 1, probes + len(measured[config].measured), (*chain, config))
     chain = chains[goal][2]
     pairs = zip((start, *chain), chain, strict=False)
-    return tuple(Step(changed=_changed(one, other), summary=measured[other]) for one, other in pairs)
+    return tuple(AblationStep(changed=_changed(one, other), summary=measured[other]) for one, other in pairs)
 
 
 def missing(view: StudyView) -> tuple[Config, ...]:

@@ -73,14 +73,14 @@ def _global_batch(winner: ConfigSummary, request: StudyRequest, phi: float | Non
 
 
 def _repeated_samples(winner: ConfigSummary, request: StudyRequest) -> Iterator[Notice]:
-    """Each worker has its own copy of an iterable dataset (https://pytorch.org/docs/stable/data.html)."""
+    """Yield a warning: each worker has its own copy of an iterable dataset (https://pytorch.org/docs/stable/data.html)."""
     now, before = (loader_workers(config) for config in (winner.config, request.baseline))
     if request.facts.data == "iterable" and now > max(1, before):
         yield notice(Code.SAMPLES_REPEATED, workers=now, before=before)
 
 
 def _growth(winner: ConfigSummary, request: StudyRequest) -> Iterator[Notice]:
-    """Whatever configuration wins, the baseline too: it is the code that grows."""
+    """Yield a warning, for the baseline too: the code makes memory grow, not the configuration."""
     slopes = sorted(memory_growth(one.memory_track) for one in winner.measurements)
     slope = slopes[len(slopes) // 2] if slopes else 0.0  # the median: one probe may have had interference
     if slope:
@@ -118,7 +118,7 @@ def left_out_warnings(candidates: Sequence[ConfigSummary]) -> Iterator[Notice]:
     ]
     if doubtful:
         rounds = "; ".join(
-            f"{shown(c.config)} had none in {undisturbed_rounds(c)} of {len(c.trials + c.left_out)} rounds"
+            f"{shown(c.config)} in {len(c.trials + c.left_out) - undisturbed_rounds(c)} of {len(c.trials + c.left_out)}"
             for c in doubtful[:MOST_LISTED]
         )
         kept = [trial for c in doubtful for trial in c.trials if interference_causes(trial.result)]

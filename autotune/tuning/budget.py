@@ -59,12 +59,12 @@ class TimeBudget:
 
     @property
     def window(self) -> ProbeBudget:
-        """How long a probe of the confirmation measures."""
+        """The window of a probe in the confirmation."""
         return self._objective.window
 
     @property
     def brief_window(self) -> ProbeBudget:
-        """How long it measures for want of time: no less where something else than speed is measured."""
+        """The window where time is short: no shorter where something else than speed is measured."""
         return BRIEF if self._objective.is_speed else self.window
 
     @property
@@ -76,7 +76,7 @@ class TimeBudget:
 
     @property
     def wanted_seconds(self) -> float:
-        """Seconds of a race of eight rounds among those who would begin it now."""
+        """Return the seconds of a race of eight rounds among the present finalists."""
         racers = self._racers(racing.MOST_FINALISTS)
         return self.probe_seconds(racers, self.window) * racing.probes(len(racers) - 1, racing.GOAL_ROUNDS, 1)
 
@@ -96,7 +96,7 @@ class TimeBudget:
 
     @property
     def missing_finalists(self) -> int:
-        """How many configurations have to be found before as many as race at least stand beside the baseline."""
+        """Return how many configurations are still to be found for the fewest finalists."""
         known = {trial.config for trial, verdict in self._history.judged if verdict.feasible}
         return max(0, choice.FEWEST_FINALISTS - len(known - {self._history.request.baseline}))
 
@@ -135,10 +135,10 @@ class TimeBudget:
         """Return the mean seconds of one probe of a race among these."""
         return statistics.fmean(self._history.expected_seconds(window, config) for config in racers)
 
-    def plan(self, available: int) -> racing.Plan:
+    def schedule(self, available: int) -> racing.Schedule:
         """Return how many of so many finalists can race beside the baseline, and for how many rounds."""
         seconds = self.probe_seconds(self._racers(racing.MOST_FINALISTS), self.window)
-        return racing.plan(available, 1, self.left_seconds / seconds)
+        return racing.schedule(available, 1, self.left_seconds / seconds)
 
     def shortage(self, probes: int) -> tuple[float, int]:
         """Return by how many seconds the budget is too short for so many probes and the shortest confirmation.
@@ -151,7 +151,7 @@ class TimeBudget:
         return over, math.ceil((self.seconds + over + self.comparison_seconds) / 60)
 
     def _racers(self, most: int) -> list[Config]:
-        """Who would race now: at most so many finalists, and the baseline."""
+        """Return the present finalists, at most so many, and the baseline."""
         margin = racing.margin([rate for _, rate in self._history.references])
         found = choice.finalists(self._history.drift_corrected, self._history.request, most=most, margin=margin)
         return [*(one.config for one in found), self._history.request.baseline]
@@ -167,7 +167,7 @@ def comparison_batch(history: History) -> int:
 
 
 def _expected_seconds(seen: ProbeResult, batch: int) -> float:
-    """Of one comparison by the pace of one probe: it starts alike, then come three runs of fifty micro-batches."""
+    """Return the seconds of one comparison by the pace of one probe: its start, then three runs of fifty batches."""
     assert seen.measurement is not None, "only what was measured has a pace"
     begins = sum(seen.phase_seconds.get(name, 0.0) for name in ("start", "load", "build"))
     samples = RUNS * STEPS * batch

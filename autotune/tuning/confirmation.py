@@ -53,13 +53,13 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
 
 
 def _finalists(context: SearchContext) -> list[ConfigSummary]:
-    """As many as there is time for; comparing their losses takes some of it. Those of a race that is resumed."""
-    history, budget, resumed = context.history, context.budget, context.resumed.leaders
+    """Return the finalists that there is time for, loss comparisons included; those of a resumed race as they were."""
+    history, budget, resumed = context.history, context.budget, context.resumed.finalists
     if resumed and not any(map(history.refusal, resumed)):
         return [ConfigSummary(config=one, found=history.summary(one).found) for one in resumed]
     margin = racing.margin([rate for _, rate in history.references])
-    chosen = precise_finalists(context, budget.plan(racing.MOST_FINALISTS).finalists, margin)
-    affordable = budget.plan(len(chosen)).finalists
+    chosen = precise_finalists(context, budget.schedule(racing.MOST_FINALISTS).finalists, margin)
+    affordable = budget.schedule(len(chosen)).finalists
     return chosen if len(chosen) <= affordable else precise_finalists(context, affordable, margin)
 
 
@@ -88,7 +88,7 @@ def _as_probed(context: SearchContext, baseline: ConfigSummary) -> ConfigSummary
 
 
 def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSummary]:
-    """Report the plan of one race in a line, and carry it out."""
+    """Report the schedule of one race in a line, and carry it out."""
     budget, known = context.budget, len(context.resumed)
     configs, window = [one.config for one in racers], budget.window
     leading = sum(config != context.request.baseline for config in configs)
@@ -97,12 +97,12 @@ def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSum
     if least * budget.probe_seconds(configs, window) > budget.left_seconds:
         window = budget.brief_window
     probe_seconds = budget.probe_seconds(configs, window)
-    rounds = racing.plan(leading, others, known + budget.left_seconds / probe_seconds).rounds
+    rounds = racing.schedule(leading, others, known + budget.left_seconds / probe_seconds).rounds
     seconds = max(0, racing.probes(leading, rounds, others) - known) * probe_seconds
     briefly = ", measured briefly" if window != budget.window else ""
     over = seconds - budget.left_seconds
     late = f" This takes about {format_seconds(over)} more than the time budget." if over > 0 else ""
-    context.reporter.note(f"{_plan(leading, others, rounds)}{briefly}, {format_seconds(seconds)} at most.{late}")
+    context.reporter.note(f"{_announced(leading, others, rounds)}{briefly}, {format_seconds(seconds)} at most.{late}")
     # Beyond the time budget as many repeats as one round has at most.
     most_repeats = len(configs) + int(max(0.0, budget.left_seconds / probe_seconds - max(0, least)))
     repeats = iter(range(most_repeats))
@@ -130,7 +130,7 @@ def _note_failures(context: SearchContext, raced: Sequence[ConfigSummary]) -> No
     context.reporter.note(f"All finalists failed when re-measured ({reasons}). Trying the next ones.")
 
 
-def _plan(leading: int, others: int, rounds: int) -> str:
+def _announced(leading: int, others: int, rounds: int) -> str:
     """`Confirming 9 configurations in up to 12 interleaved rounds of fresh processes, the slower half ...`."""
     most = "up to " if rounds > racing.SURE_ROUNDS else ""
     halved = [

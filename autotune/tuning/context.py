@@ -75,10 +75,10 @@ class SearchContext:
 
     @property
     def launcher(self) -> Launcher:
-        """Who runs probes."""
+        """The launcher, which runs probes."""
         return self.surroundings.launcher
 
     @property
     def reporter(self) -> Reporter:
-        """Who is told."""
+        """The reporter of this search."""
         return self.surroundings.reporter

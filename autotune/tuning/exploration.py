@@ -78,7 +78,7 @@ def progress(context: SearchContext) -> Progress:
 
 
 def _probes_to_explore(context: SearchContext) -> int | None:
-    """Of the probes that were asked for, those of the exploration; at least two in three."""
+    """Return how many of the requested probes the exploration gets: at least two in three."""
     asked = context.settings.probes
     return None if asked is None else asked - min(context.objective.probes_after(), asked // 3)
 

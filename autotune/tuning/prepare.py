@@ -77,7 +77,7 @@ def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> 
 
 
 def check_goal(settings: Settings, goal: Goal, environment: Environment) -> None:
-    """Raise `UsageError` where the objective cannot be had here, or is told what it does not look at."""
+    """Raise `UsageError` where the objective is not possible here, or an option has no effect on it."""
     objective = objective_of(goal)
     objective.check(goal, environment)
     for one in options():
@@ -141,7 +141,7 @@ def _assumed_batch(usual: int, held: int | None, facts: TargetFacts, declared: d
 
 
 def held_global_batch(settings: Settings, facts: TargetFacts, baseline: Config) -> int | None:
-    """Samples per optimizer step to hold, or None to search them too.
+    """Return the samples per optimizer step to hold, or None to search them too.
 
     Without a word from the user they are held if the target says what they are: a tuner must not change what the
     model learns without saying so. Whoever declared other knobs only, and no batch, said nothing about it.

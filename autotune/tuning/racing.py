@@ -40,7 +40,7 @@ PRIOR_PROBES = 4  # repeats after which the reference's own spread weighs as muc
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Schedule:
     """How many finalists begin, and for how many rounds at most."""
 
     finalists: int
@@ -48,7 +48,7 @@ class Plan:
 
 
 def size(finalists: int, number: int) -> int:
-    """How many of so many finalists run in round `number`, the first being 0."""
+    """Return how many of so many finalists run in round `number`, the first being 0."""
     for halving in HALVED_AFTER:
         if number >= halving and finalists > LAST:
             finalists = max(LAST, finalists // 2)
@@ -61,13 +61,13 @@ def probes(finalists: int, rounds: int, others: int) -> int:
 
 
 def fewest_rounds(configurations: int) -> int:
-    """How many rounds so many configurations take at least, for an interval that can say something: 4, 3, 2, 2, ..."""
+    """Return how many rounds so many configurations take at least, for a useful interval: 4, 3, 2, 2, ..."""
     rivals = max(configurations - 1, 0)
     return max(FEWEST_ROUNDS, 1 + math.ceil(FEWEST_FREEDOM / rivals)) if rivals else FEWEST_ROUNDS
 
 
-def plan(available: int, others: int, affordable: float) -> Plan:
-    """As many finalists as can be seen through to eight rounds with `affordable` probes, three at least if there are.
+def schedule(available: int, others: int, affordable: float) -> Schedule:
+    """Return the schedule: as many finalists as eight rounds allow with `affordable` probes, three at least.
 
     Then as many rounds as there is time for, `fewest_rounds` at least: a short budget is overrun rather than nothing
     confirmed.
@@ -76,11 +76,11 @@ def plan(available: int, others: int, affordable: float) -> Plan:
     finalists = next((n for n in range(most, few, -1) if probes(n, GOAL_ROUNDS, others) <= affordable), few)
     fewest = fewest_rounds(finalists + others)
     rounds = (n for n in range(MOST_ROUNDS, fewest, -1) if probes(finalists, n, others) <= affordable)
-    return Plan(finalists=finalists, rounds=next(rounds, fewest))
+    return Schedule(finalists=finalists, rounds=next(rounds, fewest))
 
 
 def margin(references: Sequence[float]) -> float:
-    """By which share a configuration may have been measured slower than the best and still be as fast.
+    """Return by which share a configuration may have measured slower than the best and still be as fast.
 
     Three standard deviations of the difference of two probes (docs/notes/search.md 4). The deviation of one is that of
     `references` (rates of one configuration, probed again and again), drawn towards 3 % while they are few.

@@ -158,7 +158,7 @@ def _runner_up(
 def _why_not(
     candidate: ConfigSummary, winner: ConfigSummary, ratio: tuple[float, float, float], request: StudyRequest
 ) -> Notice:
-    """Why the winner was preferred; `ratio` is its score over the candidate's, with its interval."""
+    """Return why the winner was preferred; `ratio` is its score over the candidate's, with its interval."""
     objective, (estimate, low, high) = objective_of(request.goal), ratio
     is_larger = candidate.peak_bytes > MEMORY_STEP * max(winner.peak_bytes, 1)
     memory = {"peak_bytes": candidate.peak_bytes, "chosen_bytes": winner.peak_bytes} if is_larger else {}
@@ -251,7 +251,7 @@ def _without_stop(candidate: ConfigSummary) -> str:
 
 
 def nothing_usable(folder: Path, judged: Sequence[Judged]) -> str:
-    """Why a search ends without a candidate: what went wrong most often, and where to look."""
+    """Return why a search ends without a candidate: what went wrong most often, and where to look."""
     reasons = [verdict.reason.rstrip(".") for _, verdict in judged if not verdict.feasible]
     worst = max(set(reasons), key=reasons.count) if reasons else "nothing was probed"
     full = any(verdict.constraints["memory"] > 0 for _, verdict in judged)

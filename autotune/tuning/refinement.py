@@ -54,7 +54,7 @@ def refine_batch(context: SearchContext) -> None:
 
 
 def refine_memory(context: SearchContext) -> None:
-    """Where memory counts, probe smaller configurations of the best one, within the budgets of the search."""
+    """Probe smaller configurations than the best one where memory counts, within the budgets of the search."""
     host = context.request.environment.device_kind == "cpu"
     slack = context.objective.slack(context.request.goal) or 0.0
     for _ in range(context.objective.probes_after()):

@@ -13,7 +13,7 @@ from autotune.study.view import StudyView
 
 
 class Reporter(Protocol):
-    """Is told what a search does, in this order; must not raise, and must not take noticeable time.
+    """Receives what a search does, in this order; must not raise, and must not take noticeable time.
 
     opening ─► (probing ─► probed | note)* ─► finished | interrupted
     """
@@ -31,7 +31,7 @@ class Reporter(Protocol):
         ...
 
     def note(self, text: str) -> None:
-        """Something that a person would want to know, in one sentence."""
+        """The search has a message for people, in one or two sentences."""
         ...
 
     def finished(self, recommendation: Recommendation) -> None:

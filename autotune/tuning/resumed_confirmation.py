@@ -33,12 +33,12 @@ class ResumedConfirmation:
         return bool(self._probes)
 
     def __len__(self) -> int:
-        """How many of them were not asked for yet."""
+        """Return how many of them were not asked for yet."""
         return len(self._probes)
 
     @property
-    def leaders(self) -> list[Config]:
-        """Who raced beside the baseline, in that order; empty where not even the first round is whole."""
+    def finalists(self) -> list[Config]:
+        """The finalists of that race, in order; empty where the first round is incomplete."""
         first: list[Config] = []
         for trial, _ in self._probes:
             if trial.config in first:
@@ -61,7 +61,7 @@ class ResumedConfirmation:
 
 
 def _settled(probes: Sequence[Judged]) -> list[Judged]:
-    """Without those that looked like an accident and were tried once more, and those whose repeat counts."""
+    """Return the probes that count: no accidents that were retried, and no probes whose repeat counts."""
     probes = valid_trials(probes)
     following = [*(trial.config for trial, _ in probes[1:]), None]
     return [

@@ -37,7 +37,7 @@ class Why(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Saturation:
-    """Computing in one arm as its probes measured it, and how far memory lets the batch grow without a trade."""
+    """The compute speed of one group of configurations, and how far memory lets its batch grow without a trade."""
 
     half_batch: float  # samples at which half of full speed is reached: fixed / sample seconds
     fitting_batch: int  # the largest that fits
@@ -139,7 +139,7 @@ class Trades:
         return self._arms[arm]
 
     def _measured(self, arm: tuple[Value, ...]) -> Saturation | None:
-        """None as long as too little was probed without the trade."""
+        """Return the saturation of one group; None as long as too little was probed without the trade."""
         fitting = max((c.batch_size for c in self._plain_arms.get(arm, ()) if self._fits(c)), default=0)
         times = [
             (trial.config.batch_size, _micro_batch_seconds(trial.config, trial.result.measurement))
@@ -151,7 +151,7 @@ class Trades:
 
 
 def _half_batch(times: Sequence[tuple[int, float]], held: int | None) -> float | None:
-    """From (micro-batch, its seconds): where the part that grows is as long as the fixed one; None: nobody can tell.
+    """Return the batch, from (micro-batch, its seconds), at which the growing part is as long as the fixed one.
 
     Where the global batch is `held`, every sample pays its share of the optimizer step, which looks like a part that
     grows. It counts as at most as long as the fixed part, four times what is believed beforehand
@@ -171,13 +171,13 @@ def _micro_batch_seconds(config: Config, measured: Measurement) -> float:
 
 
 def _longer(config: Config) -> float:
-    """By which share computing takes longer for its trades, at least: a standard deviation below what is expected."""
+    """Return by which share computing takes longer for its trades, at least: one standard deviation below the mean."""
     factors = [knob(name).influence(config[name]).sample_time for name in traded(config.values)]
     return math.prod(factor.center * math.exp(-factor.spread) for factor in factors) - 1
 
 
 def _arm(config: Config) -> tuple[Value, ...]:
-    """All but trades and what the law knows: micro-batches, and who loads them."""
+    """Return all values but trades and what the performance model covers: batches and loader workers."""
     without = traded(config.values)
     own = ("batch_size", "gradient_accumulation_steps")
     return tuple(without.get(k.name, config[k.name]) for k in KNOBS if k.name not in own and not k.counts_workers)

@@ -165,7 +165,7 @@ def test_a_confirmation_that_was_broken_off_goes_on_where_it_was(tmp_path, run_o
     before = [trial.number for trial in first.trials if trial.purpose == "confirm"]
     assert len(set(before) - set(counted)) < len(answer.confirmations)  # less than one round is lost
     assert set(counted) >= {trial.number for trial in second.trials if trial.purpose == "confirm"}
-    assert any("its whole rounds count" in note for note in second.notes)
+    assert any("completed rounds are reused" in note for note in second.notes)
 
 
 def test_a_confirmation_that_goes_on_in_a_short_budget_runs_what_is_missing_only(tmp_path):

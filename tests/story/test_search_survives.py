@@ -47,7 +47,7 @@ def test_a_leader_that_fails_in_confirmation_gives_way_to_the_next(tmp_path):
     assert (answer.params["amp_dtype"], answer.params["num_workers"]) == (None, 4)
     lost = next(other for other in answer.runners_up if other.samples_per_second is None)
     assert (lost.config["amp_dtype"], lost.config["num_workers"]) == ("bfloat16", 4)
-    assert "out of memory" in lost.reason
+    assert "out of memory" in lost.reason.text
 
 
 def test_what_failed_in_confirmation_does_not_lead_again_after_a_resume(tmp_path):
@@ -326,7 +326,7 @@ def test_a_lost_or_damaged_study_json_costs_no_probe(tmp_path, loss):
         (
             {"facts": declared()},
             {"baseline": {"batch_size": 32}},
-            r"the baseline's batch_size was 64, is 32\. Give what was",
+            r"the baseline's batch_size was 64, is 32\. Give the earlier settings",
         ),
         ({"facts": facts(parameter_count=7, baseline={"batch_size": 64})}, {}, "the target's parameter count was"),
     ],
