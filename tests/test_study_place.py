@@ -94,6 +94,22 @@ def test_the_lock_names_its_present_owner(tmp_path):
     lock.release()
 
 
+def test_a_lock_that_was_moved_away_meanwhile_holds_nothing(tmp_path, monkeypatch):
+    flock, path = fcntl.flock, tmp_path / disk.LOCK
+
+    def moved_meanwhile(file, operation):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        path.rename(tmp_path / "aside")
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", moved_meanwhile)
+    lock = Lock(tmp_path)
+
+    with pytest.raises(StudyError, match="is being searched by process"):
+        Lock(tmp_path)
+    lock.release()
+
+
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
 def test_a_file_system_without_locks_is_an_unfit_environment(tmp_path, monkeypatch, number):
     def flock(file, operation):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -48,8 +50,7 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
     check_place(settings)
     notice = rebuild(settings)
     check_resumable(settings.folder, settings.mode)
-    folder = disk.make(settings.folder)
-    lock = None
+    folder, lock = settings.folder, None
     try:
         lock = Lock(folder)
         found = inspect(
@@ -57,7 +58,7 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
             memory_limit=settings.memory_limit,
         )  # fmt: skip
         request, space = settle(settings, *found)
-        is_resumed = begin(folder, request, settings.mode)
+        is_resumed = begin(folder, request, settings.mode, lock)
         yield OpenStudy(folder=folder, request=request, space=space, is_resumed=is_resumed, notice=notice)
     except (KeyboardInterrupt, UsageError, EnvironmentUnfit):
         disk.clear_away(folder)  # but not after a `TargetError`, which names its log
@@ -67,16 +68,16 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
             lock.release()
 
 
-def begin(folder: Path, request: StudyRequest, mode: Literal["auto", "resume", "fresh"]) -> bool:
-    """Put study.json into the locked `folder`; return whether an earlier search is continued.
+def begin(folder: Path, request: StudyRequest, mode: Literal["auto", "resume", "fresh"], lock: Lock) -> bool:
+    """Put study.json into `folder`, which `lock` holds; return whether an earlier search is continued.
 
-    With `fresh` an earlier study is moved aside, and the lock stays. Raises what `open_study` raises.
+    With `fresh` an earlier study is moved aside, and the lock holds both. Raises what `open_study` raises.
     """
     check_resumable(folder, mode)
     if mode != "fresh" and _is_alike(folder, request):
         return True
     if _holds_study(folder):
-        _begin_anew(folder)
+        _begin_anew(folder, lock)
     try:
         if disk.is_ours(folder):  # in a folder of the user's own it would hide their work from git
             (folder / IGNORE).write_text(disk.IGNORED)
@@ -217,18 +218,28 @@ def _holds_study(folder: Path) -> bool:
     return (folder / disk.STUDY).is_file() or (folder / disk.PROBES).is_dir()
 
 
-def _begin_anew(folder: Path) -> None:
-    """Move the study aside, all but the new one's lock and inspection; the old one gets its inspection back."""
+def _begin_anew(folder: Path, lock: Lock) -> None:
+    """Move the study aside, all but the inspection of the new one, whose folder is made and locked beforehand.
+
+    So nobody finds a folder without a lock. Whoever makes one between the two renames keeps it.
+    """
     number = 1
     while (aside := folder.with_name(f"{folder.name}.old-{number}")).exists():
         number += 1
+    new = disk.make(folder.with_name(f".{folder.name}.new-{os.getpid()}"))
     try:
+        lock.add(new)
+        if (folder / disk.INSPECT).exists():
+            (folder / disk.INSPECT).rename(new / disk.INSPECT)
         folder.rename(aside)
-        disk.make(folder)
-        for name in (disk.LOCK, disk.INSPECT):  # a lock holds its file, wherever that lies
-            if (aside / name).exists():
-                (aside / name).rename(folder / name)
+        new.rename(folder)
     except OSError as error:
+        shutil.rmtree(new, ignore_errors=True)
+        if aside.exists() and folder.exists():
+            raise StudyError(
+                f"Another search made {folder} while the study in it was moved to {aside}. Both were probably begun at "
+                f"once. Wait for the other one, or choose another place with --study."
+            ) from error
         raise disk.unwritable(folder, error) from error
     with suppress(StudyError, FileNotFoundError):  # a damaged or lost one is why it is begun anew
         _keep_inspection(aside, disk.read_request(aside))
