@@ -17,6 +17,7 @@ studies/NAME/
 
 from __future__ import annotations
 
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,16 @@ def make(folder: Path) -> Path:
     except OSError as error:
         raise unwritable(folder, error) from error
     return folder
+
+
+def check_writable(folder: Path) -> None:
+    """Raise what `make` and the first file would raise; leave nothing behind."""
+    nearest = next(above for above in (folder, *folder.absolute().parents) if above.exists())
+    make(nearest)
+    try:
+        tempfile.TemporaryDirectory(prefix=".autotune-", dir=nearest).cleanup()
+    except OSError as error:
+        raise unwritable(folder, error) from error
 
 
 def is_ours(folder: Path) -> bool:

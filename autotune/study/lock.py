@@ -16,9 +16,10 @@ LOCK_ATTEMPTS = 5
 
 
 class Lock:
-    """Exclusive use of a study folder, made if need be, released by the kernel when the process ends, however it ends."""
+    """Exclusive use of a study folder, released by the kernel when the process ends, however it ends."""
 
     def __init__(self, folder: Path) -> None:
+        """Lock `folder`, made if need be; raises `StudyError` if another search holds it, and `EnvironmentUnfit`."""
         self._files = ExitStack()
         self.add(folder)
 

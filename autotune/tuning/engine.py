@@ -27,7 +27,7 @@ from autotune.tuning.choice import FEWEST_FINALISTS
 from autotune.tuning.confirmation import confirm
 from autotune.tuning.context import SearchContext, Surroundings
 from autotune.tuning.exploration import bound_the_rest, explore
-from autotune.tuning.header import moving, opening_lines
+from autotune.tuning.header import moving, opening_lines, short_budget
 from autotune.tuning.open_study import OpenStudy, open_study
 from autotune.tuning.probing import learn
 from autotune.tuning.recommend import recommend
@@ -57,11 +57,12 @@ def search(
         with open_study(settings, launcher) as study:
             lines = opening_lines(study.folder, study.request, study.space, settings, resumed=study.is_resumed)
             reporter.opening(lines, moving(study.request))
-            if study.notice:
-                reporter.note(study.notice)
+            short = "" if study.is_resumed else short_budget(settings, study.space, clock() - began)
+            for note in filter(None, (study.notice, short)):
+                reporter.note(note)
             try:
                 with _context(study, settings, surroundings, began) as context:
-                    return run(context)
+                    return run(context, notes_budget=not short)
             except KeyboardInterrupt:
                 reporter.interrupted(load_view(study.folder), settings.resume_command)
                 raise
@@ -71,8 +72,11 @@ def search(
         raise
 
 
-def run(context: SearchContext) -> Recommendation:
-    """Carry out the stages of one search, in this order, and return the answer that stands."""
+def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
+    """Carry out the stages of one search, in this order, and return the answer that stands.
+
+    `notes_budget`: say after the baseline if the time budget is short.
+    """
     measure_gradient_noise(context)
     measure_baseline(context)
     probe_nearest(context)
@@ -83,7 +87,8 @@ def run(context: SearchContext) -> Recommendation:
             "look further, run this command again when there is an answer."
         )
     else:
-        note_short_budget(context)
+        if notes_budget:
+            note_short_budget(context)
         predict_memory(context)
         explore(context)
         refine_batch(context)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autotune.core.records import Config, Goal, StudyRequest
 from autotune.core.requests import ProbeBudget
-from autotune.knobs import KNOBS, touched
+from autotune.knobs import KNOBS, touched, worker_knob
 from autotune.knobs.base import TACIT, Knob
 from autotune.knobs.batch_size import SMALLEST
 from autotune.machine.environment import autotune_version
@@ -105,11 +105,20 @@ def _is_accumulated(request: StudyRequest, settings: Settings) -> bool:
 
 def not_searched(request: StudyRequest, space: SearchSpace) -> list[str]:
     """What users expect to be searched and is not, with the reason: `workers not tuned: ...`."""
-    told, samples, batches = [], request.goal.global_batch, space.domains["batch_size"]
-    if not request.facts.takes_workers:
+    facts, goal, batches = request.facts, request.goal, space.domains["batch_size"]
+    told, samples, limited = [], goal.global_batch, {**facts.space, **goal.limits}
+    if not facts.takes_workers:
         told.append("workers not tuned: dataloader() takes no num_workers")
-    asked = "batch_size" in {**request.facts.space, **request.goal.limits} or request.goal.tune is not None
-    if samples is not None and len(batches) == 1 and not (asked or request.goal.exact):
+    elif facts.repeats_samples and worker_knob().name not in limited:
+        told.append("workers above 1 not searched: each would give all samples again (search them with --workers 0:8)")
+    for knob in KNOBS if goal.exact else ():
+        if not knob.is_exact(facts) and knob.name in (goal.tune or ("batch_size",)):
+            why = (
+                "BatchNorm takes its statistics from it" if knob.name == "batch_size" else "it changes what is computed"
+            )
+            told.append(f"{knob.label} not searched: --exact holds it, because {why}")
+    asked = "batch_size" in limited or goal.tune is not None
+    if samples is not None and len(batches) == 1 and not (asked or goal.exact):
         all_of_them = ",".join(str(size) for size in range(1, samples + 1) if samples % size == 0)
         told.append(
             f"batch not searched: {samples} samples are held per optimizer step, and no other batch from {SMALLEST} up "
