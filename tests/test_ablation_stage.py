@@ -115,7 +115,7 @@ def test_after_a_search_every_step_is_one_change(tmp_path: Path) -> None:
 
     study = load_view(tmp_path)
     purposes = [one.purpose for one in study.trials]
-    assert "worth" in purposes and purposes == sorted(purposes, key=lambda purpose: purpose == "worth")
+    assert "ablation" in purposes and purposes == sorted(purposes, key=lambda purpose: purpose == "ablation")
     assert all(step.changes == 1 for step in steps(study)[1:])
     assert answer == study.recommendation and answer.probes == len(study.trials)
 
@@ -123,13 +123,13 @@ def test_after_a_search_every_step_is_one_change(tmp_path: Path) -> None:
 def test_ctrl_c_among_the_steps_leaves_the_answer_and_a_resume_learns_from_them(tmp_path: Path) -> None:
     whole, cut, again = Listener(), Listener(), Listener()
     searched(tmp_path / "whole", FakeLauncher(facts=declared()), whole, probes=6, time_budget_seconds=LONG)
-    first = [one.purpose for one in whole.trials].index("worth")
+    first = [one.purpose for one in whole.trials].index("ablation")
 
     launcher = Interrupted(first + 2, facts=declared())
     answer = searched(tmp_path / "cut", launcher, cut, probes=6, time_budget_seconds=LONG)
     searched(tmp_path / "cut", FakeLauncher(facts=declared()), again, probes=3, time_budget_seconds=LONG)
 
     assert cut.answer == answer and cut.stopped is None
-    assert [one.purpose for one in cut.trials].count("worth") == 1
+    assert [one.purpose for one in cut.trials].count("ablation") == 1
     known = {one.config for one in cut.trials}
-    assert not known & {one.config for one in again.trials if one.purpose in ("search", "worth")}
+    assert not known & {one.config for one in again.trials if one.purpose in ("search", "ablation")}

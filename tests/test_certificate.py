@@ -15,7 +15,7 @@ def test_where_nothing_is_left_all_were_measured():
 
 def test_a_believable_bound_is_told_with_its_percentage():
     assert optimality(9, 100, 0.042) == (
-        "bounded by the fitted law: no other configuration is expected to be more than 4% faster (90 %)"
+        "bounded by the fitted model: no other configuration is expected to be more than 4% faster (90 %)"
     )
 
 

@@ -71,7 +71,7 @@ def test_of_an_accident_and_its_repeat_the_repeat_counts():
     [("A B", ""), ("A B base", "A B"), ("B A base base", "B A"), ("A B C base base C B A A C base", "A B C"), ("", "")],
 )
 def test_the_first_whole_round_tells_who_raced_beside_the_baseline(names, leaders):
-    assert ResumedConfirmation(_after_a_search(names), baseline=BASE).leaders == _configs(leaders)
+    assert ResumedConfirmation(_after_a_search(names), baseline=BASE).finalists == _configs(leaders)
 
 
 def test_a_confirmation_that_came_to_its_answer_was_not_broken_off():
@@ -105,5 +105,5 @@ def test_a_race_goes_on_after_one_that_failed_last():
 
     before = ResumedConfirmation(_with_failures(judged, len(judged) - 1), baseline=BASE)
 
-    assert before.leaders == _configs("A B C")
+    assert before.finalists == _configs("A B C")
     assert _numbers(before.round(_configs("A B C base"))) == [4, 5, 6, 7]

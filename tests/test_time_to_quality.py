@@ -11,7 +11,7 @@ from autotune.core.results import Outcome
 from autotune.errors import EnvironmentUnfit, UsageError
 from autotune.gradient_noise.estimate import batch_range
 from autotune.gradient_noise.records import NoiseScale, NoiseScaleResult
-from autotune.gradient_noise.stage import described, measure_gradient_noise, sentences, with_batch_advice
+from autotune.gradient_noise.stage import describe_advice, describe_noise, measure_gradient_noise, with_batch_advice
 from autotune.launch.base import RESULT
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import judge
@@ -87,7 +87,7 @@ def test_the_answer_tells_the_noise_scale_with_its_interval_and_the_learning_rat
     assert found.noise.low < 500.0 < found.noise.high
     assert found.half_batch == pytest.approx(20, rel=0.1)  # 6 + 2 ms, and 0.4 ms a sample
     assert (found.low, found.high) == batch_range(found.noise, found.half_batch)
-    assert answer.reasons[0].startswith(described(found.noise))
+    assert answer.reasons[0].startswith(describe_noise(found.noise))
     assert "how well the model generalises is not measured" in answer.reasons[2]
     assert any("with SGD, by" in warning and "no more than a place to start" in warning for warning in answer.warnings)
     assert any(note.startswith("Measuring the gradient noise scale") for note in listener.notes)
@@ -219,7 +219,7 @@ def test_a_synthetic_batch_has_no_noise_to_measure(tmp_path):
 def test_the_noise_scale_is_told_with_the_step_its_interval_and_what_it_means():
     advice = BatchAdvice(noise=noise(), half_batch=32.0, low=24.0, high=61.2)
 
-    told = sentences(advice, 256)
+    told = describe_advice(advice, 256)
 
     assert told == (
         "noise scale after 30 steps 26 [18, 39] samples: batches up to about 26 waste less than 50% of the samples; "
@@ -228,13 +228,13 @@ def test_the_noise_scale_is_told_with_the_step_its_interval_and_what_it_means():
         "advice: for time to a given training loss a global batch of 24 to 61, in the middle 38; how well the model "
         "generalises is not measured",
     )
-    assert sentences(replace(advice, low=None, high=None), 256) == told[:2]
+    assert describe_advice(replace(advice, low=None, high=None), 256) == told[:2]
 
 
 def test_a_noise_scale_that_is_not_resolved_is_told_as_a_bound():
     open_ended = noise(phi=None, low=1234.0, high=None)
 
-    told = sentences(BatchAdvice(noise=open_ended, half_batch=None, low=None, high=None), 256)
+    told = describe_advice(BatchAdvice(noise=open_ended, half_batch=None, low=None, high=None), 256)
 
     assert told == (
         "noise scale after 30 steps at least 1,200 samples: no evidence that the largest batch wastes samples",

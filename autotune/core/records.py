@@ -13,9 +13,10 @@ import msgspec
 
 PROTOCOL = 1  # raised when a stored or sent record changes its meaning; an older reader then refuses it
 Value = int | float | bool | str | None
-# reference: the baseline again, to see drift; worth: a step between baseline and recommendation, after the answer
-Purpose = Literal["baseline", "search", "reference", "confirm", "worth"]
-SEARCH_PURPOSES: tuple[Purpose, ...] = ("baseline", "search", "worth")  # whose probes a search learns from
+# reference: the baseline again, to see drift; ablation: a step between baseline and recommendation, after the answer,
+# which earlier versions called worth
+Purpose = Literal["baseline", "search", "reference", "confirm", "ablation", "worth"]
+SEARCH_PURPOSES: tuple[Purpose, ...] = ("baseline", "search", "ablation")  # whose probes a search learns from
 # of the first batch: two tensors, one, any other tuple or list, a mapping, an object that cannot be looked into
 BatchLayout = Literal["pair", "tensor", "tuple", "dict", "other"]
 Stability = Literal["off", "quick", "full"]  # quick: one paired seed; full: three

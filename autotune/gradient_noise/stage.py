@@ -12,16 +12,12 @@ from msgspec.structs import replace
 
 from autotune.core.records import Config, StudyRequest
 from autotune.core.requests import NoiseScaleRequest
-from autotune.core.results import Outcome
 from autotune.gradient_noise.estimate import GROWTH, batch_range, efficiency, half_batch
 from autotune.gradient_noise.records import NoiseScale, NoiseScaleResult
-from autotune.launch.base import LOG
-from autotune.study import layout as disk
 from autotune.study.history import History, Sample
 from autotune.study.interference import Judged
 from autotune.study.recommendation import BatchAdvice, Recommendation
 from autotune.tuning.context import SearchContext
-from autotune.tuning.prepare import fault
 
 BUDGET_SHARE = 0.1  # of the time budget, for training and measuring
 LEAST_SECONDS, MOST_SECONDS = 5.0, 60.0  # however short and long the budget is
@@ -44,16 +40,11 @@ def measure_gradient_noise(context: SearchContext) -> None:
             f"Measuring the gradient noise scale: {asked.least_steps} to {asked.most_steps} steps of training, then "
             f"the gradients of {asked.micro_batches} micro-batches of {asked.config.batch_size}."
         )
-        _, place = disk.new_attempt(context.folder, NoiseScaleRequest)
-        result = context.launcher.run(asked, place)
-        if result.outcome is Outcome.ENVIRONMENT:
-            assert result.failure is not None, "only OK has none"
-            raise fault(result.outcome, result.failure, place / LOG)
-        history.add_sample(asked, result)
+        history.add_sample(asked, context.run(asked))
     if history.noise is None:
-        context.reporter.note(f"{unknown(history.samples[-1][1])} Until it is known every sample counts alike.")
+        context.reporter.note(f"{no_noise_scale(history.samples[-1][1])} Until it is known every sample counts alike.")
     else:
-        context.reporter.note(f"{described(history.noise)}.")
+        context.reporter.note(f"{describe_noise(history.noise)}.")
 
 
 def _next(attempts: Sequence[Sample], request: StudyRequest, seconds: float) -> NoiseScaleRequest | None:
@@ -84,7 +75,7 @@ def with_batch_advice(recommendation: Recommendation, history: History) -> Recom
         return recommendation
     noise = history.noise
     if noise is None:
-        warning = unknown(history.samples[-1][1])
+        warning = no_noise_scale(history.samples[-1][1])
         told = f"{warning} The recommendation is the one of the most samples/s, and says nothing of large batches."
         return replace(recommendation, warnings=(told, *recommendation.warnings))
     half = _half_batch(recommendation, history.judged)
@@ -98,11 +89,11 @@ def with_batch_advice(recommendation: Recommendation, history: History) -> Recom
             f"you believe it, or search with --objective throughput."
         )
         warnings = (early, *warnings)
-    reasons = (*sentences(advice, recommendation.global_batch_size), *recommendation.reasons)
+    reasons = (*describe_advice(advice, recommendation.global_batch_size), *recommendation.reasons)
     return replace(recommendation, batch_advice=advice, reasons=reasons, warnings=warnings)
 
 
-def described(noise: NoiseScale) -> str:
+def describe_noise(noise: NoiseScale) -> str:
     """`noise scale after 30 steps 26 [18, 39] samples: batches up to about 26 waste less than 50% of the samples`."""
     measured = f"noise scale after {noise.steps} steps"
     if noise.phi is None:
@@ -113,14 +104,15 @@ def described(noise: NoiseScale) -> str:
     )
 
 
-def sentences(advice: BatchAdvice, batch: int) -> tuple[str, ...]:
+def describe_advice(advice: BatchAdvice, batch: int) -> tuple[str, ...]:
     """What is said of a global batch of so many samples beside the answer; intervals are of 90 %."""
     noise = advice.noise
     if noise.phi is None or noise.high is None:
-        return (described(noise),)
+        return (describe_noise(noise),)
     share, low, high = (efficiency(batch, phi) for phi in (noise.phi, noise.low, noise.high))
     told = (
-        f"{described(noise)}; estimated efficiency at a global batch of {batch}: {share:.0%} [{low:.0%}, {high:.0%}]",
+        f"{describe_noise(noise)}; estimated efficiency at a global batch of {batch}: {share:.0%} "
+        f"[{low:.0%}, {high:.0%}]",
         f"the noise scale normally grows {GROWTH:.0f} to 10 times during training, so late training tolerates larger "
         f"batches",
     )
@@ -134,7 +126,7 @@ def sentences(advice: BatchAdvice, batch: int) -> tuple[str, ...]:
     )
 
 
-def unknown(result: NoiseScaleResult) -> str:
+def no_noise_scale(result: NoiseScaleResult) -> str:
     """Why there is no noise scale, in a sentence."""
     why = result.failure.message if result.failure else "the gradients of all micro-batches are alike, or too few"
     return f"The gradient noise scale could not be measured: {why.rstrip('.')}."

@@ -1,68 +1,30 @@
-"""The machine compared with the one where something was measured, and its class as a key; never imports torch.
-
-What the comparison reads lies in `host.py` (cores, memory) and `nvml.py` (GPUs), and is offered here too.
-"""
+"""The machine compared with the one where something was measured, and its class as a key; never imports torch."""
 
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import os
 import platform
 import re
 
 from autotune.core.records import Environment
-from autotune.machine.host import (
-    HostMemory,
-    LimitSource,
-    cpu_name,
-    cpu_native_dtypes,
-    host_memory,
-    shared_memory_bytes,
-    usable_cores,
-)
-from autotune.machine.nvml import Gpu, GpuProcess, deprecated_pynvml, gpus, nvml_problem
+from autotune.machine.host import cpu_name, usable_cores
+from autotune.machine.nvml import Gpu, gpus, installed_version, nvml_problem
 from autotune.units import format_bytes
-
-__all__ = [
-    "Gpu",
-    "GpuProcess",
-    "HostMemory",
-    "LimitSource",
-    "autotune_version",
-    "cpu_name",
-    "cpu_native_dtypes",
-    "deprecated_pynvml",
-    "fingerprint",
-    "gpus",
-    "host_memory",
-    "mismatches",
-    "nvml_problem",
-    "shared_memory_bytes",
-    "torch_version",
-    "usable_cores",
-    "visible_gpus",
-]
 
 # A card's total differs by up to 0.1 % between drivers; the next smaller product differs by far more.
 MEMORY_TOLERANCE = 0.02
 
 
 def autotune_version() -> str:
-    """Our own installed version; `uninstalled` where we run from a source tree on the path (no distribution)."""
-    try:
-        return importlib.metadata.version("torch-autotune")
-    except importlib.metadata.PackageNotFoundError:
-        return "uninstalled"
+    """Return the installed version of autotune; `uninstalled` in a source tree on the path (no distribution)."""
+    return installed_version("torch-autotune") or "uninstalled"
 
 
 def torch_version() -> str | None:
-    """The installed torch, found without importing it; None if there is none."""
-    try:
-        return importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    """Return the installed version of torch, found without importing it; None if there is none."""
+    return installed_version("torch")
 
 
 def mismatches(measured: Environment) -> tuple[str, ...]:

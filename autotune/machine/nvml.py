@@ -80,6 +80,13 @@ def gpus() -> tuple[Gpu, ...]:
         return ()
 
 
+def installed_version(distribution: str) -> str | None:
+    """Return the version of an installed distribution, which is not imported; None if there is none."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(distribution)
+    return None
+
+
 def nvml_problem() -> str | None:
     """Why NVML cannot be used, in a sentence; None if it can."""
     try:
@@ -94,11 +101,8 @@ def deprecated_pynvml() -> str | None:
 
     Its version 13 makes `import torch` warn, and fail under `-W error`; 12 downgrades nvidia-ml-py; 11 shadows it.
     """
-    try:
-        version = importlib.metadata.version("pynvml")
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    return (
+    version = installed_version("pynvml")
+    return version and (
         f"The deprecated distribution pynvml {version} is installed. "
         f"It shadows nvidia-ml-py or makes `import torch` warn, and fail where warnings are errors. "
         f"Run: pip uninstall pynvml, then: pip install --force-reinstall nvidia-ml-py"

@@ -34,7 +34,7 @@ _CONTENTS = ("DataDependentOutputException", "DynamicOutputShapeException", "Gua
 _NO_TWIN = ("UnsupportedOperatorException", "UnsupportedFakeTensorException", "UnsupportedMutationAliasingException")
 
 
-def foretell(request: DryRunRequest, progress: Progress) -> DryRun:
+def predict_peaks(request: DryRunRequest, progress: Progress) -> DryRun:
     """Peaks of all arms that there is time for. Raises what loading the target raises, and nothing for an arm."""
     ends = time.monotonic() + request.max_seconds
     device = devices.choose(request.device)

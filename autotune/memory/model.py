@@ -120,7 +120,7 @@ class DryRun(Answer, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Foretold:
+class PredictedPeak:
     """The peak of one configuration, and how far it errs together with all others of the same dry run."""
 
     share: float  # of what may be used
@@ -155,7 +155,7 @@ class Calibration:
         expected = self.real(predicted_bytes)
         return expected + max(self.margin * expected, math.sqrt(max(0.0, variance)))
 
-    def foretold(self, predicted_bytes: float, besides_bytes: float, usable_bytes: float) -> Foretold:
+    def prior_peak(self, predicted_bytes: float, besides_bytes: float, usable_bytes: float) -> PredictedPeak:
         """What dry run and prior say by themselves, for somebody who knows the measured peaks and the overflows, too.
 
         `besides_bytes`: of loader workers. The logarithm of the peak is taken for linear in offset and ratio around
@@ -165,7 +165,7 @@ class Calibration:
         real = self.real(predicted_bytes) + besides_bytes
         together = (self.spreads[0] / real, self.spreads[1] * predicted_bytes / real)
         back = math.fsum(slope * moved for slope, moved in zip(together, self.moved, strict=True))
-        return Foretold(share=real * math.exp(-back) / usable_bytes, together=together)
+        return PredictedPeak(share=real * math.exp(-back) / usable_bytes, together=together)
 
 
 def calibrated(base_bytes: float, peaks: Sequence[tuple[float, float]], prior: Prior = ON_DEVICE) -> Calibration:

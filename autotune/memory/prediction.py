@@ -8,7 +8,7 @@ from __future__ import annotations
 from autotune.core.records import Config
 from autotune.core.results import Measurement, Trial
 from autotune.knobs import KNOBS, traded
-from autotune.memory.model import ON_DEVICE, ON_HOST, Arm, Calibration, Foretold, calibrated
+from autotune.memory.model import ON_DEVICE, ON_HOST, Arm, Calibration, PredictedPeak, calibrated
 from autotune.sampler.space import SearchSpace
 from autotune.study.history import History
 
@@ -23,14 +23,14 @@ class MemoryPrediction:
         self._request, self._space, self._history = history.request, space, history
         self._calibrated: tuple[int, Calibration, float] | None = None
 
-    def of(self, config: Config) -> Foretold | None:
+    def of(self, config: Config) -> PredictedPeak | None:
         """Return the predicted peak of `config`; None if nothing is known."""
         found = self._history.dry_run
         predicted = found.peak_bytes(config.values) if found else None
         if predicted is None:
             return None
         calibration, per_worker = self._calibration()
-        return calibration.foretold(predicted, per_worker * _workers(config), self.usable_bytes)
+        return calibration.prior_peak(predicted, per_worker * _workers(config), self.usable_bytes)
 
     def expects_to_fit(self, config: Config) -> bool:
         """Return whether `config` fits by the upper end of the prediction; without a dry run whether all must."""

@@ -32,13 +32,11 @@ def predict_memory(context: SearchContext) -> None:
     seconds = SHARE * context.settings.time_budget_seconds - _seconds_to_begin(history)
     if seconds < LEAST_SECONDS or not memory.can_bind:
         return
-    asked = asking(
-        context.request, context.space, memory.usable_bytes, seconds, shapes_vary=memory.shapes_vary
-    )  # fmt: skip
+    asked = asking(context.request, context.space, memory.usable_bytes, seconds, shapes_vary=memory.shapes_vary)
     _, place = disk.new_attempt(context.folder, DryRunRequest)
-    found = context.launcher.run(asked, place)
+    found = context.launcher.run(asked, place)  # the search goes on without it, whatever its fault
     history.add_dry_run(found)
-    context.reporter.note(told(found, context.space, memory.fits))
+    context.reporter.note(describe_dry_run(found, context.space, memory.fits))
 
 
 def _seconds_to_begin(history: History) -> float:
@@ -82,7 +80,7 @@ def arms(space: SearchSpace, baseline: Config) -> tuple[dict[str, Value], ...]:
     return (own, *others) if in_space else tuple(others)
 
 
-def told(found: DryRun, space: SearchSpace, fits: Callable[[Arm, int], bool]) -> str:
+def describe_dry_run(found: DryRun, space: SearchSpace, fits: Callable[[Arm, int], bool]) -> str:
     """One sentence: which batches are predicted to fit, or why nobody can say."""
     if found.outcome is not Outcome.OK:
         why = found.failure.message.partition("\n")[0] if found.failure else found.outcome.value

@@ -21,7 +21,7 @@ NOT_SEARCHED = "  not searched: it does not divide the held global batch"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outlook:
+class PeakRange:
     """What a real process may need for so many bytes of tensors.
 
     On a device the tensors are nearly all. A host's process holds them at least; what it holds besides, and how many
@@ -76,7 +76,7 @@ def memory_block(
     if found.outcome is not Outcome.OK:
         why = found.failure.message if found.failure else found.outcome.value
         return Text(f"  memory cannot be predicted: {plain(why)}", "yellow")
-    outlook = Outlook(base_bytes=found.base_bytes, on_host=on_host)
+    peak_range = PeakRange(base_bytes=found.base_bytes, on_host=on_host)
     columns = [arm for arm in found.arms if not traded(arm.values)] or list(found.arms)
     trading = [arm for arm in found.arms if arm not in columns]
     trades = {trade for arm in trading for trade in traded(arm.values)}
@@ -84,7 +84,7 @@ def memory_block(
     names = [_name(arm, found.arms, but=trades) or "peak" for arm in known]
     cells = []
     for batch in batches:
-        cells.append([outlook.cell(arm.peak_bytes(batch), usable_bytes) for arm in known])
+        cells.append([peak_range.cell(arm.peak_bytes(batch), usable_bytes) for arm in known])
         if all(sign == OVER for _, sign in cells[-1]):
             break  # the larger ones need no row
     block = Text()
@@ -101,14 +101,14 @@ def memory_block(
                 block.append(text.rjust(width - 2))
                 block.append(*((f" {sign}", STYLES[sign]) if batch in searched else ("  ", "")))
             block.append("\n" if batch in searched else f"{NOT_SEARCHED}\n", "dim")
-    for line in _traded(trading, [batch for batch in batches if batch in searched], outlook, usable_bytes):
+    for line in _traded(trading, [batch for batch in batches if batch in searched], peak_range, usable_bytes):
         block.append(f"  {line}\n")
     for arm in found.arms:
         if arm.reason:
             block.append(f"  ! {_name(arm, found.arms) or 'peak'}: ", "yellow").append(f"{plain(arm.reason)}\n")
     if not known:
         return block.append("  Memory cannot be predicted here; `autotune search` measures it.")
-    return block.append(outlook.explained(usable_bytes))
+    return block.append(peak_range.explained(usable_bytes))
 
 
 def _range(least: float, most: float) -> str:
@@ -118,14 +118,14 @@ def _range(least: float, most: float) -> str:
     return f"{number}–{high}" if high.endswith(f" {unit}") else f"{low}–{high}"
 
 
-def _traded(arms: Sequence[Arm], batches: Sequence[int], outlook: Outlook, usable_bytes: int) -> list[str]:
+def _traded(arms: Sequence[Arm], batches: Sequence[int], peak_range: PeakRange, usable_bytes: int) -> list[str]:
     """For each trade of time for memory up to which batch it fits: a table of everything would be too wide."""
     fitting: dict[str, list[str]] = {}
     for arm in arms:
         if arm.points:
             trades = traded(arm.values)
             name = " and ".join(knob(trade).phrase(arm.values[trade]) for trade in trades)
-            most = max((b for b in batches if outlook.cell(arm.peak_bytes(b), usable_bytes)[1] == FITS), default=0)
+            most = max((b for b in batches if peak_range.cell(arm.peak_bytes(b), usable_bytes)[1] == FITS), default=0)
             said = f"{_name(arm, arms, but=trades)} up to {most}".lstrip() if most else ""
             fitting.setdefault(name, []).extend([said] if said else [])
     return [f"with {name} {FITS} {', '.join(some)}" if some else f"with {name}: none" for name, some in fitting.items()]

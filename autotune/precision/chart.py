@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import LossRun, LossVerdict, StabilityResult
-from autotune.precision.judge import LAST, Thresholds, arithmetic, judge, names
+from autotune.precision.judge import LAST, Thresholds, judge, names, precision_of
 from autotune.report import drawing
 from autotune.report.drawing import Plane, Size
 from autotune.report.figure import Absence, Figure, Table
@@ -30,7 +30,7 @@ def numerics(view: StudyView) -> Figure | Absence:
 
 def paired_losses(comparisons: Sequence[Comparison], tolerance: float) -> Figure | Absence:
     """One line per tested arithmetic, judged with that tolerance, against what full precision does by itself."""
-    last = {tuple(arithmetic(request.candidate).values()): (request, result) for request, result in comparisons}
+    last = {tuple(precision_of(request.candidate).values()): (request, result) for request, result in comparisons}
     tested = [(request, result) for request, result in last.values() if any(_finite(run) for run in result.runs)]
     if not tested:
         return Absence(name="numerics", title=TITLE, reason=_why(comparisons))

@@ -29,7 +29,7 @@ from autotune.units import format_seconds
 FIRST, LAST = 3, 10  # steps whose mean is the loss at the beginning, and at the end
 FEWEST_FOR_MEDIAN = 5  # gradient norms before their running median means something
 FEWEST_SEEDS = 3  # from here on an interval decides, not a single difference
-NOISE = 2.0  # standard errors by which a loss must have fallen to have fallen
+STANDARD_ERRORS = 2.0  # standard errors by which a loss must have fallen to have fallen
 
 
 class Thresholds(Record, frozen=True, kw_only=True):
@@ -98,9 +98,9 @@ class _Pair:
 
 def judge(request: StabilityRequest, result: StabilityResult, lines: Thresholds = THRESHOLDS) -> LossVerdict:
     """What the runs say about the candidate's arithmetic. Never compares across batch sizes: both have the same."""
-    name, full = names(request)
+    (name, full), candidate = names(request), request.candidate
     verdict = LossVerdict(
-        verdict="inconclusive", reason="", values=arithmetic(request.candidate), batch_size=request.candidate.batch_size
+        verdict="inconclusive", reason="", values=precision_of(candidate), batch_size=candidate.batch_size
     )
     if result.failure is not None:
         reason = f"{name} could not be compared with {full}: {result.failure.message} ({result.failure.evidence})"
@@ -127,11 +127,11 @@ def settled(
     comparisons: Sequence[tuple[StabilityRequest, StabilityResult]], lines: Thresholds = THRESHOLDS
 ) -> tuple[LossVerdict, ...]:
     """Of every arithmetic that was compared the verdict of its last comparison, in the order of the first."""
-    last = {tuple(arithmetic(request.candidate).values()): (request, result) for request, result in comparisons}
+    last = {tuple(precision_of(request.candidate).values()): (request, result) for request, result in comparisons}
     return tuple(judge(request, result, lines) for request, result in last.values())
 
 
-def arithmetic(config: Config) -> dict[str, Value]:
+def precision_of(config: Config) -> dict[str, Value]:
     """The values of the knobs that change arithmetic, by knob name."""
     return {knob.name: config.values.get(knob.name, knob.default) for knob in KNOBS if knob.numerics}
 
@@ -167,7 +167,7 @@ def _doubt(pair: _Pair, full: str) -> str:
             return f"{full} itself gave {broken} of {pair.steps} losses that are not finite"
     last = _finite(pair.reference.losses[: pair.steps][-LAST:])
     noise = statistics.stdev(last) * math.sqrt(1 / FIRST + 1 / LAST)
-    if pair.decrease <= NOISE * noise:
+    if pair.decrease <= STANDARD_ERRORS * noise:
         return (
             f"with {full} itself the loss did not decrease in {pair.steps} steps "
             f"({pair.start:.4g} to {pair.end:.4g}, give or take {noise:.2g})"

@@ -15,18 +15,14 @@ from msgspec.structs import replace
 
 from autotune.core.records import Config
 from autotune.core.requests import StabilityRequest
-from autotune.core.results import Outcome
 from autotune.errors import NoRecommendation
 from autotune.knobs import loader_workers, worker_knob
-from autotune.launch.base import LOG
-from autotune.precision.judge import Thresholds, arithmetic, full_precision, judge, names
-from autotune.study import layout as disk
+from autotune.precision.judge import Thresholds, full_precision, judge, names, precision_of
 from autotune.study.history import Comparison, History
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.budget import SEED_SECONDS, STEPS, comparison_batch
 from autotune.tuning.choice import finalists
 from autotune.tuning.context import SearchContext
-from autotune.tuning.prepare import fault
 
 LEAST_SECONDS = 10.0  # for one comparison, however late it is
 FULL_SEEDS = 3  # the fewest that give an interval (docs/notes/precision.md 3)
@@ -70,7 +66,7 @@ def refused_summaries(history: History) -> list[ConfigSummary]:
 def _refused(history: History) -> list[ConfigSummary]:
     found = []
     for verdict in history.loss_verdicts if history.request.goal.stability != "off" else ():
-        own = [pair for pair in history.drift_corrected if arithmetic(pair[0].config) == verdict.values]
+        own = [pair for pair in history.drift_corrected if precision_of(pair[0].config) == verdict.values]
         first = finalists(own, history.request)[:1] if verdict.excludes else []
         found += [dataclasses.replace(one, refused=verdict.reason) for one in first]
     return found
@@ -87,14 +83,9 @@ def _compare(context: SearchContext, config: Config) -> None:
             f"Comparing the losses of {name} and {full}{again}: {request.steps} paired steps{seeds} at batch "
             f"{request.candidate.batch_size}."
         )
-        _, place = disk.new_attempt(context.folder, StabilityRequest)
-        result = context.launcher.run(request, place)
-        if result.outcome is Outcome.ENVIRONMENT:
-            assert result.failure is not None, "only OK has none"
-            raise fault(result.outcome, result.failure, place / LOG)
-        context.history.add_comparison(request, result)
+        context.history.add_comparison(request, context.run(request))
         attempts += 1
-    verdict = next(one for one in context.history.loss_verdicts if one.values == arithmetic(config))
+    verdict = next(one for one in context.history.loss_verdicts if one.values == precision_of(config))
     out = " It is left out." if verdict.excludes else ""
     context.reporter.note(f"{verdict.reason}.{out}")
 
@@ -108,7 +99,7 @@ def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
     # augmentation, and a slow loader costs what it costs in training.
     loading = {worker_knob().name: loader_workers(config)}
     values = {**request.baseline.values, "gradient_accumulation_steps": 1, **loading}
-    candidate = Config(values={**values, **arithmetic(config), "batch_size": comparison_batch(history)})
+    candidate = Config(values={**values, **precision_of(config), "batch_size": comparison_batch(history)})
     seeds = tuple(request.seed + number for number in range(FULL_SEEDS))
     first = StabilityRequest(
         target=request.target,
@@ -120,7 +111,7 @@ def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
         max_seconds=max(LEAST_SECONDS, context.budget.spare_seconds),
         memory_limit_bytes=request.enforced_limit_bytes,
     )
-    attempts = [pair for pair in history.comparisons if arithmetic(pair[0].candidate) == arithmetic(config)]
+    attempts = [pair for pair in history.comparisons if precision_of(pair[0].candidate) == precision_of(config)]
     return following(attempts, first, seeds, Thresholds(tolerance=request.goal.loss_tolerance))
 
 

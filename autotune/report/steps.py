@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autotune.knobs import KNOBS
 from autotune.report.phrases import short, shown
 from autotune.study.view import StudyView
-from autotune.tuning.ablation import HELD_TOGETHER, Step, missing, steps
+from autotune.tuning.ablation import HELD_TOGETHER, AblationStep, missing, steps
 from autotune.units import counted, format_rate, rounded
 
 UNKNOWN_SPREAD = 0.02  # where a spread is not known: that of one probe on a quiet machine
@@ -18,7 +18,7 @@ UNKNOWN_SPREAD = 0.02  # where a spread is not known: that of one probe on a qui
 class StepRow:
     """One step in words; the first one is the baseline, and has no gain."""
 
-    step: Step
+    step: AblationStep
     change: str  # `precision fp32 → bf16`
     labels: str  # the same without values: `precision`
     rate: str
@@ -57,7 +57,7 @@ def verdict(view: StudyView) -> str:
     )
 
 
-def _change(step: Step, first: Step) -> str:
+def _change(step: AblationStep, first: AblationStep) -> str:
     """`precision fp32 → bf16`; the knobs of a joint step with a plus between them."""
     values, before = step.summary.config.values, first.summary.config.values
     if not step.changed:
@@ -75,7 +75,7 @@ def _change(step: Step, first: Step) -> str:
     return " + ".join(parts)
 
 
-def _gain(way: Sequence[Step], index: int) -> str:
+def _gain(way: Sequence[AblationStep], index: int) -> str:
     if index == 0:
         return ""
     one, other = way[index - 1].summary, way[index].summary
@@ -88,6 +88,6 @@ def _gain(way: Sequence[Step], index: int) -> str:
     return f"({'+' if change > 0 else '–'}{rounded(apart):,.10g})"
 
 
-def _evidence(step: Step) -> str:
+def _evidence(step: AblationStep) -> str:
     measured = f"measured in {counted(len(step.summary.measured), 'probe')}"
     return measured if step.changes < 2 else f"{measured}, together only"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Protocol
 
 from autotune.core.records import Config, Value
@@ -93,9 +92,3 @@ def _follows(effect: MemoryEffect, value: Value, exhausted: Value, host: bool) -
     if effect is MemoryEffect.CHANGES:
         return value == exhausted
     return int(value or 0) >= int(exhausted or 0)
-
-
-def accidents(orphans: Iterable[Config], guard: Guard) -> None:
-    """Tell the guard about probes that were begun and never ended."""
-    for config in orphans:
-        guard.note_accident(config)

@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial
 from autotune.core.records import Config, Environment
 from autotune.knobs import KNOBS, knob
 from autotune.knobs.base import MemoryEffect
-from autotune.memory.model import Foretold
+from autotune.memory.model import PredictedPeak
 from autotune.sampler.grid import Grid, Hardware
 from autotune.sampler.guard import Admission
 from autotune.sampler.names import SamplerName
@@ -84,7 +84,7 @@ def hardware(environment: Environment) -> Hardware:
 
 def make(
     name: SamplerName, seed: int, encoding: Encoding, guard: Admission, machine: Hardware,
-    dry_run: Callable[[Config], Foretold | None] | None = None,
+    dry_run: Callable[[Config], PredictedPeak | None] | None = None,
     value_per_sample: Callable[[Config], float] | None = None,
 ) -> BaseSampler:  # fmt: skip
     """Return a sampler. `gp` computes with torch, in this process, on the CPU; only `structured` uses more than a seed.

@@ -32,6 +32,7 @@ from autotune.core.results import ProbeResult, Trial
 from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound
 from autotune.knobs import completed, defaults
 from autotune.launch.base import LOG, REQUEST, RESULT
+from autotune.launch.files import store
 from autotune.launch.files import unwritable as unwritable  # the same words wherever a study cannot be written
 from autotune.sampler.prediction import Fit, Prediction
 
@@ -111,7 +112,7 @@ def read_trial(place: Path) -> Trial:
     result = codec.read(place / RESULT, ProbeResult)
     return Trial(
         number=request.number,
-        purpose=request.purpose,
+        purpose="ablation" if request.purpose == "worth" else request.purpose,  # its name in earlier versions
         config=completed(request.config),
         result=result,
         repeats=request.repeats,
@@ -150,11 +151,7 @@ def read_orphans(folder: Path) -> tuple[Config, ...]:
 
 def write_prediction(folder: Path, number: int, prediction: Prediction) -> None:
     """Keep what is expected of probe `number` beside what it will show. Raises `EnvironmentUnfit` if that fails."""
-    place = make(folder / PROBES / f"{number:04d}")
-    try:
-        codec.write(place / PREDICTION, prediction)
-    except OSError as error:
-        raise unwritable(place, error) from error
+    store(make(folder / PROBES / f"{number:04d}"), PREDICTION, prediction)
 
 
 def read_prediction(folder: Path, number: int) -> Prediction | None:
@@ -165,10 +162,7 @@ def read_prediction(folder: Path, number: int) -> Prediction | None:
 
 def write_fit(folder: Path, fit: Fit) -> None:
     """Keep what the search has learned of every arm. Raises `EnvironmentUnfit` if that fails."""
-    try:
-        codec.write(folder / FITTED, fit)
-    except OSError as error:
-        raise unwritable(folder, error) from error
+    store(folder, FITTED, fit)
 
 
 def read_fit(folder: Path) -> Fit | None:

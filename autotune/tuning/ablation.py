@@ -43,7 +43,7 @@ def ablate(context: SearchContext, answer: Recommendation) -> Recommendation:
             if not budget.affords_ablation:
                 break
             trial, verdict = probe_with_repeat(
-                context, config, "worth", has_time=lambda: budget.left_seconds >= context.history.typical_seconds
+                context, config, "ablation", has_time=lambda: budget.left_seconds >= context.history.typical_seconds
             )
             context.store.add(trial, verdict)
             surprise = _surprise(trial, verdict, answer)
@@ -59,7 +59,7 @@ def ablate(context: SearchContext, answer: Recommendation) -> Recommendation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class AblationStep:
     """From one measured configuration to the next one on the way to the recommendation."""
 
     changed: tuple[str, ...]  # names of the knobs that differ from the step before; none: the baseline itself
@@ -71,7 +71,7 @@ class Step:
         return len(_grouped(self.changed))
 
 
-def steps(view: StudyView) -> tuple[Step, ...]:
+def steps(view: StudyView) -> tuple[AblationStep, ...]:
     """The baseline, then the longest chain of measured configurations that ends at the recommendation.
 
     Each lies between its neighbours: every knob has the baseline's value or, once changed, the recommended one. Of
@@ -94,7 +94,7 @@ def steps(view: StudyView) -> tuple[Step, ...]:
         chains[config] = (length + 1, probes + len(measured[config].measured), (*chain, config))
     chain = chains[goal][2]
     pairs = zip((start, *chain), chain, strict=False)
-    return tuple(Step(changed=_changed(one, other), summary=measured[other]) for one, other in pairs)
+    return tuple(AblationStep(changed=_changed(one, other), summary=measured[other]) for one, other in pairs)
 
 
 def missing(view: StudyView) -> tuple[Config, ...]:

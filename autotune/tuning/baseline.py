@@ -69,7 +69,7 @@ def _probed(context: SearchContext) -> Judged:
         tried = history.baseline_probes
         if pause:
             context.reporter.note(f"Probe {tried[-1].number}: {doubt(tried[-1])}. The baseline is measured again.")
-            context.surroundings.pause(pause)
+            context.pause(pause)
         usual = context.objective.window
         judged = probe_with_retry(context, config, "baseline", window=window(tried, usual))
         if judged[0].result.measurement is None:

@@ -135,7 +135,7 @@ class TimeBudget:
         """Return the mean seconds of one probe of a race among these."""
         return statistics.fmean(self._history.expected_seconds(window, config) for config in racers)
 
-    def plan(self, available: int) -> racing.Plan:
+    def plan(self, available: int) -> racing.RacePlan:
         """Return how many of so many finalists can race beside the baseline, and for how many rounds."""
         seconds = self.probe_seconds(self._racers(racing.MOST_FINALISTS), self.window)
         return racing.plan(available, 1, self.left_seconds / seconds)

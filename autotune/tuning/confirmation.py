@@ -52,7 +52,7 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
 
 def _finalists(context: SearchContext) -> list[ConfigSummary]:
     """As many as there is time for; comparing their losses takes some of it. Those of a race that is resumed."""
-    history, budget, resumed = context.history, context.budget, context.resumed.leaders
+    history, budget, resumed = context.history, context.budget, context.resumed.finalists
     if resumed and not any(map(history.refusal, resumed)):
         return [ConfigSummary(config=one, found=history.summary(one).found) for one in resumed]
     margin = racing.margin([rate for _, rate in history.references])

@@ -12,7 +12,7 @@ from autotune.launch.base import Launcher
 from autotune.memory.prediction import MemoryPrediction
 from autotune.memory.stage import predict_memory
 from autotune.objectives import objective_of
-from autotune.sampler.guard import Guard, accidents
+from autotune.sampler.guard import Guard
 from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make
 from autotune.study import layout as disk
 from autotune.study.history import History
@@ -25,7 +25,7 @@ from autotune.tuning.baseline import measure_baseline, probe_nearest
 from autotune.tuning.budget import TimeBudget
 from autotune.tuning.choice import FEWEST_FINALISTS
 from autotune.tuning.confirmation import confirm
-from autotune.tuning.context import SearchContext, Surroundings
+from autotune.tuning.context import SearchContext
 from autotune.tuning.exploration import bound_the_rest, explore
 from autotune.tuning.header import moving, opening_lines, short_budget
 from autotune.tuning.open_study import OpenStudy, open_study
@@ -52,7 +52,6 @@ def search(
     once there is an answer, it only leaves out the probes that explain it.
     """
     began = clock()
-    surroundings = Surroundings(launcher=launcher, reporter=reporter, clock=clock, pause=pause)
     try:
         with open_study(settings, launcher) as study:
             lines = opening_lines(study.folder, study.request, study.space, settings, resumed=study.is_resumed)
@@ -61,7 +60,7 @@ def search(
             for note in filter(None, (study.notice, short)):
                 reporter.note(note)
             try:
-                with _context(study, settings, surroundings, began) as context:
+                with _context(study, settings, launcher, reporter, clock, pause, began) as context:
                     return run(context, notes_budget=not short)
             except KeyboardInterrupt:
                 reporter.interrupted(load_view(study.folder), settings.resume_command)
@@ -148,33 +147,29 @@ def note_short_budget(context: SearchContext) -> None:
 
 
 @contextmanager
-def _context(study: OpenStudy, settings: Settings, surroundings: Surroundings, began: float) -> Iterator[SearchContext]:
+def _context(
+    study: OpenStudy, settings: Settings, launcher: Launcher, reporter: Reporter, clock: Callable[[], float],
+    pause: Callable[[float], None], began: float,
+) -> Iterator[SearchContext]:  # fmt: skip
     """Read what the study knows, and open its database until the search is over."""
     folder, request, space = study.folder, study.request, study.space
     history, guard, encoding = History.read(folder, request), Guard(space), Encoding(space)
     for judged in history.judged:
         learn(guard, judged)
-    accidents(disk.read_orphans(folder), guard)
+    for config in disk.read_orphans(folder):
+        guard.note_accident(config)
     memory = MemoryPrediction(space, history)
     trades = Trades(space, history, guard, memory)
-    worth = None if objective_of(request.goal).worth(request.goal) is None else history.worth
+    value = None if objective_of(request.goal).worth(request.goal) is None else history.value_per_sample
     seed = settings.seed * SEED_STEP + history.before
-    sampler = make(settings.sampler, seed, encoding, trades, hardware(request.environment), memory.of, worth)
+    sampler = make(settings.sampler, seed, encoding, trades, hardware(request.environment), memory.of, value)
     store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
-    budget = TimeBudget(history, settings.time_budget_seconds, surroundings.clock, began)
     try:
         yield SearchContext(
-            settings=settings,
-            study=study,
-            surroundings=surroundings,
-            history=history,
-            budget=budget,
-            guard=guard,
-            memory=memory,
-            trades=trades,
-            store=store,
-            sampler=GuardedSampler(sampler, encoding, trades),
+            settings=settings, folder=folder, request=request, space=space, launcher=launcher, reporter=reporter,
+            pause=pause, history=history, budget=TimeBudget(history, settings.time_budget_seconds, clock, began),
+            guard=guard, memory=memory, trades=trades, store=store, sampler=GuardedSampler(sampler, encoding, trades),
             resumed=ResumedConfirmation(history.judged, answered_probes(folder, request), request.baseline),
-        )
+        )  # fmt: skip
     finally:
         store.close()

@@ -29,8 +29,8 @@ UNBELIEVABLE = 1.0  # a bound that says no more than "at most twice as fast" is 
 def explore(context: SearchContext) -> None:
     """Probe what the sampler proposes until a rule ends it."""
     history, ruled_out = context.history, set[Why]()
-    while (why := reason_to_stop(progress(context))) is None:
-        for line in context.trades.news(ruled_out):
+    while (why := reason_to_stop(state_of(context))) is None:
+        for line in context.trades.exclusions(ruled_out):
             context.reporter.note(line)
         if is_reference_due(history.judged, history.typical_seconds):
             _probe_reference(context)
@@ -54,14 +54,14 @@ def bound_the_rest(context: SearchContext) -> str:
 def affords_probe(context: SearchContext) -> bool:
     """Return whether the budgets of time and of probes leave one more, after the exploration."""
     asked = context.settings.probes
-    return context.budget.affords_probe and (asked is None or progress(context).probed < asked)
+    return context.budget.affords_probe and (asked is None or state_of(context).probed < asked)
 
 
-def progress(context: SearchContext) -> Progress:
+def state_of(context: SearchContext) -> SearchState:
     """Return how far the search has come."""
     history, budget = context.history, context.budget
     found = history.search_results
-    return Progress(
+    return SearchState(
         values=[verdict.value if verdict.feasible else None for _, verdict in found],
         remaining=len(context.trades.remaining()),
         elapsed_seconds=budget.elapsed_seconds,
@@ -101,8 +101,8 @@ def _probe_reference(context: SearchContext) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
-    """The progress of a search, by which it is decided whether it goes on."""
+class SearchState:
+    """The state of a search, by which it is decided whether it goes on."""
 
     values: Sequence[float | None]  # samples/s of every search probe in order, None where infeasible
     remaining: int  # configurations that may still be probed
@@ -115,23 +115,23 @@ class Progress:
     promises: Sequence[float | None] = ()  # of each proposal of this run: expected gain over the best; None: unknown
 
 
-def reason_to_stop(progress: Progress) -> str | None:
+def reason_to_stop(state: SearchState) -> str | None:
     """Return why the search ends here, in words; None if it goes on."""
-    if progress.remaining == 0:
+    if state.remaining == 0:
         return "every configuration that may be probed has been"
-    if progress.probes is not None and progress.probed >= progress.probes:
-        return "one probe was asked for" if progress.probed == 1 else f"{progress.probed} probes were asked for"
-    needed = progress.elapsed_seconds + progress.typical_seconds + progress.reserve_seconds
-    if needed > progress.budget_seconds:
-        kept = format_seconds(progress.reserve_seconds)
-        rest = f" but for the {kept} that the confirmation takes" if progress.reserve_seconds else ""
+    if state.probes is not None and state.probed >= state.probes:
+        return "one probe was asked for" if state.probed == 1 else f"{state.probed} probes were asked for"
+    needed = state.elapsed_seconds + state.typical_seconds + state.reserve_seconds
+    if needed > state.budget_seconds:
+        kept = format_seconds(state.reserve_seconds)
+        rest = f" but for the {kept} that the confirmation takes" if state.reserve_seconds else ""
         return f"the time budget is used up{rest}"
-    since = min(probes_without_gain(progress.values), progress.probed)  # whoever resumes wants to look on
-    if since >= PATIENCE and not any(progress.values):
-        return f"none of {len(progress.values)} probes was usable"
+    since = min(probes_without_gain(state.values), state.probed)  # whoever resumes wants to look on
+    if since >= PATIENCE and not any(state.values):
+        return f"none of {len(state.values)} probes was usable"
     if since >= PATIENCE:
         return f"the last {since} probes gained less than {GAIN - 1:.0%}"
-    if promise_little(progress.promises, len(progress.values)):
+    if promise_little(state.promises, len(state.values)):
         return f"the last {PROPOSALS} proposals promised less than {LITTLE:.0%} each"
     return None
 
@@ -157,7 +157,7 @@ def probes_without_gain(values: Sequence[float | None]) -> int:
 
 
 def bound(rest: float | None, better: str = "faster") -> str:
-    """Return the sentence that bounds the rest by the fitted law, empty where it cannot.
+    """Return the sentence that bounds the rest by the fitted model, empty where it cannot.
 
     `rest`: by which share no other configuration is expected to be `better` (90 %); None: nobody can tell.
     """
@@ -178,6 +178,6 @@ def optimality(measured: int, remaining: int, rest: float | None, better: str = 
             f"and be {better}"
         )
     if told := bound(rest, better):
-        return f"bounded by the fitted law: {told[0].lower()}{told[1:-1]}"
+        return f"bounded by the fitted model: {told[0].lower()}{told[1:-1]}"
     probed = f"{measured + remaining:,} configurations {'was' if measured == 1 else 'were'} probed"
     return f"only sampled: {measured:,} of {probed}, nothing bounds the others"

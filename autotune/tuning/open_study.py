@@ -81,9 +81,9 @@ def begin(folder: Path, request: StudyRequest, mode: Literal["auto", "resume", "
     try:
         if disk.is_ours(folder):  # in a folder of the user's own it would hide their work from git
             (folder / IGNORE).write_text(disk.IGNORED)
-        codec.write(folder / disk.STUDY, request)
     except OSError as error:
         raise disk.unwritable(folder, error) from error
+    store(folder, disk.STUDY, request)
     return False
 
 
@@ -181,10 +181,7 @@ def rebuild(settings: Settings) -> str:
             f"{_told(list(dict.fromkeys(differences)))}. Give what was given then, and the study is rebuilt. Or use "
             f"--fresh (the folder is moved aside) or another --study."
         )
-    try:
-        codec.write(folder / disk.STUDY, request)
-    except OSError as error:
-        raise disk.unwritable(folder, error) from error
+    store(folder, disk.STUDY, request)
     return (
         f"{disk.STUDY} was missing: rebuilt from the inspection and what {len(asked)} probes were asked. Objective and "
         f"limits are those of this command."

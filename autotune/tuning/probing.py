@@ -7,8 +7,7 @@ from pathlib import Path
 
 from autotune.core.records import SEARCH_PURPOSES, Config, Purpose
 from autotune.core.requests import ProbeBudget, ProbeRequest
-from autotune.core.results import Outcome, Trial
-from autotune.launch.base import LOG
+from autotune.core.results import Trial
 from autotune.objectives.verdict import WORDS
 from autotune.sampler.guard import Guard
 from autotune.study import layout as disk
@@ -22,7 +21,6 @@ from autotune.study.interference import (
 )
 from autotune.tuning.budget import SEARCH
 from autotune.tuning.context import SearchContext
-from autotune.tuning.prepare import fault
 
 Place = tuple[int, Path]
 
@@ -44,7 +42,7 @@ def probe_with_repeat(
         context.reporter.note(f"{told} There is no time for another try.")
         return first
     context.reporter.note(f"{told} Trying once more.")
-    context.surroundings.pause(BACK_OFF_SECONDS)
+    context.pause(BACK_OFF_SECONDS)
     repeat = probe_with_retry(context, config, purpose, window=window, repeats=first[0].number)
     if context.history.is_busy:
         context.reporter.note(f"{MOST_VAIN_REPEATS} repeats in a row were disturbed, too: no more are made.")
@@ -90,10 +88,7 @@ def _asked(
 def _probe(context: SearchContext, asked: tuple[ProbeRequest, Path]) -> Judged:
     request, folder = asked
     context.reporter.probing(request.number, request.config, request.purpose)
-    result = context.launcher.run(request, folder)
-    if result.outcome is Outcome.ENVIRONMENT:
-        assert result.failure is not None, "only OK has none"
-        raise fault(result.outcome, result.failure, folder / LOG)
+    result = context.run(request, folder)
     trial = Trial(
         number=request.number, purpose=request.purpose, config=request.config, result=result, repeats=request.repeats
     )

@@ -40,7 +40,7 @@ PRIOR_PROBES = 4  # repeats after which the reference's own spread weighs as muc
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class RacePlan:
     """How many finalists begin, and for how many rounds at most."""
 
     finalists: int
@@ -66,7 +66,7 @@ def fewest_rounds(configurations: int) -> int:
     return max(FEWEST_ROUNDS, 1 + math.ceil(FEWEST_FREEDOM / rivals)) if rivals else FEWEST_ROUNDS
 
 
-def plan(available: int, others: int, affordable: float) -> Plan:
+def plan(available: int, others: int, affordable: float) -> RacePlan:
     """As many finalists as can be seen through to eight rounds with `affordable` probes, three at least if there are.
 
     Then as many rounds as there is time for, `fewest_rounds` at least: a short budget is overrun rather than nothing
@@ -76,7 +76,7 @@ def plan(available: int, others: int, affordable: float) -> Plan:
     finalists = next((n for n in range(most, few, -1) if probes(n, GOAL_ROUNDS, others) <= affordable), few)
     fewest = fewest_rounds(finalists + others)
     rounds = (n for n in range(MOST_ROUNDS, fewest, -1) if probes(finalists, n, others) <= affordable)
-    return Plan(finalists=finalists, rounds=next(rounds, fewest))
+    return RacePlan(finalists=finalists, rounds=next(rounds, fewest))
 
 
 def margin(references: Sequence[float]) -> float:

@@ -16,7 +16,7 @@ from autotune.machine.environment import fingerprint
 from autotune.objectives import objective_of
 from autotune.objectives.base import MEMORY_STEP, Decision
 from autotune.objectives.verdict import WORDS, instability
-from autotune.precision.judge import arithmetic, full_precision
+from autotune.precision.judge import full_precision, precision_of
 from autotune.study.interference import Judged
 from autotune.study.recommendation import Achieved, Confirmation, Recommendation, RunnerUp, baseline_name
 from autotune.study.summary import ConfigSummary, Status
@@ -198,7 +198,7 @@ def _stability(
     finite = f"losses finite over {steps} optimizer steps{told}"
     if full_precision(winner.config) == winner.config:
         return f"full precision; {finite}", ()
-    verdict = next((v for v in losses if v.values == arithmetic(winner.config)), None)
+    verdict = next((v for v in losses if v.values == precision_of(winner.config)), None)
     if verdict is None:
         return f"{finite}; not compared with full precision step by step", ()
     if verdict.verdict == "ok":

@@ -20,46 +20,27 @@ class Reporter(Protocol):
 
     def opening(self, lines: Sequence[str], knobs: Sequence[Knob]) -> None:
         """The search begins; `lines` name study, device, task and what is held, `knobs` may differ. Told once."""
-        ...
 
     def probing(self, number: int, config: Config, purpose: str) -> None:
         """A probe starts now."""
-        ...
 
     def probed(self, trial: Trial, verdict: Verdict, best_so_far: bool) -> None:
         """A probe ended, well or badly."""
-        ...
 
     def note(self, text: str) -> None:
         """Something that a person would want to know, in one sentence."""
-        ...
 
     def finished(self, recommendation: Recommendation) -> None:
         """The search is over and has an answer."""
-        ...
 
     def interrupted(self, view: StudyView, resume_command: str) -> None:
         """The search was stopped; what it has is kept and `resume_command` goes on with it."""
-        ...
 
 
 class SilentReporter:
     """Says nothing: the default of the library, whose caller owns the terminal."""
 
-    def opening(self, lines: Sequence[str], knobs: Sequence[Knob]) -> None:
-        """Ignored."""
+    def note(self, *reported: object, **named: object) -> None:
+        """Ignore what is reported."""
 
-    def probing(self, number: int, config: Config, purpose: str) -> None:
-        """Ignored."""
-
-    def probed(self, trial: Trial, verdict: Verdict, best_so_far: bool) -> None:
-        """Ignored."""
-
-    def note(self, text: str) -> None:
-        """Ignored."""
-
-    def finished(self, recommendation: Recommendation) -> None:
-        """Ignored."""
-
-    def interrupted(self, view: StudyView, resume_command: str) -> None:
-        """Ignored."""
+    opening = probing = probed = finished = interrupted = note

@@ -37,7 +37,7 @@ class ResumedConfirmation:
         return len(self._probes)
 
     @property
-    def leaders(self) -> list[Config]:
+    def finalists(self) -> list[Config]:
         """Who raced beside the baseline, in that order; empty where not even the first round is whole."""
         first: list[Config] = []
         for trial, _ in self._probes:

@@ -88,7 +88,7 @@ class Trades:
             self._known[config] = self._decided(config) if self.decides else None
         return self._known[config]
 
-    def news(self, told: set[Why]) -> list[str]:
+    def exclusions(self, told: set[Why]) -> list[str]:
         """Return one line for each reason that rules something out and is not `told` yet; it is then."""
         lines = []
         for why in Why:

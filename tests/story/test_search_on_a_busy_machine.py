@@ -131,7 +131,7 @@ def test_the_baseline_is_probed_again_every_so_often_and_taught_to_nobody(tmp_pa
 
     _search(tmp_path, Disturbed(), listener, probes=2 * REFERENCE_EVERY + 1)
 
-    purposes = [trial.purpose for trial in listener.trials if trial.purpose not in ("confirm", "worth")]
+    purposes = [trial.purpose for trial in listener.trials if trial.purpose not in ("confirm", "ablation")]
     block = ["search"] * REFERENCE_EVERY
     assert purposes == ["baseline", *block, "reference", *block, "reference", "search"]
     assert {trial.config for trial in listener.trials if trial.purpose == "reference"} == {listener.trials[0].config}

@@ -158,7 +158,7 @@ def test_a_confirmation_that_was_broken_off_goes_on_where_it_was(tmp_path, run_o
         searched(tmp_path / "parts", launcher, first, **WORKERS, **LONG)
     answer = searched(tmp_path / "parts", FakeLauncher(machine=FLAT, facts=declared()), second, **WORKERS, **LONG)
 
-    assert {trial.purpose for trial in second.trials} <= {"confirm", "worth"}
+    assert {trial.purpose for trial in second.trials} <= {"confirm", "ablation"}
     assert list(_raced(whole)) == list(_raced(first) | _raced(second))  # the same race
     counted = [number for one in answer.confirmations for number in one.trials]
     before = [trial.number for trial in first.trials if trial.purpose == "confirm"]

@@ -371,7 +371,7 @@ def test_what_crashed_twice_is_left_alone_even_when_the_database_was_lost(tmp_pa
 
 def _steps(folder):
     """How many probes were made after the answer, for the steps to it."""
-    return sum(trial.purpose == "worth" for trial in load_view(folder).trials)
+    return sum(trial.purpose == "ablation" for trial in load_view(folder).trials)
 
 
 def _space_of(view):
@@ -385,4 +385,4 @@ def test_only_the_probes_of_the_space_and_its_baseline_are_run_before_the_answer
 
     view = load_view(tmp_path)
     allowed = {*_space_of(view).configs, config(batch_size=64)}
-    assert {trial.config for trial in view.trials if trial.purpose != "worth"} == allowed
+    assert {trial.config for trial in view.trials if trial.purpose != "ablation"} == allowed
