@@ -77,7 +77,7 @@ def test_where_it_fails_the_search_goes_on_without_it(tmp_path):
     listener = _search(tmp_path, broken)
 
     assert _said(listener) == [
-        "Dry run: memory cannot be foretold (a scripted crashed). The search goes on without it."
+        "Dry run: memory cannot be predicted (a scripted crashed). The search goes on without it."
     ]
     assert listener.answer is not None
 
@@ -266,7 +266,7 @@ def test_gradients_that_accumulate_are_asked_for_where_a_configuration_has_them(
         ),
         (
             (Arm(values={"amp_dtype": None}, reason="contents decide"),),
-            "Dry run: memory cannot be foretold, because contents decide. The search goes on without it.",
+            "Dry run: memory cannot be predicted, because contents decide. The search goes on without it.",
         ),
     ],
 )
@@ -278,5 +278,5 @@ def test_a_dry_run_that_died_is_told_by_its_own_words():
     died = DryRun(outcome=Outcome.TIMEOUT, failure=Failure(phase="measure", message="no sign of life", evidence=""))
 
     assert describe_dry_run(died, FREE, lambda arm, batch: True) == (
-        "Dry run: memory cannot be foretold (no sign of life). The search goes on without it."
+        "Dry run: memory cannot be predicted (no sign of life). The search goes on without it."
     )

@@ -84,11 +84,11 @@ def describe_dry_run(found: DryRun, space: SearchSpace, fits: Callable[[Arm, int
     """One sentence: which batches are predicted to fit, or why nobody can say."""
     if found.outcome is not Outcome.OK:
         why = found.failure.message.partition("\n")[0] if found.failure else found.outcome.value
-        return f"Dry run: memory cannot be foretold ({why}). The search goes on without it."
+        return f"Dry run: memory cannot be predicted ({why}). The search goes on without it."
     known = [arm for arm in found.arms if arm.points]
     if not known:
         why = found.arms[0].reason if found.arms else "there is no arm"
-        return f"Dry run: memory cannot be foretold, because {why}. The search goes on without it."
+        return f"Dry run: memory cannot be predicted, because {why}. The search goes on without it."
     batches = sorted({config.batch_size for config in space.configs})
     fitting = [(arm, max((batch for batch in batches if fits(arm, batch)), default=0)) for arm in known]
     knobs = _deciding(fitting)

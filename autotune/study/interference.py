@@ -18,7 +18,7 @@ from autotune.core.records import SEARCH_PURPOSES, Config
 from autotune.core.results import ProbeResult, Trial, Verdict
 from autotune.units import format_share
 
-# A power cap is how a large GPU normally runs: recorded, and no disturbance (docs/notes/timing.md 2).
+# A power cap is how a large GPU normally runs: recorded, and no interference (docs/notes/timing.md 2).
 HARMFUL = ("hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake")
 POWER_CAP = "power cap"
 MOST_CLOCK_DRIFT = 0.03  # of the SM clock within a window; a steady card stays within it (docs/notes/timing.md 2)
@@ -172,6 +172,6 @@ def describe_drift(judged: Sequence[Judged], baseline: Config) -> str:
     if len(rates) < 2 or rates[-1][0] != judged[-1][0].number or not has_drifted([rates[0], rates[-1]]):
         return ""
     return (
-        f"The baseline now runs at {format_share(rates[-1][1] / rates[0][1])} of its first rate: this machine drifts. "
-        f"Leaders are chosen by rates corrected for it."
+        f"The baseline now runs at {format_share(rates[-1][1] / rates[0][1])} of its first rate (machine drift). "
+        f"Finalists are chosen by rates that are corrected for it."
     )

@@ -10,7 +10,7 @@ studies/NAME/
   probes/0007/       request.json, result.json, log.txt, and prediction.json where the sampler expected something
   stability/0000/    the same for a paired comparison of losses
   noise_scale/0000/  the same for a sample of gradients
-  dry_run/0000/      the same for a dry run, which foretells memory
+  dry_run/0000/      the same for a dry run, which predicts memory
   inspect/           the same for the inspection
   .gitignore         everything but best.json
 """
@@ -52,7 +52,7 @@ def find(name: str | Path | None) -> Path:
     Raises `StudyNotFound`, which lists what there is, and `EnvironmentUnfit` where what was named may not be read.
     """
     if name is None:
-        known = sorted(_studies(STUDIES), key=_made)
+        known = sorted(studies(STUDIES), key=_made)
         if known:
             return known[-1]
         raise StudyNotFound(
@@ -86,7 +86,7 @@ def is_study(folder: Path) -> bool:
 
 def studies(root: Path) -> list[Path]:
     """All study folders directly under `root`, by name."""
-    return sorted(_studies(root))
+    return sorted(entry for entry in root.iterdir() if is_study(entry)) if root.is_dir() else []
 
 
 def read_request(folder: Path) -> StudyRequest:
@@ -229,10 +229,6 @@ def clear_away(folder: Path) -> None:
 
 def _has_record(folder: Path) -> bool:
     return (folder / STUDY).is_file() or (folder / BEST).is_file()
-
-
-def _studies(root: Path) -> list[Path]:
-    return [entry for entry in root.iterdir() if is_study(entry)] if root.is_dir() else []
 
 
 def _made(folder: Path) -> float:

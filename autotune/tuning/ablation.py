@@ -35,7 +35,7 @@ def ablate(context: SearchContext, answer: Recommendation) -> Recommendation:
     if not context.objective.is_speed or not wanted or not budget.affords_ablation:
         return answer
     context.reporter.note(
-        f"Recommended. Measuring what each change was worth: {len(wanted)} more probe{'s' if len(wanted) > 1 else ''} "
+        f"Recommended. Measuring what each change gained: {len(wanted)} more probe{'s' if len(wanted) > 1 else ''} "
         f"at most; Ctrl-C leaves {'them' if len(wanted) > 1 else 'it'} out."
     )
     try:

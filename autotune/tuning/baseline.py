@@ -110,8 +110,8 @@ def unknown(probes: Sequence[Trial], folder: str) -> str:
             f"how busy the machine is), and run the same command again; what was measured is kept in {folder}."
         )
     return (
-        f"{told} Nobody else was seen to use the machine at probe {calmest.number}, so its own steps probably take "
-        f"very different times. Make them more alike (batches of one length, data that lie near), and run the same "
+        f"{told} No interference was seen during probe {calmest.number}, so its own steps probably take very "
+        f"different times. Make them more alike (batches of one length, data that lie near), and run the same "
         f"command again."
     )
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from autotune.core.records import Config
 from autotune.errors import NoRecommendation
-from autotune.knobs import KNOBS
 from autotune.precision.stage import precise_finalists, refused_summaries
 from autotune.study.interference import Judged
 from autotune.study.summary import ConfigSummary
 from autotune.tuning import racing
 from autotune.tuning.context import SearchContext
+from autotune.tuning.header import shown
 from autotune.tuning.probing import probe_with_repeat
 from autotune.tuning.recommend import nothing_usable
 from autotune.units import format_seconds
@@ -37,7 +36,10 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
             baseline = [_as_probed(context, baseline[0])]
             break
         if number:
-            _note_failures(context, raced)
+            reasons = "; ".join(f"{shown(one.config)}: {one.failure}" for one in raced if one.failure)
+            context.reporter.note(
+                f"All finalists failed when they were measured again ({reasons}). The next ones race."
+            )
         finished = _race(context, [*chosen, *(one for one in baseline if not one.failure)])
         baseline = [next((one for one in finished if one.config == old.config), old) for old in baseline]
         latest = [one for one in finished if one.config != context.request.baseline]
@@ -123,13 +125,6 @@ def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSum
     return finished
 
 
-def _note_failures(context: SearchContext, raced: Sequence[ConfigSummary]) -> None:
-    reasons = "; ".join(f"{_words(one.config)}: {one.failure}" for one in raced if one.failure)
-    context.reporter.note(
-        f"None of the leaders held when it was measured again ({reasons}). The next ones follow."
-    )  # fmt: skip
-
-
 def _plan(leading: int, others: int, rounds: int) -> str:
     """`Confirming 9 configurations in up to 12 interleaved rounds of fresh processes, the slower half ...`."""
     most = "up to " if rounds > racing.SURE_ROUNDS else ""
@@ -142,7 +137,3 @@ def _plan(leading: int, others: int, rounds: int) -> str:
     count = leading + others
     who = f"{count} configuration{'' if count == 1 else 's'}"
     return f"Confirming {who} in {most}{rounds} interleaved rounds of fresh processes{left}"
-
-
-def _words(config: Config) -> str:
-    return " ".join(knob.show(config[knob.name]) for knob in KNOBS)

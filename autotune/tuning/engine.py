@@ -82,8 +82,8 @@ def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
     if context.resumed:
         predict_memory(context)
         context.reporter.note(
-            "The search had ended, and its confirmation was broken off: that goes on, and its whole rounds count. To "
-            "look further, run this command again when there is an answer."
+            "Resuming an interrupted confirmation: its whole rounds count. To search further, run this command again "
+            "once there is an answer."
         )
     else:
         if notes_budget:

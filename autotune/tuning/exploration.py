@@ -36,7 +36,7 @@ def explore(context: SearchContext) -> None:
             _probe_reference(context)
         else:
             _probe_next(context)
-    context.reporter.note(f"Search ends: {why}.")
+    context.reporter.note(f"Search finished: {why}.")
 
 
 def bound_the_rest(context: SearchContext) -> str:
@@ -132,7 +132,7 @@ def reason_to_stop(state: SearchState) -> str | None:
     if since >= PATIENCE:
         return f"the last {since} probes gained less than {GAIN - 1:.0%}"
     if promise_little(state.promises, len(state.values)):
-        return f"the last {PROPOSALS} proposals promised less than {LITTLE:.0%} each"
+        return f"the expected gain of the last {PROPOSALS} proposals was below {LITTLE:.0%} each"
     return None
 
 

@@ -45,7 +45,7 @@ def probe_with_repeat(
     context.pause(BACK_OFF_SECONDS)
     repeat = probe_with_retry(context, config, purpose, window=window, repeats=first[0].number)
     if context.history.is_busy:
-        context.reporter.note(f"{MOST_VAIN_REPEATS} repeats in a row were disturbed, too: no more are made.")
+        context.reporter.note(f"{MOST_VAIN_REPEATS} repeats in a row met interference, too: no more are made.")
     return first if the_one_that_counts(first[0], repeat[0])[0] is first[0] else repeat
 
 

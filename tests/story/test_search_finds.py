@@ -108,7 +108,7 @@ def test_a_search_ends_after_the_probes_that_were_asked_for(tmp_path):
     answer = searched(tmp_path, FakeLauncher(), listener, probes=7, time_budget_seconds=1e6)
 
     assert sum(trial.purpose == "search" for trial in listener.trials) == 7
-    assert "Search ends: 7 probes were asked for." in listener.notes
+    assert "Search finished: 7 probes were asked for." in listener.notes
     assert answer.probes == len(listener.trials)
 
 
@@ -123,7 +123,7 @@ def test_a_search_ends_when_nothing_is_gained_any_more(tmp_path):
 
     searched(tmp_path, FakeLauncher(machine=flat, facts=declared()), listener, time_budget_seconds=1e6)
 
-    assert f"Search ends: the last {PATIENCE} probes gained less than 1%." in listener.notes
+    assert f"Search finished: the last {PATIENCE} probes gained less than 1%." in listener.notes
 
 
 def test_the_finalists_and_the_baseline_are_measured_again_interleaved_and_reversed(tmp_path):
