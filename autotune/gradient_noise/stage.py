@@ -48,7 +48,7 @@ def measure_gradient_noise(context: SearchContext) -> None:
 
 
 def _next(attempts: Sequence[Sample], request: StudyRequest, seconds: float) -> NoiseScaleRequest | None:
-    """The measurement that is still to be made; None: there is one, or none can be had."""
+    """Return the next measurement; None if there is one already, or none can be had."""
     config = Config(values={**request.baseline.values, "gradient_accumulation_steps": 1})
     if attempts:
         asked, result = attempts[-1]
@@ -94,7 +94,7 @@ def with_batch_advice(recommendation: Recommendation, history: History) -> Recom
 
 
 def describe_noise(noise: NoiseScale) -> str:
-    """`noise scale after 30 steps 26 [18, 39] samples: batches up to about 26 waste less than 50% of the samples`."""
+    """Return `noise scale after 30 steps 26 [18, 39] samples: batches up to about 26 waste less than 50% of ...`."""
     measured = f"noise scale after {noise.steps} steps"
     if noise.phi is None:
         return f"{measured} at least {_two(noise.low)} samples: no evidence that the largest batch wastes samples"
@@ -105,7 +105,7 @@ def describe_noise(noise: NoiseScale) -> str:
 
 
 def describe_advice(advice: BatchAdvice, batch: int) -> tuple[str, ...]:
-    """What is said of a global batch of so many samples beside the answer; intervals are of 90 %."""
+    """Return the advice on a global batch of `batch` samples; intervals are of 90 %."""
     noise = advice.noise
     if noise.phi is None or noise.high is None:
         return (describe_noise(noise),)
@@ -127,23 +127,23 @@ def describe_advice(advice: BatchAdvice, batch: int) -> tuple[str, ...]:
 
 
 def no_noise_scale(result: NoiseScaleResult) -> str:
-    """Why there is no noise scale, in a sentence."""
+    """Return why there is no noise scale, in a sentence."""
     why = result.failure.message if result.failure else "the gradients of all micro-batches are alike, or too few"
     return f"The gradient noise scale could not be measured: {why.rstrip('.')}."
 
 
 def _half_batch(recommendation: Recommendation, judged: Sequence[Judged]) -> float | None:
-    """From all measured batches of the recommended arm, accumulation included: there a step is linear in the batch."""
-    arm = {name: value for name, value in recommendation.params.items() if name != "batch_size"}
+    """Return `half_batch` of the probes that differ from the recommendation in the micro-batch only."""
+    others = {name: value for name, value in recommendation.params.items() if name != "batch_size"}
     batches, seconds = [], []
     for trial, verdict in judged:
         measured = trial.result.measurement
-        if verdict.feasible and measured is not None and arm.items() <= trial.config.values.items():
+        if verdict.feasible and measured is not None and others.items() <= trial.config.values.items():
             batches.append(sum(measured.samples) / measured.steps)
             seconds.append(sum(measured.step_seconds) / measured.steps)
     return half_batch(batches, seconds)
 
 
 def _two(samples: float) -> str:
-    """Two digits: more than any interval supports."""
+    """Return a number with two digits: an interval supports no more."""
     return f"{float(f'{samples:.2g}'):,.3g}" if samples < 1000 else f"{float(f'{samples:.2g}'):,.0f}"

@@ -28,7 +28,7 @@ def torch_version() -> str | None:
 
 
 def mismatches(measured: Environment) -> tuple[str, ...]:
-    """Sentences that tell where this machine differs from `measured` in what decides speed or memory; empty if nowhere.
+    """Return where this machine differs from `measured` in what decides speed or memory; empty if nowhere.
 
     A GPU fits if any visible one does: which of them a later process takes cannot be known without torch. Nothing is
     said of AMD and Intel GPUs, for the same reason.
@@ -47,7 +47,7 @@ def mismatches(measured: Environment) -> tuple[str, ...]:
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
-    """The cards that CUDA would show to a process started from here, as far as `CUDA_VISIBLE_DEVICES` can be read.
+    """Return the cards that CUDA would show to a process started here, if `CUDA_VISIBLE_DEVICES` can be read.
 
     Entries by UUID are matched; of entries by index only "none" is understood, because CUDA may count in another order.
     """
@@ -55,7 +55,7 @@ def visible_gpus() -> tuple[Gpu, ...]:
 
 
 def fingerprint(environment: Environment) -> str:
-    """The class of machines among which measurements may be compared, as `NVIDIA-H200-torch2.13.0-3fa1c2d4e5f6`.
+    """Return the class of machines whose measurements compare, as `NVIDIA-H200-torch2.13.0-3fa1c2d4e5f6`.
 
     A readable prefix and 12 hexadecimal digits of a SHA-256 over everything in the record that moves speed or memory
     limits. One card's identity (index, UUID) is left out: it varies inside a class, by 8 % in the mean (Sinha et al.,
@@ -86,7 +86,7 @@ def fingerprint(environment: Environment) -> str:
 
 
 def _shown(cards: tuple[Gpu, ...], chosen: str | None) -> tuple[Gpu, ...]:
-    """The cards that `chosen`, the value of `CUDA_VISIBLE_DEVICES`, leaves."""
+    """Return the cards that `chosen`, the value of `CUDA_VISIBLE_DEVICES`, leaves."""
     if chosen is None:
         return cards
     entries = [entry.strip() for entry in chosen.split(",")]
@@ -141,5 +141,5 @@ def _torch_mismatch(measured: Environment) -> str | None:
 
 
 def _public(version: str) -> str:
-    """A version without its build."""
+    """Return a version without its build."""
     return version.partition("+")[0]

@@ -58,7 +58,7 @@ class Gpu(Record, frozen=True, kw_only=True):
 
 
 class Glance(Record, frozen=True, kw_only=True):
-    """What changes about a card from moment to moment; read in well under a millisecond where the driver is loaded."""
+    """The changing readings of a card; taken in well under a millisecond where the driver is loaded."""
 
     utilization: float | None = None  # share of the card's last sample period (1/6 to 1 s) with any kernel, 0..1
     used_bytes: int | None = None
@@ -178,7 +178,7 @@ def ask(question: Callable[[], Any]) -> Any:
 
 
 class _Unusable(Exception):
-    """NVML is absent or refuses to start."""
+    """Raised where NVML is absent or refuses to start."""
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What a dry run says of the memory of each configuration, corrected by the probes of the study so far. Pure.
+"""The predicted memory of each configuration: a dry run, corrected by the probes of the study so far. Pure.
 
 It is what the sampler believes beforehand, never a verdict: nothing is refused or recommended because of it.
 """
@@ -77,7 +77,7 @@ class MemoryPrediction:
         return [(t, t.result.measurement) for t, _ in self._history.judged if t.result.measurement is not None]
 
     def _calibration(self) -> tuple[Calibration, float]:
-        """Of predictions to measured peaks, and the bytes of one loader worker on the host (0 on a device)."""
+        """Return the correction, and the bytes of one loader worker on the host (0 on a device)."""
         if self._calibrated is None or self._calibrated[0] != self._history.version:
             found = self._history.dry_run
             assert found is not None, "there is something to calibrate"

@@ -40,7 +40,7 @@ def predict_memory(context: SearchContext) -> None:
 
 
 def _seconds_to_begin(history: History) -> float:
-    """What the baseline's process took until its model stood."""
+    """Return the seconds that the baseline's process took until its model stood."""
     phases = history.baseline_known[0].result.phase_seconds if history.baseline_known else {}
     return sum(phases.get(name, 0.0) for name in ("start", "load", "build"))
 
@@ -65,7 +65,7 @@ def asking(
 
 
 def arms(space: SearchSpace, baseline: Config) -> tuple[dict[str, Value], ...]:
-    """What a dry run has to tell apart: values of the knobs that move device memory.
+    """Return the arms of a dry run: values of the knobs that move device memory.
 
     The baseline's own arm first; those that trade time for memory last, which matter only where the others do not fit.
     """
@@ -81,7 +81,7 @@ def arms(space: SearchSpace, baseline: Config) -> tuple[dict[str, Value], ...]:
 
 
 def describe_dry_run(found: DryRun, space: SearchSpace, fits: Callable[[Arm, int], bool]) -> str:
-    """One sentence: which batches are predicted to fit, or why nobody can say."""
+    """Return which batches are predicted to fit, or why this is unknown, in a sentence."""
     if found.outcome is not Outcome.OK:
         why = found.failure.message.partition("\n")[0] if found.failure else found.outcome.value
         return f"Dry run: memory cannot be predicted ({why}). The search goes on without it."
@@ -102,7 +102,7 @@ def describe_dry_run(found: DryRun, space: SearchSpace, fits: Callable[[Arm, int
 
 
 def arm_name(arm: Arm, knobs: Sequence[Knob]) -> str:
-    """`bf16 nhwc`, `fp32 ckpt`: what it is called where those knobs tell it from others; empty without knobs."""
+    """Return the name of an arm by the knobs that tell it from others, `bf16 nhwc`; empty without knobs."""
     shown = [knob.show(arm.values[knob.name]) for knob in knobs]
     return " ".join(text for text in shown if text not in TACIT) or " ".join(
         f"{text} {knob.label}" for text, knob in zip(shown, knobs, strict=True)
@@ -116,7 +116,7 @@ def _up_to(most: int, batches: Sequence[int]) -> str:
 
 
 def _deciding(fitting: Sequence[tuple[Arm, int]]) -> list[Knob]:
-    """The knobs without which arms of different largest batches could not be told apart."""
+    """Return the knobs that are needed to tell apart arms of different largest batches."""
     knobs = [knob for knob in KNOBS if knob.name in fitting[0][0].values]
     for knob in tuple(knobs):
         others = [one for one in knobs if one is not knob]

@@ -22,7 +22,7 @@ NOT_SEARCHED = "  not searched: it does not divide the held global batch"
 
 @dataclass(frozen=True, kw_only=True)
 class PeakRange:
-    """What a real process may need for so many bytes of tensors.
+    """The range of a real process's peak, given the bytes of its tensors.
 
     On a device the tensors are nearly all. A host's process holds them at least; what it holds besides, and how many
     times their bytes it grows by, differs between targets, so the upper end is one standard deviation of both above
@@ -33,15 +33,15 @@ class PeakRange:
     on_host: bool
 
     def least(self, tensors: float) -> float:
-        """Bytes that it takes in any case, or nearly."""
+        """Return the bytes that the process takes in any case, or nearly."""
         return (self.base_bytes + tensors) / (1 if self.on_host else 1 + START_MARGIN)
 
     def most(self, tensors: float) -> float:
-        """Bytes that are enough, by all that is known before it ran: what a search believes, too."""
+        """Return the bytes that are enough before anything was measured, as a search counts."""
         return calibrated(self.base_bytes, (), ON_HOST if self.on_host else ON_DEVICE).most(tensors)
 
     def cell(self, tensors: float | None, usable_bytes: int) -> tuple[str, str]:
-        """A peak in words, and whether it fits."""
+        """Return a peak in words, and whether it fits."""
         if tensors is None:
             return "", UNKNOWN
         least, most = self.least(tensors), self.most(tensors)
@@ -49,7 +49,7 @@ class PeakRange:
         return _range(least, most) if self.on_host else format_bytes(self.base_bytes + tensors), sign
 
     def explained(self, usable_bytes: int) -> str:
-        """How to read the table."""
+        """Return how to read the table."""
         base, may = format_bytes(self.base_bytes), f"{format_bytes(usable_bytes)} may be used"
         if not self.on_host:
             return (
@@ -69,7 +69,7 @@ class PeakRange:
 def memory_block(
     found: DryRun, batches: Sequence[int], usable_bytes: int, searched: Collection[int], *, on_host: bool = False
 ) -> Text:
-    """Rows are micro-batches, columns arms; peaks are predicted, and held against `usable_bytes`.
+    """Return the table: micro-batches by arms, with predicted peaks compared with `usable_bytes`.
 
     No word is said on whether those fit that are not among `searched`: a search would not use them.
     """
@@ -112,14 +112,14 @@ def memory_block(
 
 
 def _range(least: float, most: float) -> str:
-    """`292-488 MiB`, `0.9 GiB-1.4 GiB` where the units differ."""
+    """Return `292-488 MiB`, or `0.9 GiB-1.4 GiB` where the units differ."""
     low, high = format_bytes(least), format_bytes(most)
     number, unit = low.split()
     return f"{number}–{high}" if high.endswith(f" {unit}") else f"{low}–{high}"
 
 
 def _traded(arms: Sequence[Arm], batches: Sequence[int], peak_range: PeakRange, usable_bytes: int) -> list[str]:
-    """For each trade of time for memory up to which batch it fits: a table of everything would be too wide."""
+    """Return for each trade of time for memory up to which batch it fits: a table of everything would be too wide."""
     fitting: dict[str, list[str]] = {}
     for arm in arms:
         if arm.points:
@@ -132,7 +132,7 @@ def _traded(arms: Sequence[Arm], batches: Sequence[int], peak_range: PeakRange, 
 
 
 def _name(arm: Arm, arms: Sequence[Arm], but: Collection[str] = ()) -> str:
-    """`bf16 nhwc`: the knobs that differ between arms, `but` some; empty if there are none."""
+    """Return the knobs that differ between arms, `but` some, as `bf16 nhwc`; empty if there are none."""
     differ = [
         one
         for one in KNOBS

@@ -1,4 +1,4 @@
-"""The verdict on paired losses: does an arithmetic learn what full precision learns, step by step? Pure.
+"""The verdict on paired losses: does a precision learn what full precision learns, step by step? Pure.
 
 The decision rule, in this order (docs/notes/precision.md 3, calibrated on two toy models: 14 of 14 healthy autocast
 runs passed with at most 0.23 % of the loss decrease, 8 of 8 drifting pure-bfloat16 runs were refused at 5.0 to 5.7 %):
@@ -33,7 +33,7 @@ STANDARD_ERRORS = 2.0  # standard errors by which a loss must have fallen to hav
 
 
 class Thresholds(Record, frozen=True, kw_only=True):
-    """Where the lines are drawn; all from docs/notes/precision.md."""
+    """The thresholds of the verdict; all from docs/notes/precision.md."""
 
     least_steps: int = 20  # fewer say nothing
     tolerance: float = 0.02  # of the full-precision loss decrease: 8.7 times the largest healthy difference seen
@@ -69,12 +69,12 @@ class _Pair:
 
     @property
     def decrease(self) -> float:
-        """What full precision has learnt."""
+        """The decrease of the loss in full precision."""
         return self.start - self.end
 
     @property
     def difference(self) -> float:
-        """Mean paired difference over the last steps; above 0 the candidate is behind."""
+        """The mean paired difference over the last steps; above 0 the candidate is behind."""
         return statistics.fmean(self._differences(self.candidate)[-LAST:])
 
     @property
@@ -83,12 +83,12 @@ class _Pair:
 
     @property
     def perturbation(self) -> float:
-        """The same as `difference`, of full precision against itself from weights that are 1e-6 away."""
+        """The difference between full precision and itself from weights that are 1e-6 away."""
         return abs(statistics.fmean(self._differences(self.perturbed)[-LAST:]))
 
     @property
     def looseness(self) -> float:
-        """How far apart these two are in a single step: much, if masks or kernels are not the same in both runs."""
+        """The mean distance of these two in a step: large if masks or kernels differ between the runs."""
         return statistics.fmean(map(abs, self._differences(self.perturbed)[-LAST:]))
 
     def _differences(self, other: LossRun) -> list[float]:
@@ -97,7 +97,7 @@ class _Pair:
 
 
 def judge(request: StabilityRequest, result: StabilityResult, lines: Thresholds = THRESHOLDS) -> LossVerdict:
-    """What the runs say about the candidate's arithmetic. Never compares across batch sizes: both have the same."""
+    """Return the verdict on the candidate's precision. Batch sizes are never compared: both runs have the same."""
     (name, full), candidate = names(request), request.candidate
     verdict = LossVerdict(
         verdict="inconclusive", reason="", values=precision_of(candidate), batch_size=candidate.batch_size
@@ -126,23 +126,23 @@ def judge(request: StabilityRequest, result: StabilityResult, lines: Thresholds 
 def settled(
     comparisons: Sequence[tuple[StabilityRequest, StabilityResult]], lines: Thresholds = THRESHOLDS
 ) -> tuple[LossVerdict, ...]:
-    """Of every arithmetic that was compared the verdict of its last comparison, in the order of the first."""
+    """Return the verdict of the last comparison of every precision, in the order of the first."""
     last = {tuple(precision_of(request.candidate).values()): (request, result) for request, result in comparisons}
     return tuple(judge(request, result, lines) for request, result in last.values())
 
 
 def precision_of(config: Config) -> dict[str, Value]:
-    """The values of the knobs that change arithmetic, by knob name."""
+    """Return the values of the knobs that change arithmetic, by knob name."""
     return {knob.name: config.values.get(knob.name, knob.default) for knob in KNOBS if knob.numerics}
 
 
 def full_precision(config: Config) -> Config:
-    """The same configuration with these knobs at their default."""
+    """Return the configuration with these knobs at their default."""
     return Config(values={**config.values, **{knob.name: knob.default for knob in KNOBS if knob.numerics}})
 
 
 def names(request: StabilityRequest) -> tuple[str, str]:
-    """Candidate and reference as a table would call them: `bf16` and `fp32`."""
+    """Return the names of candidate and reference, as in a table: `bf16` and `fp32`."""
     differing = [k for k in KNOBS if k.numerics and request.candidate[k.name] != request.reference[k.name]]
     one, other = (
         " ".join(k.show(config[k.name]) for k in differing) for config in (request.candidate, request.reference)
@@ -151,7 +151,7 @@ def names(request: StabilityRequest) -> tuple[str, str]:
 
 
 def _paired(runs: Sequence[LossRun]) -> list[_Pair]:
-    """By seed; a seed that lacks a run is left out."""
+    """Return the runs by seed, without a seed that lacks a run."""
     found: dict[int, dict[str, LossRun]] = {}
     for run in runs:
         found.setdefault(run.seed, {})[run.role] = run
@@ -160,7 +160,7 @@ def _paired(runs: Sequence[LossRun]) -> list[_Pair]:
 
 
 def _doubt(pair: _Pair, full: str) -> str:
-    """Why full precision itself is no yardstick; empty if it is."""
+    """Return why full precision itself cannot be compared with; empty if it can."""
     for run in (pair.reference, pair.perturbed):
         broken = sum(loss is None for loss in run.losses[: pair.steps])
         if broken:
@@ -176,7 +176,7 @@ def _doubt(pair: _Pair, full: str) -> str:
 
 
 def _instability(pair: _Pair, lines: Thresholds, full: str) -> str:
-    """Why the candidate's run went wrong where the reference's did not; empty if it did not."""
+    """Return why the candidate's run went wrong where the reference's did not; empty if it did not."""
     run, steps = pair.candidate, pair.steps
     broken = sum(loss is None for loss in run.losses[:steps])
     if broken:
@@ -205,7 +205,7 @@ def _instability(pair: _Pair, lines: Thresholds, full: str) -> str:
 
 
 def _compared(verdict: LossVerdict, pairs: Sequence[_Pair], lines: Thresholds, name: str, full: str) -> LossVerdict:
-    """`ok` or `worse`; with several seeds by a one-sided 95 % interval, which may also leave it open."""
+    """Return `ok` or `worse`; with several seeds by a one-sided 95 % interval, which may leave it open."""
     decrease = statistics.fmean(pair.decrease for pair in pairs)
     differences = [pair.difference for pair in pairs]
     allowed = max(lines.tolerance * decrease, lines.perturbed_factor * statistics.fmean(p.perturbation for p in pairs))
@@ -250,7 +250,7 @@ def _zeros(run: LossRun) -> float:
 
 
 def _spikes(run: LossRun, lines: Thresholds) -> int:
-    """How often the gradient norm exceeded so many times the median of those before it."""
+    """Return how often the gradient norm exceeded the median of those before it by the factor of a spike."""
     norms = _finite(run.gradient_norms)
     return sum(
         norms[step] > lines.spike * statistics.median(norms[:step]) for step in range(FEWEST_FOR_MEDIAN, len(norms))

@@ -1,4 +1,4 @@
-"""The precision check: each arithmetic of a finalist is compared with full precision, once per study.
+"""The precision check: each precision of a finalist is compared with full precision, once per study.
 
     finalists ─► one not yet judged? compare it ─► refused? its configurations are out ─► finalists ─► ...
 
@@ -31,7 +31,7 @@ MORE_TIME = 2.0  # times what a comparison had that was cut short: then it is ru
 
 
 def precise_finalists(context: SearchContext, most: int, margin: float) -> list[ConfigSummary]:
-    """Return the finalists whose arithmetic is not refused. What was not compared yet is compared.
+    """Return the finalists whose precision is not refused, after comparing what was not compared yet.
 
     `most` and `margin` are those of `choice.finalists`. Raises `NoRecommendation` if all that could be confirmed is
     refused, and `EnvironmentUnfit`.
@@ -59,7 +59,7 @@ def precise_finalists(context: SearchContext, most: int, margin: float) -> list[
 
 
 def refused_summaries(history: History) -> list[ConfigSummary]:
-    """Return the fastest configuration of each refused arithmetic, with the reason; never the baseline."""
+    """Return the fastest configuration of each refused precision, with the reason; never the baseline."""
     return [one for one in _refused(history) if one.config != history.request.baseline]
 
 
@@ -73,7 +73,7 @@ def _refused(history: History) -> list[ConfigSummary]:
 
 
 def _compare(context: SearchContext, config: Config) -> None:
-    """Compare until there is nothing more to find out; tell the reporter."""
+    """Compare until nothing more can be found out; report it."""
     attempts = 0
     while (request := _next(context, config)) is not None:
         name, full = names(request)
@@ -91,7 +91,7 @@ def _compare(context: SearchContext, config: Config) -> None:
 
 
 def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
-    """The comparison that this configuration still needs, if any."""
+    """Return the comparison that this configuration still needs, if any."""
     request, history = context.request, context.history
     if request.goal.stability == "off" or full_precision(config) == config:
         return None
@@ -118,7 +118,7 @@ def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
 def following(
     attempts: Sequence[Comparison], first: StabilityRequest, seeds: tuple[int, ...], lines: Thresholds
 ) -> StabilityRequest | None:
-    """What is to be run after these attempts, `first` being what one would begin with; None: no more can be found out.
+    """Return the request after these attempts, beginning with `first`; None if no more can be found out.
 
     Out of memory: half the batch. A crash: once more. Runs that are hardly paired: several `seeds`. An interval that
     leaves it open: twice the steps, once. Too few steps in the time: once more when there is much more time.

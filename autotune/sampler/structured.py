@@ -45,13 +45,13 @@ class _Trials:
 
     @cached_property
     def measured(self) -> Integers:
-        """Rows that ran and fit."""
+        """The rows that ran and fit."""
         rows = [row for row, seen in self.observations if seen.within_memory and seen.samples_per_second]
         return np.array(rows, np.int64)
 
     @property
     def limit_bytes(self) -> int | None:
-        """Usable memory according to the latest observation."""
+        """The usable memory according to the latest observation."""
         return next((seen.limit_bytes for _, seen in reversed(self.observations) if seen.limit_bytes), None)
 
     @property
@@ -80,7 +80,7 @@ class _Fitted:
 
 
 class StructuredSampler(BaseSampler):
-    """Proposes the configuration that a model of training, fitted to all probes, expects to be fastest and to fit.
+    """A sampler that proposes the configuration that its model, fitted to all probes, expects to be fastest and to fit.
 
     The study maximises samples/s, or a score for which samples/s are the best guess, as samples per joule. Proposals
     follow from the seed and the finished trials, and are never those of trials that are still running.

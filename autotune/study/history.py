@@ -30,7 +30,7 @@ Sample = tuple[NoiseScaleRequest, NoiseScaleResult]
 
 
 class History:
-    """The only owner of what a study has measured. `version` grows with everything that is added."""
+    """The history of a study: the only owner of what it has measured. `version` grows with everything that is added."""
 
     def __init__(
         self, request: StudyRequest, trials: Sequence[Trial] = (), *, comparisons: Sequence[Comparison] = (),
@@ -124,7 +124,7 @@ class History:
 
     @property
     def references(self) -> list[tuple[int, float]]:
-        """Number and rate of every probe of the baseline without interference."""
+        """The number and rate of every probe of the baseline without interference."""
         return interference.references(self.judged, self.request.baseline)
 
     @property
@@ -159,7 +159,7 @@ class History:
 
     @property
     def typical_seconds(self) -> float:
-        """Seconds of one probe: the median of those that ran, a guess before the first."""
+        """The seconds of one probe: the median of those that ran, a guess before the first."""
         seconds = [trial.result.elapsed_seconds for trial, _ in self.judged if trial.result.outcome is Outcome.OK]
         return statistics.median(seconds) if seconds else FIRST_GUESS_SECONDS
 
@@ -180,11 +180,11 @@ class History:
 
     @property
     def loss_verdicts(self) -> tuple[LossVerdict, ...]:
-        """The last verdict on every arithmetic that was compared with full precision."""
+        """The last verdict on every precision that was compared with full precision."""
         return settled(self.comparisons, Thresholds(tolerance=self.request.goal.loss_tolerance))
 
     def refusal(self, config: Config) -> str:
-        """Return why the arithmetic of `config` may not be recommended; empty if it may."""
+        """Return why the precision of `config` may not be recommended; empty if it may."""
         found = (verdict for verdict in self.loss_verdicts if verdict.values == precision_of(config))
         return next((verdict.reason for verdict in found if verdict.excludes), "")
 

@@ -1,4 +1,4 @@
-"""What sets a study apart from a search that would go on with it, in the words in which it was asked."""
+"""The differences between a study and a search that would go on with it, in the words in which it was asked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ABSENT = {"global_batch": "free"}  # what no value means, where it is not "not g
 
 
 def compare(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str]) -> list[str]:
-    """What sets two requests apart, in words; empty if their trials can be compared.
+    """Return the differences of two requests, in words; empty if their trials can be compared.
 
     `goal_names` are the fields of the goal to compare, and what a person calls each.
     """
@@ -39,7 +39,7 @@ def compare(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str])
 
 
 def _moved_here(old: StudyRequest, new: StudyRequest) -> StudyRequest:
-    """`old` as it would have been asked on the machine of `new`, which is of one class with its own."""
+    """Return `old` as it would have been asked on the machine of `new`, which is of its class."""
     here, there = new.environment, old.environment
     moved = replace(old, environment=replace(there, **{name: getattr(here, name) for name in VARIED}))
     if here.device_bytes == there.device_bytes:
@@ -52,7 +52,7 @@ def _moved_here(old: StudyRequest, new: StudyRequest) -> StudyRequest:
 
 
 def _asked(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str]) -> Iterator[str]:
-    """Of what was asked, where, and of which code."""
+    """Yield the differences of what was asked, where, and of which code."""
     yield from _told("the target", old.target, new.target)
     for knob in KNOBS:
         yield from _told(f"the baseline's {knob.name}", old.baseline[knob.name], new.baseline[knob.name])
@@ -66,7 +66,7 @@ def _asked(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str]) 
 
 
 def _followed(old: StudyRequest, new: StudyRequest) -> Iterator[str]:
-    """Of what follows from that: told only where the same question has another answer, as in another version."""
+    """Yield the differences that follow from that: said only where the same question has another answer."""
     for name, values in new.domains.items():
         yield from _told(f"the search of {name}", old.domains.get(name, ()), values)
     for field in ("memory_limit_bytes", "headroom_bytes", "baseline_assumed"):
@@ -85,7 +85,7 @@ def _told(name: str, before: Any, after: Any, absent: str = "none") -> Iterator[
 
 
 def _typed(value: Any, absent: str) -> str:
-    """A value as an option takes it."""
+    """Return a value as an option takes it."""
     match value:
         case None:
             return absent

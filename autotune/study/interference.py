@@ -1,4 +1,4 @@
-"""What other work on the machine did to probes: which ones it spoiled, which count, and how the machine drifted. Pure.
+"""Interference by other work on the machine: which probes it spoiled, which count, and how the machine drifted. Pure.
 
 The baseline is probed again and again, and shows how fast the machine was at each probe:
 
@@ -47,7 +47,7 @@ def interference_causes(result: ProbeResult) -> tuple[str, ...]:
 
 
 def _on_the_card(gpu: GpuUse) -> list[str]:
-    """Nobody is blamed for what the card does not tell, nor for a context that computes nothing."""
+    """Return the causes on the card; what it does not tell, and a context that computes nothing, are no causes."""
     found = [reason for reason in gpu.throttle_reasons if reason in HARMFUL]
     if (gpu.foreign_share or 0) > MOST_FOREIGN_SHARE:
         found.append(f"other processes took {format_share(gpu.foreign_share or 0)} of its GPU's time")
@@ -68,7 +68,7 @@ def is_spoiled(result: ProbeResult) -> bool:
 
 
 def severity(result: ProbeResult) -> tuple[int, float]:
-    """How much was wrong, for comparison: what befell the GPU, then how much longer steps took on the host."""
+    """Return a key to compare interference: causes on the GPU and the host, then how much longer steps took."""
     contamination = result.measurement.contamination if result.measurement is not None else None
     slowdown = contamination.slowdown if contamination is not None else 1.0
     return len(interference_causes(result)), slowdown
@@ -95,7 +95,7 @@ def valid_trials(judged: Sequence[Judged]) -> list[Judged]:
 
 
 def _first(trial: Trial) -> int:
-    """The number of the probe that it repeats, or its own."""
+    """Return the number of the probe that it repeats, or its own."""
     return trial.number if trial.repeats is None else trial.repeats
 
 

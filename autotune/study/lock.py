@@ -42,7 +42,7 @@ class Lock:
             raise disk.unwritable(folder, error) from error
 
     def release(self) -> None:
-        """Let others in."""
+        """Give the locks back."""
         self._files.close()
 
     def _take(self, file: IO[str], folder: Path) -> None:

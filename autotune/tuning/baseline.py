@@ -60,7 +60,7 @@ def probe_nearest(context: SearchContext) -> None:
 
 
 def _probed(context: SearchContext) -> Judged:
-    """The baseline's probe that counts: known to 10 %, if need be by probing again, whatever the budget.
+    """Return the baseline's probe that counts: known to 10 %, if need be by probing again, whatever the budget.
 
     One that cannot run is measured once.
     """
@@ -131,7 +131,7 @@ def _agree(probes: Sequence[Trial]) -> bool:
 
 
 def _spread(probe: Trial) -> str:
-    """`170 samples/s ± 12%`."""
+    """Return `170 samples/s ± 12%`."""
     assert probe.result.measurement is not None, "asked for only where it ran"
     width = probe.result.measurement.relative_half_width
     rate = f"{format_rate(_rate(probe))} samples/s"
@@ -148,6 +148,6 @@ def _is_narrow(probe: Trial) -> bool:
 
 
 def _width(probe: Trial) -> float:
-    """Of the interval of its rate, relative; infinite where too few steps were measured for one."""
+    """Return the relative width of the interval of its rate; infinite where too few steps were measured for one."""
     width = probe.result.measurement.relative_half_width if probe.result.measurement is not None else None
     return math.inf if width is None else width

@@ -53,7 +53,7 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
 
 
 def _finalists(context: SearchContext) -> list[ConfigSummary]:
-    """As many as there is time for; comparing their losses takes some of it. Those of a race that is resumed."""
+    """Return as many finalists as there is time for, after comparing their losses; those of a race that is resumed."""
     history, budget, resumed = context.history, context.budget, context.resumed.finalists
     if resumed and not any(map(history.refusal, resumed)):
         return [ConfigSummary(config=one, found=history.summary(one).found) for one in resumed]
@@ -64,7 +64,7 @@ def _finalists(context: SearchContext) -> list[ConfigSummary]:
 
 
 def _baseline(context: SearchContext) -> list[ConfigSummary]:
-    """The baseline, if it runs; what the space excludes is measured for comparison only."""
+    """Return the baseline, if it runs; what the space excludes is measured for comparison only."""
     config = context.request.baseline
     if not context.history.baseline_runs:
         return []
@@ -81,7 +81,7 @@ def _has_time_for_baseline(context: SearchContext) -> bool:
 
 
 def _as_probed(context: SearchContext, baseline: ConfigSummary) -> ConfigSummary:
-    """The baseline with its latest probe as its only round: nothing is compared, and there is no time for more."""
+    """Return the baseline with its latest probe as its only round: there is no time for another."""
     trial, verdict = [p for p in context.history.judged if p[0].config == baseline.config and p[1].feasible][-1]
     context.reporter.note("Only the baseline ran, and there is no time to confirm it: its latest probe stands.")
     return replace(baseline, trials=(trial,), verdicts=(verdict,))
@@ -126,7 +126,7 @@ def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSum
 
 
 def _plan(leading: int, others: int, rounds: int) -> str:
-    """`Confirming 9 configurations in up to 12 interleaved rounds of fresh processes, the slower half ...`."""
+    """Return `Confirming 9 configurations in up to 12 interleaved rounds of fresh processes, the slower half ...`."""
     most = "up to " if rounds > racing.SURE_ROUNDS else ""
     halved = [
         str(after)

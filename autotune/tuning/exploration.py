@@ -58,7 +58,7 @@ def affords_probe(context: SearchContext) -> bool:
 
 
 def state_of(context: SearchContext) -> SearchState:
-    """Return how far the search has come."""
+    """Return the state of the search."""
     history, budget = context.history, context.budget
     found = history.search_results
     return SearchState(
@@ -75,7 +75,7 @@ def state_of(context: SearchContext) -> SearchState:
 
 
 def _probes_to_explore(context: SearchContext) -> int | None:
-    """Of the probes that were asked for, those of the exploration; at least two in three."""
+    """Return how many of the requested probes the exploration may use; at least two in three."""
     asked = context.settings.probes
     return None if asked is None else asked - min(context.objective.probes_after(), asked // 3)
 
@@ -102,7 +102,7 @@ def _probe_reference(context: SearchContext) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchState:
-    """The state of a search, by which it is decided whether it goes on."""
+    """The state of a search that decides whether it goes on."""
 
     values: Sequence[float | None]  # samples/s of every search probe in order, None where infeasible
     remaining: int  # configurations that may still be probed

@@ -1,4 +1,4 @@
-"""The first lines of a search: where, what, held what, within which bounds."""
+"""The first lines of a search: study, device, task, what is held, and the space."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MEASURED = ProbeBudget()  # how long a probe measures
 def opening_lines(
     folder: Path, request: StudyRequest, space: SearchSpace, settings: Settings, *, resumed: bool, refused: bool = False
 ) -> list[str]:
-    """Five lines of plain text, none longer than it must be; a sixth where earlier probes had another seed.
+    """Return five lines of plain text; a sixth where earlier probes had another seed.
 
     `refused`: a search of this would not begin, which only a dry run outlives.
     """
@@ -51,14 +51,14 @@ def opening_lines(
 
 
 def held(request: StudyRequest) -> str:
-    """What the search may not change: the samples per optimizer step, or nothing."""
+    """Return what the search may not change: the samples per optimizer step, or nothing."""
     if request.goal.global_batch is not None:
         return f"global batch {request.goal.global_batch}"
     return "nothing: the global batch is searched too (hold it with --global-batch)"
 
 
 def baseline(request: StudyRequest, space: SearchSpace, settings: Settings) -> str:
-    """What is run today, and what of it was not declared or may not be recommended."""
+    """Return the baseline in words, and what of it was not declared or may not be recommended."""
     excluded = space.excludes(request.baseline)
     return (
         shown(request.baseline, moving(request))
@@ -69,7 +69,7 @@ def baseline(request: StudyRequest, space: SearchSpace, settings: Settings) -> s
 
 
 def short_budget(settings: Settings, space: SearchSpace, inspection_seconds: float) -> str:
-    """What to say of a time budget in which no search ends with a confirmation; empty if one does.
+    """Return that no search ends with a confirmation in the time budget; empty if one does.
 
     A probe is taken for an inspection, which starts, loads, builds and takes a step as it does, and what it measures.
     """
@@ -86,7 +86,7 @@ def short_budget(settings: Settings, space: SearchSpace, inspection_seconds: flo
 
 
 def _other_seeds(folder: Path, seed: int) -> list[str]:
-    """A study goes on with another seed: a speed hardly depends on it, and which weights were trained does."""
+    """Return that a study goes on with another seed, which moves its speed little, and the trained weights entirely."""
     earlier = sorted({asked.seed for asked in disk.read_asked(folder)} - {seed})
     if not earlier:
         return []
@@ -104,7 +104,7 @@ def _is_accumulated(request: StudyRequest, settings: Settings) -> bool:
 
 
 def not_searched(request: StudyRequest, space: SearchSpace) -> list[str]:
-    """What users expect to be searched and is not, with the reason: `workers not tuned: ...`."""
+    """Return what users expect to be searched and is not, with the reason: `workers not tuned: ...`."""
     facts, goal, batches = request.facts, request.goal, space.domains["batch_size"]
     told, samples, limited = [], goal.global_batch, {**facts.space, **goal.limits}
     if not facts.takes_workers:
@@ -128,13 +128,13 @@ def not_searched(request: StudyRequest, space: SearchSpace) -> list[str]:
 
 
 def moving(request: StudyRequest) -> tuple[Knob, ...]:
-    """The knobs that this search may move, or that the baseline has moved: others are not worth a word or a column."""
+    """Return the knobs that this search may move, or that the baseline has moved: only they get a column."""
     moved = touched([request.baseline])
     return tuple(knob for knob in KNOBS if len(request.domains.get(knob.name, ())) > 1 or knob in moved)
 
 
 def shown(config: Config, knobs: Sequence[Knob] = KNOBS) -> str:
-    """A configuration as in the table of probes, with the title of a column where there is but a number."""
+    """Return a configuration as in the table of probes, a mere number with the title of its column."""
     batch = f"{config.batch_size}×{config.gradient_accumulation_steps}"
     others = []
     for knob in knobs:
@@ -145,7 +145,7 @@ def shown(config: Config, knobs: Sequence[Knob] = KNOBS) -> str:
 
 
 def _sought(request: StudyRequest) -> str:
-    """What is not as always: another objective, and that nothing may change what is computed."""
+    """Return what is unusual: another objective, and that nothing may change what is computed."""
     objective = objective_of(request.goal)
     sought = "" if objective.name == Goal().objective else f" · for {objective.wish}"
     return sought + (" · exact" if request.goal.exact else "")

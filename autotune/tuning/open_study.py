@@ -189,7 +189,7 @@ def rebuild(settings: Settings) -> str:
 
 
 def _inspection(folder: Path) -> tuple[Environment, TargetFacts] | None:
-    """Machine and target as they were when the study was last searched; None: not known."""
+    """Read machine and target as they were when the study was last searched; None if they are not known."""
     path = folder / disk.INSPECT / RESULT
     if not path.is_file() or not (folder / disk.PROBES).is_dir():
         return None
@@ -198,7 +198,7 @@ def _inspection(folder: Path) -> tuple[Environment, TargetFacts] | None:
 
 
 def _is_alike(folder: Path, request: StudyRequest) -> bool:
-    """`check_alike`; the inspection of a search that is refused does not take the place of the study's own."""
+    """Return `check_alike`; where a search is refused, the study keeps its own inspection."""
     try:
         return check_alike(folder, request)
     except StudyError:

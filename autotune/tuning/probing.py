@@ -66,7 +66,7 @@ def _asked(
     context: SearchContext, config: Config, purpose: Purpose, place: Place | None, *,
     window: ProbeBudget | None, repeats: int | None,
 ) -> tuple[ProbeRequest, Path]:  # fmt: skip
-    """The request of one probe, and its folder, made."""
+    """Return the request of one probe, and its folder, made."""
     number, folder = place or disk.new_attempt(context.folder, ProbeRequest)
     request, by_speed = context.request, purpose == "search" and context.objective.is_speed
     asked = ProbeRequest(
@@ -101,7 +101,7 @@ def _probe(context: SearchContext, asked: tuple[ProbeRequest, Path]) -> Judged:
 
 
 def learn(guard: Guard, judged: Judged) -> None:
-    """Have the guard learn from a probe; not from a reference, which shows the machine and no configuration."""
+    """Teach the guard a probe; not a reference, which shows the machine and no configuration."""
     trial, verdict = judged
     if trial.purpose != "reference":
         guard.learn(trial, over_limit=verdict.constraints["memory"] > 0)
