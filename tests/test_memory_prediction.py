@@ -131,8 +131,7 @@ def _scripted(request):
 def _search_in(folder, launcher, searched_space, trials, request=None, listener=None):
     search = context(folder, launcher, listener, request=request, trials=trials, time_budget_seconds=LONG)
     memory = MemoryPrediction(searched_space, search.history)
-    study = dataclasses.replace(search.study, space=searched_space)
-    return dataclasses.replace(search, study=study, memory=memory)
+    return dataclasses.replace(search, space=searched_space, memory=memory)
 
 
 def _predicted(folder, *trials):

@@ -161,7 +161,7 @@ def read_prediction(folder: Path, number: int) -> Prediction | None:
 
 
 def write_fit(folder: Path, fit: Fit) -> None:
-    """Keep what the search has learned of every arm. Raises `EnvironmentUnfit` if that fails."""
+    """Keep what the search has learned of every curve. Raises `EnvironmentUnfit` if that fails."""
     store(folder, FITTED, fit)
 
 
