@@ -11,7 +11,7 @@ from autotune.tuning.racing import (
     GOAL_ROUNDS,
     MOST_FINALISTS,
     MOST_ROUNDS,
-    Plan,
+    RacePlan,
     going_on,
     is_decided,
     margin,
@@ -38,13 +38,13 @@ def test_a_race_costs_what_its_rounds_do():
 @pytest.mark.parametrize(
     ("affordable", "expected"),
     [
-        (1000, Plan(finalists=MOST_FINALISTS, rounds=MOST_ROUNDS)),
-        (48, Plan(finalists=MOST_FINALISTS, rounds=GOAL_ROUNDS)),
-        (47, Plan(finalists=7, rounds=9)),  # rather a leader less than finalists who cannot be told apart
-        (30, Plan(finalists=4, rounds=GOAL_ROUNDS)),
-        (12, Plan(finalists=FEWEST_FINALISTS, rounds=3)),
-        (4, Plan(finalists=FEWEST_FINALISTS, rounds=FEWEST_ROUNDS)),  # what there is no time for overruns
-        (-9, Plan(finalists=FEWEST_FINALISTS, rounds=FEWEST_ROUNDS)),
+        (1000, RacePlan(finalists=MOST_FINALISTS, rounds=MOST_ROUNDS)),
+        (48, RacePlan(finalists=MOST_FINALISTS, rounds=GOAL_ROUNDS)),
+        (47, RacePlan(finalists=7, rounds=9)),  # rather a leader less than finalists who cannot be told apart
+        (30, RacePlan(finalists=4, rounds=GOAL_ROUNDS)),
+        (12, RacePlan(finalists=FEWEST_FINALISTS, rounds=3)),
+        (4, RacePlan(finalists=FEWEST_FINALISTS, rounds=FEWEST_ROUNDS)),  # what there is no time for overruns
+        (-9, RacePlan(finalists=FEWEST_FINALISTS, rounds=FEWEST_ROUNDS)),
     ],
 )
 def test_the_time_decides_how_many_race_and_for_how_long(affordable, expected):
@@ -52,7 +52,7 @@ def test_the_time_decides_how_many_race_and_for_how_long(affordable, expected):
 
 
 def test_no_more_race_than_there_are():
-    assert plan(2, 1, 1000) == Plan(finalists=2, rounds=MOST_ROUNDS)
+    assert plan(2, 1, 1000) == RacePlan(finalists=2, rounds=MOST_ROUNDS)
 
 
 def test_without_repeats_a_probe_is_believed_to_three_per_cent():
