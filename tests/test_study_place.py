@@ -17,26 +17,11 @@ from autotune.core import codec
 from autotune.core.requests import ProbeRequest
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.objectives.verdict import judge
-from autotune.sampler.grid import Hardware
-from autotune.sampler.guard import Guard
-from autotune.sampler.optuna import Encoding, GuardedSampler, make
 from autotune.study import layout as disk
 from autotune.study.lock import Lock
-from autotune.study.store import NUMBER, Store
-from tests.worlds import measured, space, study_request
-
-SPACE = space()
-ENCODING = Encoding(SPACE)
-REQUEST = study_request()
-
-
-def _store(folder):
-    return Store(folder, REQUEST, ENCODING, needs_complete=False)
-
-
-def _sampler():
-    guard = Guard(SPACE)
-    return GuardedSampler(make("random", 0, ENCODING, guard, Hardware()), ENCODING, guard)
+from autotune.study.store import NUMBER
+from tests.test_study import REQUEST, _sampler, _store
+from tests.worlds import measured
 
 
 def _filled(folder):
