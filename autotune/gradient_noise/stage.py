@@ -75,9 +75,11 @@ def with_batch_advice(recommendation: Recommendation, history: History) -> Recom
         return recommendation
     noise = history.noise
     if noise is None:
-        warning = no_noise_scale(history.samples[-1][1])
-        told = f"{warning} The recommendation is the one of the most samples/s, and says nothing of large batches."
-        return replace(recommendation, warnings=(told, *recommendation.warnings))
+        warning = (
+            f"{no_noise_scale(history.samples[-1][1])} The recommendation is the one of the most samples/s, and says "
+            f"nothing of large batches."
+        )
+        return replace(recommendation, warnings=(warning, *recommendation.warnings))
     half = _half_batch(recommendation, history.judged)
     between = batch_range(noise, half) if half is not None else None
     advice = BatchAdvice(noise=noise, half_batch=half, low=between and between[0], high=between and between[1])
@@ -110,17 +112,17 @@ def describe_advice(advice: BatchAdvice, batch: int) -> tuple[str, ...]:
     if noise.phi is None or noise.high is None:
         return (describe_noise(noise),)
     share, low, high = (efficiency(batch, phi) for phi in (noise.phi, noise.low, noise.high))
-    told = (
+    lines = (
         f"{describe_noise(noise)}; estimated efficiency at a global batch of {batch}: {share:.0%} "
         f"[{low:.0%}, {high:.0%}]",
         f"the noise scale normally grows {GROWTH:.0f} to 10 times during training, so late training tolerates larger "
         f"batches",
     )
     if advice.low is None or advice.high is None:
-        return told
+        return lines
     middle = math.sqrt(advice.low * advice.high)
     return (
-        *told,
+        *lines,
         f"advice: for time to a given training loss a global batch of {_two(advice.low)} to {_two(advice.high)}, in "
         f"the middle {_two(middle)}; how well the model generalises is not measured",
     )

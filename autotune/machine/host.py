@@ -69,8 +69,8 @@ def process_bytes(*lines: str, pid: int | None = None, root: Path = ROOT) -> int
     `pid` None is this process.
     """
     text = _text(root / "proc" / str(pid or "self") / "status") or ""
-    told = (line.partition(":") for line in text.splitlines())
-    found = [int(amount.split()[0]) * 1024 for name, _, amount in told if name in lines]  # "VmRSS:   4096 kB"
+    pairs = (line.partition(":") for line in text.splitlines())
+    found = [int(amount.split()[0]) * 1024 for name, _, amount in pairs if name in lines]  # "VmRSS:   4096 kB"
     return sum(found) if len(found) == len(lines) else None
 
 

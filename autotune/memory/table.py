@@ -71,7 +71,7 @@ def memory_block(
 ) -> Text:
     """Return the table: micro-batches by arms, with predicted peaks compared with `usable_bytes`.
 
-    No word is said on whether those fit that are not among `searched`: a search would not use them.
+    Batches that are not among `searched` get no mark: a search would not use them.
     """
     if found.outcome is not Outcome.OK:
         why = found.failure.message if found.failure else found.outcome.value
@@ -126,8 +126,8 @@ def _traded(arms: Sequence[Arm], batches: Sequence[int], peak_range: PeakRange, 
             trades = traded(arm.values)
             name = " and ".join(knob(trade).phrase(arm.values[trade]) for trade in trades)
             most = max((b for b in batches if peak_range.cell(arm.peak_bytes(b), usable_bytes)[1] == FITS), default=0)
-            said = f"{_name(arm, arms, but=trades)} up to {most}".lstrip() if most else ""
-            fitting.setdefault(name, []).extend([said] if said else [])
+            batches_that_fit = f"{_name(arm, arms, but=trades)} up to {most}".lstrip() if most else ""
+            fitting.setdefault(name, []).extend([batches_that_fit] if batches_that_fit else [])
     return [f"with {name} {FITS} {', '.join(some)}" if some else f"with {name}: none" for name, some in fitting.items()]
 
 

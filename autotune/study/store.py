@@ -99,8 +99,8 @@ class Store:
             for name, violation in verdict.constraints.items():
                 trial.set_constraint(name, violation)
             trial.set_user_attr("reason", verdict.reason)
-            for name, told in self._observed(result, verdict).items():
-                trial.set_user_attr(name, told)
+            for name, attribute in self._observed(result, verdict).items():
+                trial.set_user_attr(name, attribute)
             self.study.tell(trial, value, state=state)
 
     def abandon(self, number: int) -> None:
@@ -114,7 +114,7 @@ class Store:
         if params is None:
             return
         state, value = self._state(verdict)
-        told = {NUMBER: trial.number, "reason": verdict.reason, **self._observed(trial.result, verdict)}
+        attributes = {NUMBER: trial.number, "reason": verdict.reason, **self._observed(trial.result, verdict)}
         with self._translated():
             self.study.add_trial(
                 create_trial(
@@ -123,7 +123,7 @@ class Store:
                     value=value,
                     state=state,
                     constraints=dict(verdict.constraints),
-                    user_attrs=told,
+                    user_attrs=attributes,
                 )
             )
 

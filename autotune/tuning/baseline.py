@@ -101,16 +101,16 @@ def unknown(probes: Sequence[Trial], folder: str) -> str:
     """Return the error where it is not known after all these probes: what happened, why, and what to do."""
     calmest = min(probes, key=lambda one: severity(one.result))
     seen = "; ".join(f"probe {one.number} {_spread(one)}" for one in probes)
-    told = f"The baseline could not be measured to {format_share(TOLERANCE)}: {seen}."
+    text = f"The baseline could not be measured to {format_share(TOLERANCE)}: {seen}."
     if is_spoiled(calmest.result):
         causes = "; ".join(interference_causes(calmest.result))
         return (
-            f"{told} Other work on this machine is in the way: even during probe {calmest.number} "
+            f"{text} Other work on this machine is in the way: even during probe {calmest.number} "
             f"{causes}. Close it or wait until it is over (`autotune doctor` shows "
             f"how busy the machine is), and run the same command again; what was measured is kept in {folder}."
         )
     return (
-        f"{told} No interference was seen during probe {calmest.number}, so its own steps probably take very "
+        f"{text} No interference was seen during probe {calmest.number}, so its own steps probably take very "
         f"different times. Make them more alike (batches of one length, data that lie near), and run the same "
         f"command again."
     )

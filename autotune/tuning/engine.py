@@ -127,9 +127,9 @@ def keep(context: SearchContext, answer: Recommendation) -> Recommendation:
     def fails(config: Config) -> bool:
         return bool(context.history.refusal(config)) or (config in latest and not latest[config].feasible)
 
-    stands, told = keep_answer(context.folder, answer, fails)
-    if told:
-        context.reporter.note(told)
+    stands, text = keep_answer(context.folder, answer, fails)
+    if text:
+        context.reporter.note(text)
     return stands
 
 

@@ -22,7 +22,7 @@ PATIENCE = 15  # probes without a gain; a sampler that learns only from values n
 # (well-specified) or 1.2 % (misspecified machines), of 8 probes (docs/notes/search.md 2).
 LITTLE, PROPOSALS, FEWEST_PROBES = 0.02, 2, 8
 GAIN = 1.01  # less is within the noise of one probe
-LEAST_BOUND = 0.01  # of a bound that is told: less is within the noise of one probe
+LEAST_BOUND = 0.01  # of a bound that is reported: less is within the noise of one probe
 UNBELIEVABLE = 1.0  # a bound that says no more than "at most twice as fast" is none
 
 
@@ -46,8 +46,8 @@ def bound_the_rest(context: SearchContext) -> str:
     if learned and (fit := context.sampler.fit(study)) is not None:
         disk.write_fit(context.folder, fit)
     rest = context.sampler.faster_elsewhere(study) if learned else None
-    if told := bound(rest, better):
-        context.reporter.note(told)
+    if text := bound(rest, better):
+        context.reporter.note(text)
     return optimality(len(history.probed), len(context.trades.remaining()), rest, better)
 
 
@@ -95,9 +95,9 @@ def _probe_next(context: SearchContext) -> None:
 def _probe_reference(context: SearchContext) -> None:
     """Probe the baseline once more, and say so if the machine has become slower or faster."""
     probe_with_retry(context, context.request.baseline, "reference")
-    told = describe_drift(context.history.judged, context.request.baseline)
-    if told:
-        context.reporter.note(told)
+    text = describe_drift(context.history.judged, context.request.baseline)
+    if text:
+        context.reporter.note(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +177,7 @@ def optimality(measured: int, remaining: int, rest: float | None, better: str = 
             f"all candidates measured: {measured:,} configurations, and no other of the space is left that could fit "
             f"and be {better}"
         )
-    if told := bound(rest, better):
-        return f"bounded by the fitted model: {told[0].lower()}{told[1:-1]}"
+    if text := bound(rest, better):
+        return f"bounded by the fitted model: {text[0].lower()}{text[1:-1]}"
     probed = f"{measured + remaining:,} configurations {'was' if measured == 1 else 'were'} probed"
     return f"only sampled: {measured:,} of {probed}, nothing bounds the others"

@@ -106,25 +106,25 @@ def _is_accumulated(request: StudyRequest, settings: Settings) -> bool:
 def not_searched(request: StudyRequest, space: SearchSpace) -> list[str]:
     """Return what users expect to be searched and is not, with the reason: `workers not tuned: ...`."""
     facts, goal, batches = request.facts, request.goal, space.domains["batch_size"]
-    told, samples, limited = [], goal.global_batch, {**facts.space, **goal.limits}
+    lines, samples, limited = [], goal.global_batch, {**facts.space, **goal.limits}
     if not facts.takes_workers:
-        told.append("workers not tuned: dataloader() takes no num_workers")
+        lines.append("workers not tuned: dataloader() takes no num_workers")
     elif facts.repeats_samples and worker_knob().name not in limited:
-        told.append("workers above 1 not searched: each would give all samples again (search them with --workers 0:8)")
+        lines.append("workers above 1 not searched: each would give all samples again (search them with --workers 0:8)")
     for knob in KNOBS if goal.exact else ():
         if not knob.is_exact(facts) and knob.name in (goal.tune or ("batch_size",)):
             why = (
                 "BatchNorm takes its statistics from it" if knob.name == "batch_size" else "it changes what is computed"
             )
-            told.append(f"{knob.label} not searched: --exact holds it, because {why}")
+            lines.append(f"{knob.label} not searched: --exact holds it, because {why}")
     asked = "batch_size" in limited or goal.tune is not None
     if samples is not None and len(batches) == 1 and not (asked or goal.exact):
         all_of_them = ",".join(str(size) for size in range(1, samples + 1) if samples % size == 0)
-        told.append(
+        lines.append(
             f"batch not searched: {samples} samples are held per optimizer step, and no other batch from {SMALLEST} up "
             f"divides them (search smaller ones with --batch {all_of_them}, or free them with --global-batch free)"
         )
-    return told
+    return lines
 
 
 def moving(request: StudyRequest) -> tuple[Knob, ...]:

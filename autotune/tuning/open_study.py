@@ -110,7 +110,7 @@ def check_alike(folder: Path, request: StudyRequest) -> bool:
     differences = compare(disk.read_request(folder), request, goal_names())
     if differences:
         raise StudyError(
-            f"{folder} holds a study that does not fit this search: {_told(differences)}. Its probes and new ones "
+            f"{folder} holds a study that does not fit this search: {_listed(differences)}. Its probes and new ones "
             f"would not be answers to one question. Use --fresh (the old study is moved aside) or another --study."
         )
     return True
@@ -178,7 +178,7 @@ def rebuild(settings: Settings) -> str:
     if differences:
         raise StudyError(
             f"{folder} holds {len(asked)} probes and no {disk.STUDY}, and this command asks for something else: "
-            f"{_told(list(dict.fromkeys(differences)))}. Give what was given then, and the study is rebuilt. Or use "
+            f"{_listed(list(dict.fromkeys(differences)))}. Give what was given then, and the study is rebuilt. Or use "
             f"--fresh (the folder is moved aside) or another --study."
         )
     store(folder, disk.STUDY, request)
@@ -206,7 +206,7 @@ def _is_alike(folder: Path, request: StudyRequest) -> bool:
         raise
 
 
-def _told(differences: list[str]) -> str:
+def _listed(differences: list[str]) -> str:
     more = len(differences) - MOST_TOLD
     return "; ".join(differences[:MOST_TOLD]) + (f"; and {more} more" if more > 0 else "")
 

@@ -86,9 +86,9 @@ def between(judged: Sequence[Judged], request: StudyRequest) -> list[Config]:
 def promising(expected: Sequence[tuple[Config, Prediction]]) -> Config | None:
     """Return the candidate of which the most is expected, if that pays for its probe."""
     worth = [
-        (said.gain, config)
-        for config, said in expected
-        if said.gain is not None and said.gain >= LEAST_GAIN and said.fits >= LIKELY
+        (forecast.gain, config)
+        for config, forecast in expected
+        if forecast.gain is not None and forecast.gain >= LEAST_GAIN and forecast.fits >= LIKELY
     ]
     return max(worth, key=lambda pair: pair[0])[1] if worth else None
 

@@ -88,13 +88,13 @@ class Trades:
             self._known[config] = self._decided(config) if self.decides else None
         return self._known[config]
 
-    def exclusions(self, told: set[Why]) -> list[str]:
-        """Return one line for each reason that rules something out and is not in `told` yet; it is then."""
+    def exclusions(self, known: set[Why]) -> list[str]:
+        """Return one line for each reason that rules something out and is not in `known` yet; it is then."""
         lines = []
         for why in Why:
             out = [config for config in self._trades if self.why(config) is why]
-            if out and why not in told:
-                told.add(why)
+            if out and why not in known:
+                known.add(why)
                 lines.append(self._line(why, out))
         return lines
 
@@ -184,5 +184,5 @@ def _pace(config: Config) -> tuple[Value, ...]:
 
 
 def _phrase(config: Config) -> str:
-    said = " and ".join(knob(name).phrase(config[name]) for name in traded(config.values))
-    return said[:1].upper() + said[1:]
+    text = " and ".join(knob(name).phrase(config[name]) for name in traded(config.values))
+    return text[:1].upper() + text[1:]
