@@ -15,7 +15,7 @@ from autotune.knobs.base import TACIT, Knob, MemoryEffect
 from autotune.memory.model import Arm, DryRun
 from autotune.sampler.space import SearchSpace
 from autotune.study import layout as disk
-from autotune.study.history import History
+from autotune.tuning.budget import starting_seconds
 from autotune.tuning.context import SearchContext
 
 SHARE = 0.1  # of the time budget, that may be spent on it
@@ -29,7 +29,8 @@ def predict_memory(context: SearchContext) -> None:
     history, memory = context.history, context.memory
     if history.dry_run is not None or not (context.settings.sampler == "structured" or context.trades.decides):
         return
-    seconds = SHARE * context.settings.time_budget_seconds - _seconds_to_begin(history)
+    known = history.baseline_known
+    seconds = SHARE * context.settings.time_budget_seconds - (starting_seconds(known[0].result) if known else 0.0)
     if seconds < LEAST_SECONDS or not memory.can_bind:
         return
     asked = asking(context.request, context.space, memory.usable_bytes, seconds, shapes_vary=memory.shapes_vary)
@@ -37,12 +38,6 @@ def predict_memory(context: SearchContext) -> None:
     found = context.launcher.run(asked, place)  # the search goes on without it, whatever its fault
     history.add_dry_run(found)
     context.reporter.note(describe_dry_run(found, context.space, memory.fits))
-
-
-def _seconds_to_begin(history: History) -> float:
-    """Return the seconds that the baseline's process took until its model stood."""
-    phases = history.baseline_known[0].result.phase_seconds if history.baseline_known else {}
-    return sum(phases.get(name, 0.0) for name in ("start", "load", "build"))
 
 
 def asking(

@@ -85,18 +85,19 @@ def valid_trials(judged: Sequence[Judged]) -> list[Judged]:
     for trial, _ in judged:
         if trial.purpose not in REPEATED:
             continue
-        place = trial.config if trial.purpose in SEARCH_PURPOSES else _first(trial)
+        place = (
+            trial.config
+            if trial.purpose in SEARCH_PURPOSES
+            else trial.number
+            if trial.repeats is None
+            else trial.repeats
+        )
         before, kept = last.get(place), trial
         if before is not None and _is_repeat(trial, before):
             kept, lost = the_one_that_counts(before, trial)
             superseded.add(lost.number)
         last[place] = kept
     return [(trial, verdict) for trial, verdict in judged if trial.number not in superseded]
-
-
-def _first(trial: Trial) -> int:
-    """Return the number of the probe that it repeats, or its own."""
-    return trial.number if trial.repeats is None else trial.repeats
 
 
 def _is_repeat(trial: Trial, before: Trial) -> bool:

@@ -166,9 +166,13 @@ def comparison_batch(history: History) -> int:
     return batch
 
 
+def starting_seconds(result: ProbeResult) -> float:
+    """Return the seconds that the process of a probe took until its model was built."""
+    return sum(result.phase_seconds.get(name, 0.0) for name in ("start", "load", "build"))
+
+
 def _expected_seconds(seen: ProbeResult, batch: int) -> float:
     """Return the seconds of one comparison at the pace of one probe: it starts alike, then come three runs."""
     assert seen.measurement is not None, "only what was measured has a pace"
-    begins = sum(seen.phase_seconds.get(name, 0.0) for name in ("start", "load", "build"))
     samples = RUNS * STEPS * batch
-    return begins + min(RUNS_SLOWER * samples / seen.measurement.samples_per_second, SEED_SECONDS)
+    return starting_seconds(seen) + min(RUNS_SLOWER * samples / seen.measurement.samples_per_second, SEED_SECONDS)

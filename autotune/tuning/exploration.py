@@ -59,7 +59,7 @@ def affords_probe(context: SearchContext) -> bool:
 
 def state_of(context: SearchContext) -> SearchState:
     """Return the state of the search."""
-    history, budget = context.history, context.budget
+    history, budget, asked = context.history, context.budget, context.settings.probes
     found = history.search_results
     return SearchState(
         values=[verdict.value if verdict.feasible else None for _, verdict in found],
@@ -68,16 +68,11 @@ def state_of(context: SearchContext) -> SearchState:
         budget_seconds=budget.seconds,
         reserve_seconds=budget.reserve_seconds,
         typical_seconds=history.typical_seconds,
-        probes=_probes_to_explore(context),
+        # Those that the objective probes after the exploration are among them; two in three are the exploration's.
+        probes=None if asked is None else asked - min(context.objective.probes_after(), asked // 3),
         probed=sum(trial.purpose == "search" and trial.number >= history.first_number for trial, _ in found),
         promises=context.store.promises,
     )
-
-
-def _probes_to_explore(context: SearchContext) -> int | None:
-    """Return how many of the requested probes the exploration may use; at least two in three."""
-    asked = context.settings.probes
-    return None if asked is None else asked - min(context.objective.probes_after(), asked // 3)
 
 
 def _probe_next(context: SearchContext) -> None:

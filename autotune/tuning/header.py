@@ -18,7 +18,7 @@ from autotune.study import layout as disk
 from autotune.tuning.choice import FEWEST_FINALISTS
 from autotune.tuning.racing import FEWEST_ROUNDS, probes
 from autotune.tuning.settings import Settings
-from autotune.units import counted, format_bytes, format_seconds
+from autotune.units import counted, format_bytes, format_count, format_seconds
 
 MEASURED = ProbeBudget()  # how long a probe measures
 
@@ -40,7 +40,7 @@ def opening_lines(
         f"autotune {autotune_version()} · {request.target} · study {folder} ({state})",
         f"{device:<5} {environment.device_name} · {format_bytes(environment.device_bytes)}{limit}"
         f" · {environment.usable_cores} cores · torch {environment.torch}",
-        f"Task  {facts.name}, {_count(facts.parameter_count)} parameters · {facts.data}{samples}"
+        f"Task  {facts.name}, {format_count(facts.parameter_count)} parameters · {facts.data}{samples}"
         + "".join(f" · {text}" for text in inferred),
         f"Hold  {held(request)} · baseline {baseline(request, space, settings)}{_sought(request)}"
         f" · budget {format_seconds(settings.time_budget_seconds)}",
@@ -162,10 +162,3 @@ def _domains(space: SearchSpace, today: Config) -> str:
         parts.append(f"{knob.label} {text}")
     only = shown(space.configs[0])
     return " · ".join(parts) or ("only the baseline" if today in space.configs else f"only {only}")
-
-
-def _count(number: int) -> str:
-    for size, unit in ((10**9, "B"), (10**6, "M"), (10**3, "k")):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return str(number)
