@@ -111,6 +111,14 @@ def format_speedup(factor: float) -> str:
     return f"{factor:.{2 if factor < 10 else 1 if factor < 100 else 0}f}"
 
 
+def format_count(number: int) -> str:
+    """`25.6 M`: a large number in thousands, millions or billions."""
+    for size, unit in ((10**9, " B"), (10**6, " M"), (10**3, " k")):
+        if number >= size:
+            return f"{number / size:.3g}{unit}"
+    return str(number)
+
+
 def counted(count: int, kind: str) -> str:
     """`1 probe`, `1,200 probes`."""
     return f"{count:,} {kind}{'' if count == 1 else 's'}"

@@ -29,7 +29,7 @@ from autotune.core.records import Config, Value
 from autotune.core.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Circumstances
-from autotune.memory.model import Foretold, calibrated
+from autotune.memory.model import PredictedPeak, calibrated
 from autotune.sampler.grid import Hardware
 from autotune.sampler.guard import Guard
 from autotune.sampler.names import SamplerName
@@ -153,10 +153,10 @@ class _DryRun:
             self._peaks.append((float(self._tensors[row]), float(seen.memory_bytes)))
             self._calibration = calibrated(0.0, self._peaks)
 
-    def of(self, config: Config) -> Foretold:
+    def of(self, config: Config) -> PredictedPeak:
         """What it says of the peak of `config`."""
         predicted = float(self._tensors[self._rows[config]])
-        return self._calibration.foretold(predicted, 0.0, self._limit)
+        return self._calibration.prior_peak(predicted, 0.0, self._limit)
 
 
 def _grid(space: Space) -> Generator[int, Shown, None]:

@@ -142,7 +142,7 @@ def _foretold(folder, text, *arms, batches=(8, 16, 32, 64), **changes):
     request = DryRunRequest(
         target=target, config=config(batch_size=8), arms=arms or (FP32,), batches=batches, device="cpu", **changes
     )
-    return child.foretell(request, Progress(None))
+    return child.predict_peaks(request, Progress(None))
 
 
 IMAGES = HEAD + (

@@ -44,6 +44,14 @@ def test_probes_are_numbered_without_reusing_a_number(tmp_path):
     assert (tmp_path / "probes" / "0002").is_dir()
 
 
+def test_a_probe_of_an_ablation_is_read_by_its_former_name_too(tmp_path):
+    _begin(tmp_path, measured())
+    path = tmp_path / "probes" / "0000" / REQUEST
+    path.write_text(path.read_text().replace('"search"', '"worth"'))
+
+    assert [trial.purpose for trial in disk.read_trials(tmp_path)] == ["ablation"]
+
+
 def test_a_folder_of_an_earlier_version_is_ours_too(tmp_path):
     (_study(tmp_path / "old") / "goodput").mkdir()
 

@@ -176,14 +176,14 @@ def test_what_is_foretold_says_nothing_of_what_was_measured(prior):
 
     assert informed.real(500 * MIB) == pytest.approx(1.1 * alone.real(500 * MIB), rel=0.01)
     for predicted in (100.0 * MIB, 500.0 * MIB, 5000.0 * MIB):
-        said = informed.foretold(predicted, 0.0, usable_bytes=8000.0 * MIB)
+        said = informed.prior_peak(predicted, 0.0, usable_bytes=8000.0 * MIB)
         assert said.share == pytest.approx(alone.real(predicted) / (8000 * MIB), rel=0.01)
 
 
 def test_the_larger_a_batch_the_more_its_error_is_that_of_the_ratio():
     host = calibrated(300.0 * MIB, [], ON_HOST)
 
-    small, large = (host.foretold(tensors * MIB, 0.0, 1000.0 * MIB).together for tensors in (10.0, 1000.0))
+    small, large = (host.prior_peak(tensors * MIB, 0.0, 1000.0 * MIB).together for tensors in (10.0, 1000.0))
 
     assert small[0] > large[0]
     assert small[1] < large[1] < ON_HOST.ratio_spread / ON_HOST.ratio

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from autotune.core.records import Goal
 from autotune.core.results import MemoryPeak, Outcome, Trial
-from autotune.sampler.guard import Guard, accidents
+from autotune.sampler.guard import Guard
 from tests.worlds import GIB, config, failed, measured, space
 
 HELD = space()
@@ -110,9 +110,10 @@ def test_a_probe_that_twice_took_the_search_down_is_not_tried_a_third_time():
     poison, other = HELD.configs[:2]
     guard = Guard(HELD)
 
-    accidents([poison, other], guard)
+    guard.note_accident(poison)
+    guard.note_accident(other)
     assert guard.admits(poison)
-    accidents([poison], guard)
+    guard.note_accident(poison)
 
     assert not guard.admits(poison)
     assert guard.admits(other)
@@ -121,7 +122,7 @@ def test_a_probe_that_twice_took_the_search_down_is_not_tried_a_third_time():
 def test_a_crash_and_an_unfinished_probe_are_two_accidents():
     guard = _learned(HELD, (HELD.configs[0], failed(Outcome.CRASHED)))
 
-    accidents([HELD.configs[0]], guard)
+    guard.note_accident(HELD.configs[0])
 
     assert not guard.admits(HELD.configs[0])
 

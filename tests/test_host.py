@@ -19,6 +19,7 @@ from autotune.machine.host import (
 )
 
 NO_LIMIT_V1 = "9223372036854771712"
+MIB = 2**20
 
 
 def machine(root: Path, files: dict[str, str]) -> Path:
@@ -71,52 +72,45 @@ def test_a_version_one_quota_is_read_and_minus_one_is_none(tmp_path: Path) -> No
     assert usable_cores(machine(tmp_path, files)) == 1
 
 
-def test_a_container_that_sees_its_outer_path_still_finds_its_own_limit(tmp_path: Path) -> None:
-    files = {"proc/self/cgroup": "4:memory:/docker/abc", "sys/fs/cgroup/memory/memory.limit_in_bytes": str(2**30)}
+@pytest.mark.parametrize(
+    ("group", "files", "expected"),
+    [
+        pytest.param(
+            "4:memory:/docker/abc", {"memory/memory.limit_in_bytes": 100}, {"total_bytes": 100 * MIB,
+            "limit_source": "cgroup v1"}, id="a container that sees its outer path still finds its own limit",
+        ),
+        pytest.param(
+            "0::/\n4:memory:/",
+            {"memory.max": "max", "memory/memory.limit_in_bytes": NO_LIMIT_V1, "memory/memory.usage_in_bytes": "1000"},
+            {"total_bytes": psutil.virtual_memory().total, "limit_source": "physical memory"},
+            id="the machine without a limit has its physical memory",
+        ),
+        pytest.param(
+            "0::/job",
+            {"job/memory.max": 100, "job/memory.current": 90,
+             "job/memory.stat": f"anon 1\ninactive_file {50 * MIB}\nactive_file 2"},
+            {"total_bytes": 100 * MIB, "available_bytes": 60 * MIB},
+            id="droppable page cache of a control group counts as available",
+        ),
+        pytest.param(
+            "0::/slice/job",
+            {"slice/memory.max": 80, "slice/memory.current": 79,
+             "slice/job/memory.max": 40, "slice/job/memory.current": 10},
+            {"total_bytes": 40 * MIB, "available_bytes": MIB},
+            id="the tightest level decides what is available",
+        ),
+    ],
+)  # fmt: skip
+def test_memory_is_what_control_groups_grant(
+    tmp_path: Path, group: str, files: dict[str, int | str], expected: dict[str, int | str]
+) -> None:
+    """Numbers in `files` are MiB."""
+    written = {name: str(value * MIB) if isinstance(value, int) else value for name, value in files.items()}
+    groups = {f"sys/fs/cgroup/{name}": content for name, content in written.items()}
 
-    memory = host_memory(machine(tmp_path, files))
+    memory = host_memory(machine(tmp_path, {"proc/self/cgroup": group, **groups}))
 
-    assert (memory.total_bytes, memory.limit_source) == (2**30, "cgroup v1")
-
-
-def test_the_machine_without_a_limit_has_its_physical_memory(tmp_path: Path) -> None:
-    files = {
-        "proc/self/cgroup": "0::/\n4:memory:/",
-        "sys/fs/cgroup/memory.max": "max",
-        "sys/fs/cgroup/memory/memory.limit_in_bytes": NO_LIMIT_V1,
-        "sys/fs/cgroup/memory/memory.usage_in_bytes": "1000",
-    }
-
-    memory = host_memory(machine(tmp_path, files))
-
-    assert (memory.total_bytes, memory.limit_source) == (psutil.virtual_memory().total, "physical memory")
-
-
-def test_droppable_page_cache_of_a_control_group_counts_as_available(tmp_path: Path) -> None:
-    files = {
-        "proc/self/cgroup": "0::/job",
-        "sys/fs/cgroup/job/memory.max": str(100 * 2**20),
-        "sys/fs/cgroup/job/memory.current": str(90 * 2**20),
-        "sys/fs/cgroup/job/memory.stat": f"anon 1\ninactive_file {50 * 2**20}\nactive_file 2",
-    }
-
-    memory = host_memory(machine(tmp_path, files))
-
-    assert (memory.total_bytes, memory.available_bytes) == (100 * 2**20, 60 * 2**20)
-
-
-def test_the_tightest_level_decides_what_is_available(tmp_path: Path) -> None:
-    files = {
-        "proc/self/cgroup": "0::/slice/job",
-        "sys/fs/cgroup/slice/memory.max": str(80 * 2**20),
-        "sys/fs/cgroup/slice/memory.current": str(79 * 2**20),
-        "sys/fs/cgroup/slice/job/memory.max": str(40 * 2**20),
-        "sys/fs/cgroup/slice/job/memory.current": str(10 * 2**20),
-    }
-
-    memory = host_memory(machine(tmp_path, files))
-
-    assert (memory.total_bytes, memory.available_bytes) == (40 * 2**20, 2**20)
+    assert {name: getattr(memory, name) for name in expected} == expected
 
 
 def test_amounts_of_a_process_are_added_up_and_unknown_unless_all_are_told(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from autotune.core.requests import DryRunRequest
 from autotune.core.results import Failure, Outcome
 from autotune.memory.model import ON_HOST, Arm, DryRun
 from autotune.memory.prediction import MemoryPrediction
-from autotune.memory.stage import arms, asking, predict_memory, told
+from autotune.memory.stage import arms, asking, describe_dry_run, predict_memory
 from autotune.study import layout as disk
 from autotune.study.history import History
 from autotune.testing import FakeLauncher
@@ -131,8 +131,7 @@ def _scripted(request):
 def _search_in(folder, launcher, searched_space, trials, request=None, listener=None):
     search = context(folder, launcher, listener, request=request, trials=trials, time_budget_seconds=LONG)
     memory = MemoryPrediction(searched_space, search.history)
-    study = dataclasses.replace(search.study, space=searched_space)
-    return dataclasses.replace(search, study=study, memory=memory)
+    return dataclasses.replace(search, space=searched_space, memory=memory)
 
 
 def _predicted(folder, *trials):
@@ -231,7 +230,7 @@ def test_a_dtype_and_a_trade_are_named_and_what_is_not_done_is_not():
         for (dtype, on), peak in peaks.items()
     )
 
-    sentence = told(DryRun(outcome=Outcome.OK, arms=arms_found), FREE, _below(1000))
+    sentence = describe_dry_run(DryRun(outcome=Outcome.OK, arms=arms_found), FREE, _below(1000))
 
     assert "with bf16 ckpt" in sentence and "with fp32 (predicted)" in sentence
 
@@ -242,7 +241,7 @@ def test_a_trade_alone_is_named_by_its_column_where_it_is_not_done():
         for on in (False, True)
     )
 
-    sentence = told(DryRun(outcome=Outcome.OK, arms=arms_found), FREE, _below(1200))
+    sentence = describe_dry_run(DryRun(outcome=Outcome.OK, arms=arms_found), FREE, _below(1200))
 
     assert sentence.startswith("Dry run: all batches fit with ckpt, batches up to 1024 fit with no recompute")
 
@@ -271,12 +270,12 @@ def test_gradients_that_accumulate_are_asked_for_where_a_configuration_has_them(
     ],
 )
 def test_what_was_foretold_is_one_sentence(arms_found, sentence):
-    assert told(DryRun(outcome=Outcome.OK, arms=arms_found), FREE, _below(50)) == sentence
+    assert describe_dry_run(DryRun(outcome=Outcome.OK, arms=arms_found), FREE, _below(50)) == sentence
 
 
 def test_a_dry_run_that_died_is_told_by_its_own_words():
     died = DryRun(outcome=Outcome.TIMEOUT, failure=Failure(phase="measure", message="no sign of life", evidence=""))
 
-    assert told(died, FREE, lambda arm, batch: True) == (
+    assert describe_dry_run(died, FREE, lambda arm, batch: True) == (
         "Dry run: memory cannot be predicted (no sign of life). The search goes on without it."
     )

@@ -6,7 +6,7 @@ import pytest
 
 from autotune.core.records import Goal, Limit
 from autotune.testing import FakeLauncher
-from autotune.tuning.header import moving, opening_lines, short_budget, shown
+from autotune.tuning.header import moving, not_searched, opening_lines, short_budget, shown
 from autotune.tuning.settings import Settings
 from tests.worlds import Listener, config, declared, environment, facts, searched, space, study_request
 
@@ -41,6 +41,42 @@ def test_workers_that_a_loader_does_not_take_are_said_to_be_left_out():
     assert "workers" not in lines[-1].partition(" · workers not tuned: dataloader() takes no num_workers")[0]
     assert lines[-1].endswith("dataloader() takes no num_workers")
     assert {made["num_workers"] for made in space_of_it.configs} == {0}
+
+
+STREAM = facts(data="iterable", dataset_samples=None, repeats_samples=True)
+
+
+@pytest.mark.parametrize(
+    ("limits", "searched"), [({}, {0, 1}), ({"num_workers": Limit(low=0, high=4)}, {0, 1, 2, 4})], ids=str
+)
+def test_workers_that_would_repeat_a_stream_are_searched_only_where_they_are_asked_for(limits, searched):
+    goal, today = Goal(limits=limits), config(batch_size=64)
+    made = space(goal, today, of=STREAM)
+
+    said = not_searched(study_request(goal=goal, facts=STREAM), made)
+
+    assert {one["num_workers"] for one in made.configs} == searched
+    assert any(text.startswith("workers above 1 not searched: each would give") for text in said) is (not limits)
+
+
+@pytest.mark.parametrize(
+    ("goal", "said"),
+    [
+        ({"exact": True, "tune": ("batch_size",)}, ["batch not searched: --exact holds it, because BatchNorm "]),
+        ({"exact": True}, ["batch not searched: --exact holds it, because BatchNorm "]),
+        ({"exact": True, "tune": ("amp_dtype",)}, ["precision not searched: --exact holds it, because it changes "]),
+        ({"exact": True, "tune": ("num_workers",)}, []),
+        ({"tune": ("batch_size",)}, []),
+    ],
+    ids=str,
+)
+def test_a_knob_that_exactness_holds_although_it_is_tuned_is_said_with_the_reason(goal, said):
+    goal, today, of = Goal(global_batch=64, **goal), config(batch_size=64), facts(has_batch_norm=True)
+
+    told = not_searched(study_request(goal=goal, facts=of), space(goal, today, of=of))
+
+    assert len(told) == len(said)
+    assert all(text.startswith(start) for text, start in zip(told, said, strict=True))
 
 
 def _told(held, baseline, **goal):

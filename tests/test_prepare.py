@@ -105,6 +105,9 @@ def test_memory_is_bounded_by_the_device_or_by_the_user(settings, total, bounds)
     assert memory_bounds(_settings(**settings), environment(device_bytes=total)) == bounds
 
 
+MAC = environment(device="cpu", platform="Darwin 24.6.0")
+
+
 def test_on_the_cpu_a_bound_below_what_is_available_is_always_enforced():
     import psutil
 
@@ -114,19 +117,10 @@ def test_on_the_cpu_a_bound_below_what_is_available_is_always_enforced():
     assert 0 < enforced < psutil.virtual_memory().total
 
 
-def test_a_bound_that_nobody_asked_for_is_not_enforced_where_no_kernel_can():
-    mac = environment(device="cpu", platform="Darwin 24.6.0")
-
-    assert memory_bounds(_settings(), mac) == (16 * GIB, None, int(0.05 * 16 * GIB))
-
-
-def test_a_limit_that_no_kernel_can_enforce_is_refused_before_any_probe():
-    mac = environment(device="cpu", platform="Darwin 24.6.0")
-
-    with pytest.raises(
-        UsageError, match=r"--memory-limit 8GiB cannot be enforced on the CPU under Darwin 24\.6\.0\. .*"
-    ):
-        memory_bounds(_settings(memory_limit="8GiB"), mac)
+def test_where_no_kernel_can_enforce_a_bound_none_is_and_a_limit_is_refused():
+    assert memory_bounds(_settings(), MAC) == (16 * GIB, None, int(0.05 * 16 * GIB))
+    with pytest.raises(UsageError, match=r"--memory-limit 8GiB cannot be enforced on the CPU under Darwin 24\.6\.0\. "):
+        memory_bounds(_settings(memory_limit="8GiB"), MAC)
 
 
 @pytest.mark.parametrize("device", ["mps", "xpu:0"])

@@ -31,32 +31,21 @@ def dataset(): return torch.utils.data.TensorDataset(*task())
 def optimizer(params): return torch.optim.SGD(params, lr=0.01, momentum=0.9)
 def loss(model, batch): return F.cross_entropy(model(batch[0]), batch[1])
 """
-MLP = (
-    HEAD
-    + """
+MLP = HEAD + """
 def model(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.GELU(), nn.Linear(32, 4))
-"""
-)
-CNN = (
-    HEAD
-    + """
+"""  # fmt: skip
+CNN = HEAD + """
 def model():
     return nn.Sequential(
         nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.GELU(), nn.Conv2d(8, 8, 3, stride=2), nn.GELU(),
         nn.Flatten(), nn.Linear(72, 4),
     )
-"""
-)
-DROPOUT = (
-    HEAD
-    + """
+"""  # fmt: skip
+DROPOUT = HEAD + """
 def model():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.GELU(), nn.Dropout(0.5), nn.Linear(64, 4))
-"""
-)
-AUGMENTED = (
-    MLP
-    + """
+"""  # fmt: skip
+AUGMENTED = MLP + """
 class Augmented(torch.utils.data.Dataset):
     def __init__(self): self.inputs, self.labels = task()
     def __len__(self): return len(self.labels)
@@ -65,11 +54,8 @@ class Augmented(torch.utils.data.Dataset):
         return self.inputs[index] + noise, self.labels[index]
 
 def dataset(): return Augmented()
-"""
-)
-OVERFLOWING = (
-    MLP
-    + """
+"""  # fmt: skip
+OVERFLOWING = MLP + """
 class Loud(nn.Module):
     def __init__(self):
         super().__init__()
@@ -78,21 +64,14 @@ class Loud(nn.Module):
         return (self.body(x) * 3e5) / 3e5
 
 def model(): return Loud()
-"""
-)
-FAINT = (
-    MLP
-    + """
+"""  # fmt: skip
+FAINT = MLP + """
 def loss(model, batch): return 1e-6 * F.cross_entropy(model(batch[0]), batch[1])
 def optimizer(params): return torch.optim.SGD(params, lr=1e4, momentum=0.9)
-"""
-)
-WILD = (
-    MLP
-    + """
+"""  # fmt: skip
+WILD = MLP + """
 def optimizer(params): return torch.optim.SGD(params, lr=30.0, momentum=0.9)
-"""
-)
+"""  # fmt: skip
 UNREPEATABLE = (  # other draws in every run, which imports the file anew; the same ones in every test
     AUGMENTED.replace("0.3 * torch.randn(1, 8, 8)", "np.float32(3 * DRAWS.normal())")
     + """
@@ -104,12 +83,9 @@ with RUNS.open("a") as runs:
 DRAWS = np.random.default_rng(len(RUNS.read_text()))
 """
 )
-SLOW = (
-    CNN
-    + """
+SLOW = CNN + """
 def optimizer(params): return torch.optim.SGD(params, lr=0.002, momentum=0.9)
-"""
-)
+"""  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -238,14 +214,11 @@ def test_runs_of_one_seed_see_the_same_weights_batches_and_draws_and_another_see
 
 
 def test_a_run_that_draws_more_is_not_off_for_good(tmp_path):
-    drawing = (
-        AUGMENTED
-        + """
+    drawing = AUGMENTED + """
 def loss(model, batch):
     torch.rand(3 if torch.is_autocast_enabled("cpu") else 1)
     return F.cross_entropy(model(batch[0]), batch[1])
-"""
-    )
+"""  # fmt: skip
 
     runs = {run.role: run for run in _compared(_request(tmp_path, drawing, "bfloat16", steps=12)).runs}
 
@@ -281,15 +254,12 @@ def test_skipped_steps_and_the_falling_scale_are_written_down(tmp_path):
 
 
 def test_when_the_time_is_up_all_runs_are_equally_short(tmp_path):
-    slow_in_full_precision = (
-        MLP
-        + """
+    slow_in_full_precision = MLP + """
 def loss(model, batch):
     if not torch.is_autocast_enabled("cpu"):
         __import__("time").sleep(0.02)
     return F.cross_entropy(model(batch[0]), batch[1])
-"""
-    )
+"""  # fmt: skip
     result = _compared(_request(tmp_path, slow_in_full_precision, "bfloat16", steps=10**6, max_seconds=1.5))
 
     lengths = [len(run.losses) for run in result.runs]
@@ -298,16 +268,13 @@ def loss(model, batch):
 
 
 def test_sparse_gradients_are_read_too(tmp_path):
-    embedding = (
-        HEAD
-        + """
+    embedding = HEAD + """
 def model(): return nn.Sequential(nn.Embedding(40, 8, sparse=True), nn.Flatten(), nn.Linear(32, 4))
 def dataset():
     draws = torch.Generator().manual_seed(7)
     tokens = torch.randint(20, (512, 4), generator=draws)
     return torch.utils.data.TensorDataset(tokens, tokens[:, 0] % 4)
-"""
-    )
+"""  # fmt: skip
 
     runs = {run.role: run for run in _compared(_request(tmp_path, embedding, "bfloat16", steps=3)).runs}
 

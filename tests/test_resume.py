@@ -1,6 +1,7 @@
 """Going on with a study, and refusing to mix what cannot be compared."""
 
 import json
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -33,7 +34,7 @@ def compare(old, new):
 def _begin(folder, request=REQUEST, mode="auto"):
     lock = Lock(folder)
     try:
-        return folder, begin(folder, request, mode)
+        return folder, begin(folder, request, mode, lock)
     finally:
         lock.release()
 
@@ -288,8 +289,51 @@ def test_the_study_that_was_begun_is_locked_even_if_it_is_fresh(folder):
     _begin(folder)
 
     lock = Lock(folder)
-    begin(folder, REQUEST, "fresh")
+    begin(folder, REQUEST, "fresh", lock)
 
     with pytest.raises(StudyError, match="is being searched by process"):
         Lock(folder)
     lock.release()
+
+
+def _intruding(monkeypatch, folder, after):
+    """Another search, which tries to lock the folder after so many renames of this one; what came of it."""
+    rename, outcomes = Path.rename, []
+
+    def renamed(path, target):
+        rename(path, target)
+        outcomes.append("")
+        if len(outcomes) == after:
+            try:
+                outcomes[-1] = Lock(folder)
+            except StudyError as error:
+                outcomes[-1] = str(error)
+
+    monkeypatch.setattr(Path, "rename", renamed)
+    return outcomes
+
+
+@pytest.mark.parametrize("after", [1, 3])
+def test_no_other_search_gets_in_while_a_study_is_moved_aside(folder, monkeypatch, after):
+    _begin(folder)
+    disk.make(folder / disk.INSPECT)
+    lock, outcomes = Lock(folder), _intruding(monkeypatch, folder, after)
+
+    begin(folder, REQUEST, "fresh", lock)
+
+    assert "is being searched by process" in outcomes[after - 1]
+    lock.release()
+
+
+def test_a_folder_that_another_search_makes_meanwhile_is_left_to_it(folder, monkeypatch):
+    _begin(folder)
+    disk.make(folder / disk.INSPECT)
+    lock, outcomes = Lock(folder), _intruding(monkeypatch, folder, 2)
+
+    with pytest.raises(StudyError, match=r"^Another search made .*study while .* moved to .*old-1\. .*\. Wait for"):
+        begin(folder, REQUEST, "fresh", lock)
+
+    assert disk.read_request(folder.with_name("study.old-1")) == REQUEST
+    assert sorted(one.name for one in folder.parent.iterdir()) == ["study", "study.old-1"]
+    lock.release()
+    outcomes[1].release()

@@ -1,4 +1,4 @@
-"""Which probes of a confirmation that was broken off count when it goes on."""
+"""Which probes of a confirmation that was interrupted count when it is resumed."""
 
 import pytest
 

@@ -123,16 +123,9 @@ def test_a_baseline_that_breaks_what_is_held_is_excluded_and_has_a_nearest(goal,
     assert made.nearest(baseline) == nearest
 
 
-def test_a_limit_on_the_accumulation_binds_although_it_follows():
-    made = space(Goal(global_batch=64, limits={"gradient_accumulation_steps": Limit(values=(1, 2))}))
-
-    assert _batches(made) == {32, 64}
-
-
-def test_a_range_on_the_accumulation_binds_although_it_follows():
-    made = space(Goal(global_batch=64, limits={"gradient_accumulation_steps": Limit(low=4, high=8)}))
-
-    assert _batches(made) == {8, 16}
+@pytest.mark.parametrize(("limit", "left"), [(Limit(values=(1, 2)), {32, 64}), (Limit(low=4, high=8), {8, 16})])
+def test_a_limit_on_the_accumulation_binds_although_it_follows(limit, left):
+    assert _batches(space(Goal(global_batch=64, limits={"gradient_accumulation_steps": limit}))) == left
 
 
 @pytest.mark.parametrize("held", [32, 100])
@@ -242,19 +235,34 @@ def test_exact_keeps_the_micro_batch_where_batch_norm_sees_it():
     assert len(_batches(space(Goal(global_batch=64), today, of=BATCH_NORM))) > 1
 
 
+BF16, HELD_64 = {"amp_dtype": Limit(values=("bfloat16",))}, {"global_batch": 64}
+
+
 @pytest.mark.parametrize(
-    ("limits", "said"),
+    ("goal", "said"),
     [
+        ({"exact": True, "limits": BF16}, r"keeps amp_dtype at the baseline's fp32, and .* bfloat16 exclude"),
         (
-            {"amp_dtype": Limit(values=("bfloat16",))},
-            r"keeps amp_dtype at the baseline's fp32, and .* bfloat16 exclude",
+            {"exact": True, "limits": {"batch_size": Limit(low=128)}},
+            r"keeps batch_size at the baseline's 64, and 128: exclude it",
         ),
-        ({"batch_size": Limit(low=128)}, r"keeps batch_size at the baseline's 64, and 128: exclude it"),
+        (
+            {"limits": {"num_workers": Limit(values=(1, 2))}, "tune": ("batch_size",)},
+            r"--tune leaves num_workers out, and the values 1, 2 .* Name one with --workers",
+        ),
+        (  # what is exact is not given up for a knob that is held without being tuned
+            {"limits": BF16, "tune": ("num_workers",), "exact": True, **HELD_64},
+            "--exact keeps amp_dtype at the baseline's fp32",
+        ),
+        (
+            {"limits": {"batch_size": Limit(values=(128,))}, "tune": ("amp_dtype",), **HELD_64},
+            r"No value is left for batch_size .* divides the held global batch 64",
+        ),
     ],
 )
-def test_exact_and_a_limit_that_excludes_today_is_an_error(limits, said):
+def test_wishes_that_exclude_each_other_are_an_error_that_names_both(goal, said):
     with pytest.raises(UsageError, match=said):
-        space(Goal(global_batch=256, exact=True, limits=limits), config(batch_size=64), of=BATCH_NORM)
+        space(Goal(**goal), config(batch_size=64), of=BATCH_NORM)
 
 
 def test_exact_allows_a_limit_that_today_is_within():
@@ -276,26 +284,3 @@ def test_a_knob_that_is_held_at_another_value_is_held_there_although_it_is_not_t
     made = space(Goal(limits=held, tune=("batch_size",), global_batch=64), config(batch_size=64))
 
     assert {one["amp_dtype"] for one in made.configs} == {"bfloat16"}
-
-
-def test_a_knob_that_is_not_tuned_is_given_no_choice_of_other_values():
-    limits = {"num_workers": Limit(values=(1, 2))}
-
-    with pytest.raises(
-        UsageError, match=r"--tune leaves num_workers out, and the values 1, 2 .* Name one with --workers"
-    ):
-        space(Goal(limits=limits, tune=("batch_size",)), config(batch_size=64))
-
-
-def test_what_is_exact_is_not_given_up_for_a_knob_that_is_held_without_being_tuned():
-    held = {"amp_dtype": Limit(values=("bfloat16",))}
-
-    with pytest.raises(UsageError, match="--exact keeps amp_dtype at the baseline's fp32"):
-        space(Goal(limits=held, tune=("num_workers",), exact=True, global_batch=64), config(batch_size=64))
-
-
-def test_a_knob_that_is_held_where_nothing_is_left_is_explained_by_what_is_held():
-    limits = {"batch_size": Limit(values=(128,))}
-
-    with pytest.raises(UsageError, match=r"No value is left for batch_size .* divides the held global batch 64"):
-        space(Goal(limits=limits, tune=("amp_dtype",), global_batch=64), config(batch_size=64))

@@ -8,7 +8,7 @@ import pytest
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import Failure, LossRun, Outcome, StabilityResult
 from autotune.core.stats import mean_bounds
-from autotune.precision.judge import LAST, Thresholds, arithmetic, full_precision, judge, names, settled
+from autotune.precision.judge import LAST, Thresholds, full_precision, judge, names, precision_of, settled
 from tests.worlds import config
 
 STEPS = 50
@@ -259,5 +259,5 @@ def test_the_last_comparison_of_an_arithmetic_counts():
 
 def test_an_arithmetic_is_named_as_the_table_names_it():
     assert names(_request()) == ("fp16", "fp32")
-    assert arithmetic(config(amp_dtype="float16", batch_size=3)) == {"amp_dtype": "float16"}
+    assert precision_of(config(amp_dtype="float16", batch_size=3)) == {"amp_dtype": "float16"}
     assert full_precision(config(amp_dtype="float16", batch_size=3)) == config(batch_size=3)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.tuning.exploration import GAIN, PATIENCE, Progress, probes_without_gain, promise_little, reason_to_stop
+from autotune.tuning.exploration import GAIN, PATIENCE, SearchState, probes_without_gain, promise_little, reason_to_stop
 
 
 def _progress(**changes):
@@ -10,7 +10,7 @@ def _progress(**changes):
         "values": (100.0,), "remaining": 50, "elapsed_seconds": 0.0, "budget_seconds": 600.0, "reserve_seconds": 80.0,
         "typical_seconds": 10.0, "probes": None, "probed": 1, **changes,
     }  # fmt: skip
-    return Progress(**given)
+    return SearchState(**given)
 
 
 def test_a_search_that_has_time_and_gains_goes_on():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autotune.core.results import Outcome
-from autotune.memory.model import Foretold
+from autotune.memory.model import PredictedPeak
 from autotune.sampler.acquisition import predict
 from autotune.sampler.data import gather
 from autotune.sampler.grid import Hardware
@@ -74,7 +74,7 @@ def _foreseen(together, seen):
 
     def dry_run(row):
         samples = grid.params[row]["batch_size"] / 6000
-        return Foretold(share=0.3 + samples, together=(together * samples,) if together else ())
+        return PredictedPeak(share=0.3 + samples, together=(together * samples,) if together else ())
 
     chance = np.random.default_rng(0)
     found = [(rows[place], observation) for place, observation in seen.items()]

@@ -7,7 +7,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from autotune.core.records import Goal
 from autotune.core.results import Alone, Outcome, Trial
-from autotune.memory.model import Foretold
+from autotune.memory.model import PredictedPeak
 from autotune.objectives.verdict import judge
 from autotune.sampler.grid import Hardware
 from autotune.sampler.guard import Guard
@@ -121,7 +121,7 @@ def test_measured_memory_warns_before_the_first_out_of_memory():
 
 
 def test_a_dry_run_keeps_it_from_what_does_not_fit():
-    told = [Foretold(share=_share(params, limit=20)) for params in grid_of(**DOMAINS).params]
+    told = [PredictedPeak(share=_share(params, limit=20)) for params in grid_of(**DOMAINS).params]
     informed, alone = Proposals(DOMAINS, dry_run=told.__getitem__), Proposals(DOMAINS)
 
     overflows = [

@@ -75,21 +75,18 @@ def test_every_trial_carries_the_same_constraints_in_the_same_order(tmp_path, op
     assert len(store.trials()) == 6
 
 
-def test_an_infeasible_configuration_is_pruned_and_never_failed(tmp_path, opened):
-    _filled(tmp_path)
+@pytest.mark.parametrize(
+    ("needs_complete", "infeasible"), [(False, (TrialState.PRUNED, None)), (True, (TrialState.COMPLETE, 0.0))]
+)
+def test_an_infeasible_configuration_is_pruned_or_worth_nothing_and_never_failed(
+    tmp_path, opened, needs_complete, infeasible
+):
+    _filled(tmp_path, needs_complete=needs_complete)
 
     told = [(frozen.state, frozen.value) for frozen in opened().trials()]
 
     assert told[0] == (TrialState.COMPLETE, pytest.approx(100.0))
-    assert told[1:] == [(TrialState.PRUNED, None)] * 4
-
-
-def test_for_a_sampler_that_learns_from_complete_trials_it_is_complete_and_worth_nothing(tmp_path, opened):
-    _filled(tmp_path, needs_complete=True)
-
-    told = [(frozen.state, frozen.value) for frozen in opened().trials()]
-
-    assert told[1:] == [(TrialState.COMPLETE, 0.0)] * 4
+    assert told[1:] == [infeasible] * 4
 
 
 def test_what_is_asked_is_what_is_stored(opened):
@@ -140,24 +137,17 @@ def test_a_probe_that_never_ended_is_told_as_failed_on_reopening(opened):
     assert [frozen.state for frozen in again.trials()] == [TrialState.FAIL]
 
 
-def test_a_result_that_was_written_but_not_told_is_told_on_reopening(opened):
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_result_that_was_written_but_not_told_is_told_on_reopening(opened, killed):
     opened().ask(_sampler(), 0)
+    if killed:  # the last reopening told FAIL, and was killed before the result was added
+        _reconcile(opened())
 
     again = opened()
     _reconcile(again, _trial(0, measured()))
 
     assert _numbers(again, TrialState.COMPLETE) == [0]
     assert _numbers(again, TrialState.RUNNING) == []
-
-
-def test_a_result_is_told_even_if_the_last_reopening_was_killed_half_way(opened):
-    opened().ask(_sampler(), 0)
-    _reconcile(opened())  # told FAIL, and killed before the result was added
-
-    again = opened()
-    _reconcile(again, _trial(0, measured()))
-
-    assert _numbers(again, TrialState.COMPLETE) == [0]
 
 
 def test_a_lost_database_is_rebuilt_from_the_probes_without_accidents_and_confirmations(opened):

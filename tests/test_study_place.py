@@ -17,26 +17,11 @@ from autotune.core import codec
 from autotune.core.requests import ProbeRequest
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.objectives.verdict import judge
-from autotune.sampler.grid import Hardware
-from autotune.sampler.guard import Guard
-from autotune.sampler.optuna import Encoding, GuardedSampler, make
 from autotune.study import layout as disk
 from autotune.study.lock import Lock
-from autotune.study.store import NUMBER, Store
-from tests.worlds import measured, space, study_request
-
-SPACE = space()
-ENCODING = Encoding(SPACE)
-REQUEST = study_request()
-
-
-def _store(folder):
-    return Store(folder, REQUEST, ENCODING, needs_complete=False)
-
-
-def _sampler():
-    guard = Guard(SPACE)
-    return GuardedSampler(make("random", 0, ENCODING, guard, Hardware()), ENCODING, guard)
+from autotune.study.store import NUMBER
+from tests.test_study import REQUEST, _sampler, _store
+from tests.worlds import measured
 
 
 def _filled(folder):
@@ -91,6 +76,22 @@ def test_the_lock_names_its_present_owner(tmp_path):
     lock = Lock(tmp_path)
 
     assert (tmp_path / disk.LOCK).read_text() == str(os.getpid())
+    lock.release()
+
+
+def test_a_lock_that_was_moved_away_meanwhile_holds_nothing(tmp_path, monkeypatch):
+    flock, path = fcntl.flock, tmp_path / disk.LOCK
+
+    def moved_meanwhile(file, operation):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        path.rename(tmp_path / "aside")
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", moved_meanwhile)
+    lock = Lock(tmp_path)
+
+    with pytest.raises(StudyError, match="is being searched by process"):
+        Lock(tmp_path)
     lock.release()
 
 

@@ -338,11 +338,12 @@ STREAM = (
 def test_a_stream_that_workers_would_repeat_is_pointed_out_before_any_search(
     tmp_path: Path, asks: str, repeats: bool
 ) -> None:
-    found = inspect(tmp_path, MODEL + STREAM.format(asks=asks)).findings
+    facts = inspect(tmp_path, MODEL + STREAM.format(asks=asks))
 
-    told = [finding for finding in found if finding.name == "workers"]
+    assert facts.repeats_samples is repeats
+    told = [finding for finding in facts.findings if finding.name == "workers"]
     assert [finding.needs_attention for finding in told] == [True] * repeats
-    assert all("get_worker_info()" in finding.text and "--workers 0:1" in finding.text for finding in told)
+    assert all("get_worker_info()" in finding.text and "if --workers asks" in finding.text for finding in told)
 
 
 def test_samples_that_are_told_by_number_are_shared_out_by_the_loader(tmp_path: Path) -> None:

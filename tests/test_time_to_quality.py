@@ -12,7 +12,7 @@ from autotune.core.results import Outcome
 from autotune.errors import EnvironmentUnfit, UsageError
 from autotune.gradient_noise.estimate import batch_range
 from autotune.gradient_noise.records import NoiseScale, NoiseScaleResult
-from autotune.gradient_noise.stage import advised, described, measure_gradient_noise, with_batch_advice
+from autotune.gradient_noise.stage import describe_advice, describe_noise, measure_gradient_noise, with_batch_advice
 from autotune.launch.base import RESULT
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import judge
@@ -88,7 +88,7 @@ def test_the_answer_tells_the_noise_scale_with_its_interval_and_the_learning_rat
     assert found.noise.low < 500.0 < found.noise.high
     assert found.half_batch == pytest.approx(20, rel=0.1)  # 6 + 2 ms, and 0.4 ms a sample
     assert (found.low, found.high) == batch_range(found.noise, found.half_batch)
-    assert answer.reasons[0] == described(found.noise)
+    assert answer.reasons[0] == describe_noise(found.noise)
     assert answer.reasons[3].code is Code.BEST_GLOBAL_BATCH
     assert Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE in {warning.code for warning in answer.warnings}
     assert any(note.startswith("Measuring the gradient noise scale") for note in listener.notes)
@@ -221,7 +221,7 @@ def test_a_synthetic_batch_has_no_noise_to_measure(tmp_path):
 def test_the_noise_scale_is_told_with_the_step_its_interval_and_what_it_means():
     advice = BatchAdvice(noise=noise(), half_batch=32.0, low=24.0, high=61.2)
 
-    found = advised(advice, 256)
+    found = describe_advice(advice, 256)
 
     assert [one.text for one in found] == [
         "gradient noise scale after 30 steps: 26 samples (18 to 39); batches up to about 26 waste less than 50% of the "
@@ -231,13 +231,13 @@ def test_the_noise_scale_is_told_with_the_step_its_interval_and_what_it_means():
         "estimate: a global batch of 24 to 61 (middle 38) reaches a given training loss soonest; how well the model "
         "generalises is not measured",
     ]
-    assert advised(replace(advice, low=None, high=None), 256) == found[:3]
+    assert describe_advice(replace(advice, low=None, high=None), 256) == found[:3]
 
 
 def test_a_noise_scale_that_is_not_resolved_is_told_as_a_bound():
     open_ended = noise(phi=None, low=1234.0, high=None)
 
-    found = advised(BatchAdvice(noise=open_ended, half_batch=None, low=None, high=None), 256)
+    found = describe_advice(BatchAdvice(noise=open_ended, half_batch=None, low=None, high=None), 256)
 
     assert [one.text for one in found] == [
         "gradient noise scale after 30 steps: at least 1,200 samples; no evidence that the largest batch wastes samples"

@@ -110,7 +110,7 @@ def test_each_reason_is_told_once_with_what_it_rests_on():
 
     told = set()
 
-    (fits, saturated), again = rule.news(told), rule.news(told)
+    (fits, saturated), again = rule.exclusions(told), rule.exclusions(told)
 
     assert "the same batch is predicted to fit without activation checkpointing" in fits
     assert "half of its full speed at batch 10, and 64 fits without it" in saturated
@@ -136,4 +136,4 @@ def test_without_a_trade_in_the_space_nothing_is_decided():
     rule, _, _ = _world(searched=space(goal=FREE, baseline=config(batch_size=64)), fits_up_to=4096)
 
     assert not rule.decides
-    assert rule.news(set()) == []
+    assert rule.exclusions(set()) == []

@@ -13,9 +13,8 @@ from autotune.study import layout as disk
 from autotune.study.history import History
 from autotune.testing import ENVIRONMENT, FACTS, FakeLauncher
 from autotune.tuning.budget import TimeBudget
-from autotune.tuning.context import SearchContext, Surroundings
+from autotune.tuning.context import SearchContext
 from autotune.tuning.engine import search
-from autotune.tuning.open_study import OpenStudy
 from autotune.tuning.reporter import SilentReporter
 from autotune.tuning.resumed_confirmation import ResumedConfirmation
 from autotune.tuning.settings import Settings
@@ -141,15 +140,12 @@ def context(folder, launcher=None, listener=None, *, request=None, left=1000.0, 
     """All that a stage gets, but for database and sampler; `left` seconds of its time budget are left, and stay so."""
     launcher, asked = launcher or FakeLauncher(), request or study_request()
     budget = settings.pop("time_budget_seconds", 1e7)
-    study = OpenStudy(folder=disk.make(folder), request=asked, space=space(), is_resumed=False)
-    history, guard = History(asked, trials), Guard(study.space)
-    memory = MemoryPrediction(study.space, history)
+    configs, history = space(), History(asked, trials)
+    guard, memory = Guard(configs), MemoryPrediction(configs, history)
     told = Settings(target="model.py", study=folder, time_budget_seconds=budget, **settings)
     return SearchContext(
-        settings=told, study=study, history=history, guard=guard, memory=memory,
-        surroundings=Surroundings(
-            launcher=launcher, reporter=listener or Listener(), clock=lambda: budget - left, pause=lambda seconds: None
-        ),
+        settings=told, folder=disk.make(folder), request=asked, space=configs, history=history, guard=guard,
+        memory=memory, launcher=launcher, reporter=listener or Listener(), pause=lambda seconds: None,
         budget=TimeBudget(history, budget, lambda: budget - left, 0.0), store=None, sampler=None,
-        trades=Trades(study.space, history, guard, memory), resumed=ResumedConfirmation(),
+        trades=Trades(configs, history, guard, memory), resumed=ResumedConfirmation(),
     )  # fmt: skip

@@ -11,7 +11,8 @@ import torch
 
 from autotune.core.records import Environment
 from autotune.errors import EnvironmentUnfit
-from autotune.machine import environment as machine
+from autotune.machine import host as machine
+from autotune.machine import nvml
 from autotune.machine.host import USABLE_FRACTION, process_bytes
 
 STACK_BYTES = 64 * 8 * 2**20  # of 64 threads, 8 MiB each (glibc), of which 16 KiB are ever touched (measured)
@@ -67,7 +68,7 @@ def describe(device: str) -> Environment:
         name, total = card.name, card.total_memory
     elif kind == "mps":
         name, total = f"{machine.cpu_name()} GPU", torch.mps.recommended_max_memory()
-    gpus = machine.gpus() if kind == "cuda" else ()
+    gpus = nvml.gpus() if kind == "cuda" else ()
     return Environment(
         device=device,
         device_name=name,

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from autotune.cli.output import say
-from autotune.errors import StudyError
+from autotune.errors import AutotuneError, EnvironmentUnfit, StudyError
 
 if TYPE_CHECKING:
     from autotune.core.records import StudyRequest
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def plan(settings: Settings, *, as_json: bool) -> None:
-    """Print what a search would begin with. Raises `StudyError` where it would not begin, after that."""
+    """Print what a search would begin with. Raises what a search would raise, after that."""
     from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.tuning.header import opening_lines, short_budget
@@ -30,14 +30,14 @@ def plan(settings: Settings, *, as_json: bool) -> None:
         sys.stdout.write(codec.encode(asked).decode())
     else:
         lines = opening_lines(settings.folder, request, space, settings, resumed=resumed, refused=refusal is not None)
-        for line in (*lines, short_budget(settings, space, seconds), "Nothing was probed (--dry-run)."):
-            if line:
-                say(line)
+        short = "" if resumed else short_budget(settings, space, seconds)
+        for line in filter(None, (*lines, short, "Nothing was probed (--dry-run).")):
+            say(line)
     if refusal is not None:
         raise refusal
 
 
-def _begins(settings: Settings, request: StudyRequest) -> tuple[bool, StudyError | None]:
+def _begins(settings: Settings, request: StudyRequest) -> tuple[bool, AutotuneError | None]:
     """Whether a search would go on with a study; and why it would not begin at all."""
     from autotune.launch.base import RESULT
     from autotune.study import layout as disk
@@ -48,8 +48,9 @@ def _begins(settings: Settings, request: StudyRequest) -> tuple[bool, StudyError
     is_rebuilt = is_lost and (folder / disk.INSPECT / RESULT).is_file()
     try:
         check_place(settings)
+        disk.check_writable(folder)
         if not is_rebuilt:
             check_resumable(folder, settings.mode)
         return settings.mode != "fresh" and (is_rebuilt or check_alike(folder, request)), None
-    except StudyError as error:
+    except (StudyError, EnvironmentUnfit) as error:
         return False, error

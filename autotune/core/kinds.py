@@ -18,7 +18,7 @@ KINDS: dict[type[Request[Any]], str] = {  # request -> module:function of the ch
     ProbeRequest: "autotune.child.run:probe",
     StabilityRequest: "autotune.precision.child:compare",
     NoiseScaleRequest: "autotune.gradient_noise.child:measure",
-    DryRunRequest: "autotune.memory.child:foretell",
+    DryRunRequest: "autotune.memory.child:predict_peaks",
     InspectRequest: "autotune.child.run:inspect",
 }
 

@@ -154,6 +154,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     global_batch_size: int | None = None
     has_validation: bool = False
     takes_workers: bool = True  # False: its own `dataloader()` has no argument num_workers
+    repeats_samples: bool = False  # each loader worker gives all samples of its stream, and not a share of them
     has_collate: bool = False  # it joins samples by a function of its own
     has_sampler: bool = False  # it orders samples by a sampler of its own
     batch_layout: BatchLayout | None = None  # None: an earlier version did not note it

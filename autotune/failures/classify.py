@@ -11,6 +11,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from traceback import walk_tb
 from typing import NamedTuple
 
 from autotune.core.results import Outcome
@@ -23,6 +24,7 @@ SHARED_MEMORY = "/dev/shm"
 LOCKS = "multiprocessing.synchronize"  # makes the locks of loader workers, which are files there, and names none
 FEW = (errno.ENOMEM, errno.EMFILE, errno.EAGAIN)  # what a lock may lack besides
 WORKER_KILLED = "killed by signal: Killed"  # said of a loader worker by torch.utils.data, 2.13
+SIGNALS = {one.value: one.name for one in signal.Signals}  # real-time signals have no name
 _MESSAGE_CHARACTERS = 2000  # kept of either end of a message: a worker's error has its type first and its text last
 _WRAPPED = re.compile(r"Caught (\w+) in (DataLoader worker process \d+|pin memory thread)")
 _RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$", re.MULTILINE)
@@ -33,7 +35,7 @@ _DEATH_NOTE = re.compile(
 
 
 class _Verdict(NamedTuple):
-    """What one link says."""
+    """The outcome that one exception speaks for."""
 
     outcome: Outcome
     evidence: str
@@ -61,7 +63,7 @@ class Link:
 
 
 def describe(error: BaseException) -> tuple[Link, ...]:
-    """The exception, then what it was raised from or while handling, down to the first."""
+    """Return the exception, then what it was raised from or while handling, down to the first."""
     links: list[Link] = []
     seen: set[int] = set()
     current: BaseException | None = error
@@ -74,7 +76,7 @@ def describe(error: BaseException) -> tuple[Link, ...]:
 
 
 def words_of(error: BaseException) -> str:
-    """Its message, whatever the user's own `__str__` does, in letters that JSON can hold.
+    """Return the message of an error, whatever the user's own `__str__` does, in letters that JSON can hold.
 
     A file name that is no UTF-8 reaches a message as lone surrogates (PEP 383), which no encoder takes.
     """
@@ -86,13 +88,13 @@ def words_of(error: BaseException) -> str:
 
 
 def classify(chain: Sequence[Link], *, memory_share: float | None = None) -> tuple[Outcome, str]:
-    """What a chain of exceptions, outermost first, says about the configuration, and the evidence in one line.
+    """Return the outcome that a chain of exceptions, outermost first, stands for, and the evidence in one line.
 
     Memory anywhere in the chain outranks what wraps it. Apart from that a code outranks a type, a type a system error's
-    number, and that a message; of two messages the rule that stands first decides. A link whose code, type or number
-    is known is never judged by its message. What nobody knows is the user's error; so is a `TargetError`, unless what
-    it wraps is known better. `memory_share` (0..1) is the share of the device's memory that was in use or asked for: it
-    tells what a vague cuBLAS or cuDNN status means.
+    number, and that a message; of two messages the first rule decides. A link whose code, type or number is known is
+    never judged by its message. An unknown error is the user's; so is a `TargetError`, unless what it wraps is known.
+    `memory_share` (0..1) is the share of the device's memory that was in use or asked for: it tells what a vague cuBLAS
+    or cuDNN status means.
     """
     links = [inner for link in chain for inner in _unwrap(link)]
     verdicts = [verdict for link in links if (verdict := _verdict(link, memory_share))]
@@ -110,7 +112,7 @@ def judge_exit(
     host_available_share: float | None = None,
     log_tail: str = "",
 ) -> tuple[Outcome, str]:
-    """How a probe ended that left no result, and the evidence in one line.
+    """Return the outcome of a probe that left no result, and the evidence in one line.
 
     `returncode` is that of `subprocess` (minus the signal), `oom_kills` how far the counter of our control group rose,
     `host_available_share` the least share of the host's memory (0..1) that was available; None is unknown.
@@ -122,7 +124,11 @@ def judge_exit(
         return _judge_kill(oom_kills, host_available_share)
     if number == signal.SIGBUS:
         return Outcome.OOM_SHM, "killed by SIGBUS: a page of shared memory (/dev/shm) could not be had"
-    how = f"killed by {_signal_name(number)}" if number > 0 else f"exit status {returncode} without a result"
+    how = (
+        f"killed by {SIGNALS.get(number, f'signal {number}')}"
+        if number > 0
+        else f"exit status {returncode} without a result"
+    )
     if returncode == EXIT_CANNOT_WRITE:
         return Outcome.ENVIRONMENT, f"{how}: the probe could not write it"
     if number == signal.SIGABRT or returncode > 0:
@@ -136,7 +142,7 @@ def judge_exit(
 def judge_worker_kill(
     evidence: str, *, oom_kills: int | None, host_available_share: float | None
 ) -> tuple[Outcome, str] | None:
-    """What a probe that reported a killed loader worker could not know: the kernel did it for lack of memory.
+    """Return the outcome where the kernel killed a loader worker for lack of memory, which the probe could not know.
 
     `evidence` is that of the probe's own failure, the rest as for `judge_exit`. None: nothing speaks for memory.
     """
@@ -147,7 +153,7 @@ def judge_worker_kill(
 
 
 def death_note(log: str) -> str:
-    """The line of a log that best says why its process ended: the last error, else the last line; may be empty.
+    """Return the line of a log that best says why its process ended: the last error, else the last line; may be empty.
 
     What C++ threw says more than the abort that it ended in.
     """
@@ -156,7 +162,7 @@ def death_note(log: str) -> str:
 
 
 def _link(error: BaseException) -> Link:
-    kind = type(error)
+    kind, frames = type(error), [frame for frame, _ in walk_tb(error.__traceback__)]
     code, number = getattr(error, "error_code", None), getattr(error, "errno", None)
     message = words_of(error)
     if len(message) > 2 * _MESSAGE_CHARACTERS:
@@ -167,19 +173,12 @@ def _link(error: BaseException) -> Link:
         message=message,
         error_code=code if isinstance(code, int) else None,
         errno=number if isinstance(number, int) else None,
-        raised_in=_innermost_module(error),
+        raised_in=next((str(frame.f_globals.get("__name__", "")) for frame in reversed(frames)), ""),
     )
 
 
-def _innermost_module(error: BaseException) -> str:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return str(trace.tb_frame.f_globals.get("__name__", "")) if trace else ""
-
-
 def _unwrap(link: Link) -> Iterator[Link]:
-    """The link itself, or, of an error carried over from a loader worker or thread as text, the errors in that text.
+    """Yield the link itself, or the errors in the text of one that a loader worker or thread carried over.
 
     The text quotes source lines of the user's code, which must not be taken for messages.
     """
@@ -244,13 +243,6 @@ def _judge_kill(oom_kills: int | None, host_available_share: float | None) -> tu
     if host_available_share is not None and host_available_share < HOST_EXHAUSTED:
         return Outcome.OOM_HOST, f"killed by SIGKILL with {host_available_share:.0%} of the host's memory available"
     return Outcome.CRASHED, "killed by SIGKILL, not by autotune: by a person, a scheduler or the kernel's OOM killer"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # real-time signals between SIGRTMIN and SIGRTMAX have no name
-        return f"signal {number}"
 
 
 def _shorten(text: str, limit: int = 160) -> str:

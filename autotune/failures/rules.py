@@ -47,11 +47,7 @@ _COMPILER_TYPES = frozenset(
 TYPES: tuple[TypeRule, ...] = (
     TypeRule(Outcome.OOM_DEVICE, frozenset({"OutOfMemoryError"}), "torch 2.13 binary"),
     TypeRule(Outcome.OOM_HOST, frozenset({"MemoryError", "_ArrayMemoryError"}), "Python, numpy 2.4 run"),
-    TypeRule(
-        Outcome.COMPILE_FAILED,
-        _COMPILER_TYPES,
-        "torch 2.13 run, triton 3 (sam2#592)",
-    ),
+    TypeRule(Outcome.COMPILE_FAILED, _COMPILER_TYPES, "torch 2.13 run, triton 3 (sam2#592)"),
 )
 
 _FILES = "the limit on open files (ulimit -n)"
@@ -76,7 +72,8 @@ def _rule(outcome: Outcome, pattern: str, source: str, note: str = "", near_memo
     return MessageRule(outcome, re.compile(pattern, re.DOTALL), source, note, near_memory)
 
 
-_MEMORY: tuple[MessageRule, ...] = (
+MESSAGES: tuple[MessageRule, ...] = (
+    # memory
     _rule(Outcome.OOM_SHM, r"unable to (allocate shared memory|(mmap \d+ bytes from|resize) file </torch)", "2.13 run"),
     _rule(
         Outcome.OOM_SHM,
@@ -102,17 +99,13 @@ _MEMORY: tuple[MessageRule, ...] = (
     _rule(Outcome.OOM_DEVICE, r"Cuda failure (\d+ )?'out of memory'", "NCCL 2.29 issues"),
     _rule(Outcome.OOM_DEVICE, r"Invalid buffer size: [\d.]+ \w+", "MPS issues"),
     _rule(Outcome.OOM_DEVICE, r"PT_DEVMEM Allocation failed", "HPU, accelerate utils/memory.py"),
-)
-
-_TOO_LARGE: tuple[MessageRule, ...] = (
+    # tensors beyond 32-bit indices
     _rule(Outcome.TOO_LARGE, r"canUse32BitIndexMath|32-bit index", "2.13 binary"),
     _rule(Outcome.TOO_LARGE, r"numeric_limits<u?int(32_t)?>::max|INT_MAX", "2.13 binary"),
     _rule(Outcome.TOO_LARGE, r"Storage size calculation overflowed", "2.13 run"),
     _rule(Outcome.TOO_LARGE, r"Tensor too large|[Tt]oo large or too many \(?.{0,8}dimensions", "2.13 binary"),
     _rule(Outcome.TOO_LARGE, r"CUDA error: invalid configuration argument", "2.13 binary, launch grid"),
-)
-
-_DEVICE: tuple[MessageRule, ...] = (
+    # device and driver
     _rule(
         Outcome.INVALID_CONFIG,
         r"Cannot re-initialize CUDA.*\(in DataLoader worker",
@@ -129,20 +122,14 @@ _DEVICE: tuple[MessageRule, ...] = (
     _rule(Outcome.ENVIRONMENT, r"No usable temporary directory|torch_shm_manager at", "Python 3.11, 2.13 run", _TMPDIR),
     _rule(Outcome.ENVIRONMENT, r"AF_UNIX path too long", "Python 3.11 run", _TMPDIR),
     _rule(Outcome.ENVIRONMENT, r"No module named '(torch|autotune)'", "Python", "another interpreter than torch's"),
-)
-
-_LIMITS: tuple[MessageRule, ...] = (
+    # limits of the system
     _rule(Outcome.INVALID_CONFIG, r"Too many open files|received \d+ items of ancdata", "2.13 run", _FILES),
     _rule(Outcome.INVALID_CONFIG, r"can't start new thread", "Python 3.11 run", _THREADS),
     _rule(Outcome.INVALID_CONFIG, r"lacks a functioning sem_open", "Python 3.11", "loader workers need semaphores"),
-)
-
-_COMPILER: tuple[MessageRule, ...] = (
+    # compiler
     _rule(Outcome.COMPILE_FAILED, r"out of resource: [\w ]+", "triton 3, sam2#592", "of one kernel, not of the device"),
     _rule(Outcome.COMPILE_FAILED, r"No working C\+\+ compiler found|torch\._(dynamo|inductor)\.exc\.\w+", "2.13 run"),
-)
-
-_CONFIGURATION: tuple[MessageRule, ...] = (
+    # configuration
     _rule(Outcome.INVALID_CONFIG, r"Expected more than 1 (value per channel|spatial element)", "2.13 run"),
     _rule(Outcome.INVALID_CONFIG, r"required rank [45] tensor to use channels_last", "2.13 run"),
     _rule(Outcome.INVALID_CONFIG, r"view size is not compatible with input tensor's size and stride", "2.13 run"),
@@ -152,9 +139,7 @@ _CONFIGURATION: tuple[MessageRule, ...] = (
     _rule(Outcome.INVALID_CONFIG, r"(same dtype|expected scalar type|Input type).*\b(Half|BFloat16)\b", "2.13 run"),
     _rule(Outcome.INVALID_CONFIG, r"prefetch_factor option could only|persistent_workers option needs", "2.13 run"),
     _rule(Outcome.INVALID_CONFIG, r"batch_size should be a positive integer", "2.13 run"),
-)
-
-_VAGUE: tuple[MessageRule, ...] = (
+    # vague: an accident, or memory if the device was nearly full
     _rule(Outcome.CRASHED, r"(CUBLAS|CUSOLVER|CUSPARSE|HIPBLAS)_STATUS_\w+", "2.13 binary, Qwen#120", "", True),
     _rule(Outcome.CRASHED, r"CUDNN_STATUS_\w+|cuFFT error", "pytorch#17774", "", True),
     _rule(Outcome.CRASHED, r"(GET|FIND) was unable to find an engine|valid cuDNN algorithm", "pytorch#17774", "", True),
@@ -164,7 +149,3 @@ _VAGUE: tuple[MessageRule, ...] = (
     _rule(Outcome.CRASHED, r"DataLoader worker .*exited unexpectedly", "2.13 run"),
     _rule(Outcome.CRASHED, r"DataLoader timed out|Pin memory thread exited", "2.13 run"),
 )
-
-MESSAGES: tuple[MessageRule, ...] = (
-    *_MEMORY, *_TOO_LARGE, *_DEVICE, *_LIMITS, *_COMPILER, *_CONFIGURATION, *_VAGUE,
-)  # fmt: skip

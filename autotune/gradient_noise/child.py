@@ -35,7 +35,7 @@ SKETCH = 65_521  # numbers: the largest prime below 2^16, so that no row of a we
 
 
 def measure(request: NoiseScaleRequest, progress: Progress) -> NoiseScaleResult:
-    """The gradients that were asked for. Raises whatever the user's code, torch or the machine raise."""
+    """Return the sampled gradients. Raises whatever the user's code, torch or the machine raise."""
     device = devices.choose(request.device)
     seed_all(request.seed)
     devices.limit_memory(device, request.memory_limit_bytes)
@@ -52,7 +52,7 @@ def measure(request: NoiseScaleRequest, progress: Progress) -> NoiseScaleResult:
 
 
 class Sketches:
-    """Watches the gradient of every parameter: its squared norm, and a sketch that keeps products of gradients.
+    """Hooks on every parameter: the squared norm of its gradient, and a sketch that keeps products of gradients.
 
     Count sketch (Charikar, Chen & Farach-Colton 2002): every entry is given a random sign and added to the one of
     65,521 numbers that its position leaves. The product of two sketches is that of the gradients on average, and
@@ -68,7 +68,7 @@ class Sketches:
         self.is_taking = False
 
     def watching(self, model: Any) -> Any:
-        """The model, observed from now on."""
+        """Return the model with its hooks."""
         start = 0
         for parameter in model.parameters():
             if parameter.requires_grad:
@@ -79,7 +79,7 @@ class Sketches:
         return model
 
     def take(self) -> tuple[float, Tensor]:
-        """Squared norm and sketch of the gradient since the last call; waits for the device."""
+        """Return squared norm and sketch of the gradient since the last call; waits for the device."""
         norm = math.hypot(*torch.stack(self._norms).tolist()) if self._norms else 0.0
         row = torch.zeros(SKETCH) if self._row is None else self._row.cpu()
         self._norms, self._row = [], None
@@ -100,7 +100,7 @@ class Sketches:
 
 
 class Sampling:
-    """The watch: decides when training has begun, keeps the weights from then on, and collects."""
+    """The watch of a session: decides when training has begun, then keeps the weights and collects gradients."""
 
     steps_at_once = 1
 
@@ -115,17 +115,17 @@ class Sampling:
         self._dropped = 0
 
     def first_batch(self, seconds: float) -> None:
-        """Not of interest."""
+        """Ignore when the first batch came."""
 
     def epoch(self) -> None:
-        """Not of interest: within one or over several, pairs of micro-batches differ from independent ones by phi/N."""
+        """Ignore epochs: pairs of micro-batches within one differ from independent ones by phi / N."""
 
     def micro_batch(self) -> None:
         """Pass the sign of life on."""
         self._progress.beat()
 
     def loaded(self, samples: int) -> Command:
-        """Never asked for."""
+        """Go on: no batch is asked for alone."""
         return Command.CONTINUE
 
     def step(self, step: Step) -> Command:
@@ -136,7 +136,7 @@ class Sampling:
         return Command.STOP if done else Command.CONTINUE
 
     def sample(self) -> GradientSample:
-        """All of it."""
+        """Return the sample of all gradients so far."""
         squares, alignments = torch.tensor(self._squares, dtype=torch.float64), torch.zeros(0)
         if self._rows:
             products = (rows := torch.stack(self._rows).double()) @ rows.T

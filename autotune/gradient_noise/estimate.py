@@ -20,7 +20,7 @@ GROWTH, MOST_GROWTH = 3.0, 10  # of phi during the rest of training, in times (d
 
 
 def estimate(sample: GradientSample) -> NoiseScale | None:
-    """The noise scale, with an interval by the delete-one jackknife on its logarithm; None: nothing can be said.
+    """Return the noise scale, with an interval by the delete-one jackknife on its logarithm; None if it is unknown.
 
     |G|^2 and tr(Sigma) are each estimated without bias from the micro-batches' norms and that of their mean (McCandlish
     et al. 2018, appendix A.1, small batch: one, large batch: all); phi is the ratio of the two. Batches of different
@@ -61,7 +61,7 @@ def estimate(sample: GradientSample) -> NoiseScale | None:
 
 
 def efficiency(batch: float, phi: float | None) -> float:
-    """How far a sample brings training in a batch of so many, against a very small batch: 1 / (1 + B / phi), 0..1.
+    """Return how much a sample in a batch advances training, against a very small batch: 1 / (1 + B / phi), 0..1.
 
     Without `phi` there is no evidence that any batch wastes samples: 1.
     """
@@ -69,12 +69,12 @@ def efficiency(batch: float, phi: float | None) -> float:
 
 
 def goodput(samples_per_second: float, batch: float, phi: float | None) -> float:
-    """Samples/s that count: throughput times efficiency, Pollux's goodput for a tiny reference batch."""
+    """Return the samples/s that count: throughput times efficiency, Pollux's goodput for a tiny reference batch."""
     return samples_per_second * efficiency(batch, phi)
 
 
 def half_batch(batches: Sequence[float], step_seconds: Sequence[float]) -> float | None:
-    """The global batch with half of the largest possible throughput; None where measurements do not show it.
+    """Return the global batch with half of the largest possible throughput; None where measurements do not show it.
 
     From seconds per optimizer step = alpha + beta * batch, by least squares on relative errors (1.5 to 7 % off over
     1 to 256 samples, docs/notes/throughput.md 1); alpha / beta is the answer. Needs two different batches.
@@ -90,7 +90,7 @@ def half_batch(batches: Sequence[float], step_seconds: Sequence[float]) -> float
 
 
 def best_batch(phi: float, half: float) -> float:
-    """The global batch that reaches a given loss soonest: sqrt(phi * b_half) (docs/notes/noise.md 1).
+    """Return the global batch that reaches a given loss soonest: sqrt(phi * b_half) (docs/notes/noise.md 1).
 
     Time to it is proportional to (1 + phi / B) (alpha + beta * B). A phi that is wrong by 3 costs 8 % at most.
     """
@@ -98,14 +98,14 @@ def best_batch(phi: float, half: float) -> float:
 
 
 def batch_range(noise: NoiseScale, half: float) -> tuple[float, float] | None:
-    """Between which global batches the best one probably lies, phi's growth counted in; None: open at the top."""
+    """Return the bounds of the best global batch, phi's growth included; None: no upper bound is known."""
     if noise.high is None:
         return None
     return best_batch(noise.low, half), best_batch(GROWTH * noise.high, half)
 
 
 def learning_rate_factor(batch: float, before: float, phi: float) -> float:
-    """What SGD's learning rate may be multiplied by when the global batch changes from `before`: a starting point.
+    """Return the factor for SGD's learning rate where the global batch changes from `before`: a starting point.
 
     (1 + phi / B0) / (1 + phi / B), right to about 2 times; for Adam its square root (docs/notes/noise.md 4: rms error
     of 0.5 and 0.4 octaves; the linear rule 2.1 and 1.7).
@@ -114,12 +114,12 @@ def learning_rate_factor(batch: float, before: float, phi: float) -> float:
 
 
 def _moments(mean_norm: float, norm_of_mean: float, count: int, batch: float) -> tuple[float, float]:
-    """|G|^2 and tr(Sigma), both without bias, from `count` micro-batches of so many samples."""
+    """Return |G|^2 and tr(Sigma), both without bias, from `count` micro-batches of `batch` samples."""
     signal = (count * norm_of_mean - mean_norm) / (count - 1)
     return signal, (mean_norm - norm_of_mean) * batch * count / (count - 1)
 
 
 def _jackknife(values: Sequence[float]) -> float:
-    """Standard error from delete-one values (Efron & Stein 1981)."""
+    """Return the standard error from delete-one values (Efron & Stein 1981)."""
     middle = fmean(values)
     return math.sqrt((len(values) - 1) / len(values) * sum((value - middle) ** 2 for value in values))

@@ -25,7 +25,7 @@ class GradientSample(Record, frozen=True, kw_only=True):
 
     @property
     def steps(self) -> int:
-        """Optimizer steps after which the weights were held."""
+        """The optimizer steps before the weights were held."""
         return len(self.losses)
 
 

@@ -14,16 +14,12 @@ from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest
 from autotune.core.requests import NoiseScaleRequest
-from autotune.core.results import Outcome
 from autotune.gradient_noise.estimate import GROWTH, MOST_GROWTH, batch_range, efficiency, half_batch
 from autotune.gradient_noise.records import NoiseScale, NoiseScaleResult
-from autotune.launch.base import LOG
-from autotune.study import layout as disk
 from autotune.study.history import History, Sample
 from autotune.study.interference import Judged
 from autotune.study.recommendation import BatchAdvice, Recommendation
 from autotune.tuning.context import SearchContext
-from autotune.tuning.prepare import fault
 
 BUDGET_SHARE = 0.1  # of the time budget, for training and measuring
 LEAST_SECONDS, MOST_SECONDS = 5.0, 60.0  # however short and long the budget is
@@ -46,22 +42,17 @@ def measure_gradient_noise(context: SearchContext) -> None:
             f"Measuring the gradient noise scale: {asked.least_steps} to {asked.most_steps} steps of training, then "
             f"the gradients of {asked.micro_batches} micro-batches of {asked.config.batch_size}."
         )
-        _, place = disk.new_attempt(context.folder, NoiseScaleRequest)
-        result = context.launcher.run(asked, place)
-        if result.outcome is Outcome.ENVIRONMENT:
-            assert result.failure is not None, "only OK has none"
-            raise fault(result.outcome, result.failure, place / LOG)
-        history.add_sample(asked, result)
+        history.add_sample(asked, context.run(asked))
     if history.noise is None:
         context.reporter.note(
-            f"{unknown(history.samples[-1][1])} Until it is known, all batch sizes count as equally efficient."
+            f"{no_noise_scale(history.samples[-1][1])} Until it is known, all batch sizes count as equally efficient."
         )
     else:
-        context.reporter.note(f"{described(history.noise).text}.")
+        context.reporter.note(f"{describe_noise(history.noise).text}.")
 
 
 def _next(attempts: Sequence[Sample], request: StudyRequest, seconds: float) -> NoiseScaleRequest | None:
-    """The measurement that is still to be made; None: there is one, or none can be had."""
+    """Return the next measurement; None if there is one already, or none can be had."""
     config = Config(values={**request.baseline.values, "gradient_accumulation_steps": 1})
     if attempts:
         asked, result = attempts[-1]
@@ -88,7 +79,7 @@ def with_batch_advice(recommendation: Recommendation, history: History) -> Recom
         return recommendation
     noise = history.noise
     if noise is None:
-        warning = notice(Code.NOISE_SCALE_UNKNOWN, why=unknown(history.samples[-1][1]))
+        warning = notice(Code.NOISE_SCALE_UNKNOWN, why=no_noise_scale(history.samples[-1][1]))
         return replace(recommendation, warnings=(warning, *recommendation.warnings))
     half = _half_batch(recommendation, history.judged)
     between = batch_range(noise, half) if half is not None else None
@@ -96,25 +87,25 @@ def with_batch_advice(recommendation: Recommendation, history: History) -> Recom
     warnings = recommendation.warnings
     if not noise.has_fallen:
         warnings = (notice(Code.NOISE_SCALE_EARLY, steps=noise.steps, factor=WRONG_AT_START), *warnings)
-    reasons = (*advised(advice, recommendation.global_batch_size), *recommendation.reasons)
+    reasons = (*describe_advice(advice, recommendation.global_batch_size), *recommendation.reasons)
     return replace(recommendation, batch_advice=advice, reasons=reasons, warnings=warnings)
 
 
-def described(noise: NoiseScale) -> Notice:
+def describe_noise(noise: NoiseScale) -> Notice:
     """Return the noise scale, and what it says of batches; intervals are of 90 %."""
     if noise.phi is None or noise.high is None:
         return notice(Code.NOISE_SCALE_AT_LEAST, steps=noise.steps, low=noise.low)
     return notice(Code.NOISE_SCALE, steps=noise.steps, phi=noise.phi, low=noise.low, high=noise.high)
 
 
-def advised(advice: BatchAdvice, batch: int) -> tuple[Notice, ...]:
+def describe_advice(advice: BatchAdvice, batch: int) -> tuple[Notice, ...]:
     """Return what is known of a global batch of so many samples, and of the best one; intervals are of 90 %."""
     noise = advice.noise
     if noise.phi is None or noise.high is None:
-        return (described(noise),)
+        return (describe_noise(noise),)
     share, low, high = (efficiency(batch, phi) for phi in (noise.phi, noise.low, noise.high))
     found = (
-        described(noise),
+        describe_noise(noise),
         notice(Code.BATCH_EFFICIENCY, batch=batch, efficiency=share, low=low, high=high),
         notice(Code.NOISE_SCALE_GROWS, least=GROWTH, most=MOST_GROWTH),
     )
@@ -124,19 +115,19 @@ def advised(advice: BatchAdvice, batch: int) -> tuple[Notice, ...]:
     return (*found, notice(Code.BEST_GLOBAL_BATCH, low=advice.low, high=advice.high, middle=middle))
 
 
-def unknown(result: NoiseScaleResult) -> str:
-    """Why there is no noise scale, in a sentence."""
+def no_noise_scale(result: NoiseScaleResult) -> str:
+    """Return why there is no noise scale, in a sentence."""
     why = result.failure.message if result.failure else "the gradients of all micro-batches are alike, or too few"
     return f"The gradient noise scale could not be measured: {why.rstrip('.')}."
 
 
 def _half_batch(recommendation: Recommendation, judged: Sequence[Judged]) -> float | None:
-    """From all measured batches of the recommended arm, accumulation included: there a step is linear in the batch."""
-    arm = {name: value for name, value in recommendation.params.items() if name != "batch_size"}
+    """Return `half_batch` of the probes that differ from the recommendation in the micro-batch only."""
+    others = {name: value for name, value in recommendation.params.items() if name != "batch_size"}
     batches, seconds = [], []
     for trial, verdict in judged:
         measured = trial.result.measurement
-        if verdict.feasible and measured is not None and arm.items() <= trial.config.values.items():
+        if verdict.feasible and measured is not None and others.items() <= trial.config.values.items():
             batches.append(sum(measured.samples) / measured.steps)
             seconds.append(sum(measured.step_seconds) / measured.steps)
     return half_batch(batches, seconds)

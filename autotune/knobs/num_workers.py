@@ -23,9 +23,14 @@ class NumWorkers(CountKnob):
     counts_workers = True
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
-        """Return only 0 where no loader takes workers. A user's range may exceed the cores."""
+        """Return only 0 where no loader takes workers, and at most 1 where each would repeat the others' samples.
+
+        What a user asks for may exceed the cores, and repeat samples.
+        """
         if not circumstances.facts.tunes_workers:
             return (0,)
+        if circumstances.facts.repeats_samples and circumstances.limit is None:
+            return (0, 1)
         limit = circumstances.limit or Limit()
         cores = min(circumstances.environment.usable_cores, MOST)
         most = limit.high if limit.high is not None else cores

@@ -1,72 +1,34 @@
-"""The machine compared with the one where something was measured, and its class as a key; never imports torch.
-
-What the comparison reads lies in `host.py` (cores, memory) and `nvml.py` (GPUs), and is offered here too.
-"""
+"""The machine compared with the one where something was measured, and its class as a key; never imports torch."""
 
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import os
 import platform
 import re
 
 from autotune.core.records import Environment
-from autotune.machine.host import (
-    HostMemory,
-    LimitSource,
-    cpu_name,
-    cpu_native_dtypes,
-    host_memory,
-    shared_memory_bytes,
-    usable_cores,
-)
-from autotune.machine.nvml import Gpu, GpuProcess, deprecated_pynvml, gpus, nvml_problem
+from autotune.machine.host import cpu_name, usable_cores
+from autotune.machine.nvml import Gpu, gpus, installed_version, nvml_problem
 from autotune.units import format_bytes
-
-__all__ = [
-    "Gpu",
-    "GpuProcess",
-    "HostMemory",
-    "LimitSource",
-    "autotune_version",
-    "cpu_name",
-    "cpu_native_dtypes",
-    "deprecated_pynvml",
-    "fingerprint",
-    "gpus",
-    "host_memory",
-    "mismatches",
-    "nvml_problem",
-    "shared_memory_bytes",
-    "torch_version",
-    "usable_cores",
-    "visible_gpus",
-]
 
 # A card's total differs by up to 0.1 % between drivers; the next smaller product differs by far more.
 MEMORY_TOLERANCE = 0.02
 
 
 def autotune_version() -> str:
-    """Our own installed version; `uninstalled` where we run from a source tree on the path (no distribution)."""
-    try:
-        return importlib.metadata.version("torch-autotune")
-    except importlib.metadata.PackageNotFoundError:
-        return "uninstalled"
+    """Return the installed version of autotune; `uninstalled` in a source tree on the path (no distribution)."""
+    return installed_version("torch-autotune") or "uninstalled"
 
 
 def torch_version() -> str | None:
-    """The installed torch, found without importing it; None if there is none."""
-    try:
-        return importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    """Return the installed version of torch, found without importing it; None if there is none."""
+    return installed_version("torch")
 
 
 def mismatches(measured: Environment) -> tuple[str, ...]:
-    """Sentences that tell where this machine differs from `measured` in what decides speed or memory; empty if nowhere.
+    """Return where this machine differs from `measured` in what decides speed or memory; empty if nowhere.
 
     A GPU fits if any visible one does: which of them a later process takes cannot be known without torch. Nothing is
     said of AMD and Intel GPUs, for the same reason.
@@ -85,7 +47,7 @@ def mismatches(measured: Environment) -> tuple[str, ...]:
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
-    """The cards that CUDA would show to a process started from here, as far as `CUDA_VISIBLE_DEVICES` can be read.
+    """Return the cards that CUDA would show to a process started here, if `CUDA_VISIBLE_DEVICES` can be read.
 
     Entries by UUID are matched; of entries by index only "none" is understood, because CUDA may count in another order.
     """
@@ -93,7 +55,7 @@ def visible_gpus() -> tuple[Gpu, ...]:
 
 
 def fingerprint(environment: Environment) -> str:
-    """The class of machines among which measurements may be compared, as `NVIDIA-H200-torch2.13.0-3fa1c2d4e5f6`.
+    """Return the class of machines whose measurements compare, as `NVIDIA-H200-torch2.13.0-3fa1c2d4e5f6`.
 
     A readable prefix and 12 hexadecimal digits of a SHA-256 over everything in the record that moves speed or memory
     limits. One card's identity (index, UUID) is left out: it varies inside a class, by 8 % in the mean (Sinha et al.,
@@ -124,7 +86,7 @@ def fingerprint(environment: Environment) -> str:
 
 
 def _shown(cards: tuple[Gpu, ...], chosen: str | None) -> tuple[Gpu, ...]:
-    """The cards that `chosen`, the value of `CUDA_VISIBLE_DEVICES`, leaves."""
+    """Return the cards that `chosen`, the value of `CUDA_VISIBLE_DEVICES`, leaves."""
     if chosen is None:
         return cards
     entries = [entry.strip() for entry in chosen.split(",")]
@@ -179,5 +141,5 @@ def _torch_mismatch(measured: Environment) -> str | None:
 
 
 def _public(version: str) -> str:
-    """A version without its build."""
+    """Return a version without its build."""
     return version.partition("+")[0]

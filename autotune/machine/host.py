@@ -45,14 +45,14 @@ class HostMemory(Record, frozen=True, kw_only=True):
 
 
 def usable_cores(root: Path = ROOT) -> int:
-    """Cores that this process may keep busy at once: the smaller of affinity and CPU quota, rounded up, at least 1."""
+    """Return the cores this process may keep busy: the smaller of affinity and CPU quota, rounded up, at least 1."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quotas = [math.ceil(quota) for quota in _cpu_quotas(root)]
     return max(1, min(allowed, *quotas)) if quotas else allowed
 
 
 def host_memory(root: Path = ROOT) -> HostMemory:
-    """The memory that this process and its children may take together."""
+    """Return the memory that this process and its children may take together."""
     machine = psutil.virtual_memory()
     total, available = machine.total, machine.available
     source: LimitSource = "physical memory"
@@ -64,18 +64,18 @@ def host_memory(root: Path = ROOT) -> HostMemory:
 
 
 def process_bytes(*lines: str, pid: int | None = None, root: Path = ROOT) -> int | None:
-    """The sum of these lines of `/proc/PID/status`, such as VmRSS; None where the kernel does not tell.
+    """Return the sum of these lines of `/proc/PID/status`, such as VmRSS; None where the kernel does not tell.
 
     `pid` None is this process.
     """
     text = _text(root / "proc" / str(pid or "self") / "status") or ""
-    told = (line.partition(":") for line in text.splitlines())
-    found = [int(amount.split()[0]) * 1024 for name, _, amount in told if name in lines]  # "VmRSS:   4096 kB"
+    pairs = (line.partition(":") for line in text.splitlines())
+    found = [int(amount.split()[0]) * 1024 for name, _, amount in pairs if name in lines]  # "VmRSS:   4096 kB"
     return sum(found) if len(found) == len(lines) else None
 
 
 def shared_memory_bytes(root: Path = ROOT) -> int | None:
-    """Free bytes of `/dev/shm`, through which DataLoader workers hand over batches; None where there is none."""
+    """Return the free bytes of `/dev/shm`, which hands over batches of workers; None where there is none."""
     try:
         return shutil.disk_usage(root / "dev/shm").free
     except OSError:
@@ -83,27 +83,18 @@ def shared_memory_bytes(root: Path = ROOT) -> int | None:
 
 
 def cpu_name(root: Path = ROOT) -> str:
-    """The processor's own name, or its architecture where it does not tell (ARM, macOS)."""
-    return _cpuinfo(root, "model name") or platform.processor() or platform.machine()
+    """Return the processor's own name, or its architecture where it does not tell (ARM, macOS)."""
+    return _entry(root / "proc/cpuinfo", "model name") or platform.processor() or platform.machine()
 
 
 def cpu_native_dtypes(root: Path = ROOT) -> tuple[str, ...]:
-    """The autocast dtypes for which the CPU has arithmetic; others are emulated and slower. Empty when unknown."""
-    flags = frozenset((_cpuinfo(root, "flags") or _cpuinfo(root, "Features")).split())
+    """Return the autocast dtypes that the CPU computes in; others are emulated and slower. Empty when unknown."""
+    flags = frozenset((_entry(root / "proc/cpuinfo", "flags") or _entry(root / "proc/cpuinfo", "Features")).split())
     return tuple(dtype for dtype, alternatives in _NATIVE.items() if any(need <= flags for need in alternatives))
 
 
-def _cpuinfo(root: Path, key: str) -> str:
-    """The first core's entry, or an empty string."""
-    for line in (_text(root / "proc/cpuinfo") or "").splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == key:
-            return value.strip()
-    return ""
-
-
 def _cpu_quotas(root: Path) -> Iterator[float]:
-    """The limit in cores at every level that sets one."""
+    """Yield the limit in cores at every level that sets one."""
     for folder in _levels(root, None):
         quota, _, period = (_text(folder / "cpu.max") or "max").partition(" ")
         if quota != "max":
@@ -115,31 +106,27 @@ def _cpu_quotas(root: Path) -> Iterator[float]:
 
 
 def _memory_limits(root: Path) -> Iterator[tuple[int, int, LimitSource]]:
-    """The limit and what is left of it, in bytes, at every level that sets one.
+    """Yield the limit and what is left of it, in bytes, at every level that sets one.
 
     Version 1 writes "no limit" as a number near 2**63, which no machine's total exceeds.
     """
     for folder in _levels(root, None):
         limit, used = _number(folder / "memory.max"), _number(folder / "memory.current")
         if limit is not None:
-            yield limit, limit - (used or 0) + _droppable(folder, "inactive_file"), "cgroup v2"
+            yield limit, limit - (used or 0) + _page_cache(folder, "inactive_file"), "cgroup v2"
     for folder in _levels(root, "memory"):
         limit, used = _number(folder / "memory.limit_in_bytes"), _number(folder / "memory.usage_in_bytes")
         if limit is not None:
-            yield limit, limit - (used or 0) + _droppable(folder, "total_inactive_file"), "cgroup v1"
+            yield limit, limit - (used or 0) + _page_cache(folder, "total_inactive_file"), "cgroup v1"
 
 
-def _droppable(folder: Path, key: str) -> int:
-    """Page cache that counts as used although the kernel would give it back first."""
-    for line in (_text(folder / "memory.stat") or "").splitlines():
-        name, _, value = line.partition(" ")
-        if name == key:
-            return int(value)
-    return 0
+def _page_cache(folder: Path, key: str) -> int:
+    """Return the bytes that count as used although the kernel would give them back first."""
+    return int(_entry(folder / "memory.stat", key, " ") or 0)
 
 
 def _levels(root: Path, controller: str | None) -> Iterator[Path]:
-    """The folders of the control group of this process and of all above it; `controller` None means version 2.
+    """Yield the folders of the control group of this process and of all above it; `controller` None means version 2.
 
     A container often sees the path that it has outside, but mounts its own group as the top: levels that do not
     exist are left out.
@@ -147,10 +134,7 @@ def _levels(root: Path, controller: str | None) -> Iterator[Path]:
     for line in (_text(root / "proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
         if controller is None and controllers == "":
-            tops = [
-                root / "sys/fs/cgroup",
-                root / "sys/fs/cgroup/unified",
-            ]  # the second where both versions are mounted
+            tops = [root / "sys/fs/cgroup", root / "sys/fs/cgroup/unified"]  # the second where both are mounted
         elif controller is not None and controller in controllers.split(","):
             tops = [root / "sys/fs/cgroup" / controller]
         else:
@@ -161,13 +145,19 @@ def _levels(root: Path, controller: str | None) -> Iterator[Path]:
 
 
 def _number(path: Path) -> int | None:
-    """The number in a file; None if it is absent or says `max`."""
+    """Return the number in a file; None if it is absent or says `max`."""
     text = _text(path)
     return None if text is None or text == "max" else int(text)
 
 
+def _entry(path: Path, key: str, separator: str = ":") -> str:
+    """Return the first value of `key` in a file with one on every line; empty if there is none."""
+    lines = (line.partition(separator) for line in (_text(path) or "").splitlines())
+    return next((value.strip() for name, _, value in lines if name.strip() == key), "")
+
+
 def _text(path: Path) -> str | None:
-    """The content of a small kernel file, or None if it is absent or may not be read."""
+    """Return the content of a small kernel file, or None if it is absent or may not be read."""
     try:
         return path.read_text().strip()
     except OSError:

@@ -58,7 +58,7 @@ class Gpu(Record, frozen=True, kw_only=True):
 
 
 class Glance(Record, frozen=True, kw_only=True):
-    """What changes about a card from moment to moment; read in well under a millisecond where the driver is loaded."""
+    """The changing readings of a card; taken in well under a millisecond where the driver is loaded."""
 
     utilization: float | None = None  # share of the card's last sample period (1/6 to 1 s) with any kernel, 0..1
     used_bytes: int | None = None
@@ -71,7 +71,7 @@ class Glance(Record, frozen=True, kw_only=True):
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """The NVIDIA cards of this machine; empty if there are none or NVML cannot be used."""
+    """Return the NVIDIA cards of this machine; empty if there are none or NVML cannot be used."""
     try:
         with _opened() as nvml:
             count = nvml.nvmlDeviceGetCount()
@@ -80,8 +80,15 @@ def gpus() -> tuple[Gpu, ...]:
         return ()
 
 
+def installed_version(distribution: str) -> str | None:
+    """Return the version of an installed distribution, which is not imported; None if there is none."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(distribution)
+    return None
+
+
 def nvml_problem() -> str | None:
-    """Why NVML cannot be used, in a sentence; None if it can."""
+    """Return why NVML cannot be used, in a sentence; None if it can."""
     try:
         with _opened():
             return None
@@ -90,15 +97,12 @@ def nvml_problem() -> str | None:
 
 
 def deprecated_pynvml() -> str | None:
-    """What to do if the distribution `pynvml` is installed, else None.
+    """Return what to do if the distribution `pynvml` is installed, else None.
 
     Its version 13 makes `import torch` warn, and fail under `-W error`; 12 downgrades nvidia-ml-py; 11 shadows it.
     """
-    try:
-        version = importlib.metadata.version("pynvml")
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    return (
+    version = installed_version("pynvml")
+    return version and (
         f"The deprecated distribution pynvml {version} is installed. "
         f"It shadows nvidia-ml-py or makes `import torch` warn, and fail where warnings are errors. "
         f"Run: pip uninstall pynvml, then: pip install --force-reinstall nvidia-ml-py"
@@ -106,7 +110,7 @@ def deprecated_pynvml() -> str | None:
 
 
 def read(nvml: Any, index: int) -> Gpu | None:
-    """One card through an initialised `nvml` library; None if even its handle or name is refused (a lost GPU)."""
+    """Read one card through an initialised `nvml` library; None if even its handle or name is refused (a lost GPU)."""
     handle = ask(lambda: nvml.nvmlDeviceGetHandleByIndex(index))
     name = ask(lambda: nvml.nvmlDeviceGetName(handle))
     if handle is None or name is None:
@@ -131,7 +135,7 @@ def read(nvml: Any, index: int) -> Gpu | None:
 
 @functools.cache
 def library() -> Any | None:
-    """The library, initialised once for the life of this process; None where it cannot be used."""
+    """Return the library, initialised once for the life of this process; None where it cannot be used."""
     try:
         return _initialised()  # and never shut down, which would take the handles away
     except _Unusable:
@@ -139,7 +143,7 @@ def library() -> Any | None:
 
 
 def find(nvml: Any, uuid: str | None) -> Any | None:
-    """The handle of the card with that UUID, as torch or NVML write it; None if there is none."""
+    """Return the handle of the card with that UUID, as torch or NVML write it; None if there is none."""
     if nvml is None or not uuid:
         return None
     names = (uuid,) if uuid.startswith(("GPU-", "MIG-")) else (f"GPU-{uuid}", f"MIG-{uuid}")
@@ -148,7 +152,7 @@ def find(nvml: Any, uuid: str | None) -> Any | None:
 
 
 def glance(nvml: Any, handle: Any) -> Glance:
-    """One reading of a card."""
+    """Read what changes about a card."""
     percent = ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
     milliwatts = ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
     millijoules = ask(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
@@ -166,7 +170,7 @@ def glance(nvml: Any, handle: Any) -> Glance:
 
 
 def ask(question: Callable[[], Any]) -> Any:
-    """The library's answer, or None for whatever it cannot tell."""
+    """Return the library's answer, or None for whatever it cannot tell."""
     # Old drivers and shadowed libraries raise AttributeError and a mismatch error that is no NVMLError.
     with contextlib.suppress(Exception):
         return question()
@@ -174,12 +178,12 @@ def ask(question: Callable[[], Any]) -> Any:
 
 
 class _Unusable(Exception):
-    """NVML is absent or refuses to start."""
+    """Raised where NVML is absent or refuses to start."""
 
 
 @contextlib.contextmanager
 def _opened() -> Iterator[Any]:
-    """The library between its init and its shutdown (it counts them, so that nesting is safe)."""
+    """Give the library between its init and its shutdown (it counts them, so that nesting is safe)."""
     pynvml = _initialised()
     try:
         yield pynvml
@@ -202,14 +206,14 @@ def _initialised() -> Any:
 
 
 def _memory(nvml: Any, handle: Any) -> Any:
-    """The second form keeps the driver's own share apart; old drivers know the first one only."""
+    """Return the amounts of memory. Old drivers only know the first form of the call, which adds their own share."""
     return ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2)) or ask(
         lambda: nvml.nvmlDeviceGetMemoryInfo(handle)
     )
 
 
 def _computing(nvml: Any, handle: Any) -> tuple[tuple[int, float], ...] | None:
-    """Each process's latest share of time with a kernel of its own, 0..1; without those that ran none."""
+    """Return each process's latest share of time with a kernel of its own, 0..1; without those that ran none."""
     since = int((time.time() - _SAMPLE_SECONDS) * 1e6)
     try:
         samples = nvml.nvmlDeviceGetProcessUtilization(handle, since)
@@ -220,10 +224,11 @@ def _computing(nvml: Any, handle: Any) -> tuple[tuple[int, float], ...] | None:
 
 
 def _throttling(nvml: Any, handle: Any) -> tuple[str, ...] | None:
-    return _reasons(
-        ask(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)),
-        ask(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),  # its name before driver 535
-    )
+    """Return the reasons that the driver gives for a lower clock; None if it tells none at all."""
+    bits = ask(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+    if bits is None:  # its name before driver 535
+        bits = ask(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+    return None if bits is None else tuple(reason for bit, reason in _REASONS.items() if bits & bit)
 
 
 def _processes(listed: Any) -> tuple[GpuProcess, ...] | None:
@@ -232,12 +237,6 @@ def _processes(listed: Any) -> tuple[GpuProcess, ...] | None:
     return tuple(GpuProcess(pid=entry.pid, used_bytes=entry.usedGpuMemory) for entry in listed)
 
 
-def _reasons(*answers: int | None) -> tuple[str, ...] | None:
-    """The names of the bits in the first answer that is one."""
-    known = next((bits for bits in answers if bits is not None), None)
-    return None if known is None else tuple(reason for bit, reason in _REASONS.items() if known & bit)
-
-
 def _text(answer: Any) -> Any:
-    """Older releases of the library answer in bytes."""
+    """Return an answer as text: older releases of the library give bytes."""
     return answer.decode() if isinstance(answer, bytes) else answer

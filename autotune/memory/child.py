@@ -1,4 +1,4 @@
-"""Foretells memory: trains with tensors that have shapes and no contents, at micro-batches that climb by four.
+"""Memory prediction: training with tensors that have shapes and no contents, at micro-batches that climb by four.
 
     for every arm: build ─► b, 4b, 16b, ... until two slopes agree, or the limit is passed ─► the last batch that fits
 
@@ -34,8 +34,8 @@ _CONTENTS = ("DataDependentOutputException", "DynamicOutputShapeException", "Gua
 _NO_TWIN = ("UnsupportedOperatorException", "UnsupportedFakeTensorException", "UnsupportedMutationAliasingException")
 
 
-def foretell(request: DryRunRequest, progress: Progress) -> DryRun:
-    """Peaks of all arms that there is time for. Raises what loading the target raises, and nothing for an arm."""
+def predict_peaks(request: DryRunRequest, progress: Progress) -> DryRun:
+    """Return the peaks of all arms in the time. Raises what loading the target raises, and nothing for an arm."""
     ends = time.monotonic() + request.max_seconds
     device = devices.choose(request.device)
     seed_all(request.seed)
@@ -54,7 +54,7 @@ def foretell(request: DryRunRequest, progress: Progress) -> DryRun:
 
 
 class _Climb:
-    """One arm, from its smallest micro-batch to the frontier."""
+    """The climb of one arm, from its smallest micro-batch to the frontier."""
 
     def __init__(
         self, request: DryRunRequest, values: dict[str, Value], device: str, base: int, ends: float, progress: Progress
@@ -65,7 +65,7 @@ class _Climb:
         self._ledger = Ledger(device)
 
     def arm(self, target: DryTarget) -> Arm:
-        """The points, and why there are no more."""
+        """Return the arm with its points, and why there are no more."""
         try:
             self._run(target.training(self._values, self._request.micro_batches))
         except Exception as error:  # whatever user code and torch make of fake tensors is the reason, not a failure
@@ -112,7 +112,7 @@ class _Climb:
 
 
 def _why(error: Exception) -> str:
-    """Half a sentence."""
+    """Return the reason in half a sentence."""
     name = type(error).__name__
     if isinstance(error, CannotForetell):
         return str(error)
@@ -124,7 +124,7 @@ def _why(error: Exception) -> str:
 
 
 def _base_bytes(device: str) -> int:
-    """What this process holds before there is a model.
+    """Return the bytes that this process holds before there is a model.
 
     Interpreter and libraries; on the device the context, the workspaces of cuBLAS, and what the target put there.
     """
@@ -139,7 +139,7 @@ def _base_bytes(device: str) -> int:
 
 
 def _multiply(device: str) -> None:
-    """One product forward and one backward, so that the workspaces of cuBLAS are there.
+    """Multiply once forward and once backward, so that the workspaces of cuBLAS are allocated.
 
     torch takes them from the caching allocator at the first product of each thread and never gives them back: no
     tensors of training, and the peak of a probe has them (32 MiB each on Hopper, aten/src/ATen/cuda/CublasHandlePool).

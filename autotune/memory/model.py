@@ -1,4 +1,4 @@
-"""What a dry run says of memory before anything runs, its law over the micro-batch, and how measured peaks correct it.
+"""The memory model: peaks by a dry run, interpolated over the micro-batch, and corrected by measured peaks.
 
 The peak of a step is the largest of its phases (forward, backward, optimizer), each of them a + c * b in the
 micro-batch b with c >= 0: convex and piecewise linear. So between two known points their chord is an upper bound, and
@@ -24,7 +24,7 @@ PEAK_SPREAD = 0.01  # of one measured peak, relative
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
-    """What is believed of offset and ratio before any probe."""
+    """The prior of offset and ratio, before any probe."""
 
     besides_bytes: float  # that training holds beyond what the dry run found and beyond the ratio
     offset_spread: float  # standard deviation of the offset, as a share of a peak
@@ -46,14 +46,14 @@ ON_HOST = Prior(besides_bytes=100 * 2.0**20, offset_spread=0.1, ratio=1.7, ratio
 
 
 class Arm(Record, frozen=True, kw_only=True):
-    """Peaks of one arm: all knobs but the micro-batch that move memory have these values."""
+    """The peaks of one arm: all knobs but the micro-batch that move memory have these values."""
 
     values: dict[str, Value]
     points: tuple[tuple[int, int], ...] = ()  # (micro-batch, peak bytes of all tensors), by micro-batch
     reason: str = ""  # why there are no points, or no more; empty: nothing was in the way
 
     def peak_bytes(self, batch: int) -> float | None:
-        """Bytes that tensors need at their peak with that micro-batch; None: nothing is known.
+        """Return the bytes of tensors at their peak with that micro-batch; None if they are unknown.
 
         Below the first point its own peak stands: a smaller batch never needs more.
         """
@@ -69,7 +69,7 @@ class Arm(Record, frozen=True, kw_only=True):
         return left[1] + (right[1] - left[1]) * (batch - left[0]) / (right[0] - left[0])
 
     def frontier(self, limit_bytes: float) -> float | None:
-        """The largest micro-batch whose peak is within `limit_bytes`: 0 if none is, infinite if all are; None: unknown.
+        """Return the largest micro-batch within `limit_bytes`: 0 if none is, infinite if all are; None: unknown.
 
         Not rounded: which batches there are, the caller knows.
         """
@@ -96,7 +96,7 @@ class Arm(Record, frozen=True, kw_only=True):
         return last > 0 and abs(last - before) <= AGREEMENT * last
 
     def _slope(self, which: int) -> float:
-        """Bytes per sample of the last segment (-1) or the one before it (-2); 0 where there is none."""
+        """Return the bytes per sample of the last segment (-1) or the one before it (-2); 0 where there is none."""
         if len(self.points) < 1 - which:
             return 0.0
         left, right = self.points[which - 1], self.points[which]
@@ -110,17 +110,17 @@ class DryRun(Answer, frozen=True, kw_only=True):
     base_bytes: int = 0  # that a process of this target holds besides the tensors of training
 
     def arm(self, values: Mapping[str, Value]) -> Arm | None:
-        """The arm that a configuration with `values` belongs to; None if it was not asked for."""
+        """Return the arm of a configuration with `values`; None if the dry run was not asked for it."""
         return next((arm for arm in self.arms if arm.values.items() <= values.items()), None)
 
     def peak_bytes(self, values: Mapping[str, Value]) -> float | None:
-        """Bytes that tensors need at their peak in that configuration; None: nothing is known."""
+        """Return the bytes of tensors at their peak in that configuration; None if they are unknown."""
         arm = self.arm(values)
         return None if arm is None else arm.peak_bytes(int(values["batch_size"] or 1))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Foretold:
+class PredictedPeak:
     """The peak of one configuration, and how far it errs together with all others of the same dry run."""
 
     share: float  # of what may be used
@@ -129,7 +129,7 @@ class Foretold:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Predicted bytes of tensors into bytes of a real process: offset + ratio * predicted."""
+    """The correction of predicted bytes of tensors to bytes of a real process: offset + ratio * predicted."""
 
     offset_bytes: float
     ratio: float = 1.0
@@ -140,11 +140,11 @@ class Calibration:
     moved: tuple[float, float] = (0.0, 0.0)  # by how many of these measured peaks have moved either
 
     def real(self, predicted_bytes: float) -> float:
-        """The peak to expect."""
+        """Return the expected peak."""
         return self.offset_bytes + self.ratio * predicted_bytes
 
     def most(self, predicted_bytes: float, *, probed: bool = False) -> float:
-        """The upper end: the margin above what is expected, or one standard deviation of offset and ratio.
+        """Return the upper end of the peak: by the margin, or by one standard deviation of offset and ratio.
 
         Near a measured peak that is the margin. Far from it the ratio decides, which one peak does not tell, and on a
         host not even many peaks of another arm: `probed` says that some are of this one.
@@ -155,8 +155,8 @@ class Calibration:
         expected = self.real(predicted_bytes)
         return expected + max(self.margin * expected, math.sqrt(max(0.0, variance)))
 
-    def foretold(self, predicted_bytes: float, besides_bytes: float, usable_bytes: float) -> Foretold:
-        """What dry run and prior say by themselves, for somebody who knows the measured peaks and the overflows, too.
+    def prior_peak(self, predicted_bytes: float, besides_bytes: float, usable_bytes: float) -> PredictedPeak:
+        """Return the peak by dry run and prior alone, for a sampler that also knows measured peaks and overflows.
 
         `besides_bytes`: of loader workers. The logarithm of the peak is taken for linear in offset and ratio around
         what measured peaks have made of these, which then are moved back to where the prior had them: so the slopes
@@ -165,11 +165,11 @@ class Calibration:
         real = self.real(predicted_bytes) + besides_bytes
         together = (self.spreads[0] / real, self.spreads[1] * predicted_bytes / real)
         back = math.fsum(slope * moved for slope, moved in zip(together, self.moved, strict=True))
-        return Foretold(share=real * math.exp(-back) / usable_bytes, together=together)
+        return PredictedPeak(share=real * math.exp(-back) / usable_bytes, together=together)
 
 
 def calibrated(base_bytes: float, peaks: Sequence[tuple[float, float]], prior: Prior = ON_DEVICE) -> Calibration:
-    """From what the dry run found besides tensors, and (predicted, measured) peaks in bytes of whatever was probed.
+    """Fit the correction to the bytes besides tensors and to (predicted, measured) peaks of all probes, in bytes.
 
     Weighted least squares with a prior; the offset is never below 0. One probe moves the offset, and the ratio as far
     as the prior is less certain of it; probes of different size tell them apart. The margin is the largest optimistic

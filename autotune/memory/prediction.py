@@ -1,4 +1,4 @@
-"""What a dry run says of the memory of each configuration, corrected by the probes of the study so far. Pure.
+"""The predicted memory of each configuration: a dry run, corrected by the probes of the study so far. Pure.
 
 It is what the sampler believes beforehand, never a verdict: nothing is refused or recommended because of it.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from autotune.core.records import Config
 from autotune.core.results import Measurement, Trial
 from autotune.knobs import KNOBS, traded
-from autotune.memory.model import ON_DEVICE, ON_HOST, Arm, Calibration, Foretold, calibrated
+from autotune.memory.model import ON_DEVICE, ON_HOST, Arm, Calibration, PredictedPeak, calibrated
 from autotune.sampler.space import SearchSpace
 from autotune.study.history import History
 
@@ -23,14 +23,14 @@ class MemoryPrediction:
         self._request, self._space, self._history = history.request, space, history
         self._calibrated: tuple[int, Calibration, float] | None = None
 
-    def of(self, config: Config) -> Foretold | None:
+    def of(self, config: Config) -> PredictedPeak | None:
         """Return the predicted peak of `config`; None if nothing is known."""
         found = self._history.dry_run
         predicted = found.peak_bytes(config.values) if found else None
         if predicted is None:
             return None
         calibration, per_worker = self._calibration()
-        return calibration.foretold(predicted, per_worker * _workers(config), self.usable_bytes)
+        return calibration.prior_peak(predicted, per_worker * _workers(config), self.usable_bytes)
 
     def expects_to_fit(self, config: Config) -> bool:
         """Return whether `config` fits by the upper end of the prediction; without a dry run whether all must."""
@@ -77,7 +77,7 @@ class MemoryPrediction:
         return [(t, t.result.measurement) for t, _ in self._history.judged if t.result.measurement is not None]
 
     def _calibration(self) -> tuple[Calibration, float]:
-        """Of predictions to measured peaks, and the bytes of one loader worker on the host (0 on a device)."""
+        """Return the correction, and the bytes of one loader worker on the host (0 on a device)."""
         if self._calibrated is None or self._calibrated[0] != self._history.version:
             found = self._history.dry_run
             assert found is not None, "there is something to calibrate"

@@ -15,7 +15,7 @@ from autotune.knobs.base import TACIT, Knob, MemoryEffect
 from autotune.memory.model import Arm, DryRun
 from autotune.sampler.space import SearchSpace
 from autotune.study import layout as disk
-from autotune.study.history import History
+from autotune.tuning.budget import starting_seconds
 from autotune.tuning.context import SearchContext
 
 SHARE = 0.1  # of the time budget, that may be spent on it
@@ -29,22 +29,15 @@ def predict_memory(context: SearchContext) -> None:
     history, memory = context.history, context.memory
     if history.dry_run is not None or not (context.settings.sampler == "structured" or context.trades.decides):
         return
-    seconds = SHARE * context.settings.time_budget_seconds - _seconds_to_begin(history)
+    known = history.baseline_known
+    seconds = SHARE * context.settings.time_budget_seconds - (starting_seconds(known[0].result) if known else 0.0)
     if seconds < LEAST_SECONDS or not memory.can_bind:
         return
-    asked = asking(
-        context.request, context.space, memory.usable_bytes, seconds, shapes_vary=memory.shapes_vary
-    )  # fmt: skip
+    asked = asking(context.request, context.space, memory.usable_bytes, seconds, shapes_vary=memory.shapes_vary)
     _, place = disk.new_attempt(context.folder, DryRunRequest)
-    found = context.launcher.run(asked, place)
+    found = context.launcher.run(asked, place)  # the search goes on without it, whatever its fault
     history.add_dry_run(found)
-    context.reporter.note(told(found, context.space, memory.fits))
-
-
-def _seconds_to_begin(history: History) -> float:
-    """What the baseline's process took until its model stood."""
-    phases = history.baseline_known[0].result.phase_seconds if history.baseline_known else {}
-    return sum(phases.get(name, 0.0) for name in ("start", "load", "build"))
+    context.reporter.note(describe_dry_run(found, context.space, memory.fits))
 
 
 def asking(
@@ -67,7 +60,7 @@ def asking(
 
 
 def arms(space: SearchSpace, baseline: Config) -> tuple[dict[str, Value], ...]:
-    """What a dry run has to tell apart: values of the knobs that move device memory.
+    """Return the arms of a dry run: values of the knobs that move device memory.
 
     The baseline's own arm first; those that trade time for memory last, which matter only where the others do not fit.
     """
@@ -82,8 +75,8 @@ def arms(space: SearchSpace, baseline: Config) -> tuple[dict[str, Value], ...]:
     return (own, *others) if in_space else tuple(others)
 
 
-def told(found: DryRun, space: SearchSpace, fits: Callable[[Arm, int], bool]) -> str:
-    """One sentence: which batches are predicted to fit, or why there is no prediction."""
+def describe_dry_run(found: DryRun, space: SearchSpace, fits: Callable[[Arm, int], bool]) -> str:
+    """Return which batches are predicted to fit, or why this is unknown, in a sentence."""
     if found.outcome is not Outcome.OK:
         why = found.failure.message.partition("\n")[0] if found.failure else found.outcome.value
         return f"Dry run: memory cannot be predicted ({why}). The search goes on without it."
@@ -104,7 +97,7 @@ def told(found: DryRun, space: SearchSpace, fits: Callable[[Arm, int], bool]) ->
 
 
 def arm_name(arm: Arm, knobs: Sequence[Knob]) -> str:
-    """`bf16 nhwc`, `fp32 ckpt`: what it is called where those knobs tell it from others; empty without knobs."""
+    """Return the name of an arm by the knobs that tell it from others, `bf16 nhwc`; empty without knobs."""
     shown = [knob.show(arm.values[knob.name]) for knob in knobs]
     return " ".join(text for text in shown if text not in TACIT) or " ".join(
         f"{text} {knob.label}" for text, knob in zip(shown, knobs, strict=True)
@@ -118,7 +111,7 @@ def _up_to(most: int, batches: Sequence[int]) -> str:
 
 
 def _deciding(fitting: Sequence[tuple[Arm, int]]) -> list[Knob]:
-    """The knobs without which arms of different largest batches could not be told apart."""
+    """Return the knobs that are needed to tell apart arms of different largest batches."""
     knobs = [knob for knob in KNOBS if knob.name in fitting[0][0].values]
     for knob in tuple(knobs):
         others = [one for one in knobs if one is not knob]

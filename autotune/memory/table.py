@@ -21,8 +21,8 @@ NOT_SEARCHED = "  not searched: it does not divide the held global batch"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outlook:
-    """What a real process may need for so many bytes of tensors.
+class PeakRange:
+    """The range of a real process's peak, given the bytes of its tensors.
 
     On a device the tensors are nearly all. A host's process holds them at least; what it holds besides, and how many
     times their bytes it grows by, differs between targets, so the upper end is one standard deviation of both above
@@ -33,15 +33,15 @@ class Outlook:
     on_host: bool
 
     def least(self, tensors: float) -> float:
-        """Bytes that it takes in any case, or nearly."""
+        """Return the bytes that the process takes in any case, or nearly."""
         return (self.base_bytes + tensors) / (1 if self.on_host else 1 + START_MARGIN)
 
     def most(self, tensors: float) -> float:
-        """Bytes that are enough, by all that is known before it ran: what a search believes, too."""
+        """Return the bytes that are enough before anything was measured, as a search counts."""
         return calibrated(self.base_bytes, (), ON_HOST if self.on_host else ON_DEVICE).most(tensors)
 
     def cell(self, tensors: float | None, usable_bytes: int) -> tuple[str, str]:
-        """A peak in words, and whether it fits."""
+        """Return a peak in words, and whether it fits."""
         if tensors is None:
             return "", UNKNOWN
         least, most = self.least(tensors), self.most(tensors)
@@ -49,7 +49,7 @@ class Outlook:
         return _range(least, most) if self.on_host else format_bytes(self.base_bytes + tensors), sign
 
     def explained(self, usable_bytes: int) -> str:
-        """How to read the table."""
+        """Return how to read the table."""
         base, may = format_bytes(self.base_bytes), f"{format_bytes(usable_bytes)} may be used"
         if not self.on_host:
             return (
@@ -69,14 +69,14 @@ class Outlook:
 def memory_block(
     found: DryRun, batches: Sequence[int], usable_bytes: int, searched: Collection[int], *, on_host: bool = False
 ) -> Text:
-    """Rows are micro-batches, columns arms; peaks are predicted, and held against `usable_bytes`.
+    """Return the table: micro-batches by arms, with predicted peaks compared with `usable_bytes`.
 
-    No word is said on whether those fit that are not among `searched`: a search would not use them.
+    Batches that are not among `searched` get no mark: a search would not use them.
     """
     if found.outcome is not Outcome.OK:
         why = found.failure.message if found.failure else found.outcome.value
         return Text(f"  memory cannot be predicted: {plain(why)}", "yellow")
-    outlook = Outlook(base_bytes=found.base_bytes, on_host=on_host)
+    peak_range = PeakRange(base_bytes=found.base_bytes, on_host=on_host)
     columns = [arm for arm in found.arms if not traded(arm.values)] or list(found.arms)
     trading = [arm for arm in found.arms if arm not in columns]
     trades = {trade for arm in trading for trade in traded(arm.values)}
@@ -84,7 +84,7 @@ def memory_block(
     names = [_name(arm, found.arms, but=trades) or "peak" for arm in known]
     cells = []
     for batch in batches:
-        cells.append([outlook.cell(arm.peak_bytes(batch), usable_bytes) for arm in known])
+        cells.append([peak_range.cell(arm.peak_bytes(batch), usable_bytes) for arm in known])
         if all(sign == OVER for _, sign in cells[-1]):
             break  # the larger ones need no row
     block = Text()
@@ -101,38 +101,38 @@ def memory_block(
                 block.append(text.rjust(width - 2))
                 block.append(*((f" {sign}", STYLES[sign]) if batch in searched else ("  ", "")))
             block.append("\n" if batch in searched else f"{NOT_SEARCHED}\n", "dim")
-    for line in _traded(trading, [batch for batch in batches if batch in searched], outlook, usable_bytes):
+    for line in _traded(trading, [batch for batch in batches if batch in searched], peak_range, usable_bytes):
         block.append(f"  {line}\n")
     for arm in found.arms:
         if arm.reason:
             block.append(f"  ! {_name(arm, found.arms) or 'peak'}: ", "yellow").append(f"{plain(arm.reason)}\n")
     if not known:
         return block.append("  Memory cannot be predicted here; `autotune search` measures it.")
-    return block.append(outlook.explained(usable_bytes))
+    return block.append(peak_range.explained(usable_bytes))
 
 
 def _range(least: float, most: float) -> str:
-    """`292-488 MiB`, `0.9 GiB-1.4 GiB` where the units differ."""
+    """Return `292-488 MiB`, or `0.9 GiB-1.4 GiB` where the units differ."""
     low, high = format_bytes(least), format_bytes(most)
     number, unit = low.split()
     return f"{number}–{high}" if high.endswith(f" {unit}") else f"{low}–{high}"
 
 
-def _traded(arms: Sequence[Arm], batches: Sequence[int], outlook: Outlook, usable_bytes: int) -> list[str]:
-    """For each trade of time for memory up to which batch it fits: a table of everything would be too wide."""
+def _traded(arms: Sequence[Arm], batches: Sequence[int], peak_range: PeakRange, usable_bytes: int) -> list[str]:
+    """Return for each trade of time for memory up to which batch it fits: a table of everything would be too wide."""
     fitting: dict[str, list[str]] = {}
     for arm in arms:
         if arm.points:
             trades = traded(arm.values)
             name = " and ".join(knob(trade).phrase(arm.values[trade]) for trade in trades)
-            most = max((b for b in batches if outlook.cell(arm.peak_bytes(b), usable_bytes)[1] == FITS), default=0)
-            said = f"{_name(arm, arms, but=trades)} up to {most}".lstrip() if most else ""
-            fitting.setdefault(name, []).extend([said] if said else [])
+            most = max((b for b in batches if peak_range.cell(arm.peak_bytes(b), usable_bytes)[1] == FITS), default=0)
+            batches_that_fit = f"{_name(arm, arms, but=trades)} up to {most}".lstrip() if most else ""
+            fitting.setdefault(name, []).extend([batches_that_fit] if batches_that_fit else [])
     return [f"with {name} {FITS} {', '.join(some)}" if some else f"with {name}: none" for name, some in fitting.items()]
 
 
 def _name(arm: Arm, arms: Sequence[Arm], but: Collection[str] = ()) -> str:
-    """`bf16 nhwc`: the knobs that differ between arms, `but` some; empty if there are none."""
+    """Return the knobs that differ between arms, `but` some, as `bf16 nhwc`; empty if there are none."""
     differ = [
         one
         for one in KNOBS

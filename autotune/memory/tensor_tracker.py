@@ -15,7 +15,7 @@ CUDA_BLOCK = 512  # bytes that the caching allocator rounds up to (torch 2.13, c
 
 
 class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 2.13
-    """While entered, every storage that an operation makes is counted until it is freed.
+    """A mode under which every storage that an operation makes is counted until it is freed.
 
     Equal to the byte to the same count of real tensors, and to `torch.distributed._tools.MemTracker`
     (docs/notes/memory.md 4), which needs its module statistics reset after every forward and is as private. Not
@@ -45,7 +45,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 2.
         weakref.finalize(storage, self._free, key, size).atexit = False
 
     def restart(self) -> None:
-        """From now on the peak is that of what comes."""
+        """Begin a new peak with what is alive now."""
         self.peak_bytes = self.bytes
 
     def _free(self, key: int, size: int) -> None:

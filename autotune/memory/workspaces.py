@@ -25,7 +25,7 @@ BATCHED = (0, 5, 6)  # of these the ones with a batch: (steps, batch, features),
 
 
 def _lstm(result: Sequence[Any], args: Sequence[Any]) -> Any:
-    """The results of a fake call with a workspace of the size that a real call would have."""
+    """Return the results of a fake call with a workspace of the size that a real call would have."""
     if not isinstance(args[0], FakeTensor):
         return result
     shapes = tuple(tuple(tensor.shape) for tensor in args[:TENSORS])
@@ -40,7 +40,7 @@ def _lstm(result: Sequence[Any], args: Sequence[Any]) -> Any:
 def _lstm_workspace_bytes(
     shapes: tuple[tuple[int, ...], ...], dtype: torch.dtype, samples: int, rest: tuple[Any, ...]
 ) -> int:
-    """Of a real call with that many samples; `rest` are the arguments that are no tensors."""
+    """Return the workspace of a real call with `samples` samples; `rest` are the arguments that are no tensors."""
     with _disable_current_modes():  # autograd is not on: this is below it
         tensors = [
             torch.zeros(_with_batch(shape, samples) if place in BATCHED else shape, dtype=dtype)
@@ -65,7 +65,7 @@ def _lstm_scratch_bytes(args: Sequence[Any]) -> int:
 
 
 def _convolution_scratch_bytes(args: Sequence[Any]) -> int:
-    """The kernel reorders both tensors into blocks, unless they are channels_last, where it took next to nothing."""
+    """Return the bytes of both tensors, which the kernel reorders unless they are channels_last."""
     gradient, given = args[:2]
     plain = given.device.type == "cpu" and given.dim() == IMAGE and given.is_contiguous()
     return sum(int(one.numel()) * int(one.element_size()) for one in (gradient, given)) if plain else 0

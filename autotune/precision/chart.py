@@ -1,4 +1,4 @@
-"""The precision check: losses of paired runs, each dtype against the band that full precision spans."""
+"""The chart of the precision check: losses of paired runs, against the band that full precision spans."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import LossRun, LossVerdict, StabilityResult
-from autotune.precision.judge import LAST, Thresholds, arithmetic, judge, names
+from autotune.precision.judge import LAST, Thresholds, judge, names, precision_of
 from autotune.report import drawing
 from autotune.report.drawing import Plane, Size
 from autotune.report.figure import Absence, Figure, Table
@@ -24,13 +24,13 @@ Comparison = tuple[StabilityRequest, StabilityResult]
 
 
 def precision(view: StudyView) -> Figure | Absence:
-    """The paired runs that the study holds."""
+    """Draw the paired runs of the study."""
     return paired_losses(view.comparisons, view.request.goal.loss_tolerance)
 
 
 def paired_losses(comparisons: Sequence[Comparison], tolerance: float) -> Figure | Absence:
-    """One line per tested dtype, judged with that tolerance, against what full precision does by itself."""
-    last = {tuple(arithmetic(request.candidate).values()): (request, result) for request, result in comparisons}
+    """Draw one line per tested precision, judged with that tolerance, against the band of full precision."""
+    last = {tuple(precision_of(request.candidate).values()): (request, result) for request, result in comparisons}
     tested = [(request, result) for request, result in last.values() if any(_finite(run) for run in result.runs)]
     if not tested:
         return Absence(name="precision", title=TITLE, reason=_why(comparisons))
@@ -79,7 +79,7 @@ def _finite(run: LossRun) -> list[float]:
 
 
 def _band(runs: Sequence[LossRun]) -> list[tuple[int, float, float]]:
-    """Step, lowest and highest loss over the runs."""
+    """Return step, lowest and highest loss over the runs."""
     longest = max((len(run.losses) for run in runs), default=0)
     band = []
     for step in range(longest):
@@ -90,14 +90,14 @@ def _band(runs: Sequence[LossRun]) -> list[tuple[int, float, float]]:
 
 
 def _area(plane: Plane, band: Sequence[tuple[int, float, float]]) -> str:
-    """The band, at least as thick as can be seen."""
+    """Draw the band, thick enough to be seen."""
     over = [(plane.x(step), plane.y(high) - THICK) for step, _, high in band]
     under = [(plane.x(step), plane.y(low) + THICK) for step, low, _ in reversed(band)]
     return drawing.polyline([*over, *under], "band")
 
 
 def _run(plane: Plane, run: LossRun, arm: int) -> list[str]:
-    """Its line, broken where the loss was not finite, with a cross where that began."""
+    """Draw the line of a run, with a gap where the loss was not finite and a cross where that began."""
     parts: list[str] = []
     stretch: list[tuple[float, float]] = []
     for step, loss in enumerate(run.losses):
@@ -111,7 +111,7 @@ def _run(plane: Plane, run: LossRun, arm: int) -> list[str]:
 
 
 def _key(plane: Plane) -> list[str]:
-    """The band's sign, above the plane."""
+    """Draw the band's sign, above the plane."""
     x = plane.right - drawing.width_of(FULL) - 20
     return [f'<path class="band" d="M{x:.1f} 4h14v9h-14z"/>', drawing.text(plane.right, 13, FULL, "note", "end")]
 

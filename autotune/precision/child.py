@@ -38,7 +38,7 @@ ROLES: tuple[Role, ...] = ("reference", "perturbed", "candidate")
 
 
 def compare(request: StabilityRequest, progress: Progress) -> StabilityResult:
-    """All runs that were asked for. Raises whatever the user's code, torch or the machine raise."""
+    """Return all runs. Raises whatever the user's code, torch or the machine raise."""
     device = devices.choose(request.device)
     devices.limit_memory(device, request.memory_limit_bytes)
     orders: list[tuple[Role, int]] = [(role, seed) for role in ROLES for seed in request.seeds]
@@ -60,7 +60,7 @@ def compare(request: StabilityRequest, progress: Progress) -> StabilityResult:
 def train(
     target: str, config: Config, plan: Plan, progress: Progress, *, role: Role, seed: int, steps: int, seconds: float
 ) -> LossRun:
-    """One of the runs: at most `steps` optimizer steps and `seconds` of training, at least one step.
+    """Train one of the runs: at most `steps` optimizer steps and `seconds`, at least one step.
 
     The model lives no longer than this call.
     """
@@ -87,7 +87,7 @@ def train(
 
 
 def perturbed(model: Any, seed: int) -> Any:
-    """The model with every trainable weight moved by a relative 1e-6, drawn aside from the common random state."""
+    """Return the model with every trainable weight moved by a relative 1e-6, without the common random state."""
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.requires_grad and parameter.is_floating_point():
@@ -98,7 +98,7 @@ def perturbed(model: Any, seed: int) -> Any:
 
 
 class Gradients:
-    """Norm and exact zeros of all gradients of a step, taken as each parameter's is complete: no loop need tell us.
+    """Hooks that read norm and exact zeros of each gradient as it is complete: no loop has to report them.
 
     Not covered: several backward passes in one optimizer step, whose later sums would be counted again.
     """
@@ -109,14 +109,14 @@ class Gradients:
         self._entries = 0
 
     def watching(self, model: Any) -> Any:
-        """The model, observed from now on."""
+        """Return the model with its hooks."""
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(self._note)
         return model
 
     def take(self) -> tuple[float, float]:
-        """Norm, still scaled by the loss scale, and share of exact zeros since the last call; waits for the device."""
+        """Return norm, still scaled, and share of exact zeros since the last call; waits for the device."""
         if not self._norms:
             return 0.0, 1.0
         norm = math.hypot(*torch.stack(self._norms).tolist())  # does not overflow where the sum of squares would
@@ -136,7 +136,7 @@ class Gradients:
 
 
 class Diary:
-    """The watch of one run: writes down every step, and gives each the random state that belongs to it."""
+    """The watch of one run: records every step, and seeds each with the random state that belongs to it."""
 
     steps_at_once = 1
 
@@ -153,10 +153,10 @@ class Diary:
         _seed(seed, 0)
 
     def first_batch(self, seconds: float) -> None:
-        """Not of interest."""
+        """Ignore when the first batch came."""
 
     def epoch(self) -> None:
-        """Not of interest: all runs come to it at the same step."""
+        """Ignore epochs: all runs come to them at the same step."""
 
     def step(self, step: Step) -> Command:
         """Take note of one optimizer step; waits for the device."""
@@ -177,11 +177,11 @@ class Diary:
         self._beat()
 
     def loaded(self, samples: int) -> Command:
-        """Never asked for."""
+        """Go on: no batch is asked for alone."""
         return Command.CONTINUE
 
     def run(self, role: Role) -> LossRun:
-        """All of it."""
+        """Return the run so far."""
         return LossRun(
             role=role,
             seed=self._seed,
@@ -194,7 +194,7 @@ class Diary:
 
 
 def _seed(seed: int, step: int) -> None:
-    """All that user code draws from. At every step, so that a run that draws more once is not off for good."""
+    """Seed all that user code draws from, at every step: a run that draws more once is right again at the next."""
     seed_all((seed * _STRIDE + step) % _SEEDS)
 
 

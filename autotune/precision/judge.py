@@ -1,4 +1,4 @@
-"""The verdict on paired losses: does an arithmetic learn what full precision learns, step by step? Pure.
+"""The verdict on paired losses: does a precision learn what full precision learns, step by step? Pure.
 
 The decision rule, in this order (docs/notes/precision.md 3, calibrated on two toy models: 14 of 14 healthy autocast
 runs passed with at most 0.23 % of the loss decrease, 8 of 8 drifting pure-bfloat16 runs were refused at 5.0 to 5.7 %):
@@ -29,11 +29,11 @@ from autotune.objectives.verdict import MOST_SKIPS_PER_STEP
 FIRST, LAST = 3, 10  # steps whose mean is the loss at the beginning, and at the end
 FEWEST_FOR_MEDIAN = 5  # gradient norms before their running median means something
 FEWEST_SEEDS = 3  # from here on an interval decides, not a single difference
-NOISE = 2.0  # standard errors by which a loss must have fallen to have fallen
+STANDARD_ERRORS = 2.0  # standard errors by which a loss must have fallen to have fallen
 
 
 class Thresholds(Record, frozen=True, kw_only=True):
-    """Where the lines are drawn; all from docs/notes/precision.md."""
+    """The thresholds of the verdict; all from docs/notes/precision.md."""
 
     least_steps: int = 20  # fewer say nothing
     tolerance: float = 0.02  # of the full-precision loss decrease: 8.7 times the largest healthy difference seen
@@ -69,12 +69,12 @@ class _Pair:
 
     @property
     def decrease(self) -> float:
-        """What full precision has learnt."""
+        """The decrease of the loss in full precision."""
         return self.start - self.end
 
     @property
     def difference(self) -> float:
-        """Mean paired difference over the last steps; above 0 the candidate is behind."""
+        """The mean paired difference over the last steps; above 0 the candidate is behind."""
         return statistics.fmean(self._differences(self.candidate)[-LAST:])
 
     @property
@@ -83,12 +83,12 @@ class _Pair:
 
     @property
     def perturbation(self) -> float:
-        """The same as `difference`, of full precision against itself from weights that are 1e-6 away."""
+        """The difference between full precision and itself from weights that are 1e-6 away."""
         return abs(statistics.fmean(self._differences(self.perturbed)[-LAST:]))
 
     @property
     def looseness(self) -> float:
-        """How far apart these two are in a single step: much, if masks or kernels are not the same in both runs."""
+        """The mean distance of these two in a step: large if masks or kernels differ between the runs."""
         return statistics.fmean(map(abs, self._differences(self.perturbed)[-LAST:]))
 
     def _differences(self, other: LossRun) -> list[float]:
@@ -97,12 +97,12 @@ class _Pair:
 
 
 def judge(request: StabilityRequest, result: StabilityResult, lines: Thresholds = THRESHOLDS) -> LossVerdict:
-    """What the runs say about the candidate's arithmetic. Never compares across batch sizes: both have the same."""
+    """Return the verdict on the candidate's precision. Batch sizes are never compared: both runs have the same."""
     told = _Wording(*names(request))
     pairs = _paired(result.runs)
     steps = min((pair.steps for pair in pairs), default=0)
     batch = request.candidate.batch_size
-    found = partial(LossVerdict, verdict="inconclusive", values=arithmetic(request.candidate), batch_size=batch)
+    found = partial(LossVerdict, verdict="inconclusive", values=precision_of(request.candidate), batch_size=batch)
     if result.failure is not None:
         evidence = result.failure.evidence
         return found(reason=told.notice(Code.COMPARISON_FAILED, failure=result.failure.message, evidence=evidence))
@@ -120,23 +120,23 @@ def judge(request: StabilityRequest, result: StabilityResult, lines: Thresholds 
 def settled(
     comparisons: Sequence[tuple[StabilityRequest, StabilityResult]], lines: Thresholds = THRESHOLDS
 ) -> tuple[LossVerdict, ...]:
-    """Of every arithmetic that was compared the verdict of its last comparison, in the order of the first."""
-    last = {tuple(arithmetic(request.candidate).values()): (request, result) for request, result in comparisons}
+    """Return the verdict of the last comparison of every precision, in the order of the first."""
+    last = {tuple(precision_of(request.candidate).values()): (request, result) for request, result in comparisons}
     return tuple(judge(request, result, lines) for request, result in last.values())
 
 
-def arithmetic(config: Config) -> dict[str, Value]:
-    """The values of the knobs that change arithmetic, by knob name."""
+def precision_of(config: Config) -> dict[str, Value]:
+    """Return the values of the knobs that change arithmetic, by knob name."""
     return {knob.name: config.values.get(knob.name, knob.default) for knob in KNOBS if knob.numerics}
 
 
 def full_precision(config: Config) -> Config:
-    """The same configuration with these knobs at their default."""
+    """Return the configuration with these knobs at their default."""
     return Config(values={**config.values, **{knob.name: knob.default for knob in KNOBS if knob.numerics}})
 
 
 def names(request: StabilityRequest) -> tuple[str, str]:
-    """Candidate and reference as a table would call them: `bf16` and `fp32`."""
+    """Return the names of candidate and reference, as in a table: `bf16` and `fp32`."""
     differing = [k for k in KNOBS if k.numerics and request.candidate[k.name] != request.reference[k.name]]
     one, other = (
         " ".join(k.show(config[k.name]) for k in differing) for config in (request.candidate, request.reference)
@@ -145,7 +145,7 @@ def names(request: StabilityRequest) -> tuple[str, str]:
 
 
 def _paired(runs: Sequence[LossRun]) -> list[_Pair]:
-    """By seed; a seed that lacks a run is left out."""
+    """Return the runs by seed, without a seed that lacks a run."""
     found: dict[int, dict[str, LossRun]] = {}
     for run in runs:
         found.setdefault(run.seed, {})[run.role] = run
@@ -165,14 +165,14 @@ class _Wording:
 
 
 def _doubt(pair: _Pair, told: _Wording) -> Notice | None:
-    """Why full precision itself is no yardstick; None if it is."""
+    """Return why full precision itself cannot be compared with; None if it can."""
     for run in (pair.reference, pair.perturbed):
         broken = sum(loss is None for loss in run.losses[: pair.steps])
         if broken:
             return told.notice(Code.REFERENCE_NOT_FINITE, broken=broken, steps=pair.steps)
     last = _finite(pair.reference.losses[: pair.steps][-LAST:])
     noise = statistics.stdev(last) * math.sqrt(1 / FIRST + 1 / LAST)
-    if pair.decrease <= NOISE * noise:
+    if pair.decrease <= STANDARD_ERRORS * noise:
         return told.notice(
             Code.REFERENCE_LEARNS_NOTHING, steps=pair.steps, start=pair.start, end=pair.end, noise=noise
         )  # fmt: skip
@@ -180,7 +180,7 @@ def _doubt(pair: _Pair, told: _Wording) -> Notice | None:
 
 
 def _instability(pair: _Pair, lines: Thresholds, told: _Wording) -> Notice | None:
-    """Why the candidate's run went wrong where the reference's did not; None if it did not."""
+    """Return why the candidate's run went wrong where the reference's did not; None if it did not."""
     run, steps = pair.candidate, pair.steps
     broken = sum(loss is None for loss in run.losses[:steps])
     if broken:
@@ -246,7 +246,7 @@ def _zeros(run: LossRun) -> float:
 
 
 def _spikes(run: LossRun, lines: Thresholds) -> int:
-    """How often the gradient norm exceeded so many times the median of those before it."""
+    """Return how often the gradient norm exceeded the median of those before it by the factor of a spike."""
     norms = _finite(run.gradient_norms)
     return sum(
         norms[step] > lines.spike * statistics.median(norms[:step]) for step in range(FEWEST_FOR_MEDIAN, len(norms))

@@ -1,4 +1,4 @@
-"""The precision check: each arithmetic of a finalist is compared with full precision, once per study.
+"""The precision check: each precision of a finalist is compared with full precision, once per study.
 
     finalists ─► one not yet judged? compare it ─► refused? its configurations are out ─► finalists ─► ...
 
@@ -15,18 +15,14 @@ from msgspec.structs import replace
 
 from autotune.core.records import Config
 from autotune.core.requests import StabilityRequest
-from autotune.core.results import Outcome
 from autotune.errors import NoRecommendation
 from autotune.knobs import loader_workers, worker_knob
-from autotune.launch.base import LOG
-from autotune.precision.judge import Thresholds, arithmetic, full_precision, judge, names
-from autotune.study import layout as disk
+from autotune.precision.judge import Thresholds, full_precision, judge, names, precision_of
 from autotune.study.history import Comparison, History
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.budget import SEED_SECONDS, STEPS, comparison_batch
 from autotune.tuning.choice import finalists
 from autotune.tuning.context import SearchContext
-from autotune.tuning.prepare import fault
 
 LEAST_SECONDS = 10.0  # for one comparison, however late it is
 FULL_SEEDS = 3  # the fewest that give an interval (docs/notes/precision.md 3)
@@ -35,7 +31,7 @@ MORE_TIME = 2.0  # times what a comparison had that was cut short: then it is ru
 
 
 def precise_finalists(context: SearchContext, most: int, margin: float) -> list[ConfigSummary]:
-    """Return the finalists whose arithmetic is not refused. What was not compared yet is compared.
+    """Return the finalists whose precision is not refused, after comparing what was not compared yet.
 
     `most` and `margin` are those of `choice.finalists`. Raises `NoRecommendation` if all that could be confirmed is
     refused, and `EnvironmentUnfit`.
@@ -63,21 +59,21 @@ def precise_finalists(context: SearchContext, most: int, margin: float) -> list[
 
 
 def refused_summaries(history: History) -> list[ConfigSummary]:
-    """Return the fastest configuration of each refused arithmetic, with the reason; never the baseline."""
+    """Return the fastest configuration of each refused precision, with the reason; never the baseline."""
     return [one for one in _refused(history) if one.config != history.request.baseline]
 
 
 def _refused(history: History) -> list[ConfigSummary]:
     found = []
     for verdict in history.loss_verdicts if history.request.goal.stability != "off" else ():
-        own = [pair for pair in history.drift_corrected if arithmetic(pair[0].config) == verdict.values]
+        own = [pair for pair in history.drift_corrected if precision_of(pair[0].config) == verdict.values]
         first = finalists(own, history.request)[:1] if verdict.excludes else []
         found += [dataclasses.replace(one, refused=verdict.reason) for one in first]
     return found
 
 
 def _compare(context: SearchContext, config: Config) -> None:
-    """Compare until there is nothing more to find out; tell the reporter."""
+    """Compare until nothing more can be found out; report it."""
     attempts = 0
     while (request := _next(context, config)) is not None:
         name, full = names(request)
@@ -87,20 +83,15 @@ def _compare(context: SearchContext, config: Config) -> None:
             f"Comparing the losses of {name} and {full}{again}: {request.steps} paired steps{seeds} at batch "
             f"{request.candidate.batch_size}."
         )
-        _, place = disk.new_attempt(context.folder, StabilityRequest)
-        result = context.launcher.run(request, place)
-        if result.outcome is Outcome.ENVIRONMENT:
-            assert result.failure is not None, "only OK has none"
-            raise fault(result.outcome, result.failure, place / LOG)
-        context.history.add_comparison(request, result)
+        context.history.add_comparison(request, context.run(request))
         attempts += 1
-    verdict = next(one for one in context.history.loss_verdicts if one.values == arithmetic(config))
+    verdict = next(one for one in context.history.loss_verdicts if one.values == precision_of(config))
     out = " It is rejected." if verdict.excludes else ""
     context.reporter.note(f"{verdict.reason.text}.{out}")
 
 
 def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
-    """The comparison that this configuration still needs, if any."""
+    """Return the comparison that this configuration still needs, if any."""
     request, history = context.request, context.history
     if request.goal.stability == "off" or full_precision(config) == config:
         return None
@@ -108,7 +99,7 @@ def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
     # augmentation, and a slow loader costs what it costs in training.
     loading = {worker_knob().name: loader_workers(config)}
     values = {**request.baseline.values, "gradient_accumulation_steps": 1, **loading}
-    candidate = Config(values={**values, **arithmetic(config), "batch_size": comparison_batch(history)})
+    candidate = Config(values={**values, **precision_of(config), "batch_size": comparison_batch(history)})
     seeds = tuple(request.seed + number for number in range(FULL_SEEDS))
     first = StabilityRequest(
         target=request.target,
@@ -120,14 +111,14 @@ def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
         max_seconds=max(LEAST_SECONDS, context.budget.spare_seconds),
         memory_limit_bytes=request.enforced_limit_bytes,
     )
-    attempts = [pair for pair in history.comparisons if arithmetic(pair[0].candidate) == arithmetic(config)]
+    attempts = [pair for pair in history.comparisons if precision_of(pair[0].candidate) == precision_of(config)]
     return following(attempts, first, seeds, Thresholds(tolerance=request.goal.loss_tolerance))
 
 
 def following(
     attempts: Sequence[Comparison], first: StabilityRequest, seeds: tuple[int, ...], lines: Thresholds
 ) -> StabilityRequest | None:
-    """What is to be run after these attempts, `first` being what one would begin with; None: no more can be found out.
+    """Return the request after these attempts, beginning with `first`; None if no more can be found out.
 
     Out of memory: half the batch. A crash: once more. Runs that are hardly paired: several `seeds`. An interval that
     leaves it open: twice the steps, once. Too few steps in the time: once more when there is much more time.

@@ -16,7 +16,7 @@ from autotune.objectives import objective_of
 from autotune.objectives.verdict import WORDS
 from autotune.study.recommendation import Recommendation, RunnerUp
 from autotune.study.recommendation import baseline_name as named
-from autotune.units import counted, format_bytes, format_rate, format_share
+from autotune.units import counted, format_bytes, format_count, format_rate, format_share
 from autotune.units import format_speedup as format_speedup
 
 PURPOSES = {"search": "ok", "baseline": "baseline", "reference": "baseline again", "confirm": "confirmed",
@@ -251,15 +251,8 @@ def task_line(facts: TargetFacts) -> str:
     samples = "" if facts.dataset_samples is None else f", {facts.dataset_samples:,} samples"
     inferred = [finding.text for finding in facts.findings if finding.inferred]
     return plain(
-        " · ".join([f"{facts.name}, {_count(facts.parameter_count)} parameters", facts.data + samples, *inferred])
+        " · ".join([f"{facts.name}, {format_count(facts.parameter_count)} parameters", facts.data + samples, *inferred])
     )
-
-
-def _count(parameters: int) -> str:
-    for size, unit in ((10**9, " B"), (10**6, " M"), (10**3, " k")):
-        if parameters >= size:
-            return f"{parameters / size:.3g}{unit}"
-    return str(parameters)
 
 
 def half_width(relative: float | None) -> str:

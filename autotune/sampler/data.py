@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.memory.model import Foretold
+from autotune.memory.model import PredictedPeak
 from autotune.sampler.grid import Floats, Integers
 from autotune.sampler.observation import Observation
 from autotune.sampler.performance_model import PerformanceModel, Places
 
 COUPLED, COMPUTE, LOADER = range(3)
-DryRun = Callable[[int], Foretold | None]  # row of the grid to its predicted memory; None where there is no prediction
-# Standard deviations of logarithms. The model itself erred by 2.5 to 7 % on measured curves, most at the ends of an arm
+PeakOfRow = Callable[[int], PredictedPeak | None]  # of a row of the grid; None where there is no prediction
+# Standard deviations of logarithms. The model itself erred by 2.5 to 7 % on measured curves, most at its ends
 # (docs/notes/throughput.md 1) and at single batches: cache spill, powers of two, tiles and waves (section 2).
-COMPUTE_GROUP = 0.05  # computing, at one batch of one arm
-ARM = 0.08  # computing, along one arm; correlated over OCTAVES
+COMPUTE_GROUP = 0.05  # computing, at one batch of one curve
+CURVE = 0.08  # computing, along one curve; correlated over OCTAVES
 OCTAVES = 2.0
 LOADER_GROUP = 0.08  # loading, at one number of workers
 COUPLING = 0.02  # computing and loading at once, beyond the errors of each alone
-MEMORY_GROUP = 0.03  # memory, at one batch of one arm
-MEMORY_ARM = 0.03  # memory, along one arm
+MEMORY_GROUP = 0.03  # memory, at one batch of one curve
+MEMORY_CURVE = 0.03  # memory, along one curve
 # Noise of each clock of a probe on a CPU: the seconds of a step and those of computing plus loading alone differed by
 # 6.5 % in 58 probes without workers on two cores (surfaces), by 5 % in the study digits_cnn-xeon.
 CLOCK_ON_CORES = 0.045
@@ -64,7 +64,7 @@ class ProbeData:
 
 
 def gather(
-    model: PerformanceModel, found: Sequence[tuple[int, Observation]], dry_run: DryRun | None = None
+    model: PerformanceModel, found: Sequence[tuple[int, Observation]], dry_run: PeakOfRow | None = None
 ) -> ProbeData:
     """Return the data of (row of the grid, observation) pairs, and of a dry run if there was one."""
     measured = [(row, seen) for row, seen in found if _rates(seen) or seen.within_memory is not None]
@@ -94,7 +94,7 @@ def gather(
     )
 
 
-def _dry_runs(model: PerformanceModel, dry_run: DryRun | None) -> list[tuple[int, Foretold]]:
+def _dry_runs(model: PerformanceModel, dry_run: PeakOfRow | None) -> list[tuple[int, PredictedPeak]]:
     if dry_run is None:
         return []
     _, rows = np.unique(model.memory_groups, return_index=True)  # one for every group
@@ -118,8 +118,8 @@ def alike(numbers: Integers, others: Integers) -> Floats:
     return same
 
 
-def along(arms: Integers, batches: Floats, other_arms: Integers, other_batches: Floats) -> Floats:
-    """Return the correlation of two batches of one arm, 0 to 1; batches as logarithms."""
+def along(curves: Integers, batches: Floats, other_curves: Integers, other_batches: Floats) -> Floats:
+    """Return the correlation of two batches of one curve, 0 to 1; batches as logarithms."""
     octaves = (batches[:, None] - other_batches[None, :]) / np.log(2)
     near: Floats = np.exp(-0.5 * (octaves / OCTAVES) ** 2)
-    return near * alike(arms, other_arms)
+    return near * alike(curves, other_curves)

@@ -38,7 +38,7 @@ class Discrepancy:
 
     def compute_field(self, residuals: Floats) -> tuple[Floats, Floats]:
         """Return the mean (guesses, groups) and standard deviation (groups) of log seconds beyond the model's."""
-        return _regressed(self.compute_groups, self.time_whitener, residuals, known.COMPUTE_GROUP**2 + known.ARM**2)
+        return _regressed(self.compute_groups, self.time_whitener, residuals, known.COMPUTE_GROUP**2 + known.CURVE**2)
 
     def loader_field(self, residuals: Floats) -> tuple[Floats, Floats]:
         """Return the same for loading."""
@@ -46,7 +46,7 @@ class Discrepancy:
 
     def memory_field(self, residuals: Floats) -> tuple[Floats, Floats]:
         """Return the same for the log of the peak."""
-        variance = known.MEMORY_GROUP**2 + known.MEMORY_ARM**2
+        variance = known.MEMORY_GROUP**2 + known.MEMORY_CURVE**2
         return _regressed(self.memory_groups, self.memory_whitener, residuals, variance)
 
 
@@ -58,8 +58,8 @@ def discrepancy(model: PerformanceModel, data: ProbeData, guess: Floats) -> Disc
 
     def computing(ours: Integers) -> Floats:
         same = known.COMPUTE_GROUP**2 * alike(model.compute_groups[ours], model.compute_groups[rows])
-        near = along(model.arms[ours], batches[ours], model.arms[rows], batches[rows])
-        found: Floats = same + known.ARM**2 * near
+        near = along(model.curves[ours], batches[ours], model.curves[rows], batches[rows])
+        found: Floats = same + known.CURVE**2 * near
         return found
 
     def loading(ours: Integers) -> Floats:
@@ -67,8 +67,8 @@ def discrepancy(model: PerformanceModel, data: ProbeData, guess: Floats) -> Disc
 
     def memory(ours: Integers) -> Floats:
         same = known.MEMORY_GROUP**2 * alike(model.memory_groups[ours], model.memory_groups[peaks])
-        near = along(model.memory_arms[ours], batches[ours], model.memory_arms[peaks], batches[peaks])
-        found: Floats = same + known.MEMORY_ARM**2 * near
+        near = along(model.memory_curves[ours], batches[ours], model.memory_curves[peaks], batches[peaks])
+        found: Floats = same + known.MEMORY_CURVE**2 * near
         return found
 
     coupled = (data.kind == known.COUPLED).astype(float)

@@ -22,7 +22,7 @@ CERTAIN = Factor()
 
 @dataclass(frozen=True)
 class Hardware:
-    """The machine as the performance model needs it."""
+    """The facts of a machine that the performance model needs."""
 
     cores: int | None = None  # that this process may use
     computes_on_cores: bool = False  # a CPU target: loading and computing compete for cores

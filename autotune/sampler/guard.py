@@ -1,9 +1,8 @@
-"""Which configurations may still be probed: none twice, and none at or above a known out-of-memory in its arm."""
+"""The guard: no configuration is probed twice, nor where one that needs no more memory ran out of it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Protocol
 
 from autotune.core.records import Config, Value
@@ -19,7 +18,7 @@ ON_DEVICE = (Outcome.OOM_DEVICE, Outcome.TOO_LARGE)
 
 
 class Admission(Protocol):
-    """Decides which configurations may still be probed."""
+    """The decision which configurations may still be probed."""
 
     def admits(self, config: Config) -> bool:
         """Return whether a probe of `config` could teach anything."""
@@ -31,7 +30,7 @@ class Admission(Protocol):
 
 
 class Guard:
-    """Learns from trials; independent of the sampler that it protects.
+    """The guard, which learns from trials and is independent of the sampler that it protects.
 
     Without it a sampler that knows nothing of memory spent 13 to 18 of 60 probes on running out of it; with it 3 to 4
     (docs/notes/search.md 1).
@@ -58,17 +57,17 @@ class Guard:
             (self._exhausted if over_limit else self._fitted).append((trial.config, on_host))
 
     def note_accident(self, config: Config) -> None:
-        """The probe of `config` crashed, or was found unfinished after the searching process had died."""
+        """Note that the probe of `config` crashed, or was left unfinished by a searching process that died."""
         self._accidents[config] += 1
         if self._accidents[config] >= MOST_ACCIDENTS:
             self._done.add(config)
 
     def admits(self, config: Config) -> bool:
-        """Whether a probe of `config` could teach anything."""
+        """Return whether a probe of `config` could teach anything."""
         return not (config in self._done or self._is_too_large(config))
 
     def fits(self, config: Config) -> bool | None:
-        """Whether `config` fits into memory, as far as probes of smaller and larger ones have shown; None: unknown."""
+        """Return whether `config` fits into memory, as probes of smaller and larger ones show; None if unknown."""
         if self._is_too_large(config):
             return False
         return True if any(_no_smaller(fitted, config, host) for fitted, host in self._fitted) else None
@@ -77,7 +76,7 @@ class Guard:
         return any(_no_smaller(config, exhausted, host) for exhausted, host in self._exhausted)
 
     def remaining(self) -> tuple[Config, ...]:
-        """Every configuration of the space that is still admitted, in the order of the space."""
+        """Return every configuration of the space that is still admitted, in the order of the space."""
         return tuple(config for config in self._space.configs if self.admits(config))
 
 
@@ -93,9 +92,3 @@ def _follows(effect: MemoryEffect, value: Value, exhausted: Value, host: bool) -
     if effect is MemoryEffect.CHANGES:
         return value == exhausted
     return int(value or 0) >= int(exhausted or 0)
-
-
-def accidents(orphans: Iterable[Config], guard: Guard) -> None:
-    """Tell the guard about probes that were begun and never ended."""
-    for config in orphans:
-        guard.note_accident(config)

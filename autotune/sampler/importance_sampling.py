@@ -23,14 +23,14 @@ JITTER = 1e-12  # keeps a covariance that is singular up to rounding factorisabl
 
 @dataclass(frozen=True)
 class Gaussian:
-    """A proposal."""
+    """A Gaussian proposal of importance sampling."""
 
     center: Floats
     covariance: Floats
 
     @property
     def root(self) -> Floats:
-        """Cholesky factor of the inflated covariance."""
+        """The Cholesky factor of the inflated covariance."""
         found: Floats = np.asarray(np.linalg.cholesky(self.covariance + JITTER * np.eye(len(self.center))), np.float64)
         return INFLATION * found
 

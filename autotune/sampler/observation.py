@@ -14,7 +14,7 @@ ATTRIBUTE = "observation"  # trial attribute that holds an `Observation` as JSON
 
 
 class Observation(Record, frozen=True, kw_only=True):
-    """Rates in samples/s and the peak of one probe; None: not measured."""
+    """The rates in samples/s and the peak of one probe; None: not measured."""
 
     outcome: Outcome = Outcome.OK
     samples_per_second: float | None = None  # coupled: loading and computing at once
@@ -26,7 +26,7 @@ class Observation(Record, frozen=True, kw_only=True):
 
     @property
     def memory_share(self) -> float | None:
-        """Peak as a share of the usable memory."""
+        """The peak as a share of the usable memory."""
         return self.memory_bytes / self.limit_bytes if self.memory_bytes and self.limit_bytes else None
 
     @property

@@ -1,4 +1,4 @@
-"""Proposes configurations with Optuna: the encoding of the space, the samplers, and the guard before them."""
+"""The proposals of configurations through Optuna: the encoding of the space, the samplers, and the guard."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial
 from autotune.core.records import Config, Environment
 from autotune.knobs import KNOBS, knob
 from autotune.knobs.base import MemoryEffect
-from autotune.memory.model import Foretold
+from autotune.memory.model import PredictedPeak
 from autotune.sampler.grid import Grid, Hardware
 from autotune.sampler.guard import Admission
 from autotune.sampler.names import SamplerName
@@ -84,7 +84,7 @@ def hardware(environment: Environment) -> Hardware:
 
 def make(
     name: SamplerName, seed: int, encoding: Encoding, guard: Admission, machine: Hardware,
-    dry_run: Callable[[Config], Foretold | None] | None = None,
+    dry_run: Callable[[Config], PredictedPeak | None] | None = None,
     value_per_sample: Callable[[Config], float] | None = None,
 ) -> BaseSampler:  # fmt: skip
     """Return a sampler. `gp` computes with torch, in this process, on the CPU; only `structured` uses more than a seed.
@@ -111,7 +111,7 @@ def make(
 
 
 class GuardedSampler(BaseSampler):
-    """Any sampler, behind the guard: it proposes only configurations of which a probe would be informative.
+    """Any sampler, behind the guard: it proposes only configurations whose probe would be informative.
 
     A proposal that the guard refuses costs no trial: another is drawn, and in the end the nearest admitted neighbour
     is taken. The caller ensures that something remains.
@@ -149,7 +149,7 @@ class GuardedSampler(BaseSampler):
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Not reached: `sample_relative` leaves nothing out."""
+        """Pass on to the inner sampler: not reached, for `sample_relative` leaves nothing out."""
         return self._inner.sample_independent(study, trial, param_name, param_distribution)
 
     def faster_elsewhere(self, study: optuna.Study) -> float | None:
@@ -157,14 +157,14 @@ class GuardedSampler(BaseSampler):
         return self._inner.faster_elsewhere(study) if isinstance(self._inner, StructuredSampler) else None
 
     def fit(self, study: optuna.Study) -> Fit | None:
-        """Return the forecasts for every arm, as charts draw it, and micro-batch, where the sampler has a model."""
+        """Return the forecasts for every drawn curve and micro-batch, where the sampler has a model."""
         if not isinstance(self._inner, StructuredSampler):
             return None
         drawn = [one.name for one in KNOBS if not one.ordered and one.memory is MemoryEffect.CHANGES]
         ordered = self._encoding.ordered
-        arms = [(config.batch_size, *(config[name] for name in drawn)) for config in ordered]
-        numbers = {arm: number for number, arm in enumerate(dict.fromkeys(arms))}
-        best = self._inner.best_of_groups(study, np.array([numbers[arm] for arm in arms], np.int64))
+        curves = [(config.batch_size, *(config[name] for name in drawn)) for config in ordered]
+        numbers = {curve: number for number, curve in enumerate(dict.fromkeys(curves))}
+        best = self._inner.best_of_groups(study, np.array([numbers[curve] for curve in curves], np.int64))
         points = tuple(Expectation(values=ordered[row].values, expected=expected) for row, expected in best)
         return Fit(points=points) if points else None
 

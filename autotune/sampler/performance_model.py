@@ -62,10 +62,10 @@ class PerformanceModel:
         on_memory, on_loader = grid.acting("fixed_memory", "sample_memory"), grid.acting("loading_time")
         in_memory = [grid.worker_knob] if hardware.computes_on_cores else []  # workers live in the memory that binds
         self.compute_groups = _numbered(grid.group(("batch_size", *grid.categories)))
-        self.arms = _numbered(grid.group(grid.categories))
+        self.curves = _numbered(grid.group(grid.categories))
         self.loader_groups = _numbered(grid.group((grid.worker_knob, *on_loader)))
         self.memory_groups = _numbered(grid.group(("batch_size", *on_memory, *in_memory)))
-        self.memory_arms = _numbered(grid.group(on_memory))
+        self.memory_curves = _numbered(grid.group(on_memory))
         self._busy = self._busy_cores()
         self._oversubscribed = self._find_oversubscribed()
         self.all_rows = self.at(np.arange(len(grid)))

@@ -1,4 +1,4 @@
-"""Forecasts of a sampler: for the configuration that it proposes, and at the end for every arm and batch."""
+"""The forecasts of a sampler: for the configuration that it proposes, and at the end for every curve and batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autotune.core.records import Record, Value
 class Prediction(Record, frozen=True, kw_only=True):
     """The forecast for a configuration, made before its probe. Intervals are of 90 %.
 
-    `why` is `direct` only in studies of earlier versions: in an arm that the fitted model missed by over 15 % the
+    `why` is `direct` only in studies of earlier versions: in a curve that the fitted model missed by over 15 % the
     forecast rested on the batches around it.
     """
 
@@ -21,7 +21,7 @@ class Prediction(Record, frozen=True, kw_only=True):
     memory_bytes: int | None = None  # the same in bytes, where the limit is known
     fits: float  # chance to fit into memory, 0..1
     gain: float | None = None  # expected improvement as a share of the best so far; None: nothing to compare with
-    departure: float = 0.0  # share by which batch and arm are faster than the fitted model alone says
+    departure: float = 0.0  # share by which batch and curve are faster than the fitted model alone says
     why: Literal["gain", "direct"] = "gain"
 
 
@@ -33,6 +33,6 @@ class Expectation(Record, frozen=True, kw_only=True):
 
 
 class Fit(Record, frozen=True, kw_only=True):
-    """For every arm and micro-batch the configuration that is expected to be fastest after a search."""
+    """The configurations that are expected to be fastest, for every curve and micro-batch, after a search."""
 
     points: tuple[Expectation, ...]

@@ -156,7 +156,7 @@ def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Conf
         limit = goal.limits.get(knob.name)
         if limit is not None and not _within(today, limit):
             raise UsageError(
-                f"--exact keeps {knob.name} at the baseline's {knob.show(today)}, and {_words(circumstances.limit)} "
+                f"--exact keeps {knob.name} at the baseline's {knob.show(today)}, and {_text(circumstances.limit)} "
                 f"exclude it. Another value would change what is computed. Leave one of them out, or change --baseline."
             )
         return (today,)
@@ -166,13 +166,13 @@ def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Conf
     values = knob.domain(circumstances)
     if not values:
         raise UsageError(
-            f"No value is left for {knob.name} within {_words(circumstances.limit)}"
+            f"No value is left for {knob.name} within {_text(circumstances.limit)}"
             f"{_held(circumstances.global_batch)}. The limit and the target probably exclude each other. "
             f"Widen {option(knob.name)} or `space` in the target, or change --global-batch."
         )
     if not is_tuned and len(values) > 1:
         raise UsageError(
-            f"--tune leaves {knob.name} out, and {_words(limit)} for it exclude the baseline's {knob.show(today)} and "
+            f"--tune leaves {knob.name} out, and {_text(limit)} for it exclude the baseline's {knob.show(today)} and "
             f"leave {len(values)} others. A knob that is not tuned has one value. Name one with "
             f"{option(knob.name)}, or add {knob.alias} to --tune."
         )
@@ -199,7 +199,7 @@ def _within(value: Value, limit: Limit) -> bool:
     return value in (limit.values if limit.values is not None else allowed((value,), limit))
 
 
-def _words(limit: Limit | None) -> str:
+def _text(limit: Limit | None) -> str:
     if limit is None:
         return "what this target and machine allow"
     if limit.values is not None:

@@ -17,10 +17,10 @@ from optuna.trial import FrozenTrial, TrialState
 from threadpoolctl import threadpool_limits
 
 from autotune.core.records import Value
-from autotune.memory.model import Foretold
+from autotune.memory.model import PredictedPeak
 from autotune.sampler import acquisition
 from autotune.sampler.acquisition import Forecast
-from autotune.sampler.data import DryRun, gather
+from autotune.sampler.data import PeakOfRow, gather
 from autotune.sampler.grid import Floats, Grid, Hardware, Integers
 from autotune.sampler.observation import ATTRIBUTE, Observation, recalled
 from autotune.sampler.performance_model import PerformanceModel
@@ -35,7 +35,7 @@ ROUNDING = 1e-3  # relative; values of a sample/s that differ by no more are the
 
 
 @dataclass(frozen=True)
-class _Known:
+class _Trials:
     """The trials of a study, as observations of rows of the grid."""
 
     observations: Sequence[tuple[int, Observation]]  # of finished trials that did not fail
@@ -45,13 +45,13 @@ class _Known:
 
     @cached_property
     def measured(self) -> Integers:
-        """Rows that ran and fit."""
+        """The rows that ran and fit."""
         rows = [row for row, seen in self.observations if seen.within_memory and seen.samples_per_second]
         return np.array(rows, np.int64)
 
     @property
     def limit_bytes(self) -> int | None:
-        """Usable memory according to the latest observation."""
+        """The usable memory according to the latest observation."""
         return next((seen.limit_bytes for _, seen in reversed(self.observations) if seen.limit_bytes), None)
 
     @property
@@ -66,7 +66,7 @@ class _Known:
 class _Fitted:
     """The model fitted to the trials of a study."""
 
-    known: _Known
+    known: _Trials
     forecast: Forecast  # rates in units of the study's value, where the value of a sample is known
     value_per_sample: Floats  # value of one sample/s, per row
     is_score: bool  # the study maximises the forecast's rates, in some unit
@@ -80,7 +80,7 @@ class _Fitted:
 
 
 class StructuredSampler(BaseSampler):
-    """Proposes the configuration that a model of training, fitted to all probes, expects to be fastest and to fit.
+    """A sampler that proposes the configuration that its model, fitted to all probes, expects to be fastest and to fit.
 
     The study maximises samples/s, or a score for which samples/s are the best guess, as samples per joule. Proposals
     follow from the seed and the finished trials, and are never those of trials that are still running.
@@ -88,7 +88,7 @@ class StructuredSampler(BaseSampler):
 
     def __init__(
         self, *, seed: int, hardware: Hardware, grid: Grid, space: dict[str, BaseDistribution],
-        admits: Callable[[int], bool], dry_run: DryRun | None = None,
+        admits: Callable[[int], bool], dry_run: PeakOfRow | None = None,
         value_per_sample: Callable[[int], float] | None = None,
     ) -> None:  # fmt: skip
         """`space` holds the parameters of every trial, `grid` their combinations, `admits` which rows may be proposed.
@@ -164,7 +164,7 @@ class StructuredSampler(BaseSampler):
         best = acquisition.incumbents(fitted.forecast, known.measured)
         return [fitted.prediction(best, row) for row in range(len(self._grid), len(model.grid))]
 
-    def _fitted(self, model: PerformanceModel, known: _Known) -> _Fitted:
+    def _fitted(self, model: PerformanceModel, known: _Trials) -> _Fitted:
         chance = np.random.default_rng([self._seed, known.finished])
         data = gather(model, known.observations, self._predicted_peak)
         with _ONE_AT_A_TIME, threadpool_limits(1, user_api="blas"):
@@ -174,12 +174,12 @@ class StructuredSampler(BaseSampler):
         values = np.array([self._value_per_sample(row) for row in range(len(model.grid))])
         return _Fitted(known, replace(forecast, rates=forecast.rates * values), values, True, chance)
 
-    def _predicted_peak(self, row: int) -> Foretold | None:
+    def _predicted_peak(self, row: int) -> PredictedPeak | None:
         """Return the memory that a dry run predicts; None for rows beyond the grid, which it did not look at."""
         return self._dry_run(row) if self._dry_run is not None and row < len(self._grid) else None
 
 
-def _known(study: optuna.Study, grid: Grid, own: int | None = None) -> _Known:
+def _known(study: optuna.Study, grid: Grid, own: int | None = None) -> _Trials:
     """Return what the trials say, without the trial numbered `own`, which is about to be proposed."""
     observations, values, running, finished = [], [], [], 0
     for trial in study.get_trials(deepcopy=False):
@@ -191,4 +191,4 @@ def _known(study: optuna.Study, grid: Grid, own: int | None = None) -> _Known:
         if row is not None and trial.state is not TrialState.FAIL and ATTRIBUTE in trial.user_attrs:
             observations.append((row, recalled(trial.user_attrs)))
             values.append(trial.value if trial.state is TrialState.COMPLETE else None)
-    return _Known(observations, values, np.array(running, np.int64), finished)
+    return _Trials(observations, values, np.array(running, np.int64), finished)

@@ -16,7 +16,7 @@ from autotune.gradient_noise.records import NoiseScale, NoiseScaleResult
 from autotune.memory.model import DryRun
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import judge_among
-from autotune.precision.judge import Thresholds, arithmetic, settled
+from autotune.precision.judge import Thresholds, precision_of, settled
 from autotune.study import interference
 from autotune.study import layout as disk
 from autotune.study.interference import MOST_VAIN_REPEATS, Judged, interference_causes, valid_trials
@@ -31,7 +31,7 @@ Sample = tuple[NoiseScaleRequest, NoiseScaleResult]
 
 
 class History:
-    """The only owner of what a study has measured. `version` grows with everything that is added."""
+    """The history of a study: the only owner of what it has measured. `version` grows with everything that is added."""
 
     def __init__(
         self, request: StudyRequest, trials: Sequence[Trial] = (), *, comparisons: Sequence[Comparison] = (),
@@ -39,9 +39,9 @@ class History:
     ) -> None:  # fmt: skip
         """Take the `trials` that were there when this run of the search began."""
         self.request, self.version = request, 0
-        self._comparisons, self._samples, self._dry_run = [*comparisons], [*samples], dry_run
-        self._judged = self._judge(trials)
-        self._before = len(self._judged)
+        self.comparisons, self.samples, self.dry_run = tuple(comparisons), tuple(samples), dry_run
+        self.judged = self._judge(trials)  # every probe with its verdict, in order
+        self.before = len(self.judged)  # probes that were there when this run of the search began
 
     @classmethod
     def read(cls, folder: Path, request: StudyRequest) -> History:
@@ -62,36 +62,31 @@ class History:
 
     def add(self, trial: Trial) -> Verdict:
         """Judge one more probe among the others, and keep both."""
-        verdict = judge_among(trial, (other for other, _ in self._judged), self.request, self.noise_scale)
-        self._judged.append((trial, verdict))
+        verdict = judge_among(trial, (other for other, _ in self.judged), self.request, self.noise_scale)
+        self.judged = (*self.judged, (trial, verdict))
         self.version += 1
         return verdict
 
     def add_comparison(self, request: StabilityRequest, result: StabilityResult) -> None:
         """Keep one more paired comparison of losses."""
-        self._comparisons.append((request, result))
+        self.comparisons = (*self.comparisons, (request, result))
         self.version += 1
 
     def add_sample(self, request: NoiseScaleRequest, result: NoiseScaleResult) -> None:
         """Keep one more sample of gradients. The probes are judged anew, for the objective may count with it."""
-        self._samples.append((request, result))
-        self._judged = self._judge([trial for trial, _ in self._judged])
+        self.samples = (*self.samples, (request, result))
+        self.judged = self._judge([trial for trial, _ in self.judged])
         self.version += 1
 
     def add_dry_run(self, found: DryRun) -> None:
-        """Keep what a dry run says of memory."""
-        self._dry_run = found
+        """Keep what a dry run found of memory."""
+        self.dry_run = found
         self.version += 1
-
-    @property
-    def judged(self) -> tuple[Judged, ...]:
-        """Every probe with its verdict, in order."""
-        return tuple(self._judged)
 
     @property
     def valid(self) -> list[Judged]:
         """The probes that count: without those that were superseded by a repeat."""
-        return valid_trials(self._judged)
+        return valid_trials(self.judged)
 
     @property
     def search_results(self) -> list[Judged]:
@@ -99,19 +94,14 @@ class History:
         return [pair for pair in self.valid if pair[0].purpose in SEARCH_PURPOSES]
 
     @property
-    def before(self) -> int:
-        """The number of probes that were there when this run of the search began."""
-        return self._before
-
-    @property
     def first_number(self) -> int:
         """The number of the first probe of this run."""
-        return self._judged[self._before - 1][0].number + 1 if self._before else 0
+        return self.judged[self.before - 1][0].number + 1 if self.before else 0
 
     @property
     def probed(self) -> set[Config]:
         """Every configuration that was probed."""
-        return {trial.config for trial, _ in self._judged}
+        return {trial.config for trial, _ in self.judged}
 
     @property
     def best(self) -> float:
@@ -121,22 +111,22 @@ class History:
     @property
     def baseline_known(self) -> Judged | None:
         """The first probe of the baseline, whatever it was made for; None if there is none."""
-        return next((pair for pair in self._judged if pair[0].config == self.request.baseline), None)
+        return next((pair for pair in self.judged if pair[0].config == self.request.baseline), None)
 
     @property
     def baseline_probes(self) -> list[Trial]:
         """The probes of the baseline for its own sake that ran, superseded ones included."""
-        return [t for t, _ in self._judged if t.purpose == "baseline" and t.result.measurement is not None]
+        return [t for t, _ in self.judged if t.purpose == "baseline" and t.result.measurement is not None]
 
     @property
     def baseline_runs(self) -> bool:
         """Whether the baseline can be used: one of its probes was feasible."""
-        return any(trial.config == self.request.baseline and verdict.feasible for trial, verdict in self._judged)
+        return any(trial.config == self.request.baseline and verdict.feasible for trial, verdict in self.judged)
 
     @property
     def references(self) -> list[tuple[int, float]]:
-        """Number and rate of every probe of the baseline without interference."""
-        return interference.references(self._judged, self.request.baseline)
+        """The number and rate of every probe of the baseline without interference."""
+        return interference.references(self.judged, self.request.baseline)
 
     @property
     def drift_corrected(self) -> list[Judged]:
@@ -146,7 +136,7 @@ class History:
     @property
     def is_busy(self) -> bool:
         """Whether other work slowed so many repeats of this run in a row that repeating is of no use."""
-        repeats = {trial.repeats: trial for trial, _ in self._judged[self._before :] if trial.repeats is not None}
+        repeats = {trial.repeats: trial for trial, _ in self.judged[self.before :] if trial.repeats is not None}
         last = list(repeats.values())[-MOST_VAIN_REPEATS:]
         return len(last) == MOST_VAIN_REPEATS and all(interference_causes(trial.result) for trial in last)
 
@@ -170,8 +160,8 @@ class History:
 
     @property
     def typical_seconds(self) -> float:
-        """Seconds of one probe: the median of those that ran, a guess before the first."""
-        seconds = [trial.result.elapsed_seconds for trial, _ in self._judged if trial.result.outcome is Outcome.OK]
+        """The seconds of one probe: the median of those that ran, a guess before the first."""
+        seconds = [trial.result.elapsed_seconds for trial, _ in self.judged if trial.result.outcome is Outcome.OK]
         return statistics.median(seconds) if seconds else FIRST_GUESS_SECONDS
 
     def expected_seconds(self, window: ProbeBudget, config: Config | None = None) -> float:
@@ -180,7 +170,7 @@ class History:
         Everything but the window takes what it took, and the window what it took within the bounds of the new one.
         """
         seconds: dict[Config, list[float]] = {}
-        for trial, _ in self._judged:
+        for trial, _ in self.judged:
             if trial.result.measurement is not None:
                 measured = sum(trial.result.measurement.step_seconds)
                 again = min(max(measured, window.min_seconds), window.max_seconds)
@@ -190,39 +180,24 @@ class History:
         return statistics.median(chain(*seconds.values())) if seconds else FIRST_GUESS_SECONDS
 
     @property
-    def comparisons(self) -> tuple[Comparison, ...]:
-        """Every paired comparison of losses, in order."""
-        return tuple(self._comparisons)
-
-    @property
     def loss_verdicts(self) -> tuple[LossVerdict, ...]:
-        """The last verdict on every arithmetic that was compared with full precision."""
-        return settled(self._comparisons, Thresholds(tolerance=self.request.goal.loss_tolerance))
+        """The last verdict on every precision that was compared with full precision."""
+        return settled(self.comparisons, Thresholds(tolerance=self.request.goal.loss_tolerance))
 
     def refusal(self, config: Config) -> Notice | None:
-        """Return why the dtype of `config` may not be recommended; None if it may."""
-        found = (verdict for verdict in self.loss_verdicts if verdict.values == arithmetic(config))
+        """Return why the precision of `config` may not be recommended; None if it may."""
+        found = (verdict for verdict in self.loss_verdicts if verdict.values == precision_of(config))
         return next((verdict.reason for verdict in found if verdict.excludes), None)
-
-    @property
-    def samples(self) -> tuple[Sample, ...]:
-        """Every sample of gradients, in order."""
-        return tuple(self._samples)
 
     @property
     def noise(self) -> NoiseScale | None:
         """The gradient noise scale by the last sample; None where it is not known, and for other objectives."""
-        return known_noise(self.request, [result for _, result in self._samples])
+        return known_noise(self.request, [result for _, result in self.samples])
 
     @property
     def noise_scale(self) -> float | None:
         """The gradient noise scale in samples; None where it is not known."""
         return self.noise.phi if self.noise else None
-
-    @property
-    def dry_run(self) -> DryRun | None:
-        """What a dry run found of memory; None if there was none."""
-        return self._dry_run
 
     def value_per_sample(self, config: Config) -> float:
         """Return the score for one sample/s of `config`, for an objective that knows it before any probe."""
@@ -230,8 +205,8 @@ class History:
         assert known is not None, "asked for only where the objective knows it"
         return known(config)
 
-    def _judge(self, trials: Sequence[Trial]) -> list[Judged]:
-        return [(trial, judge_among(trial, trials, self.request, self.noise_scale)) for trial in trials]
+    def _judge(self, trials: Sequence[Trial]) -> tuple[Judged, ...]:
+        return tuple((trial, judge_among(trial, trials, self.request, self.noise_scale)) for trial in trials)
 
 
 def summarize(config: Config, results: Iterable[Judged]) -> ConfigSummary:

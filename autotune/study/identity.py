@@ -1,4 +1,4 @@
-"""What sets a study apart from a search that would go on with it, in the words in which it was asked."""
+"""The differences between a study and a search that would go on with it, in the words in which it was asked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ABSENT = {"global_batch": "free"}  # what no value means, where it is not "not g
 
 
 def compare(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str]) -> list[str]:
-    """What sets two requests apart, in words; empty if their trials can be compared.
+    """Return the differences of two requests, in words; empty if their trials can be compared.
 
     `goal_names` are the fields of the goal to compare, and what a person calls each.
     """
@@ -39,53 +39,53 @@ def compare(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str])
 
 
 def _moved_here(old: StudyRequest, new: StudyRequest) -> StudyRequest:
-    """`old` as it would have been asked on the machine of `new`, which is of one class with its own."""
+    """Return `old` as it would have been asked on the machine of `new`, which is of its class."""
     here, there = new.environment, old.environment
     moved = replace(old, environment=replace(there, **{name: getattr(here, name) for name in VARIED}))
     if here.device_bytes == there.device_bytes:
         return moved
     limit, asked = old.goal.memory_limit_bytes, new.goal.memory_limit_bytes
-    # A share of the memory moves with it. What was typed is not kept: a share is told by its bytes, rounded down.
+    # A share of the memory moves with it. What was typed is not kept: a share is known by its bytes, rounded down.
     if limit and asked and abs(asked - limit * here.device_bytes / there.device_bytes) <= 1:
         moved = replace(moved, goal=replace(moved.goal, memory_limit_bytes=asked))
     return replace(moved, memory_limit_bytes=new.memory_limit_bytes, headroom_bytes=new.headroom_bytes)
 
 
 def _asked(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str]) -> Iterator[str]:
-    """Return the differences in what was asked, where, and of which code."""
-    yield from _told("the target", old.target, new.target)
+    """Yield the differences of what was asked, where, and of which code."""
+    yield from _difference("the target", old.target, new.target)
     for knob in KNOBS:
-        yield from _told(f"the baseline's {knob.name}", old.baseline[knob.name], new.baseline[knob.name])
+        yield from _difference(f"the baseline's {knob.name}", old.baseline[knob.name], new.baseline[knob.name])
     for field, name in goal_names.items():
-        yield from _told(name, getattr(old.goal, field), getattr(new.goal, field), ABSENT.get(field, "not given"))
+        yield from _difference(name, getattr(old.goal, field), getattr(new.goal, field), ABSENT.get(field, "not given"))
     for knob in KNOBS:
         before, after = old.goal.limits.get(knob.name), new.goal.limits.get(knob.name)
-        yield from _told(f"{option(knob.name)} or --fix {knob.alias}", before, after, "not given")
+        yield from _difference(f"{option(knob.name)} or --fix {knob.alias}", before, after, "not given")
     yield from _parts("the machine's", old.environment, new.environment, MOMENTARY)
     yield from _parts("the target's", old.facts, new.facts, OBSERVED)
 
 
 def _followed(old: StudyRequest, new: StudyRequest) -> Iterator[str]:
-    """Return the differences in what follows: where the same question has another answer, as in another version."""
+    """Yield the differences that follow from that: said only where the same question has another answer."""
     for name, values in new.domains.items():
-        yield from _told(f"the search of {name}", old.domains.get(name, ()), values)
+        yield from _difference(f"the search of {name}", old.domains.get(name, ()), values)
     for field in ("memory_limit_bytes", "headroom_bytes", "baseline_assumed"):
-        yield from _told(field.replace("_", " "), getattr(old, field), getattr(new, field))
+        yield from _difference(field.replace("_", " "), getattr(old, field), getattr(new, field))
 
 
 def _parts(whose: str, old: msgspec.Struct, new: msgspec.Struct, leaving_out: tuple[str, ...]) -> Iterator[str]:
     for field in old.__struct_fields__:
         if field not in leaving_out:
-            yield from _told(f"{whose} {field.replace('_', ' ')}", getattr(old, field), getattr(new, field))
+            yield from _difference(f"{whose} {field.replace('_', ' ')}", getattr(old, field), getattr(new, field))
 
 
-def _told(name: str, before: Any, after: Any, absent: str = "none") -> Iterator[str]:
+def _difference(name: str, before: Any, after: Any, absent: str = "none") -> Iterator[str]:
     if before != after:
         yield f"{name} was {_typed(before, absent)}, is {_typed(after, absent)}"
 
 
 def _typed(value: Any, absent: str) -> str:
-    """A value as an option takes it."""
+    """Return a value as an option takes it."""
     match value:
         case None:
             return absent

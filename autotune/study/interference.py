@@ -1,4 +1,4 @@
-"""What other work on the machine did to probes: which ones it spoiled, which count, and how the machine drifted. Pure.
+"""Interference by other work on the machine: which probes it spoiled, which count, and how the machine drifted. Pure.
 
 The baseline is probed again and again, and shows how fast the machine was at each probe:
 
@@ -18,7 +18,7 @@ from autotune.core.records import SEARCH_PURPOSES, Config
 from autotune.core.results import ProbeResult, Trial, Verdict
 from autotune.units import format_share
 
-# A power cap is how a large GPU normally runs: recorded, and no disturbance (docs/notes/timing.md 2).
+# A power cap is how a large GPU normally runs: recorded, and no interference (docs/notes/timing.md 2).
 HARMFUL = ("hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake")
 POWER_CAP = "power cap"
 MOST_CLOCK_DRIFT = 0.03  # of the SM clock within a window; a steady card stays within it (docs/notes/timing.md 2)
@@ -47,7 +47,7 @@ def interference_causes(result: ProbeResult) -> tuple[str, ...]:
 
 
 def _on_the_card(gpu: GpuUse) -> list[str]:
-    """Return what slowed it on its card, as far as the card reports it; an idle context of others is no cause."""
+    """Return the causes on the card; what it does not tell, and a context that computes nothing, are no causes."""
     found = [reason for reason in gpu.throttle_reasons if reason in HARMFUL]
     if (gpu.foreign_share or 0) > MOST_FOREIGN_SHARE:
         found.append(f"other processes took {format_share(gpu.foreign_share or 0)} of its GPU's time")
@@ -68,7 +68,7 @@ def is_spoiled(result: ProbeResult) -> bool:
 
 
 def severity(result: ProbeResult) -> tuple[int, float]:
-    """Return how bad the interference was, for comparison: causes, then how much longer steps took on the host."""
+    """Return a key to compare interference: causes on the GPU and the host, then how much longer steps took."""
     contamination = result.measurement.contamination if result.measurement is not None else None
     slowdown = contamination.slowdown if contamination is not None else 1.0
     return len(interference_causes(result)), slowdown
@@ -85,18 +85,19 @@ def valid_trials(judged: Sequence[Judged]) -> list[Judged]:
     for trial, _ in judged:
         if trial.purpose not in REPEATED:
             continue
-        place = trial.config if trial.purpose in SEARCH_PURPOSES else _first(trial)
+        place = (
+            trial.config
+            if trial.purpose in SEARCH_PURPOSES
+            else trial.number
+            if trial.repeats is None
+            else trial.repeats
+        )
         before, kept = last.get(place), trial
         if before is not None and _is_repeat(trial, before):
             kept, lost = the_one_that_counts(before, trial)
             superseded.add(lost.number)
         last[place] = kept
     return [(trial, verdict) for trial, verdict in judged if trial.number not in superseded]
-
-
-def _first(trial: Trial) -> int:
-    """The number of the probe that it repeats, or its own."""
-    return trial.number if trial.repeats is None else trial.repeats
 
 
 def _is_repeat(trial: Trial, before: Trial) -> bool:

@@ -6,17 +6,18 @@ studies/NAME/
   study.json         what was asked, of which target, on which machine
   study.db           Optuna's store: the sampler's memory, rebuilt from probes/ if it is lost
   study.lock         held while a search runs
-  fitted.json        what the sampler expects of every arm and micro-batch, once the search has ended
+  fitted.json        what the sampler expects of every curve and micro-batch, once the search has ended
   probes/0007/       request.json, result.json, log.txt, and prediction.json where the sampler expected something
   stability/0000/    the same for a paired comparison of losses
   noise_scale/0000/  the same for a sample of gradients
-  dry_run/0000/      the same for a dry run, which foretells memory
+  dry_run/0000/      the same for a dry run, which predicts memory
   inspect/           the same for the inspection
   .gitignore         everything but best.json
 """
 
 from __future__ import annotations
 
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from autotune.core.results import ProbeResult, Trial
 from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound
 from autotune.knobs import completed, defaults
 from autotune.launch.base import LOG, REQUEST, RESULT
+from autotune.launch.files import store
 from autotune.launch.files import unwritable as unwritable  # the same words wherever a study cannot be written
 from autotune.sampler.prediction import Fit, Prediction
 
@@ -45,12 +47,12 @@ IGNORED = "*\n!.gitignore\n!best.json\n"
 
 
 def find(name: str | Path | None) -> Path:
-    """The folder of a study, by path or by its name under studies/; without a name the newest.
+    """Return the folder of a study, by path or by its name under studies/; without a name the newest.
 
     Raises `StudyNotFound`, which lists what there is, and `EnvironmentUnfit` where what was named may not be read.
     """
     if name is None:
-        known = sorted(_studies(STUDIES), key=_made)
+        known = sorted(studies(STUDIES), key=_made)
         if known:
             return known[-1]
         raise StudyNotFound(
@@ -83,19 +85,19 @@ def is_study(folder: Path) -> bool:
 
 
 def studies(root: Path) -> list[Path]:
-    """All study folders directly under `root`, by name."""
-    return sorted(_studies(root))
+    """Return all study folders directly under `root`, by name."""
+    return sorted(entry for entry in root.iterdir() if is_study(entry)) if root.is_dir() else []
 
 
 def read_request(folder: Path) -> StudyRequest:
-    """What the study was asked, with today's knobs. Raises `StudyError` if it is damaged."""
+    """Read what the study was asked, with today's knobs. Raises `StudyError` if it is damaged."""
     request = codec.read(folder / STUDY, StudyRequest)
     domains = {name: (value,) for name, value in defaults().items()} | request.domains
     return replace(request, baseline=completed(request.baseline), domains=domains)
 
 
 def read_trials(folder: Path) -> tuple[Trial, ...]:
-    """Every finished probe, by number. Raises `StudyError` if a file is damaged.
+    """Read every finished probe, by number. Raises `StudyError` if a file is damaged.
 
     A measurement without its duration was left by a probe whose launcher died before it could add what it saw: as if
     it had never been begun.
@@ -105,7 +107,7 @@ def read_trials(folder: Path) -> tuple[Trial, ...]:
 
 
 def read_trial(place: Path) -> Trial:
-    """The finished probe in folder `place`. Raises `StudyError` if a file is damaged."""
+    """Read the finished probe in folder `place`. Raises `StudyError` if a file is damaged."""
     request = codec.read(place / REQUEST, ProbeRequest)
     result = codec.read(place / RESULT, ProbeResult)
     return Trial(
@@ -118,14 +120,14 @@ def read_trial(place: Path) -> Trial:
 
 
 def read_asked(folder: Path) -> tuple[ProbeRequest, ...]:
-    """What every probe was asked, finished or not, with today's knobs. Raises `StudyError` if a file is damaged."""
+    """Read what every probe was asked, finished or not, with today's knobs. Raises `StudyError` for damage."""
     requests = (place / REQUEST for place in _probe_folders(folder))
     asked = (codec.read(path, ProbeRequest) for path in requests if path.is_file())
     return tuple(replace(one, config=completed(one.config)) for one in asked)
 
 
 def attempts(folder: Path, kind: Kind[Asked, Answered]) -> tuple[tuple[Asked, Answered], ...]:
-    """Request and answer of every finished measurement of that kind, in order. Raises `StudyError` if one is damaged.
+    """Read request and answer of every finished measurement of that kind, in order. Raises `StudyError` for damage.
 
     Of probes `read_trials` knows more.
     """
@@ -137,7 +139,7 @@ def attempts(folder: Path, kind: Kind[Asked, Answered]) -> tuple[tuple[Asked, An
 
 
 def read_orphans(folder: Path) -> tuple[Config, ...]:
-    """Configurations of probes that were begun and left no result, because the searching process died.
+    """Read the configurations of probes that left no result, because the searching process died.
 
     An interrupt is no such accident: a launcher that it passes through takes the request away, too.
     """
@@ -149,47 +151,40 @@ def read_orphans(folder: Path) -> tuple[Config, ...]:
 
 def write_prediction(folder: Path, number: int, prediction: Prediction) -> None:
     """Keep what is expected of probe `number` beside what it will show. Raises `EnvironmentUnfit` if that fails."""
-    place = make(folder / PROBES / f"{number:04d}")
-    try:
-        codec.write(place / PREDICTION, prediction)
-    except OSError as error:
-        raise unwritable(place, error) from error
+    store(make(folder / PROBES / f"{number:04d}"), PREDICTION, prediction)
 
 
 def read_prediction(folder: Path, number: int) -> Prediction | None:
-    """What was expected of probe `number`, if its sampler said so. Raises `StudyError` if the file is damaged."""
+    """Read the prediction for probe `number`, if its sampler made one. Raises `StudyError` if the file is damaged."""
     path = folder / PROBES / f"{number:04d}" / PREDICTION
     return codec.read(path, Prediction) if path.is_file() else None
 
 
 def write_fit(folder: Path, fit: Fit) -> None:
-    """Keep what the search has learned of every arm. Raises `EnvironmentUnfit` if that fails."""
-    try:
-        codec.write(folder / FITTED, fit)
-    except OSError as error:
-        raise unwritable(folder, error) from error
+    """Keep what the search has learned of every curve. Raises `EnvironmentUnfit` if that fails."""
+    store(folder, FITTED, fit)
 
 
 def read_fit(folder: Path) -> Fit | None:
-    """What the search had learned when it ended, if its sampler said so. Raises `StudyError` if the file is damaged."""
+    """Read the fit at the end of the search, if its sampler made one. Raises `StudyError` if the file is damaged."""
     path = folder / FITTED
     return codec.read(path, Fit) if path.is_file() else None
 
 
 def log_of(folder: Path, number: int) -> Path:
-    """Where the output of probe `number` is."""
+    """Return where the output of probe `number` is."""
     return folder / PROBES / f"{number:04d}" / LOG
 
 
 def new_attempt(folder: Path, kind: type[Request[Any]]) -> tuple[int, Path]:
-    """A new number for a measurement of that kind, and its folder, made. Raises `EnvironmentUnfit` if it cannot be."""
+    """Make a folder with a new number for a measurement of that kind. Raises `EnvironmentUnfit` if that fails."""
     root = folder / kind.FOLDER
     number = max((int(place.name) for place in _numbered(root)), default=-1) + 1
     return number, make(root / f"{number:04d}")
 
 
 def make(folder: Path) -> Path:
-    """`folder`, made if need be. Raises `EnvironmentUnfit` if that fails, `StudyError` if a file is in the way."""
+    """Return `folder`, made if need be. Raises `EnvironmentUnfit`, and `StudyError` if a file is in the way."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
@@ -200,6 +195,16 @@ def make(folder: Path) -> Path:
     except OSError as error:
         raise unwritable(folder, error) from error
     return folder
+
+
+def check_writable(folder: Path) -> None:
+    """Raise what `make` and the first file would raise; leave nothing behind."""
+    nearest = next(above for above in (folder, *folder.absolute().parents) if above.exists())
+    make(nearest)
+    try:
+        tempfile.TemporaryDirectory(prefix=".autotune-", dir=nearest).cleanup()
+    except OSError as error:
+        raise unwritable(folder, error) from error
 
 
 def is_ours(folder: Path) -> bool:
@@ -226,12 +231,8 @@ def _has_record(folder: Path) -> bool:
     return (folder / STUDY).is_file() or (folder / BEST).is_file()
 
 
-def _studies(root: Path) -> list[Path]:
-    return [entry for entry in root.iterdir() if is_study(entry)] if root.is_dir() else []
-
-
 def _made(folder: Path) -> float:
-    """When the study was begun; of one whose best.json alone was kept, when that was written."""
+    """Return when the study was begun; of one whose best.json alone was kept, when that was written."""
     kept = folder / STUDY if (folder / STUDY).is_file() else folder / BEST
     return kept.stat().st_mtime
 

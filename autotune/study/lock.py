@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
@@ -19,41 +19,60 @@ class Lock:
     """Exclusive use of a study folder, released by the kernel when the process ends, however it ends."""
 
     def __init__(self, folder: Path) -> None:
+        """Lock `folder`, made if need be; raises `StudyError` if another search holds it, and `EnvironmentUnfit`."""
+        self._files = ExitStack()
+        self.add(folder)
+
+    def add(self, folder: Path) -> None:
+        """Lock another folder, too. A lock stays with its file, wherever that is moved to."""
         path = folder / disk.LOCK
+        file = None
+        while file is None or not _lies_at(file, path):  # whoever held it has moved the study aside, or taken it away
+            disk.make(folder)
+            try:
+                file = self._files.enter_context(path.open("a+"))
+            except OSError as error:
+                raise disk.unwritable(folder, error) from error
+            self._take(file, folder)
         try:
-            self._file = path.open("a+")
+            file.truncate(0)
+            os.write(file.fileno(), str(os.getpid()).encode())  # unbuffered: nothing is left to write on closing
         except OSError as error:
+            self.release()
             raise disk.unwritable(folder, error) from error
+
+    def release(self) -> None:
+        """Give the locks back."""
+        self._files.close()
+
+    def _take(self, file: IO[str], folder: Path) -> None:
         try:
-            _take(self._file)
+            _flock(file)
         except BlockingIOError:
-            self._file.seek(0)
-            owner = self._file.read().strip() or "unknown"
-            self._file.close()
+            file.seek(0)
+            owner = file.read().strip() or "unknown"
+            self.release()
             raise StudyError(
                 f"{folder} is being searched by process {owner}. Two searches on one study would measure each other. "
                 f"Wait for it, stop it (Ctrl-C keeps the study), or choose another place with --study."
             ) from None
         except OSError as error:
-            self._file.close()
+            self.release()
             raise EnvironmentUnfit(
-                f"{path} cannot be locked: {error.strerror}. Its file system probably has no locks, as Lustre mounted "
-                f"without `flock`, some NFS and some FUSE. Choose a folder on a local disk with --study, or have it "
-                f"mounted with locks."
+                f"{file.name} cannot be locked: {error.strerror}. Its file system probably has no locks, as Lustre "
+                f"mounted without `flock`, some NFS and some FUSE. Choose a folder on a local disk with --study, or "
+                f"have it mounted with locks."
             ) from error
-        try:
-            self._file.truncate(0)
-            os.write(self._file.fileno(), str(os.getpid()).encode())  # unbuffered: nothing is left to write on closing
-        except OSError as error:
-            self._file.close()
-            raise disk.unwritable(folder, error) from error
-
-    def release(self) -> None:
-        """Release the lock."""
-        self._file.close()
 
 
-def _take(file: IO[str]) -> None:
+def _lies_at(file: IO[str], path: Path) -> bool:
+    """Whether the locked file is still the one that others will find at `path`."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    return False
+
+
+def _flock(file: IO[str]) -> None:
     """Lock exclusively. Tried more than once: a reader that asks whether a search runs holds it for a moment."""
     for _ in range(LOCK_ATTEMPTS - 1):
         with suppress(BlockingIOError):

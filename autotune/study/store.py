@@ -37,7 +37,7 @@ UNREADABLE = (*BROKEN, ValueError, LookupError, RuntimeError)  # undecodable tex
 
 
 class Store:
-    """Ask and tell in terms of configurations and verdicts."""
+    """Optuna's study, asked and told in configurations, verdicts and probe numbers."""
 
     def __init__(self, folder: Path, request: StudyRequest, encoding: Encoding, *, needs_complete: bool) -> None:
         """Open or create the database.
@@ -70,7 +70,7 @@ class Store:
                     self.add(trial, verdicts[number])
 
     def ask(self, sampler: GuardedSampler, number: int) -> Config:
-        """The next configuration to probe, to be told under `number`."""
+        """Return the next configuration to probe, to be told under `number`."""
         with self._translated():
             self.study.sampler = sampler
             trial = self.study.ask(self._encoding.distributions)
@@ -86,7 +86,7 @@ class Store:
     def tell(
         self, number: int, verdict: Verdict, *, result: ProbeResult | None = None, final: int | None = None
     ) -> None:
-        """What became of it: constraints first (once, all of them, in one order), then the state.
+        """Tell the verdict on a proposal: the constraints (once, all of them, in one order), then the state.
 
         `result`: of which more can be learned than its value. `final`: the number of the probe that decided, if the
         first one was repeated.
@@ -99,22 +99,22 @@ class Store:
             for name, violation in verdict.constraints.items():
                 trial.set_constraint(name, violation)
             trial.set_user_attr("reason", verdict.reason)
-            for name, told in self._observed(result, verdict).items():
-                trial.set_user_attr(name, told)
+            for name, attribute in self._observed(result, verdict).items():
+                trial.set_user_attr(name, attribute)
             self.study.tell(trial, value, state=state)
 
     def abandon(self, number: int) -> None:
-        """The probe was interrupted: nothing was learned."""
+        """Tell that a probe was interrupted: nothing was learned."""
         with self._translated():
             self.study.tell(self._open.pop(number), state=TrialState.FAIL)
 
     def add(self, trial: Trial, verdict: Verdict) -> None:
-        """Record a probe that nobody asked for (the baseline, or one from before); ignored outside the space."""
+        """Record a probe that was not asked for (the baseline, or one from before); ignored outside the space."""
         params = self._encoding.params(trial.config)
         if params is None:
             return
         state, value = self._state(verdict)
-        told = {NUMBER: trial.number, "reason": verdict.reason, **self._observed(trial.result, verdict)}
+        attributes = {NUMBER: trial.number, "reason": verdict.reason, **self._observed(trial.result, verdict)}
         with self._translated():
             self.study.add_trial(
                 create_trial(
@@ -123,12 +123,12 @@ class Store:
                     value=value,
                     state=state,
                     constraints=dict(verdict.constraints),
-                    user_attrs=told,
+                    user_attrs=attributes,
                 )
             )
 
     def trials(self) -> list[FrozenTrial]:
-        """Optuna's view, for tests and for the curious."""
+        """Return Optuna's trials, for tests and for the curious."""
         return self.study.get_trials(deepcopy=False)
 
     def close(self) -> None:
@@ -150,7 +150,7 @@ class Store:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """The first look at the file: whatever goes wrong is damage in it, and it is given back to be moved away."""
+        """Treat any error at the first look at the file as damage, and close the file, so that it can be moved away."""
         try:
             with self._translated(UNREADABLE):
                 yield
@@ -160,7 +160,7 @@ class Store:
 
     @contextmanager
     def _translated(self, errors: tuple[type[Exception], ...] = BROKEN) -> Iterator[None]:
-        """Turn errors of the database into `StudyError` and `EnvironmentUnfit`."""
+        """Raise database errors as errors of this package."""
         path = self._folder / disk.DATABASE
         try:
             yield
@@ -179,7 +179,7 @@ class Store:
 
 
 def _storage(path: Path) -> RDBStorage:
-    """SQLite in WAL mode: 9 ms an ask and tell, nothing corrupted in 30 kill -9 (docs/notes/search.md 7).
+    """Open SQLite in WAL mode: 9 ms an ask and tell, nothing corrupted in 30 kill -9 (docs/notes/search.md 7).
 
     The mode is set before the tables are made: each of them would wait for the disk otherwise.
     """

@@ -17,7 +17,7 @@ from autotune.core.stats import mean_rate
 
 
 class Status(Enum):
-    """How far a configuration came."""
+    """The stage that a configuration reached."""
 
     FOUND = "found"  # probed by the search, not measured again
     CONFIRMED = "confirmed"  # measured again to the end of the race
@@ -28,7 +28,7 @@ class Status(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """What the rounds of a race say of one configuration: by its ratio to the baseline in the rounds that both ran."""
+    """The rates of one configuration in a race: by its ratio to the baseline in the rounds that both ran."""
 
     score: float  # in the objective's unit
     samples_per_second: float
@@ -51,7 +51,7 @@ class ConfigSummary:
 
     @property
     def status(self) -> Status:
-        """How far it came."""
+        """The stage that it reached."""
         if self.failure:
             return Status.FAILED
         if self.refused:
@@ -77,7 +77,7 @@ class ConfigSummary:
 
     @property
     def rates(self) -> list[float]:
-        """samples/s of each trial that was measured."""
+        """The samples/s of each trial that was measured."""
         return [one.samples_per_second for one in self.measurements]
 
     @property
@@ -92,7 +92,7 @@ class ConfigSummary:
 
     @property
     def relative_half_width(self) -> float | None:
-        """Half width of the 95 % interval of samples/s, relative; None: not known.
+        """The half width of the 95 % interval of samples/s, relative; None: not known.
 
         Outside a race it is that of the widest window, and at least half the range of the rates: two that agree by
         luck do not make the rate as precise as that.
@@ -107,7 +107,7 @@ class ConfigSummary:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """samples/s at the ends of the interval; twice the rate itself where its width is not known."""
+        """The samples/s at the ends of the interval; twice the rate itself where its width is not known."""
         width = self.relative_half_width or 0.0
         return self.samples_per_second * max(0.0, 1 - width), self.samples_per_second * (1 + width)
 
@@ -118,7 +118,7 @@ class ConfigSummary:
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
-        """What was measured, one per trial."""
+        """The measurements, one per trial that has one."""
         return tuple(trial.result.measurement for trial in self.trials if trial.result.measurement is not None)
 
     @property

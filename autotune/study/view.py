@@ -23,7 +23,7 @@ from autotune.study.summary import Compared, ConfigSummary
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # two moments are never compared, and one may be a key
 class StudyView:
-    """One moment of a study. Reading it takes no lock that anybody would notice, and no torch or Optuna."""
+    """A study at one moment. Reading it needs no exclusive lock, no torch and no Optuna."""
 
     folder: Path
     request: StudyRequest
@@ -35,23 +35,23 @@ class StudyView:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name of its folder."""
         return self.folder.resolve().name
 
     @property
     def stability(self) -> tuple[LossVerdict, ...]:
-        """The verdict on every dtype that was compared with full precision."""
+        """The verdict on every precision that was compared with full precision."""
         return settled(self.comparisons, Thresholds(tolerance=self.request.goal.loss_tolerance))
 
     def verdict(self, trial: Trial) -> Verdict:
-        """Return the verdict of a trial among all others."""
+        """Return whether a trial is feasible, its score, and why."""
         if id(trial) not in self._judged:  # a page asks a dozen times
             self._judged[id(trial)] = trial, judge_among(trial, self.trials, self.request, self.noise_scale)
         return self._judged[id(trial)][1]
 
     @cached_property
     def _judged(self) -> dict[int, tuple[Trial, Verdict]]:
-        """The verdicts so far, by identity of the trial, which is kept so that its identity is not reused."""
+        """The verdicts so far, by identity of the trial, which is kept beside so that its identity stays its own."""
         return {}
 
 

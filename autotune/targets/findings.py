@@ -18,7 +18,7 @@ from autotune.targets.losses import InferredLoss
 
 REPEATED = (  # https://pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset
     "each would iterate over all of the data, so that N workers give every sample N times: let __iter__ take its share "
-    "by torch.utils.data.get_worker_info(), or search with --workers 0:1"
+    "by torch.utils.data.get_worker_info(). Until then more than one is searched only if --workers asks for it"
 )
 
 

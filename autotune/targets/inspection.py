@@ -74,6 +74,7 @@ def inspect(reference: Reference, device: str, config: Config | None, phase: Cal
         global_batch_size=settings.global_batch_size,
         has_validation=training.validation is not None,
         takes_workers=takes_workers(contract, data),
+        repeats_samples=data.kind == "iterable" and not first.asked_for_worker,
         has_collate="collate" in contract,
         has_sampler="sampler" in contract,
         batch_layout=layout(first.batch, is_unpacked="loss" not in contract),

@@ -25,7 +25,7 @@ HELD_TOGETHER = ("batch_size", "gradient_accumulation_steps")  # one change: the
 
 
 def ablate(context: SearchContext, answer: Recommendation) -> Recommendation:
-    """With what is left of the time budget, probe what is missing between the baseline and the recommendation.
+    """Probe what is missing between the baseline and the recommendation, with what is left of the time budget.
 
     The answer is already kept, so nothing here may cost it: an interrupt ends the probing and not the search, and so
     does a fault of the machine. A step may lead over what could not win: only the guard is asked.
@@ -60,19 +60,19 @@ def ablate(context: SearchContext, answer: Recommendation) -> Recommendation:
 
 @dataclass(frozen=True, kw_only=True)
 class AblationStep:
-    """One change of the ablation: a measured configuration, and the knobs that differ from the one before."""
+    """A step from one measured configuration to the next on the way to the recommendation."""
 
     changed: tuple[str, ...]  # names of the knobs that differ from the step before; none: the baseline itself
     summary: ConfigSummary
 
     @property
     def changes(self) -> int:
-        """How many changes this step makes at once; above 1, the gain of each alone was not measured."""
+        """The number of changes at once; above 1, the gain of each alone was not measured."""
         return len(_grouped(self.changed))
 
 
 def steps(view: StudyView) -> tuple[AblationStep, ...]:
-    """The baseline, then the longest chain of measured configurations that ends at the recommendation.
+    """Return the baseline, then the longest chain of measured configurations that ends at the recommendation.
 
     Each lies between its neighbours: every knob has the baseline's value or, once changed, the recommended one. Of
     chains of one length the one whose parts were probed most is taken. Empty without a recommendation, if the
@@ -98,7 +98,7 @@ def steps(view: StudyView) -> tuple[AblationStep, ...]:
 
 
 def missing(view: StudyView) -> tuple[Config, ...]:
-    """The configurations whose probes would let every step be a single change, in the order of the way.
+    """Return the configurations that are still to be probed so that every step is a single change, in order.
 
     The batch changes last: a configuration that is larger and not yet leaner is the likeliest to exhaust memory. What
     was probed and is no step could not be used, and is left out.
@@ -136,7 +136,7 @@ def _lies_between(config: Config, start: Config, goal: Config) -> bool:
 
 
 def _grouped(names: Sequence[str]) -> list[tuple[str, ...]]:
-    """The changes that those knobs make, in the order of the registry."""
+    """Return the changes that those knobs make, in the order of the registry."""
     held = [HELD_TOGETHER] if set(names) & set(HELD_TOGETHER) else []
     return [*held, *((knob.name,) for knob in KNOBS if knob.name in names and knob.name not in HELD_TOGETHER)]
 
@@ -146,7 +146,7 @@ def _value(values: Mapping[str, Value], name: str) -> Value:
 
 
 def _surprise(trial: Trial, verdict: Verdict, best: Recommendation) -> str:
-    """A step that seems faster than where it leads was overlooked by the search; it has not been confirmed."""
+    """Say that a step seems faster than the recommendation: the search overlooked it, and it is not confirmed."""
     measured = trial.result.measurement
     rate = 0.0 if measured is None else measured.samples_per_second
     if not verdict.feasible or rate <= best.samples_per_second * (1 + TIE):

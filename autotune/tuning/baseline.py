@@ -51,7 +51,7 @@ def probe_nearest(context: SearchContext) -> None:
 
 
 def _probed(context: SearchContext) -> Judged:
-    """The baseline's probe that counts: known to 10 %, if need be by probing again, whatever the budget.
+    """Return the baseline's probe that counts: known to 10 %, if need be by probing again, whatever the budget.
 
     One that cannot run is measured once.
     """
@@ -60,7 +60,7 @@ def _probed(context: SearchContext) -> Judged:
         tried = history.baseline_probes
         if pause:
             context.reporter.note(f"Probe {tried[-1].number}: {doubt(tried[-1])}. The baseline is measured again.")
-            context.surroundings.pause(pause)
+            context.pause(pause)
         usual = context.objective.window
         judged = probe_with_retry(context, config, "baseline", window=window(tried, usual))
         if judged[0].result.measurement is None:

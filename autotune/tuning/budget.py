@@ -35,7 +35,7 @@ RUNS_SLOWER = 1.5  # than the fastest probe: two of them are in full precision (
 
 
 class TimeBudget:
-    """Answers every question of time, from the history, a clock and the seconds that the user gave."""
+    """The time budget of one run: answers every question of time, from the history, a clock and the user's seconds."""
 
     def __init__(self, history: History, seconds: float, clock: Callable[[], float], began: float) -> None:
         """The search `began` at that moment of `clock`."""
@@ -44,22 +44,22 @@ class TimeBudget:
 
     @property
     def elapsed_seconds(self) -> float:
-        """What this run has taken so far."""
+        """The seconds that this run has taken so far."""
         return self._clock() - self._began
 
     @property
     def left_seconds(self) -> float:
-        """What search and confirmation have left; below 0 once the budget is overrun."""
+        """The seconds left for search and confirmation; below 0 once the budget is overrun."""
         return self.seconds - self.elapsed_seconds
 
     @property
     def spare_seconds(self) -> float:
-        """What the shortest confirmation does not need of what is left."""
+        """The seconds left that the shortest confirmation does not need."""
         return self.left_seconds - self.shortest_seconds
 
     @property
     def window(self) -> ProbeBudget:
-        """The window of a probe in the confirmation."""
+        """The window of a probe of the confirmation."""
         return self._objective.window
 
     @property
@@ -69,20 +69,20 @@ class TimeBudget:
 
     @property
     def shortest_seconds(self) -> float:
-        """Seconds of the shortest confirmation: three finalists and the baseline, two rounds, measured briefly."""
+        """The seconds of the shortest confirmation: three finalists and the baseline, two rounds, measured briefly."""
         racers = self._racers(choice.FEWEST_FINALISTS)
         probes = racing.probes(choice.FEWEST_FINALISTS, racing.FEWEST_ROUNDS, 1)
         return self.probe_seconds(racers, self.brief_window) * probes
 
     @property
     def wanted_seconds(self) -> float:
-        """Return the seconds of a race of eight rounds among the present finalists."""
+        """The seconds of a race of eight rounds among those who would begin it now."""
         racers = self._racers(racing.MOST_FINALISTS)
         return self.probe_seconds(racers, self.window) * racing.probes(len(racers) - 1, racing.GOAL_ROUNDS, 1)
 
     @property
     def reserve_seconds(self) -> float:
-        """What the search keeps: for the race, the comparison of losses, and what the objective probes after it.
+        """The seconds kept for the race, the comparison of losses, and what the objective probes after the search.
 
         Nothing while there is nothing to confirm: a search that tried only the baseline has no answer to keep time for.
         """
@@ -96,13 +96,13 @@ class TimeBudget:
 
     @property
     def missing_finalists(self) -> int:
-        """Return how many configurations are still to be found for the fewest finalists."""
+        """The number of configurations that are missing to the fewest finalists beside the baseline."""
         known = {trial.config for trial, verdict in self._history.judged if verdict.feasible}
         return max(0, choice.FEWEST_FINALISTS - len(known - {self._history.request.baseline}))
 
     @property
     def comparison_seconds(self) -> float:
-        """Seconds of the comparison of losses that the search will probably need; 0.0 if it needs none."""
+        """The seconds of the comparison of losses that the search will probably need; 0.0 if it needs none."""
         history, request = self._history, self._history.request
         domains = [request.domains.get(knob.name, (knob.default,)) for knob in KNOBS if knob.numerics]
         compared = [tuple(verdict.values.values()) for verdict in history.loss_verdicts]
@@ -151,7 +151,7 @@ class TimeBudget:
         return over, math.ceil((self.seconds + over + self.comparison_seconds) / 60)
 
     def _racers(self, most: int) -> list[Config]:
-        """Return the present finalists, at most so many, and the baseline."""
+        """Return the configurations that would race now: at most `most` finalists, and the baseline."""
         margin = racing.margin([rate for _, rate in self._history.references])
         found = choice.finalists(self._history.drift_corrected, self._history.request, most=most, margin=margin)
         return [*(one.config for one in found), self._history.request.baseline]
@@ -166,9 +166,13 @@ def comparison_batch(history: History) -> int:
     return batch
 
 
+def starting_seconds(result: ProbeResult) -> float:
+    """Return the seconds that the process of a probe took until its model was built."""
+    return sum(result.phase_seconds.get(name, 0.0) for name in ("start", "load", "build"))
+
+
 def _expected_seconds(seen: ProbeResult, batch: int) -> float:
-    """Return the seconds of one comparison by the pace of one probe: its start, then three runs of fifty batches."""
+    """Return the seconds of one comparison at the pace of one probe: it starts alike, then come three runs."""
     assert seen.measurement is not None, "only what was measured has a pace"
-    begins = sum(seen.phase_seconds.get(name, 0.0) for name in ("start", "load", "build"))
     samples = RUNS * STEPS * batch
-    return begins + min(RUNS_SLOWER * samples / seen.measurement.samples_per_second, SEED_SECONDS)
+    return starting_seconds(seen) + min(RUNS_SLOWER * samples / seen.measurement.samples_per_second, SEED_SECONDS)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from autotune.core.codes import Code
 from autotune.core.notices import notice
 from autotune.core.records import Config
 from autotune.errors import NoRecommendation
-from autotune.knobs import KNOBS
 from autotune.precision.stage import precise_finalists, refused_summaries
 from autotune.study.interference import Judged
 from autotune.study.summary import ConfigSummary
 from autotune.tuning import racing
 from autotune.tuning.context import SearchContext
+from autotune.tuning.header import shown
 from autotune.tuning.probing import probe_with_repeat
 from autotune.tuning.recommend import nothing_usable
 from autotune.units import counted, format_seconds
@@ -39,7 +38,8 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
             baseline = [_as_probed(context, baseline[0])]
             break
         if number:
-            _note_failures(context, raced)
+            reasons = "; ".join(f"{shown(one.config)}: {one.failure}" for one in raced if one.failure)
+            context.reporter.note(f"All finalists failed when re-measured ({reasons}). Trying the next ones.")
         finished = _race(context, [*chosen, *(one for one in baseline if not one.failure)])
         baseline = [next((one for one in finished if one.config == old.config), old) for old in baseline]
         latest = [one for one in finished if one.config != context.request.baseline]
@@ -53,7 +53,7 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
 
 
 def _finalists(context: SearchContext) -> list[ConfigSummary]:
-    """Return the finalists that there is time for, loss comparisons included; those of a resumed race as they were."""
+    """Return as many finalists as there is time for, after comparing their losses; those of a race that is resumed."""
     history, budget, resumed = context.history, context.budget, context.resumed.finalists
     if resumed and not any(map(history.refusal, resumed)):
         return [ConfigSummary(config=one, found=history.summary(one).found) for one in resumed]
@@ -64,7 +64,7 @@ def _finalists(context: SearchContext) -> list[ConfigSummary]:
 
 
 def _baseline(context: SearchContext) -> list[ConfigSummary]:
-    """The baseline, if it runs; what the space excludes is measured for comparison only."""
+    """Return the baseline, if it runs; what the space excludes is measured for comparison only."""
     config = context.request.baseline
     if not context.history.baseline_runs:
         return []
@@ -81,7 +81,7 @@ def _has_time_for_baseline(context: SearchContext) -> bool:
 
 
 def _as_probed(context: SearchContext, baseline: ConfigSummary) -> ConfigSummary:
-    """The baseline with its latest probe as its only round: nothing is compared, and there is no time for more."""
+    """Return the baseline with its latest probe as its only round: there is no time for another."""
     trial, verdict = [p for p in context.history.judged if p[0].config == baseline.config and p[1].feasible][-1]
     context.reporter.note("Only the baseline ran, and there is no time to confirm it: its latest probe is used.")
     return replace(baseline, trials=(trial,), verdicts=(verdict,))
@@ -125,11 +125,6 @@ def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSum
     return finished
 
 
-def _note_failures(context: SearchContext, raced: Sequence[ConfigSummary]) -> None:
-    reasons = "; ".join(f"{_words(one.config)}: {one.failure}" for one in raced if one.failure)
-    context.reporter.note(f"All finalists failed when re-measured ({reasons}). Trying the next ones.")
-
-
 def _announced(leading: int, others: int, rounds: int) -> str:
     """`Confirming 9 configurations in up to 12 interleaved rounds of fresh processes, the slower half ...`."""
     most = "up to " if rounds > racing.SURE_ROUNDS else ""
@@ -141,7 +136,3 @@ def _announced(leading: int, others: int, rounds: int) -> str:
     left = f", the slower half dropped after {' and '.join(halved)}" if halved else ""
     count = counted(leading + others, "configuration")
     return f"Confirming {count} in {most}{rounds} interleaved rounds of fresh processes{left}"
-
-
-def _words(config: Config) -> str:
-    return " ".join(knob.show(config[knob.name]) for knob in KNOBS)

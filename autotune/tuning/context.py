@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.core.records import StudyRequest
-from autotune.launch.base import Launcher
+from autotune.core.requests import Answered, Request
+from autotune.core.results import Outcome
+from autotune.launch.base import LOG, Launcher
 from autotune.memory.prediction import MemoryPrediction
 from autotune.objectives import objective_of
 from autotune.objectives.base import Objective
 from autotune.sampler.guard import Guard
 from autotune.sampler.space import SearchSpace
+from autotune.study import layout as disk
 from autotune.study.history import History
 from autotune.tuning.budget import TimeBudget
-from autotune.tuning.open_study import OpenStudy
+from autotune.tuning.prepare import fault
 from autotune.tuning.reporter import Reporter
 from autotune.tuning.resumed_confirmation import ResumedConfirmation
 from autotune.tuning.settings import Settings
@@ -28,22 +31,16 @@ if TYPE_CHECKING:  # these import Optuna, and pages and exports use rules of sta
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
-    """What a search is given from outside: who runs its probes, who is told, and the time."""
-
-    launcher: Launcher
-    reporter: Reporter
-    clock: Callable[[], float]
-    pause: Callable[[float], None]
-
-
-@dataclass(frozen=True, kw_only=True)
 class SearchContext:
     """One run of a search on an open study: what is asked, what is known, and what measures more."""
 
     settings: Settings
-    study: OpenStudy
-    surroundings: Surroundings
+    folder: Path  # of the study
+    request: StudyRequest
+    space: SearchSpace
+    launcher: Launcher
+    reporter: Reporter
+    pause: Callable[[float], None]  # sleeps for so many seconds
     history: History
     budget: TimeBudget
     guard: Guard  # refuses what was probed, and what cannot fit
@@ -54,31 +51,18 @@ class SearchContext:
     resumed: ResumedConfirmation  # a confirmation that was interrupted; false: there is none
 
     @property
-    def folder(self) -> Path:
-        """The folder of the study."""
-        return self.study.folder
-
-    @property
-    def request(self) -> StudyRequest:
-        """What the study was asked."""
-        return self.study.request
-
-    @property
-    def space(self) -> SearchSpace:
-        """The configurations to choose from."""
-        return self.study.space
-
-    @property
     def objective(self) -> Objective:
-        """What is maximised."""
+        """The objective, whose score is maximised."""
         return objective_of(self.request.goal)
 
-    @property
-    def launcher(self) -> Launcher:
-        """The launcher, which runs probes."""
-        return self.surroundings.launcher
+    def run(self, asked: Request[Answered], place: Path | None = None) -> Answered:
+        """Return the answer to a request, kept in `place`: a new folder of the study if none is given.
 
-    @property
-    def reporter(self) -> Reporter:
-        """The reporter of this search."""
-        return self.surroundings.reporter
+        Raises `EnvironmentUnfit` for a fault of the machine.
+        """
+        place = place or disk.new_attempt(self.folder, type(asked))[1]
+        answer = self.launcher.run(asked, place)
+        if answer.outcome is Outcome.ENVIRONMENT:
+            assert answer.failure is not None, "only OK has none"
+            raise fault(answer.outcome, answer.failure, place / LOG)
+        return answer

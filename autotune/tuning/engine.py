@@ -13,7 +13,7 @@ from autotune.launch.base import Launcher
 from autotune.memory.prediction import MemoryPrediction
 from autotune.memory.stage import predict_memory
 from autotune.objectives import objective_of
-from autotune.sampler.guard import Guard, accidents
+from autotune.sampler.guard import Guard
 from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make
 from autotune.study import layout as disk
 from autotune.study.history import History
@@ -26,9 +26,9 @@ from autotune.tuning.baseline import measure_baseline, probe_nearest
 from autotune.tuning.budget import TimeBudget
 from autotune.tuning.choice import FEWEST_FINALISTS
 from autotune.tuning.confirmation import confirm
-from autotune.tuning.context import SearchContext, Surroundings
+from autotune.tuning.context import SearchContext
 from autotune.tuning.exploration import bound_the_rest, explore
-from autotune.tuning.header import moving, opening_lines
+from autotune.tuning.header import moving, opening_lines, short_budget
 from autotune.tuning.open_study import OpenStudy, open_study
 from autotune.tuning.probing import learn
 from autotune.tuning.recommend import recommend
@@ -53,16 +53,16 @@ def search(
     once there is an answer, it only leaves out the probes that explain it.
     """
     began = clock()
-    surroundings = Surroundings(launcher=launcher, reporter=reporter, clock=clock, pause=pause)
     try:
         with open_study(settings, launcher) as study:
             lines = opening_lines(study.folder, study.request, study.space, settings, resumed=study.is_resumed)
             reporter.opening(lines, moving(study.request))
-            if study.notice:
-                reporter.note(study.notice)
+            short = "" if study.is_resumed else short_budget(settings, study.space, clock() - began)
+            for note in filter(None, (study.notice, short)):
+                reporter.note(note)
             try:
-                with _context(study, settings, surroundings, began) as context:
-                    return run(context)
+                with _context(study, settings, launcher, reporter, clock, pause, began) as context:
+                    return run(context, notes_budget=not short)
             except KeyboardInterrupt:
                 reporter.interrupted(load_view(study.folder), settings.resume_command)
                 raise
@@ -72,8 +72,11 @@ def search(
         raise
 
 
-def run(context: SearchContext) -> Recommendation:
-    """Carry out the stages of one search, in this order, and return the answer that stands."""
+def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
+    """Carry out the stages of one search, in this order, and return the answer that stands.
+
+    `notes_budget`: say after the baseline if the time budget is short.
+    """
     measure_gradient_noise(context)
     measure_baseline(context)
     probe_nearest(context)
@@ -84,7 +87,8 @@ def run(context: SearchContext) -> Recommendation:
             "again when it has finished."
         )
     else:
-        note_short_budget(context)
+        if notes_budget:
+            note_short_budget(context)
         predict_memory(context)
         explore(context)
         refine_batch(context)
@@ -124,9 +128,9 @@ def keep(context: SearchContext, answer: Recommendation) -> Recommendation:
     def fails(config: Config) -> bool:
         return bool(context.history.refusal(config)) or (config in latest and not latest[config].feasible)
 
-    stands, told = keep_answer(context.folder, answer, fails)
-    if told:
-        context.reporter.note(told)
+    stands, text = keep_answer(context.folder, answer, fails)
+    if text:
+        context.reporter.note(text)
     return stands
 
 
@@ -144,35 +148,30 @@ def note_short_budget(context: SearchContext) -> None:
 
 
 @contextmanager
-def _context(study: OpenStudy, settings: Settings, surroundings: Surroundings, began: float) -> Iterator[SearchContext]:
+def _context(
+    study: OpenStudy, settings: Settings, launcher: Launcher, reporter: Reporter, clock: Callable[[], float],
+    pause: Callable[[float], None], began: float,
+) -> Iterator[SearchContext]:  # fmt: skip
     """Read what the study knows, and open its database until the search is over."""
     folder, request, space = study.folder, study.request, study.space
     history, guard, encoding = History.read(folder, request), Guard(space), Encoding(space)
     for judged in history.judged:
         learn(guard, judged)
-    accidents(disk.read_orphans(folder), guard)
+    for config in disk.read_orphans(folder):
+        guard.note_accident(config)
     memory = MemoryPrediction(space, history)
     trades = Trades(space, history, guard, memory)
     known = objective_of(request.goal).value_per_sample(request.goal) is not None
-    value_per_sample = history.value_per_sample if known else None
+    value = history.value_per_sample if known else None
     seed = settings.seed * SEED_STEP + history.before
-    machine = hardware(request.environment)
-    sampler = make(settings.sampler, seed, encoding, trades, machine, memory.of, value_per_sample)
+    sampler = make(settings.sampler, seed, encoding, trades, hardware(request.environment), memory.of, value)
     store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
-    budget = TimeBudget(history, settings.time_budget_seconds, surroundings.clock, began)
     try:
         yield SearchContext(
-            settings=settings,
-            study=study,
-            surroundings=surroundings,
-            history=history,
-            budget=budget,
-            guard=guard,
-            memory=memory,
-            trades=trades,
-            store=store,
-            sampler=GuardedSampler(sampler, encoding, trades),
+            settings=settings, folder=folder, request=request, space=space, launcher=launcher, reporter=reporter,
+            pause=pause, history=history, budget=TimeBudget(history, settings.time_budget_seconds, clock, began),
+            guard=guard, memory=memory, trades=trades, store=store, sampler=GuardedSampler(sampler, encoding, trades),
             resumed=ResumedConfirmation(history.judged, answered_probes(folder, request), request.baseline),
-        )
+        )  # fmt: skip
     finally:
         store.close()

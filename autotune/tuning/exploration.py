@@ -24,15 +24,15 @@ PATIENCE = 15  # probes without a gain; a sampler that learns only from values n
 # (well-specified) or 1.2 % (misspecified machines), of 8 probes (docs/notes/search.md 2).
 LITTLE, PROPOSALS, FEWEST_PROBES = 0.02, 2, 8
 GAIN = 1.01  # less is within the noise of one probe
-LEAST_BOUND = 0.01  # of a bound that is told: less is within the noise of one probe
+LEAST_BOUND = 0.01  # of a bound that is reported: less is within the noise of one probe
 UNBELIEVABLE = 1.0  # a bound that says no more than "at most twice as fast" is none
 
 
 def explore(context: SearchContext) -> None:
     """Probe what the sampler proposes until a rule ends it."""
     history, ruled_out = context.history, set[Why]()
-    while (why := reason_to_stop(progress(context))) is None:
-        for line in context.trades.news(ruled_out):
+    while (why := reason_to_stop(state_of(context))) is None:
+        for line in context.trades.exclusions(ruled_out):
             context.reporter.note(line)
         if is_reference_due(history.judged, history.typical_seconds):
             _probe_reference(context)
@@ -57,30 +57,25 @@ def bound_the_rest(context: SearchContext) -> Notice:
 def affords_probe(context: SearchContext) -> bool:
     """Return whether the budgets of time and of probes leave one more, after the exploration."""
     asked = context.settings.probes
-    return context.budget.affords_probe and (asked is None or progress(context).probed < asked)
+    return context.budget.affords_probe and (asked is None or state_of(context).probed < asked)
 
 
-def progress(context: SearchContext) -> Progress:
-    """Return how far the search has come."""
-    history, budget = context.history, context.budget
+def state_of(context: SearchContext) -> SearchState:
+    """Return the state of the search."""
+    history, budget, asked = context.history, context.budget, context.settings.probes
     found = history.search_results
-    return Progress(
+    return SearchState(
         values=[verdict.value if verdict.feasible else None for _, verdict in found],
         remaining=len(context.trades.remaining()),
         elapsed_seconds=budget.elapsed_seconds,
         budget_seconds=budget.seconds,
         reserve_seconds=budget.reserve_seconds,
         typical_seconds=history.typical_seconds,
-        probes=_probes_to_explore(context),
+        # Those that the objective probes after the exploration are among them; two in three are the exploration's.
+        probes=None if asked is None else asked - min(context.objective.probes_after(), asked // 3),
         probed=sum(trial.purpose == "search" and trial.number >= history.first_number for trial, _ in found),
         promises=context.store.promises,
     )
-
-
-def _probes_to_explore(context: SearchContext) -> int | None:
-    """Return how many of the requested probes the exploration gets: at least two in three."""
-    asked = context.settings.probes
-    return None if asked is None else asked - min(context.objective.probes_after(), asked // 3)
 
 
 def _probe_next(context: SearchContext) -> None:
@@ -98,14 +93,14 @@ def _probe_next(context: SearchContext) -> None:
 def _probe_reference(context: SearchContext) -> None:
     """Probe the baseline once more, and say so if the machine has become slower or faster."""
     probe_with_retry(context, context.request.baseline, "reference")
-    told = describe_drift(context.history.judged, context.request.baseline)
-    if told:
-        context.reporter.note(told)
+    text = describe_drift(context.history.judged, context.request.baseline)
+    if text:
+        context.reporter.note(text)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
-    """The progress of a search, by which it is decided whether it goes on."""
+class SearchState:
+    """The state of a search that decides whether it goes on."""
 
     values: Sequence[float | None]  # samples/s of every search probe in order, None where infeasible
     remaining: int  # configurations that may still be probed
@@ -118,23 +113,23 @@ class Progress:
     promises: Sequence[float | None] = ()  # of each proposal of this run: expected gain over the best; None: unknown
 
 
-def reason_to_stop(progress: Progress) -> str | None:
+def reason_to_stop(state: SearchState) -> str | None:
     """Return why the search ends here, in words; None if it goes on."""
-    if progress.remaining == 0:
+    if state.remaining == 0:
         return "no configuration is left to try"
-    if progress.probes is not None and progress.probed >= progress.probes:
-        return f"the limit of {counted(progress.probes, 'probe')} is reached"
-    needed = progress.elapsed_seconds + progress.typical_seconds + progress.reserve_seconds
-    if needed > progress.budget_seconds:
-        kept = format_seconds(progress.reserve_seconds)
-        rest = f", except for {kept} for the confirmation" if progress.reserve_seconds else ""
+    if state.probes is not None and state.probed >= state.probes:
+        return f"the limit of {counted(state.probes, 'probe')} is reached"
+    needed = state.elapsed_seconds + state.typical_seconds + state.reserve_seconds
+    if needed > state.budget_seconds:
+        kept = format_seconds(state.reserve_seconds)
+        rest = f", except for {kept} for the confirmation" if state.reserve_seconds else ""
         return f"the time budget is used up{rest}"
-    since = min(probes_without_gain(progress.values), progress.probed)  # whoever resumes wants to look on
-    if since >= PATIENCE and not any(progress.values):
-        return f"none of {len(progress.values)} probes was usable"
+    since = min(probes_without_gain(state.values), state.probed)  # whoever resumes wants to look on
+    if since >= PATIENCE and not any(state.values):
+        return f"none of {len(state.values)} probes was usable"
     if since >= PATIENCE:
         return f"the last {since} probes gained less than {GAIN - 1:.0%}"
-    if promise_little(progress.promises, len(progress.values)):
+    if promise_little(state.promises, len(state.values)):
         return f"the expected gain of the last {PROPOSALS} proposals was below {LITTLE:.0%} each"
     return None
 

@@ -1,4 +1,4 @@
-"""The first lines of a search: where, what, held what, within which bounds."""
+"""The first lines of a search: study, device, task, what is held, and the space."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autotune.core.records import Config, Goal, StudyRequest
 from autotune.core.requests import ProbeBudget
-from autotune.knobs import KNOBS, touched
+from autotune.knobs import KNOBS, touched, worker_knob
 from autotune.knobs.base import TACIT, Knob
 from autotune.knobs.batch_size import SMALLEST
 from autotune.machine.environment import autotune_version
@@ -18,7 +18,7 @@ from autotune.study import layout as disk
 from autotune.tuning.choice import FEWEST_FINALISTS
 from autotune.tuning.racing import FEWEST_ROUNDS, probes
 from autotune.tuning.settings import Settings
-from autotune.units import counted, format_bytes, format_seconds
+from autotune.units import counted, format_bytes, format_count, format_seconds
 
 MEASURED = ProbeBudget()  # how long a probe measures
 
@@ -26,7 +26,7 @@ MEASURED = ProbeBudget()  # how long a probe measures
 def opening_lines(
     folder: Path, request: StudyRequest, space: SearchSpace, settings: Settings, *, resumed: bool, refused: bool = False
 ) -> list[str]:
-    """Five lines of plain text, none longer than it must be; a sixth where earlier probes had another seed.
+    """Return five lines of plain text; a sixth where earlier probes had another seed.
 
     `refused`: a search of this would not begin, which only a dry run outlives.
     """
@@ -40,7 +40,7 @@ def opening_lines(
         f"autotune {autotune_version()} · {request.target} · study {folder} ({state})",
         f"{device:<5} {environment.device_name} · {format_bytes(environment.device_bytes)}{limit}"
         f" · {environment.usable_cores} cores · torch {environment.torch}",
-        f"Task  {facts.name}, {_count(facts.parameter_count)} parameters · {facts.data}{samples}"
+        f"Task  {facts.name}, {format_count(facts.parameter_count)} parameters · {facts.data}{samples}"
         + "".join(f" · {text}" for text in inferred),
         f"Hold  {held(request)} · baseline {baseline(request, space, settings)}{_sought(request)}"
         f" · budget {format_seconds(settings.time_budget_seconds)}",
@@ -51,14 +51,14 @@ def opening_lines(
 
 
 def held(request: StudyRequest) -> str:
-    """What the search may not change: the samples per optimizer step, or nothing."""
+    """Return what the search may not change: the samples per optimizer step, or nothing."""
     if request.goal.global_batch is not None:
         return f"global batch {request.goal.global_batch}"
     return "nothing: the global batch is searched too (hold it with --global-batch)"
 
 
 def baseline(request: StudyRequest, space: SearchSpace, settings: Settings) -> str:
-    """What is run today, and what of it was not declared or may not be recommended."""
+    """Return the baseline in words, and what of it was not declared or may not be recommended."""
     excluded = space.excludes(request.baseline)
     return (
         shown(request.baseline, moving(request))
@@ -69,7 +69,7 @@ def baseline(request: StudyRequest, space: SearchSpace, settings: Settings) -> s
 
 
 def short_budget(settings: Settings, space: SearchSpace, inspection_seconds: float) -> str:
-    """What to say of a time budget in which no search ends with a confirmation; empty if one does.
+    """Return that no search ends with a confirmation in the time budget; empty if one does.
 
     A probe is taken for an inspection, which starts, loads, builds and takes a step as it does, and what it measures.
     """
@@ -86,7 +86,7 @@ def short_budget(settings: Settings, space: SearchSpace, inspection_seconds: flo
 
 
 def _other_seeds(folder: Path, seed: int) -> list[str]:
-    """A study goes on with another seed: a speed hardly depends on it, and which weights were trained does."""
+    """Return that a study goes on with another seed, which moves its speed little, and the trained weights entirely."""
     earlier = sorted({asked.seed for asked in disk.read_asked(folder)} - {seed})
     if not earlier:
         return []
@@ -104,28 +104,37 @@ def _is_accumulated(request: StudyRequest, settings: Settings) -> bool:
 
 
 def not_searched(request: StudyRequest, space: SearchSpace) -> list[str]:
-    """What users expect to be searched and is not, with the reason: `workers not tuned: ...`."""
-    told, samples, batches = [], request.goal.global_batch, space.domains["batch_size"]
-    if not request.facts.takes_workers:
-        told.append("workers not tuned: dataloader() takes no num_workers")
-    asked = "batch_size" in {**request.facts.space, **request.goal.limits} or request.goal.tune is not None
-    if samples is not None and len(batches) == 1 and not (asked or request.goal.exact):
+    """Return what users expect to be searched and is not, with the reason: `workers not tuned: ...`."""
+    facts, goal, batches = request.facts, request.goal, space.domains["batch_size"]
+    lines, samples, limited = [], goal.global_batch, {**facts.space, **goal.limits}
+    if not facts.takes_workers:
+        lines.append("workers not tuned: dataloader() takes no num_workers")
+    elif facts.repeats_samples and worker_knob().name not in limited:
+        lines.append("workers above 1 not searched: each would give all samples again (search them with --workers 0:8)")
+    for knob in KNOBS if goal.exact else ():
+        if not knob.is_exact(facts) and knob.name in (goal.tune or ("batch_size",)):
+            why = (
+                "BatchNorm takes its statistics from it" if knob.name == "batch_size" else "it changes what is computed"
+            )
+            lines.append(f"{knob.label} not searched: --exact holds it, because {why}")
+    asked = "batch_size" in limited or goal.tune is not None
+    if samples is not None and len(batches) == 1 and not (asked or goal.exact):
         all_of_them = ",".join(str(size) for size in range(1, samples + 1) if samples % size == 0)
-        told.append(
+        lines.append(
             f"batch not searched: {samples} samples are held per optimizer step, and no other batch from {SMALLEST} up "
             f"divides them (search smaller ones with --batch {all_of_them}, or free them with --global-batch free)"
         )
-    return told
+    return lines
 
 
 def moving(request: StudyRequest) -> tuple[Knob, ...]:
-    """The knobs that this search may move, or that the baseline has moved: others are not worth a word or a column."""
+    """Return the knobs that this search may move, or that the baseline has moved: only they get a column."""
     moved = touched([request.baseline])
     return tuple(knob for knob in KNOBS if len(request.domains.get(knob.name, ())) > 1 or knob in moved)
 
 
 def shown(config: Config, knobs: Sequence[Knob] = KNOBS) -> str:
-    """A configuration as in the table of probes, with the title of a column where there is but a number."""
+    """Return a configuration as in the table of probes, a mere number with the title of its column."""
     batch = f"{config.batch_size}×{config.gradient_accumulation_steps}"
     others = []
     for knob in knobs:
@@ -136,7 +145,7 @@ def shown(config: Config, knobs: Sequence[Knob] = KNOBS) -> str:
 
 
 def _sought(request: StudyRequest) -> str:
-    """What is not as always: another objective, and that nothing may change what is computed."""
+    """Return what is unusual: another objective, and that nothing may change what is computed."""
     objective = objective_of(request.goal)
     sought = "" if objective.name == Goal().objective else f" · for {objective.wish}"
     return sought + (" · exact" if request.goal.exact else "")
@@ -153,10 +162,3 @@ def _domains(space: SearchSpace, today: Config) -> str:
         parts.append(f"{knob.label} {text}")
     only = shown(space.configs[0])
     return " · ".join(parts) or ("only the baseline" if today in space.configs else f"only {only}")
-
-
-def _count(number: int) -> str:
-    for size, unit in ((10**9, "B"), (10**6, "M"), (10**3, "k")):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return str(number)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -48,8 +50,7 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
     check_place(settings)
     notice = rebuild(settings)
     check_resumable(settings.folder, settings.mode)
-    folder = disk.make(settings.folder)
-    lock = None
+    folder, lock = settings.folder, None
     try:
         lock = Lock(folder)
         found = inspect(
@@ -57,7 +58,7 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
             memory_limit=settings.memory_limit,
         )  # fmt: skip
         request, space = settle(settings, *found)
-        is_resumed = begin(folder, request, settings.mode)
+        is_resumed = begin(folder, request, settings.mode, lock)
         yield OpenStudy(folder=folder, request=request, space=space, is_resumed=is_resumed, notice=notice)
     except (KeyboardInterrupt, UsageError, EnvironmentUnfit):
         disk.clear_away(folder)  # but not after a `TargetError`, which names its log
@@ -67,22 +68,22 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
             lock.release()
 
 
-def begin(folder: Path, request: StudyRequest, mode: Literal["auto", "resume", "fresh"]) -> bool:
-    """Put study.json into the locked `folder`; return whether an earlier search is continued.
+def begin(folder: Path, request: StudyRequest, mode: Literal["auto", "resume", "fresh"], lock: Lock) -> bool:
+    """Put study.json into `folder`, which `lock` holds; return whether an earlier search is continued.
 
-    With `fresh` an earlier study is moved aside, and the lock stays. Raises what `open_study` raises.
+    With `fresh` an earlier study is moved aside, and the lock holds both. Raises what `open_study` raises.
     """
     check_resumable(folder, mode)
     if mode != "fresh" and _is_alike(folder, request):
         return True
     if _holds_study(folder):
-        _begin_anew(folder)
+        _begin_anew(folder, lock)
     try:
         if disk.is_ours(folder):  # in a folder of the user's own it would hide their work from git
             (folder / IGNORE).write_text(disk.IGNORED)
-        codec.write(folder / disk.STUDY, request)
     except OSError as error:
         raise disk.unwritable(folder, error) from error
+    store(folder, disk.STUDY, request)
     return False
 
 
@@ -109,7 +110,7 @@ def check_alike(folder: Path, request: StudyRequest) -> bool:
     differences = compare(disk.read_request(folder), request, goal_names())
     if differences:
         raise StudyError(
-            f"{folder} holds a study that does not fit this search: {_told(differences)}. Results of "
+            f"{folder} holds a study that does not fit this search: {_listed(differences)}. Results of "
             f"different settings cannot be compared. Use --fresh (the old study is moved aside) or another --study."
         )
     return True
@@ -177,13 +178,10 @@ def rebuild(settings: Settings) -> str:
     if differences:
         raise StudyError(
             f"{folder} holds {len(asked)} probes and no {disk.STUDY}, and this command asks for something else: "
-            f"{_told(list(dict.fromkeys(differences)))}. Give the earlier settings, and the study is rebuilt. Or use "
+            f"{_listed(list(dict.fromkeys(differences)))}. Give the earlier settings, and the study is rebuilt. Or use "
             f"--fresh (the folder is moved aside) or another --study."
         )
-    try:
-        codec.write(folder / disk.STUDY, request)
-    except OSError as error:
-        raise disk.unwritable(folder, error) from error
+    store(folder, disk.STUDY, request)
     return (
         f"{disk.STUDY} was missing: rebuilt from the inspection and what {len(asked)} probes were asked. Objective and "
         f"limits are those of this command."
@@ -191,7 +189,7 @@ def rebuild(settings: Settings) -> str:
 
 
 def _inspection(folder: Path) -> tuple[Environment, TargetFacts] | None:
-    """Machine and target as they were when the study was last searched; None: not known."""
+    """Read machine and target as they were when the study was last searched; None if they are not known."""
     path = folder / disk.INSPECT / RESULT
     if not path.is_file() or not (folder / disk.PROBES).is_dir():
         return None
@@ -200,7 +198,7 @@ def _inspection(folder: Path) -> tuple[Environment, TargetFacts] | None:
 
 
 def _is_alike(folder: Path, request: StudyRequest) -> bool:
-    """`check_alike`; the inspection of a search that is refused does not take the place of the study's own."""
+    """Return `check_alike`; where a search is refused, the study keeps its own inspection."""
     try:
         return check_alike(folder, request)
     except StudyError:
@@ -208,7 +206,7 @@ def _is_alike(folder: Path, request: StudyRequest) -> bool:
         raise
 
 
-def _told(differences: list[str]) -> str:
+def _listed(differences: list[str]) -> str:
     more = len(differences) - MOST_TOLD
     return "; ".join(differences[:MOST_TOLD]) + (f"; and {more} more" if more > 0 else "")
 
@@ -217,18 +215,28 @@ def _holds_study(folder: Path) -> bool:
     return (folder / disk.STUDY).is_file() or (folder / disk.PROBES).is_dir()
 
 
-def _begin_anew(folder: Path) -> None:
-    """Move the study aside, all but the new one's lock and inspection; the old one gets its inspection back."""
+def _begin_anew(folder: Path, lock: Lock) -> None:
+    """Move the study aside, all but the inspection of the new one, whose folder is made and locked beforehand.
+
+    So nobody finds a folder without a lock. Whoever makes one between the two renames keeps it.
+    """
     number = 1
     while (aside := folder.with_name(f"{folder.name}.old-{number}")).exists():
         number += 1
+    new = disk.make(folder.with_name(f".{folder.name}.new-{os.getpid()}"))
     try:
+        lock.add(new)
+        if (folder / disk.INSPECT).exists():
+            (folder / disk.INSPECT).rename(new / disk.INSPECT)
         folder.rename(aside)
-        disk.make(folder)
-        for name in (disk.LOCK, disk.INSPECT):  # a lock holds its file, wherever that lies
-            if (aside / name).exists():
-                (aside / name).rename(folder / name)
+        new.rename(folder)
     except OSError as error:
+        shutil.rmtree(new, ignore_errors=True)
+        if aside.exists() and folder.exists():
+            raise StudyError(
+                f"Another search made {folder} while the study in it was moved to {aside}. Both were probably begun at "
+                f"once. Wait for the other one, or choose another place with --study."
+            ) from error
         raise disk.unwritable(folder, error) from error
     with suppress(StudyError, FileNotFoundError):  # a damaged or lost one is why it is begun anew
         _keep_inspection(aside, disk.read_request(aside))

@@ -27,7 +27,7 @@ def inspect(
     target: str, device: str | None, seed: int, place: Path, launcher: Launcher, *, keeps_log: bool = True,
     memory_limit: str | None = None,
 ) -> tuple[Environment, TargetFacts]:  # fmt: skip
-    """What a child finds out about machine and target in folder `place`; `keeps_log`: that will stay there.
+    """Return what a child finds out about machine and target in folder `place`; `keeps_log`: that will stay there.
 
     Raises `TargetError` with the user's own frames, `EnvironmentUnfit`, or `UsageError` for a `memory_limit` that the
     target exceeds before it trains.
@@ -46,7 +46,7 @@ def inspect(
 
 
 def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> tuple[StudyRequest, SearchSpace]:
-    """The study's identity and its space. Raises `UsageError` where the settings leave nothing to search."""
+    """Return the study's identity and its space. Raises `UsageError` where the settings leave nothing to search."""
     baseline, assumed = baseline_config(settings, facts)
     limit, enforced, headroom = memory_bounds(settings, environment)
     answers = {
@@ -106,7 +106,7 @@ def check_scored(baseline: Trial, verdict: Verdict, request: StudyRequest) -> No
 
 
 def baseline_config(settings: Settings, facts: TargetFacts) -> tuple[Config, bool]:
-    """What the user runs today, and whether that had to be assumed (DataLoader's defaults with a batch of 32).
+    """Return the baseline, and whether it had to be assumed (DataLoader's defaults with a batch of 32).
 
     An assumed batch never exceeds the dataset. What is missing to a global batch that is to be held is made up: by
     accumulation, or by the micro-batch if it is the accumulation that was declared. What was declared is never changed,
@@ -130,7 +130,7 @@ def baseline_config(settings: Settings, facts: TargetFacts) -> tuple[Config, boo
 
 
 def _assumed_batch(usual: int, held: int | None, facts: TargetFacts, declared: dict[str, Value]) -> int:
-    """The micro-batch of somebody who declared none: the usual one, or what makes up the global batch to be held."""
+    """Return the micro-batch where none was declared: the usual one, or what makes up the held global batch."""
     most = min(usual, facts.dataset_samples or usual)
     if held is None:
         return most
@@ -167,7 +167,7 @@ def _declared(settings: Settings, facts: TargetFacts) -> dict[str, Value]:
 
 
 def memory_bounds(settings: Settings, environment: Environment) -> tuple[int, int | None, int]:
-    """Bytes that count as all there is, bytes that the child enforces, and bytes of the former to keep free."""
+    """Return the bytes that count as all memory, the bytes that the child enforces, and the bytes to keep free."""
     total = environment.device_bytes
     asked = asked_limit(settings.memory_limit, total) if settings.memory_limit else None
     if asked is not None and asked > total:
@@ -183,7 +183,7 @@ def memory_bounds(settings: Settings, environment: Environment) -> tuple[int, in
 
 
 def headroom_bytes(limit: int, fraction: float | None, *, of_device: bool) -> int:
-    """Bytes of `limit` to keep free; `fraction` None: as many as seem wise, which of a whole device are more."""
+    """Return the bytes of `limit` to keep free; without a `fraction` a default, which is more for a whole device."""
     if fraction is not None:
         return int(limit * fraction)
     least = min(LEAST_HEADROOM_BYTES, limit // 4) if of_device else 0
@@ -191,7 +191,7 @@ def headroom_bytes(limit: int, fraction: float | None, *, of_device: bool) -> in
 
 
 def _enforced_on_host(settings: Settings, environment: Environment, asked: int | None) -> int | None:
-    """Bytes that the kernel is told to grant a probe, which is Linux' alone to do. Raises `UsageError`."""
+    """Return the bytes that the kernel is told to grant a probe, which only Linux can. Raises `UsageError`."""
     if environment.platform.startswith("Linux"):
         return asked or int(host_memory().available_bytes * USABLE_FRACTION)  # else it kills whom it likes
     if asked is not None:
@@ -204,7 +204,7 @@ def _enforced_on_host(settings: Settings, environment: Environment, asked: int |
 
 
 def asked_limit(text: str, total: int) -> int:
-    """Bytes in what was typed for --memory-limit on a device with `total`. Raises `UsageError`."""
+    """Return the bytes that --memory-limit asks for on a device with `total`. Raises `UsageError`."""
     try:
         asked = parse_bytes(text, total)
     except ValueError as error:
@@ -218,7 +218,7 @@ def asked_limit(text: str, total: int) -> int:
 
 
 def fault(outcome: Outcome, failure: Failure, log: Path | None) -> TargetError | EnvironmentUnfit:
-    """A failure that ends a search, as the error to raise; the user's own words first, the log last."""
+    """Return the error of a failure that ends a search; the user's own words first, the log last."""
     if outcome is Outcome.ENVIRONMENT:
         asks = (
             f"{failure.user_frame}: {failure.message}. The target asks for what this machine or its torch does not "

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from autotune.core.records import SEARCH_PURPOSES, Config, Purpose
 from autotune.core.requests import ProbeBudget, ProbeRequest
-from autotune.core.results import Outcome, Trial
-from autotune.launch.base import LOG
+from autotune.core.results import Trial
 from autotune.objectives.verdict import WORDS
 from autotune.sampler.guard import Guard
 from autotune.study import layout as disk
@@ -22,7 +21,6 @@ from autotune.study.interference import (
 )
 from autotune.tuning.budget import SEARCH
 from autotune.tuning.context import SearchContext
-from autotune.tuning.prepare import fault
 
 Place = tuple[int, Path]
 
@@ -39,12 +37,12 @@ def probe_with_repeat(
     causes = interference_causes(first[0].result)
     if not causes or purpose not in REPEATED or context.history.is_busy:
         return first
-    told = f"Probe {first[0].number}: {'; '.join(causes)}."
+    text = f"Probe {first[0].number}: {'; '.join(causes)}."
     if not (has_time() if has_time else context.budget.affords_probe):
-        context.reporter.note(f"{told} There is no time for another try.")
+        context.reporter.note(f"{text} There is no time for another try.")
         return first
-    context.reporter.note(f"{told} Trying once more.")
-    context.surroundings.pause(BACK_OFF_SECONDS)
+    context.reporter.note(f"{text} Trying once more.")
+    context.pause(BACK_OFF_SECONDS)
     repeat = probe_with_retry(context, config, purpose, window=window, repeats=first[0].number)
     if context.history.is_busy:
         context.reporter.note(f"There was interference in {MOST_VAIN_REPEATS} repeats in a row, too: no more repeats.")
@@ -68,7 +66,7 @@ def _asked(
     context: SearchContext, config: Config, purpose: Purpose, place: Place | None, *,
     window: ProbeBudget | None, repeats: int | None,
 ) -> tuple[ProbeRequest, Path]:  # fmt: skip
-    """The request of one probe, and its folder, made."""
+    """Return the request of one probe, and its folder, made."""
     number, folder = place or disk.new_attempt(context.folder, ProbeRequest)
     request, by_speed = context.request, purpose == "search" and context.objective.is_speed
     asked = ProbeRequest(
@@ -90,10 +88,7 @@ def _asked(
 def _probe(context: SearchContext, asked: tuple[ProbeRequest, Path]) -> Judged:
     request, folder = asked
     context.reporter.probing(request.number, request.config, request.purpose)
-    result = context.launcher.run(request, folder)
-    if result.outcome is Outcome.ENVIRONMENT:
-        assert result.failure is not None, "only OK has none"
-        raise fault(result.outcome, result.failure, folder / LOG)
+    result = context.run(request, folder)
     trial = Trial(
         number=request.number, purpose=request.purpose, config=request.config, result=result, repeats=request.repeats
     )
@@ -106,7 +101,7 @@ def _probe(context: SearchContext, asked: tuple[ProbeRequest, Path]) -> Judged:
 
 
 def learn(guard: Guard, judged: Judged) -> None:
-    """Have the guard learn from a probe; not from a reference, which shows the machine and no configuration."""
+    """Teach the guard a probe; not a reference, which shows the machine and no configuration."""
     trial, verdict = judged
     if trial.purpose != "reference":
         guard.learn(trial, over_limit=verdict.constraints["memory"] > 0)

@@ -48,7 +48,7 @@ class Schedule:
 
 
 def size(finalists: int, number: int) -> int:
-    """Return how many of so many finalists run in round `number`, the first being 0."""
+    """Return how many of `finalists` run in round `number`, the first being 0."""
     for halving in HALVED_AFTER:
         if number >= halving and finalists > LAST:
             finalists = max(LAST, finalists // 2)
@@ -56,12 +56,12 @@ def size(finalists: int, number: int) -> int:
 
 
 def probes(finalists: int, rounds: int, others: int) -> int:
-    """What it costs; `others` (the baseline) run in every round."""
+    """Return the probes of a race; `others` (the baseline) run in every round."""
     return sum(size(finalists, number) + others for number in range(rounds))
 
 
 def fewest_rounds(configurations: int) -> int:
-    """Return how many rounds so many configurations take at least, for a useful interval: 4, 3, 2, 2, ..."""
+    """Return the fewest rounds for an interval that can say something, by the configurations: 4, 3, 2, 2, ..."""
     rivals = max(configurations - 1, 0)
     return max(FEWEST_ROUNDS, 1 + math.ceil(FEWEST_FREEDOM / rivals)) if rivals else FEWEST_ROUNDS
 
@@ -95,7 +95,7 @@ def margin(references: Sequence[float]) -> float:
 def going_on(
     rounds: Rounds, running: Sequence[int], keep: int, cautions: Mapping[int, tuple[float, ...]], tie: float = TIE
 ) -> list[int]:
-    """Which `keep` of the configurations that are `running` go on, in their order: the fastest, and the next fastest.
+    """Return the `keep` configurations that go on of those `running`, in their order: the fastest ones.
 
     Those that fall behind by no more than `tie` are as good as the fastest: of them the more cautious come first.
     """
@@ -232,7 +232,7 @@ def _is_clear(running: Sequence[ConfigSummary], baseline: Config, goal: Goal) ->
 
 
 def _faster_half(contenders: Sequence[ConfigSummary], keep: int, request: StudyRequest) -> set[Config]:
-    """The `keep` configurations that go on; all of them as long as they cannot be compared."""
+    """Return the `keep` configurations that go on; all of them as long as they cannot be compared."""
     if len(contenders) <= keep or not _have_met(contenders):
         return {one.config for one in contenders}
     scores = Rounds([one.by_round(one.scores) for one in contenders])

@@ -18,7 +18,7 @@ from autotune.machine.environment import fingerprint
 from autotune.objectives import objective_of
 from autotune.objectives.base import MEMORY_STEP, Decision
 from autotune.objectives.verdict import WORDS, instability
-from autotune.precision.judge import arithmetic, full_precision
+from autotune.precision.judge import full_precision, precision_of
 from autotune.study.interference import Judged
 from autotune.study.recommendation import Achieved, Confirmation, Recommendation, RunnerUp, baseline_name
 from autotune.study.summary import ConfigSummary, Status
@@ -204,7 +204,7 @@ def _stability(
     skipped = sum(m.skipped_steps + m.calibration_skips for m in measured) or None
     if full_precision(winner.config) == winner.config:
         return notice(Code.LOSSES_FINITE, steps=steps, skipped=skipped), None
-    verdict = next((v for v in losses if v.values == arithmetic(winner.config)), None)
+    verdict = next((v for v in losses if v.values == precision_of(winner.config)), None)
     if verdict is None:
         return notice(Code.LOSSES_NOT_COMPARED, steps=steps, skipped=skipped), None
     if verdict.verdict == "ok":

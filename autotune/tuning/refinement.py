@@ -54,7 +54,7 @@ def refine_batch(context: SearchContext) -> None:
 
 
 def refine_memory(context: SearchContext) -> None:
-    """Probe smaller configurations than the best one where memory counts, within the budgets of the search."""
+    """Probe smaller configurations of the best one where memory counts, within the budgets of the search."""
     host = context.request.environment.device_kind == "cpu"
     slack = context.objective.slack(context.request.goal) or 0.0
     for _ in range(context.objective.probes_after()):
@@ -86,15 +86,15 @@ def between(judged: Sequence[Judged], request: StudyRequest) -> list[Config]:
 def promising(expected: Sequence[tuple[Config, Prediction]]) -> Config | None:
     """Return the candidate of which the most is expected, if that pays for its probe."""
     worth = [
-        (said.gain, config)
-        for config, said in expected
-        if said.gain is not None and said.gain >= LEAST_GAIN and said.fits >= LIKELY
+        (forecast.gain, config)
+        for config, forecast in expected
+        if forecast.gain is not None and forecast.gain >= LEAST_GAIN and forecast.fits >= LIKELY
     ]
     return max(worth, key=lambda pair: pair[0])[1] if worth else None
 
 
 def _around(batch: int, ladder: Sequence[int]) -> list[int]:
-    """Multiples of 8, a quarter of an octave apart, between `batch` and its neighbours on the ladder."""
+    """Return multiples of 8, a quarter of an octave apart, between `batch` and its neighbours on the ladder."""
     below, above = [b for b in ladder if b < batch], [b for b in ladder if b > batch]
     low, high = max(below, default=batch), min(above, default=batch)
     octaves = range((high // max(low, 1)).bit_length())
@@ -126,7 +126,7 @@ def leaner(judged: Sequence[Judged], open_configs: Sequence[Config], *, slack: f
 
 
 def _below(anchor: Config, knob: Knob, configs: Sequence[Config]) -> list[Config]:
-    """Configurations with smaller values of `knob` and all else alike, ascending.
+    """Return the configurations with smaller values of `knob` and all else alike, ascending.
 
     Of each value the one nearest to the anchor's global batch, for accumulation makes up for a smaller micro-batch.
     """
@@ -142,7 +142,7 @@ def _below(anchor: Config, knob: Knob, configs: Sequence[Config]) -> list[Config
 
 
 def _others(config: Config, knob: Knob) -> list[object]:
-    """The knobs that must stay: all that move memory, and what changes how fast one batch is."""
+    """Return the values that must stay: of all knobs that move memory, and of those that move the speed of a batch."""
     follows = ("gradient_accumulation_steps", knob.name)
     return [config[other.name] for other in KNOBS if other.name not in follows]
 

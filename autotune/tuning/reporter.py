@@ -13,53 +13,35 @@ from autotune.study.view import StudyView
 
 
 class Reporter(Protocol):
-    """Receives what a search does, in this order; must not raise, and must not take noticeable time.
+    """The receiver of what a search does, in this order; must not raise, and must not take noticeable time.
 
     opening ─► (probing ─► probed | note)* ─► finished | interrupted
     """
 
     def opening(self, lines: Sequence[str], knobs: Sequence[Knob]) -> None:
-        """The search begins; `lines` name study, device, task and what is held, `knobs` may differ. Told once."""
-        ...
+        """Show that the search begins: study, device, task and what is held in `lines`, `knobs` that may differ."""
 
     def probing(self, number: int, config: Config, purpose: str) -> None:
-        """A probe starts now."""
-        ...
+        """Show that a probe starts."""
 
     def probed(self, trial: Trial, verdict: Verdict, best_so_far: bool) -> None:
-        """A probe ended, well or badly."""
-        ...
+        """Show that a probe ended, well or badly."""
 
     def note(self, text: str) -> None:
         """The search has a message for people, in one or two sentences."""
         ...
 
     def finished(self, recommendation: Recommendation) -> None:
-        """The search is over and has an answer."""
-        ...
+        """Show the answer of the search."""
 
     def interrupted(self, view: StudyView, resume_command: str) -> None:
-        """The search was stopped; what it has is kept and `resume_command` goes on with it."""
-        ...
+        """Show what is kept of a search that was stopped; `resume_command` goes on with it."""
 
 
 class SilentReporter:
     """Says nothing: the default of the library, whose caller owns the terminal."""
 
-    def opening(self, lines: Sequence[str], knobs: Sequence[Knob]) -> None:
-        """Ignored."""
+    def note(self, *reported: object, **named: object) -> None:
+        """Ignore what is reported."""
 
-    def probing(self, number: int, config: Config, purpose: str) -> None:
-        """Ignored."""
-
-    def probed(self, trial: Trial, verdict: Verdict, best_so_far: bool) -> None:
-        """Ignored."""
-
-    def note(self, text: str) -> None:
-        """Ignored."""
-
-    def finished(self, recommendation: Recommendation) -> None:
-        """Ignored."""
-
-    def interrupted(self, view: StudyView, resume_command: str) -> None:
-        """Ignored."""
+    opening = probing = probed = finished = interrupted = note

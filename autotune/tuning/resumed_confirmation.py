@@ -20,7 +20,7 @@ class ResumedConfirmation:
     """The probes at the end of a study that belong to a confirmation without an answer; false if there are none."""
 
     def __init__(self, judged: Sequence[Judged] = (), answered: int = 0, baseline: Config | None = None) -> None:
-        """`answered`: so many of the study's probes were there when it last came to an answer; 0: it never did."""
+        """Take the study's probes, of which the first `answered` were there when it last came to an answer."""
         since = reversed(judged[answered:])
         last = [*takewhile(lambda pair: pair[0].purpose == "confirm", since)][::-1]
         racers = {trial.config for trial, _ in last} - {baseline}
@@ -33,12 +33,12 @@ class ResumedConfirmation:
         return bool(self._probes)
 
     def __len__(self) -> int:
-        """Return how many of them were not asked for yet."""
+        """Return how many of its probes were not asked for yet."""
         return len(self._probes)
 
     @property
     def finalists(self) -> list[Config]:
-        """The finalists of that race, in order; empty where the first round is incomplete."""
+        """The finalists beside the baseline, in their order; empty where not even the first round is whole."""
         first: list[Config] = []
         for trial, _ in self._probes:
             if trial.config in first:
@@ -50,7 +50,7 @@ class ResumedConfirmation:
         return [config for config in first if config != self._baseline]
 
     def round(self, configs: Sequence[Config]) -> Sequence[Judged] | None:
-        """The next round in which just these ran, in this order; None: there is none, and none will be later."""
+        """Return the next round of exactly these, in this order; None if there is none, and then none later."""
         left, self._probes = self._probes, []
         for start in range(len(left) - len(configs) + 1):
             found = left[start : start + len(configs)]
@@ -61,7 +61,7 @@ class ResumedConfirmation:
 
 
 def _settled(probes: Sequence[Judged]) -> list[Judged]:
-    """Return the probes that count: no accidents that were retried, and no probes whose repeat counts."""
+    """Return the probes without accidents that were tried once more, and without those whose repeat counts."""
     probes = valid_trials(probes)
     following = [*(trial.config for trial, _ in probes[1:]), None]
     return [

@@ -3,7 +3,7 @@
 Where a batch fits without the trade, the trade can only be slower: the same samples, and more to compute for each.
 Where it does not, a larger batch can win back no more than what is fixed: with fixed + sample * b seconds of computing,
 and a trade that makes them longer by a share x, only if b_mem < (fixed / sample) / x, with b_mem the largest batch that
-fits without (docs/notes/throughput.md 4). Nothing here names a knob: its influence tells what it trades.
+fits without (docs/notes/throughput.md 4). Nothing here names a knob: its influence says what it trades.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ APART = 2.0  # the largest over the smallest batch, from which on measured times
 
 
 class Why(Enum):
-    """Why a trade cannot win."""
+    """The reasons why a trade cannot win."""
 
     FITS = "the same batch fits without"
     SATURATED = "larger batches gain too little"
@@ -37,7 +37,7 @@ class Why(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Saturation:
-    """The compute speed of one group of configurations, and how far memory lets its batch grow without a trade."""
+    """The speed of computing without a trade, by its probes, and the largest batch that fits without it."""
 
     half_batch: float  # samples at which half of full speed is reached: fixed / sample seconds
     fitting_batch: int  # the largest that fits
@@ -48,7 +48,7 @@ class Saturation:
 
 
 class Trades:
-    """What is ruled out in one study at present; another probe may rule out more, or bring something back.
+    """The trades that are ruled out in one study at present; another probe may rule out more, or bring one back.
 
     With the guard it decides which configurations may still be probed.
     """
@@ -59,12 +59,12 @@ class Trades:
         self._without: dict[Config, Config | None] = {}
         decides = objective_of(self._request.goal).is_speed
         self._trades = tuple(c for c in space.configs if self._plain(c) is not None) if decides else ()
-        self._plain_arms: dict[tuple[Value, ...], list[Config]] = {}
+        self._without_trade: dict[tuple[Value, ...], list[Config]] = {}
         for config in space.configs if self._trades else ():
             if not traded(config.values):
-                self._plain_arms.setdefault(_arm(config), []).append(config)
+                self._without_trade.setdefault(_pace(config), []).append(config)
         self._known: dict[Config, Why | None] = {}
-        self._arms: dict[tuple[Value, ...], Saturation | None] = {}
+        self._saturations: dict[tuple[Value, ...], Saturation | None] = {}
         self._version = -1
 
     @property
@@ -83,18 +83,18 @@ class Trades:
     def why(self, config: Config) -> Why | None:
         """Return why `config` can only be slower than what fits without its trade; None if it may win."""
         if self._version != self._history.version:
-            self._version, self._known, self._arms = self._history.version, {}, {}
+            self._version, self._known, self._saturations = self._history.version, {}, {}
         if config not in self._known:
             self._known[config] = self._decided(config) if self.decides else None
         return self._known[config]
 
-    def news(self, told: set[Why]) -> list[str]:
-        """Return one line for each reason that rules something out and is not `told` yet; it is then."""
+    def exclusions(self, known: set[Why]) -> list[str]:
+        """Return one line for each reason that rules something out and is not in `known` yet; it is then."""
         lines = []
         for why in Why:
             out = [config for config in self._trades if self.why(config) is why]
-            if out and why not in told:
-                told.add(why)
+            if out and why not in known:
+                known.add(why)
                 lines.append(self._line(why, out))
         return lines
 
@@ -121,7 +121,7 @@ class Trades:
         return Why.SATURATED if found is not None and found.forbids(_longer(config)) else None
 
     def _plain(self, config: Config) -> Config | None:
-        """The same without trades; None if it has none, or may not do without."""
+        """Return the configuration without trades; None if it has none, or may not do without."""
         if config not in self._without:
             without = traded(config.values)
             possible = without and all(value in self._space.domains[name] for name, value in without.items())
@@ -133,25 +133,25 @@ class Trades:
         return self._memory.expects_to_fit(plain) if known is None else known
 
     def _saturation(self, config: Config) -> Saturation | None:
-        arm = _arm(config)
-        if arm not in self._arms:
-            self._arms[arm] = self._measured(arm)
-        return self._arms[arm]
+        pace = _pace(config)
+        if pace not in self._saturations:
+            self._saturations[pace] = self._measured(pace)
+        return self._saturations[pace]
 
-    def _measured(self, arm: tuple[Value, ...]) -> Saturation | None:
-        """Return the saturation of one group; None as long as too little was probed without the trade."""
-        fitting = max((c.batch_size for c in self._plain_arms.get(arm, ()) if self._fits(c)), default=0)
+    def _measured(self, pace: tuple[Value, ...]) -> Saturation | None:
+        """Return the saturation by all probes without the trade; None as long as they are too few."""
+        fitting = max((c.batch_size for c in self._without_trade.get(pace, ()) if self._fits(c)), default=0)
         times = [
             (trial.config.batch_size, _micro_batch_seconds(trial.config, trial.result.measurement))
             for trial, _ in self._history.judged
-            if trial.result.measurement is not None and not traded(trial.config.values) and _arm(trial.config) == arm
+            if trial.result.measurement is not None and not traded(trial.config.values) and _pace(trial.config) == pace
         ]
         half = _half_batch(times, self._request.goal.global_batch)
         return None if half is None or not fitting else Saturation(half_batch=half, fitting_batch=fitting)
 
 
 def _half_batch(times: Sequence[tuple[int, float]], held: int | None) -> float | None:
-    """Return the batch, from (micro-batch, its seconds), at which the growing part is as long as the fixed one.
+    """Return the micro-batch whose growing seconds equal the fixed ones, by (micro-batch, its seconds); None: unknown.
 
     Where the global batch is `held`, every sample pays its share of the optimizer step, which looks like a part that
     grows. It counts as at most as long as the fixed part, four times what is believed beforehand
@@ -171,13 +171,13 @@ def _micro_batch_seconds(config: Config, measured: Measurement) -> float:
 
 
 def _longer(config: Config) -> float:
-    """Return by which share computing takes longer for its trades, at least: one standard deviation below the mean."""
+    """Return the share by which trades make computing longer, at least: one standard deviation below the mean."""
     factors = [knob(name).influence(config[name]).sample_time for name in traded(config.values)]
     return math.prod(factor.center * math.exp(-factor.spread) for factor in factors) - 1
 
 
-def _arm(config: Config) -> tuple[Value, ...]:
-    """Return all values but trades and what the performance model covers: batches and loader workers."""
+def _pace(config: Config) -> tuple[Value, ...]:
+    """Return the values that decide how fast samples are computed: all but trades, micro-batches and workers."""
     without = traded(config.values)
     own = ("batch_size", "gradient_accumulation_steps")
     return tuple(without.get(k.name, config[k.name]) for k in KNOBS if k.name not in own and not k.counts_workers)

@@ -182,6 +182,14 @@ def test_a_dry_run_says_of_a_time_budget_that_is_too_short_which_is_not(home: Pa
     assert "Use --time-budget" in told.stdout
 
 
+def test_a_dry_run_calls_no_study_new_where_none_can_be_written(home: Path) -> None:
+    told = run(home, "search", "model.py", "--dry-run", "--study", "/proc/study")
+
+    assert told.returncode == 3
+    assert "study /proc/study (refused)" in told.stdout
+    assert "/proc/study cannot be written: " in told.stderr
+
+
 def test_a_dry_run_in_json_lists_the_configurations(home: Path) -> None:
     (home / "autotune.toml").write_text('batch = [32, 64]\nprobes = 3\ntime-budget = "20s"\n[fix]\nworkers = 0\n')
 

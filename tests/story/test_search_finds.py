@@ -183,6 +183,20 @@ def test_a_budget_that_is_too_short_is_said_after_the_baseline_and_the_advice_is
     assert not any("is short" in note or "more than the time budget" in note for note in longer.notes)
 
 
+def test_a_budget_that_no_search_fits_into_is_said_before_the_first_probe_and_once(tmp_path):
+    class SlowToLoad(FakeLauncher):
+        def clock(self):
+            return super().clock() + (3.0 if (tmp_path / "study" / "inspect" / "result.json").exists() else 0.0)
+
+    listener, settings = Listener(), {"time_budget_seconds": 50, "sampler": "structured"}
+    for _ in range(2):  # the second search goes on, and needs less
+        searched(tmp_path / "study", SlowToLoad(facts=declared()), listener, **settings)
+
+    (said,) = [note for note in listener.notes if note.startswith("The time budget")]
+    assert listener.notes[0] == said
+    assert "of 50 s is short: a probe takes about 5.5 s here, and the shortest search" in said
+
+
 def test_a_budget_is_not_called_shorter_than_it_is_by_the_pace_of_a_slow_baseline(tmp_path):
     listener, launcher = Listener(), FakeLauncher(facts=declared())
 

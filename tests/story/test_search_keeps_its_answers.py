@@ -90,7 +90,7 @@ def test_what_was_confirmed_for_an_answer_that_does_not_stand_is_no_confirmation
     searched(tmp_path, FakeLauncher(facts=declared()), listener, time_budget_seconds=2, **SMALL)
 
     assert answered_probes(tmp_path, disk.read_request(tmp_path)) == len(disk.read_trials(tmp_path))
-    assert not any("broken off" in note for note in listener.notes)
+    assert not any("interrupted confirmation" in note for note in listener.notes)
 
 
 def test_a_damaged_answer_is_kept_as_it_was_and_replaced(tmp_path):

@@ -159,7 +159,7 @@ def test_who_was_probed_on_a_slow_machine_leads_if_it_is_faster_all_the_same(tmp
     probed = [trial.config for trial in _learned(tmp_path)]
     confirmed = {trial.config for trial in listener.trials if trial.purpose == "confirm"}
     assert slowing.best(probed) in confirmed
-    assert sum("drifts" in note for note in listener.notes) == 1
+    assert sum("machine drift" in note for note in listener.notes) == 1
 
 
 def test_a_resume_teaches_the_database_no_reference(tmp_path):
