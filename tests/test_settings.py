@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from autotune.api import search
 from autotune.cli import options as command_line
+from autotune.core.option import Option, described
 from autotune.core.records import Goal, Share
 from autotune.errors import UsageError
-from autotune.tuning.option import Option, described
 from autotune.tuning.settings import Settings, options
 from autotune.units import parse_fraction
 
@@ -106,7 +106,7 @@ def test_the_python_call_has_every_option_and_no_other() -> None:
 @pytest.mark.parametrize("one", options(), ids=lambda one: one.name)
 def test_the_python_call_takes_what_is_described(one: Option) -> None:
     parameter = inspect.signature(search).parameters[one.name]
-    hint = get_type_hints(search)[one.name]
+    hint = get_type_hints(search).get(one.name) or eval(parameter.annotation)  # an objective's is derived
     parts = get_args(hint) or (hint,)
     words = tuple(word for part in (hint, *parts) if get_origin(part) is Literal for word in get_args(part))
 
@@ -125,7 +125,7 @@ def test_a_default_that_is_shown_as_a_text_means_the_default(one: Option) -> Non
 def test_every_field_of_the_goal_is_one_option_but_the_limits_of_knobs() -> None:
     named = [one.goal for one in options() if one.goal]
 
-    assert sorted(named) == sorted({*Goal.__struct_fields__} - {"limits"})
+    assert sorted(named) == sorted({*Goal.__struct_fields__} - {"limits", "objective_options"})
 
 
 def test_what_is_no_option_is_known() -> None:
@@ -134,4 +134,11 @@ def test_what_is_no_option_is_known() -> None:
         "mode",
         "limits",
         "command",
+        "objective_options",
     }
+
+
+def test_no_two_options_have_one_name() -> None:
+    names = [one.name for one in options()]
+
+    assert len(set(names)) == len(names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
@@ -36,14 +37,14 @@ def decode(data: bytes, kind: Any) -> Any:
         return msgspec.json.decode(msgspec.json.encode(known), type=kind)
 
 
-def read(path: Path, kind: type[R]) -> R:
-    """The record stored in `path`.
+def read(path: Path, kind: type[R], completed: Callable[[R], R] = lambda record: record) -> R:
+    """Return the record stored in `path`, `completed` with what earlier versions did not know.
 
     Raises `StudyError` if the file is damaged or of another protocol, and `OSError` if it cannot be read.
     """
     try:
-        record: R = decode(path.read_bytes(), kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        record = completed(decode(path.read_bytes(), kind))
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise StudyError(
             f"{path} is not a readable {kind.__name__}: {error}. It was probably cut short, edited, or written by "
             f"another version of autotune. Move it away to go on without it."
@@ -58,7 +59,7 @@ def read(path: Path, kind: type[R]) -> R:
 
 
 def _known(content: Any, kind: Any) -> Any:
-    """`content` of a record of this kind, or of one of a union, without the fields that earlier versions wrote.
+    """Return `content` of a record of this kind, or of one of a union, as this version would have written it.
 
     Records that it holds are looked into; those in lists and dicts are not.
     """
@@ -66,9 +67,10 @@ def _known(content: Any, kind: Any) -> Any:
     kinds = [one for one in among if isinstance(one, type) and issubclass(one, Record)]
     if not isinstance(content, dict) or not kinds:
         return content
-    former = frozenset[str]().union(*(one.FORMER for one in kinds))
+    for one in kinds:
+        content = one.without_former(content)
     parts = {field.name: field.type for one in kinds for field in msgspec.structs.fields(one)}
-    return {name: _known(value, parts.get(name)) for name, value in content.items() if name not in former}
+    return {name: _known(value, parts.get(name)) for name, value in content.items()}
 
 
 def write(path: Path, record: Record) -> None:

@@ -7,7 +7,7 @@ one JSON form of all.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -21,14 +21,17 @@ BatchLayout = Literal["pair", "tensor", "tuple", "dict", "other"]
 Stability = Literal["off", "quick", "full"]  # quick: one paired seed; full: three
 Count = Annotated[int, msgspec.Meta(ge=1, description="at least 1")]
 Share = Annotated[float, msgspec.Meta(ge=0, lt=1, description="in [0, 1)")]
-Price = Annotated[float, msgspec.Meta(gt=0, description="above 0")]
-ObjectiveName = Literal["throughput", "memory", "energy", "cost", "time-to-quality"]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of all records: immutable, keyword-only, strict when decoded."""
 
     FORMER: ClassVar[frozenset[str]] = frozenset()  # fields that earlier versions wrote, left out when decoded
+
+    @classmethod
+    def without_former(cls, content: dict[str, Any]) -> dict[str, Any]:
+        """Return what an earlier version wrote, as this version writes it."""
+        return {name: value for name, value in content.items() if name not in cls.FORMER}
 
 
 class Config(Record, frozen=True, kw_only=True):
@@ -65,6 +68,10 @@ class Limit(Record, frozen=True, kw_only=True):
     values: tuple[Value, ...] | None = None
 
 
+# Fields of `Goal` in earlier versions: the objective that each belongs to, and its option.
+FORMER_OPTIONS = {"within_fraction": ("memory", "within"), "price_per_hour": ("cost", "price")}
+
+
 class Goal(Record, frozen=True, kw_only=True):
     """What the search is to achieve, within which bounds.
 
@@ -72,11 +79,10 @@ class Goal(Record, frozen=True, kw_only=True):
     `Settings` before it is made.
     """
 
-    FORMER: ClassVar[frozenset[str]] = frozenset({"noise_scale"})
+    FORMER: ClassVar[frozenset[str]] = frozenset({"noise_scale", *FORMER_OPTIONS})
 
-    objective: ObjectiveName = "throughput"
-    within_fraction: Share = 0.05  # of the fastest: by so much less speed `memory` may be bought
-    price_per_hour: Price | None = None  # of this machine, in any currency: what `cost` counts with
+    objective: str = "throughput"
+    objective_options: dict[str, Value] = {}  # of that objective: all of its own, by name
     exact: bool = False  # only what keeps the arithmetic may move, up to rounding; the global batch is held
     global_batch: Count | None = None  # samples per optimizer step, held; None: free
     memory_limit_bytes: int | None = None  # None: all of the device's memory
@@ -85,6 +91,16 @@ class Goal(Record, frozen=True, kw_only=True):
     loss_tolerance: Share = 0.02  # of the full-precision loss decrease, at most (docs/notes/precision.md 3)
     limits: dict[str, Limit] = {}  # knob name -> what may be searched
     tune: tuple[str, ...] | None = None  # only these knobs move, the others stay at the baseline's value; None: all
+
+    @classmethod
+    def without_former(cls, content: dict[str, Any]) -> dict[str, Any]:
+        """Return it with the option of its objective where that belongs now."""
+        options = {
+            option: content[field]
+            for field, (objective, option) in FORMER_OPTIONS.items()
+            if content.get("objective") == objective and field in content
+        }
+        return {"objective_options": options, **super().without_former(content)}
 
 
 class Environment(Record, frozen=True, kw_only=True):

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from autotune.core.records import Goal, ObjectiveName
-from autotune.objectives.base import MEMORY_STEP, Decision
+from typing import Annotated
+
+from autotune.core.option import Option
+from autotune.core.records import Goal, Share
+from autotune.objectives.base import MEMORY_STEP, Decision, ObjectiveOptions
 from autotune.objectives.throughput import Throughput
 from autotune.study.summary import ConfigSummary
-from autotune.units import format_bytes, format_share
+from autotune.units import format_bytes, format_percent, format_share, parse_fraction
 
 DESCENT = 4  # probes: the batches below the fastest one, halving what is left of a ladder of up to fifteen
+
+
+class MemoryOptions(ObjectiveOptions, frozen=True, kw_only=True):
+    """What speed may be given for memory."""
+
+    within: Annotated[
+        Share, Option(help="How much slower memory may be than the fastest.", read=parse_fraction, write=format_percent)
+    ] = 0.05
 
 
 class Memory(Throughput):
@@ -17,7 +28,9 @@ class Memory(Throughput):
     The peak is the figure that counts against the memory limit: the device's on an accelerator, else the host's.
     """
 
-    name: ObjectiveName = "memory"
+    name = "memory"
+    option_help = "the least within --within of the fastest"
+    options = MemoryOptions
     wish = "the least memory that is nearly as fast as the fastest"
     is_speed = False
     order_step = MEMORY_STEP
@@ -25,7 +38,7 @@ class Memory(Throughput):
 
     def slack(self, goal: Goal) -> float:
         """The share of speed that the user gives for memory."""
-        return goal.within_fraction
+        return MemoryOptions.of(goal).within
 
     def order(self, summary: ConfigSummary) -> float:
         """The peak, in bytes."""
@@ -48,7 +61,7 @@ class Memory(Throughput):
 
     def reasons(self, decision: Decision) -> tuple[str, ...]:
         """What the fastest would have been, and would have needed."""
-        now, fastest, within = decision.chosen, decision.leader, format_share(decision.goal.within_fraction)
+        now, fastest, within = decision.chosen, decision.leader, format_share(MemoryOptions.of(decision.goal).within)
         if now == fastest:
             return (f"least memory within {within} of the fastest: the fastest itself",)
         return (

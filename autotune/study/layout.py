@@ -23,6 +23,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from autotune import objectives
 from autotune.core import codec
 from autotune.core.kinds import KINDS
 from autotune.core.records import Config, StudyRequest
@@ -88,10 +89,14 @@ def studies(root: Path) -> list[Path]:
 
 
 def read_request(folder: Path) -> StudyRequest:
-    """What the study was asked, with today's knobs. Raises `StudyError` if it is damaged."""
-    request = codec.read(folder / STUDY, StudyRequest)
+    """What the study was asked, with today's knobs and options. Raises `StudyError` if it is damaged."""
+    return codec.read(folder / STUDY, StudyRequest, _completed)
+
+
+def _completed(request: StudyRequest) -> StudyRequest:
     domains = {name: (value,) for name, value in defaults().items()} | request.domains
-    return replace(request, baseline=completed(request.baseline), domains=domains)
+    goal = objectives.completed(request.goal)
+    return replace(request, goal=goal, baseline=completed(request.baseline), domains=domains)
 
 
 def read_trials(folder: Path) -> tuple[Trial, ...]:
