@@ -227,7 +227,7 @@ def test_another_option_of_the_objective_is_another_goal():
         for within in (None, 0.1)
     )
 
-    assert compare(mine, other, goal_names()) == ["--within was 0.05, is 0.1"]
+    assert compare(mine, other) == ["--within was 0.05, is 0.1"]
 
 
 @pytest.mark.parametrize(
