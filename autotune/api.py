@@ -88,7 +88,7 @@ def _value(option: Option, given: Any) -> Any:
             return tuple(full_name(name) for name in given)
         case "study" if given is not None:
             return Path(given)
-    return option.read(given) if option.read is not None and isinstance(given, str) else given
+    return option.parse(given) if option.read is not None and isinstance(given, str) else given
 
 
 def _signature() -> inspect.Signature:

@@ -75,7 +75,7 @@ def test_the_first_objective_is_the_default_and_all_have_names_of_their_own():
 
 
 class TailOptions(ObjectiveOptions, frozen=True, kw_only=True):
-    percentile: Annotated[float, Meta(gt=0, lt=100, description="in (0, 100)"), Option(help="Of.", read=float)] = 95.0
+    quantile: Annotated[float, Meta(gt=0, lt=100, description="in (0, 100)"), Option(help="Of.")] = 95.0
 
 
 class Tail(Throughput):
@@ -84,7 +84,7 @@ class Tail(Throughput):
     name, option_help, options = "tail", "the shortest tail", TailOptions
 
     def score(self, result, goal, noise_scale=None):
-        return TailOptions.of(goal).percentile * (super().score(result, goal) or 0.0)
+        return TailOptions.of(goal).quantile * (super().score(result, goal) or 0.0)
 
 
 @pytest.fixture
@@ -103,20 +103,20 @@ def tail(monkeypatch):
 
 def test_a_new_objective_with_an_option_is_one_registry_line(tail, tmp_path):
     """Settings, command line, Python call, search, best.json and resuming know both, and none was edited."""
-    one = next(one for one in options() if one.name == "percentile")
+    one = next(one for one in options() if one.name == "quantile")
     launcher, asked = FakeLauncher(facts=declared()), {"objective": "tail", "probes": 2, "stability": "off"}
 
-    answer = searched(tmp_path, launcher, percentile=50.0, **asked)
+    answer = searched(tmp_path, launcher, quantile=50.0, **asked)
 
-    assert (one.flag, one.help) == ("--percentile", "Of. [default: 95.0]")
-    assert answer.goal.objective_options == load_result(tmp_path).goal.objective_options == {"percentile": 50.0}
+    assert (one.flag, one.help) == ("--quantile", "Of. [default: 95]")
+    assert answer.goal.objective_options == load_result(tmp_path).goal.objective_options == {"quantile": 50.0}
     assert answer.achieved.score == pytest.approx(50 * answer.samples_per_second, rel=0.01)
-    with pytest.raises(StudyError, match=r"--percentile was 50\.0, is 95\.0"):
+    with pytest.raises(StudyError, match=r"--quantile was 50\.0, is 95\.0"):
         searched(tmp_path, launcher, **asked)
-    with pytest.raises(UsageError, match=r"--percentile 50\.0 says nothing to --objective memory\. It belongs to tail"):
-        searched(tmp_path / "other", launcher, **{**asked, "objective": "memory"}, percentile=50.0)
-    with pytest.raises(ValueError, match=r"percentile must be in \(0, 100\), got 100"):
-        Settings.of(target="model.py", percentile=100)
+    with pytest.raises(UsageError, match=r"--quantile 50 says nothing to --objective memory\. It belongs to tail"):
+        searched(tmp_path / "other", launcher, **{**asked, "objective": "memory"}, quantile=50.0)
+    with pytest.raises(ValueError, match=r"quantile must be in \(0, 100\), got 100"):
+        Settings.of(target="model.py", quantile=100)
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ class Options:
 
     def _value(self, one: Option, given: Any) -> Any:
         if one.read is not None:
-            return self.parsed(one.flag, given, one.read)
+            return self.parsed(one.flag, given, one.parse)
         match one.name:
             case "baseline":
                 return self.pairs(one.flag, given)

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 
+from autotune.units import format_value, parse_number
+
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
@@ -18,8 +20,8 @@ class Option:
 
     help: str
     short: str = ""  # "-t"
-    read: Callable[[str], Any] | None = None  # the value that a text means; raises `ValueError`
-    write: Callable[[Any], str] = str  # the text of a value, for messages
+    read: Callable[[str], Any] | None = None  # the value that a text means; raises `ValueError`; None: by the type
+    write: Callable[[Any], str] = format_value  # the text of a value, for messages
     typed: str | None = None  # the default as a person would type it; None: the value itself
     called: str = ""  # in the error about a wrong value; "": its name
     goal: str = ""  # the field of `Goal` that it becomes, which resuming compares; "": none
@@ -49,6 +51,13 @@ class Option:
     def bounds(self) -> msgspec.Meta | None:
         """The numbers that it takes."""
         return next((part for part in self.parts if isinstance(part, msgspec.Meta)), None)
+
+    def parse(self, text: str) -> Any:
+        """Return the value that a text means. Raises `ValueError` if there is none, or if it is out of bounds."""
+        assert self.read is not None, self.field
+        value = self.read(text)
+        self.check(value)
+        return value
 
     @property
     def annotation(self) -> str:
@@ -85,7 +94,8 @@ def described(kind: type[Any], objective: str = "") -> tuple[Option, ...]:
         default = field.default if isinstance(field.default, str | int | float) else None
         for option in parts:
             if isinstance(option, Option):
-                described = replace(option, field=field.name, parts=parts, default=default)
+                read = option.read or (parse_number if float in parts else None)
+                described = replace(option, field=field.name, parts=parts, default=default, read=read)
                 found.append(_belonging(described, objective) if objective else described)
     return tuple(found)
 

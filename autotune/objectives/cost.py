@@ -25,7 +25,6 @@ class CostOptions(ObjectiveOptions, frozen=True, kw_only=True):
         Option(
             help="Of an hour of this machine, for cost: 2.49, in any currency.",
             read=parse_price,
-            write="{:g}".format,
             called="the price",
         ),
     ] = None
