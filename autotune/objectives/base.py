@@ -67,6 +67,7 @@ class Objective(ABC):
     best: str = "fastest"  # "the fastest that was found"
     unbeaten: str = "measurably faster"  # "no configuration was measurably faster"
     is_speed: bool = False  # the fastest configuration is the best one: what is slow is hopeless
+    uses_noise_scale: bool = False  # the gradient noise scale is measured before the probes
     order_step: float = 1.0  # orders that differ by no more than this factor are the same
     window: ProbeBudget = ProbeBudget()  # how long to measure one configuration, where its speed does not decide
 
@@ -78,7 +79,7 @@ class Objective(ABC):
     def score(self, result: ProbeResult, goal: Goal, noise_scale: float | None = None) -> float | None:
         """Return what is maximised, above 0; None if this probe did not measure what it takes.
 
-        `noise_scale` is that of the gradient in samples, None while it is not known; only time-to-quality uses it.
+        `noise_scale` is that of the gradient in samples, None while it is not known.
         """
 
     def worth(self, goal: Goal, noise_scale: float | None = None) -> Callable[[Config], float] | None:

@@ -23,6 +23,7 @@ class TimeToQuality(Objective):
     option_help = (
         "throughput less what a large global batch wastes by the measured gradient noise; needs --global-batch free"
     )
+    uses_noise_scale = True
     unit = "useful samples/s"
     wish = "the shortest time to a given loss"
     better = "faster to a given loss"
