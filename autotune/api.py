@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Literal
 
-from autotune.core.records import ObjectiveName, Stability, Value
+from autotune.core.option import Option
+from autotune.core.records import Stability, Value
 from autotune.errors import UsageError
 from autotune.knobs.limits import full_name, limit
 from autotune.launch.subprocess import SubprocessLauncher
+from autotune.objectives import ObjectiveName
 from autotune.sampler.names import SamplerName
 from autotune.study.recommendation import Recommendation
 from autotune.targets import resolve
 from autotune.tuning.engine import search as run
-from autotune.tuning.option import Option
 from autotune.tuning.reporter import Reporter, SilentReporter
 from autotune.tuning.settings import Mode, Settings, options
 
@@ -29,8 +31,6 @@ def search(
     mode: Mode = "auto",
     device: str | None = None,
     objective: ObjectiveName = "throughput",
-    within: str | float | None = None,
-    price: str | float | None = None,
     exact: bool = False,
     global_batch: int | Literal["keep", "free"] | None = None,
     memory_limit: str | None = None,
@@ -44,27 +44,29 @@ def search(
     step_timeout: str | float | None = None,
     seed: int = 0,
     reporter: Reporter | None = None,
+    **objective_options: Any,
 ) -> Recommendation:
     """Search the best training configuration for `target` on this machine: the fastest, unless `objective` says else.
 
     `target` is a file, a module, or module:attribute, as for `autotune search`; probes are processes of their own, so
-    functions cannot be handed over. `time_budget` is a number of seconds, or a text with its unit like `10m`; `within`
-    the share of the fastest rate that objective "memory" may give up, in [0, 1); `price` what an hour of this machine
-    costs, for objective "cost"; with `exact` only those knobs move that keep what is computed, up to the
-    order of rounding; `headroom` is a share of the memory limit, in [0, 1); `loss_tolerance` a share of the
-    full-precision loss decrease, in [0, 1). `step_timeout` is how long a micro-batch may take before it counts as hung,
-    in seconds or as a text. A share or a price may also be a text, as on the command line: `5%`. `space` says what a
-    knob may take, by knob name, as `space` in a target does: a tuple of two whole numbers is a range, a list are
-    values, one value holds it. Prints nothing; hand in a `reporter` to follow. Raises `UsageError`, `TargetError`,
-    `StudyError`, `EnvironmentUnfit` or `NoRecommendation`.
+    functions cannot be handed over. `time_budget` is a number of seconds, or a text with its unit like `10m`; with
+    `exact` only those knobs move that keep what is computed, up to the order of rounding; `headroom` is a share of the
+    memory limit, in [0, 1); `loss_tolerance` a share of the full-precision loss decrease, in [0, 1). `step_timeout` is
+    how long a micro-batch may take before it counts as hung, in seconds or as a text. Options of an objective, like
+    `within` of "memory" and `price` of "cost", are those of `autotune search --help`. A share or a price may also be a
+    text, as on the command line: `5%`. `space` says what a knob may take, by knob name, as `space` in a target does: a
+    tuple of two whole numbers is a range, a list are values, one value holds it. Prints nothing; hand in a `reporter`
+    to follow. Raises `UsageError`, `TargetError`, `StudyError`, `EnvironmentUnfit` or `NoRecommendation`.
     """
-    asked = dict(locals())
+    asked = {**locals(), **objective_options}
+    for name in objective_options.keys() - {one.name for one in options()}:
+        raise TypeError(f"search() got an unexpected keyword argument {name!r}")
     try:
-        settings = Settings(
+        settings = Settings.of(
             target=fspath(target),
             mode=mode,
             limits={full_name(name): limit(full_name(name), allowed) for name, allowed in (space or {}).items()},
-            **{one.field: _value(one, asked[one.name]) for one in options()},
+            **{one.field: _value(one, asked.get(one.name)) for one in options()},
         )
     except (ValueError, TypeError) as error:
         raise UsageError(
@@ -86,4 +88,19 @@ def _value(option: Option, given: Any) -> Any:
             return tuple(full_name(name) for name in given)
         case "study" if given is not None:
             return Path(given)
-    return option.read(given) if option.read is not None and isinstance(given, str) else given
+    return option.parse(given) if option.read is not None and isinstance(given, str) else given
+
+
+def _signature() -> inspect.Signature:
+    """Return the signature of `search` with the options of the objectives by name, for `help`."""
+    signature = inspect.signature(search)
+    *named, _ = signature.parameters.values()
+    own = [
+        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.annotation)
+        for one in options()
+        if one.objective
+    ]
+    return signature.replace(parameters=[*named, *own])
+
+
+search.__signature__ = _signature()  # type: ignore[attr-defined]  # read by inspect

@@ -70,6 +70,19 @@ def parse_fraction(text: str) -> float:
     return fraction
 
 
+def parse_number(text: str) -> float:
+    """A number in `95` or `99.9`. Raises `ValueError`."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number: write 95 or 99.9") from None
+
+
+def format_value(value: object) -> str:
+    """`95`, `99.9`; any other value as Python writes it."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def parse_price(text: str) -> float:
     """An amount of money in `2.49`. Raises `ValueError`, for a comma too: to some it begins the decimals."""
     try:

@@ -131,9 +131,7 @@ def test_a_result_is_ok_exactly_if_it_has_a_measurement():
     [
         ("headroom_fraction", 1.0),
         ("headroom_fraction", -0.1),
-        ("within_fraction", 1.0),
         ("loss_tolerance", 1.0),
-        ("price_per_hour", 0.0),
         ("global_batch", 0),
     ],
 )

@@ -1,26 +1,29 @@
 """The house keeps its floors: imports go down, torch stays in the child, Optuna in the search wing."""
 
 import ast
+import inspect
 import subprocess
 import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from torch.utils.data import DataLoader
 
 from autotune.knobs import KNOBS
 
 PACKAGE = Path(__file__).parent.parent / "autotune"
 FLOORS = {  # the highest floor that a room may import from; a file of a feature may have a floor of its own
     "errors": 0, "units": 0, "harmless": 0,
-    "core": 1, "sampler/names": 1, "sampler/prediction": 1, "memory/model": 1, "gradient_noise/records": 1,
+    "core": 1, "sampler/names": 1, "sampler/prediction": 1, "memory/model": 1,
     "machine": 2, "failures": 2, "knobs": 2, "targets": 2, "objectives": 2,
     "gradient_noise/estimate": 2, "study/summary": 2,
-    "child": 3, "launch": 3, "sampler": 3, "study": 3, "memory": 3, "precision": 3, "gradient_noise": 3,
-    "tuning": 4, "memory/stage": 4, "precision/stage": 4, "gradient_noise/stage": 4, "export": 4, "testing": 4,
-    "report": 5, "dashboard": 5, "memory/table": 5, "precision/chart": 5,
+    "child": 3, "launch": 3, "sampler": 3, "study": 3,
+    "tuning": 4, "export": 4, "testing": 4,
+    "report": 5, "dashboard": 5,
     "cli": 6, "api": 6, "__init__": 6, "__main__": 6,
 }  # fmt: skip
+FEATURE_FLOORS = {"records": 1, "stage": 4, "chart": 5, "table": 5}  # other files of a feature: 3
 CHILD_ONLY = ("child", "targets", "export")  # and inside functions of knobs
 CHILD_FILES = ("child", "tensor_tracker", "workspaces")  # of the features
 OPTUNA_HOMES = ("sampler/structured.py", "sampler/optuna.py", "study/store.py", "tuning/engine.py")
@@ -47,8 +50,15 @@ def _imports(path, *, top_level_only=False):
 
 
 def _floor(parts):
-    """Of a module, by the names of its path below the package."""
-    return FLOORS.get("/".join(parts[:2]), FLOORS[parts[0]])
+    """Of a module, by the names of its path below the package. Raises `KeyError` for a room that nobody knows."""
+    if "/".join(parts[:2]) in FLOORS:
+        return FLOORS["/".join(parts[:2])]
+    return FEATURE_FLOORS.get(parts[1] if parts[1:] else "", 3) if _is_feature(parts[0]) else FLOORS[parts[0]]
+
+
+def _is_feature(room):
+    """A feature measures in a process of its own and is a stage of the search."""
+    return all((PACKAGE / room / f"{name}.py").is_file() for name in ("child", "stage"))
 
 
 def _parts(path):
@@ -65,7 +75,7 @@ def test_imports_only_go_down(path):
     here = _floor(_parts(path))
 
     named = {name for name in _imports(path) if name.startswith("autotune.")}
-    unknown = {name.split(".")[1] for name in named} - {name.partition("/")[0] for name in FLOORS}
+    unknown = {room for name in named if (room := name.split(".")[1]) not in FLOORS and not _is_feature(room)}
     used = {name for name in named if _is_module(name)}
     higher = {name for name in used if _floor(name.split(".")[1:]) > here and _room(path) != "__init__"}
 
@@ -74,7 +84,9 @@ def test_imports_only_go_down(path):
 
 
 def test_every_room_has_a_floor():
-    assert {_room(path) for path in _modules()} == {name.partition("/")[0] for name in FLOORS}
+    rooms = {_room(path) for path in _modules()}
+
+    assert {room for room in rooms if not _is_feature(room)} == {name for name in FLOORS if "/" not in name}
     assert [name for name in FLOORS if "/" in name and not (PACKAGE / f"{name}.py").is_file()] == []
 
 
@@ -167,7 +179,7 @@ def test_optuna_is_imported_only_in_the_search():
     assert set(homes) <= set(OPTUNA_HOMES)
 
 
-ARGUMENT = "num_workers"  # also a name of PyTorch's: of an argument of DataLoader, and so of the user's dataloader()
+ARGUMENTS = inspect.signature(DataLoader).parameters  # names of PyTorch's too, and so of the user's dataloader()
 ARGUMENT_ROOMS = ("targets", "export")
 
 
@@ -184,10 +196,22 @@ def test_no_knob_is_known_by_name_outside_its_file():
         for path in _modules()
         if _room(path) not in ("knobs", "testing")
         for name in known & {text for text in _strings(path) if isinstance(text, str)}
-        if not (name == ARGUMENT and _room(path) in ARGUMENT_ROOMS)
+        if not (name in ARGUMENTS and _room(path) in ARGUMENT_ROOMS)
     }
 
     assert named == set()
+
+
+def test_no_objective_is_asked_for_by_name_outside_its_file():
+    asking = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for path in _modules()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute) and node.left.attr == "objective"
+        if any(isinstance(other, ast.Constant) for other in node.comparators)
+    ]
+
+    assert asking == []
 
 
 def test_no_module_is_longer_than_three_hundred_lines():

@@ -55,3 +55,8 @@ def test_an_argument_that_cannot_be_meant_is_refused_with_its_value(arguments, w
 def test_a_function_cannot_be_a_target():
     with pytest.raises(UsageError, match="not function"):
         autotune.search(lambda: None)
+
+
+def test_an_argument_that_nothing_takes_is_refused_as_python_does_it():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'withn'"):
+        autotune.search("model.py", withn=0.1)

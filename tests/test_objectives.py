@@ -1,26 +1,33 @@
 """What each objective makes of a probe and of a run-off, and what it cannot be had without."""
 
 import dataclasses
-from typing import get_args
+import sys
+from typing import Annotated, Literal, get_args
 
 import pytest
+from msgspec import Meta
 from msgspec.structs import replace
 
 from autotune.core.codes import Code
 from autotune.core.interference import GpuUse
 from autotune.core.notices import earlier
-from autotune.core.records import Config, Goal, ObjectiveName
-from autotune.errors import UsageError
-from autotune.objectives import OBJECTIVES, objective_of
+from autotune.core.option import Option
+from autotune.core.records import Config, Goal
+from autotune.errors import StudyError, UsageError
+from autotune.objectives import OBJECTIVES, ObjectiveName, objective_of
+from autotune.objectives.base import ObjectiveOptions
+from autotune.objectives.throughput import Throughput
 from autotune.objectives.verdict import judge
 from autotune.report import phrases
+from autotune.study.recommendation import load_result
 from autotune.study.summary import ConfigSummary
+from autotune.testing import FakeLauncher
 from autotune.tuning.choice import finalists
 from autotune.tuning.recommend import recommend
 from autotune.tuning.refinement import leaner
-from autotune.tuning.settings import Settings
+from autotune.tuning.settings import Settings, options
 from tests.commandline import run
-from tests.worlds import GIB, config, environment, facts, good, measured, study_request, trial
+from tests.worlds import GIB, config, declared, environment, facts, good, measured, searched, study_request, trial
 
 HELD = {"global_batch": 512}
 BASE = config(batch_size=512)
@@ -29,7 +36,7 @@ TINY = config(batch_size=8, gradient_accumulation_steps=64)
 
 
 def _goal(name, **options):
-    return Goal(objective=name, **HELD, **options)
+    return Goal(objective=name, **HELD, objective_options=options)
 
 
 def _asked(goal, **changes):
@@ -69,13 +76,58 @@ def test_the_first_objective_is_the_default_and_all_have_names_of_their_own():
     assert get_args(ObjectiveName) == tuple(objective.name for objective in OBJECTIVES)
 
 
+class TailOptions(ObjectiveOptions, frozen=True, kw_only=True):
+    quantile: Annotated[float, Meta(gt=0, lt=100, description="in (0, 100)"), Option(help="Of.")] = 95.0
+
+
+class Tail(Throughput):
+    """An objective that nobody has heard of, with an option of its own."""
+
+    name, option_help, options = "tail", "the shortest tail", TailOptions
+
+    def score(self, result, goal, noise_scale=None):
+        return TailOptions.of(goal).quantile * (super().score(result, goal) or 0.0)
+
+
+@pytest.fixture
+def tail(monkeypatch):
+    """The objective in the registry, and nothing else edited."""
+    registry = (*OBJECTIVES, Tail())
+    names = Literal[tuple(one.name for one in registry)]
+    for module in [module for name, module in sys.modules.items() if name.startswith("autotune")]:
+        for name, value in (("OBJECTIVES", registry), ("ObjectiveName", names)):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, value)
+    options.cache_clear()
+    yield
+    options.cache_clear()
+
+
+def test_a_new_objective_with_an_option_is_one_registry_line(tail, tmp_path):
+    """Settings, command line, Python call, search, best.json and resuming know both, and none was edited."""
+    one = next(one for one in options() if one.name == "quantile")
+    launcher, asked = FakeLauncher(facts=declared()), {"objective": "tail", "probes": 2, "stability": "off"}
+
+    answer = searched(tmp_path, launcher, quantile=50.0, **asked)
+
+    assert (one.flag, one.help) == ("--quantile", "Of. [default: 95]")
+    assert answer.goal.objective_options == load_result(tmp_path).goal.objective_options == {"quantile": 50.0}
+    assert answer.achieved.score == pytest.approx(50 * answer.samples_per_second, rel=0.01)
+    with pytest.raises(StudyError, match=r"--quantile was 50\.0, is 95\.0"):
+        searched(tmp_path, launcher, **asked)
+    with pytest.raises(UsageError, match=r"--quantile 50 has no effect with --objective memory\. It belongs to tail"):
+        searched(tmp_path / "other", launcher, **{**asked, "objective": "memory"}, quantile=50.0)
+    with pytest.raises(ValueError, match=r"quantile must be in \(0, 100\), got 100"):
+        Settings.of(target="model.py", quantile=100)
+
+
 @pytest.mark.parametrize(
     ("goal", "value"),
     [
         (Goal(), 100.0),
         (Goal(objective="memory"), 100.0),
         (Goal(objective="energy"), 256 / 40),
-        (Goal(objective="cost", price_per_hour=7.2), 50_000.0),
+        (Goal(objective="cost", objective_options={"price": 7.2}), 50_000.0),
     ],
 )
 def test_what_a_probe_is_worth(goal, value):
@@ -109,7 +161,7 @@ def test_memory_takes_the_leanest_of_those_that_are_fast_enough():
 
 @pytest.mark.parametrize(("within", "chosen"), [(0.02, BASE), (0.15, TINY)])
 def test_how_much_speed_memory_may_cost_is_the_users_word(within, chosen):
-    request = _asked(_goal("memory", within_fraction=within))
+    request = _asked(_goal("memory", within=within))
 
     assert _recommended(request, *_of_memory(request)).params == chosen.values
 
@@ -162,7 +214,7 @@ def test_energy_wins_by_what_it_takes_and_tells_the_power():
 
 
 def test_cost_tells_epochs_and_what_a_thousand_hours_save():
-    request = _asked(_goal("cost", price_per_hour=2.0), facts=facts(dataset_samples=100_000))
+    request = _asked(_goal("cost", price=2.0), facts=facts(dataset_samples=100_000))
     slow, fast = [measured(100.0)] * 2, [measured(200.0)] * 2
 
     found = _recommended(request, _candidate(request, BASE, *slow), _candidate(request, LEAN, *fast))
@@ -176,7 +228,7 @@ def test_cost_tells_epochs_and_what_a_thousand_hours_save():
 
 
 def test_cost_tells_what_an_answer_costs_that_is_slower_than_a_refused_baseline():
-    request = _asked(_goal("cost", price_per_hour=2.0))
+    request = _asked(_goal("cost", price=2.0))
     refused = dataclasses.replace(
         _candidate(request, BASE, *[measured(200.0)] * 2), refused=earlier("bf16 learns less")
     )
@@ -190,13 +242,13 @@ def test_a_card_that_nvml_does_not_know_counts_no_energy():
     card = environment(device_uuid="GPU-00000000-0000-0000-0000-000000000000")
 
     with pytest.raises(UsageError, match=r"NVML tells no energy for Fake GPU 16GB\. .*\. Search with --objective"):
-        objective_of(Goal(objective="energy")).check(Goal(objective="energy"), card)
+        objective_of(Goal(objective="energy")).check(Goal(objective="energy"), card, facts())
 
 
 @pytest.mark.parametrize(("field", "value"), [("within", 1.0), ("price", 0.0), ("price", -1)])
 def test_an_impossible_share_or_price_is_refused(field, value):
     with pytest.raises(ValueError, match=f"got {value}"):
-        Settings(target="model.py", **{field: value})
+        Settings.of(target="model.py", **{field: value})
 
 
 LADDER = [

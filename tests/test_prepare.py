@@ -14,7 +14,7 @@ MIB = 2**20
 
 
 def _settings(**changes):
-    return Settings(target="model.py", **changes)
+    return Settings.of(target="model.py", **changes)
 
 
 def _baseline(settings=None, **of):

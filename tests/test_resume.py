@@ -57,7 +57,7 @@ def test_what_somebody_else_keeps_in_the_folder_stays(folder):
 
 def _earlier(record):
     """As a version wrote it that knew five knobs."""
-    known = list(config().values)[:5]
+    known = ("batch_size", "gradient_accumulation_steps", "amp_dtype", "num_workers", "channels_last")
     return {name: record[name] for name in known}
 
 
@@ -184,6 +184,51 @@ def test_a_study_whose_goal_held_the_noise_scale_is_still_read(folder, noise_sca
     (folder / disk.STUDY).write_text(json.dumps(written))
 
     assert disk.read_request(folder) == REQUEST
+
+
+@pytest.mark.parametrize(
+    ("goal", "options"),
+    [
+        ({"objective": "memory", "within_fraction": 0.1, "price_per_hour": None}, {"within": 0.1}),
+        ({"objective": "memory"}, {"within": 0.05}),
+        ({"objective": "cost", "within_fraction": 0.05, "price_per_hour": 2.0}, {"price": 2.0}),
+        ({"objective": "throughput", "within_fraction": 0.05, "price_per_hour": None}, {}),
+    ],
+)
+def test_options_of_objectives_that_were_fields_of_the_goal_are_still_read(folder, goal, options):
+    written = json.loads(codec.encode(REQUEST))
+    del written["goal"]["objective_options"]
+    written["goal"] |= goal
+    (folder / disk.STUDY).write_text(json.dumps(written))
+
+    assert disk.read_request(folder).goal.objective_options == options
+
+
+@pytest.mark.parametrize(
+    ("goal", "told"),
+    [
+        ({"objective": "memory", "objective_options": {"within": 1.0}}, "within"),
+        ({"objective": "cost", "objective_options": {"price": 0.0}}, "price"),
+        ({"objective": "cost", "objective_options": {"within": 0.1}}, "within"),
+        ({"objective": "beauty"}, "there is no objective 'beauty'"),
+    ],
+)
+def test_a_stored_goal_that_no_objective_can_have_is_refused(folder, goal, told):
+    written = json.loads(codec.encode(REQUEST))
+    written["goal"] |= goal
+    (folder / disk.STUDY).write_text(json.dumps(written))
+
+    with pytest.raises(StudyError, match=f"is not a readable StudyRequest: .*{told}"):
+        disk.read_request(folder)
+
+
+def test_another_option_of_the_objective_is_another_goal():
+    mine, other = (
+        settle(Settings.of(target="model.py", objective="memory", within=within), environment(), declared())[0]
+        for within in (None, 0.1)
+    )
+
+    assert compare(mine, other) == ["--within was 0.05, is 0.1"]
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,14 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 import typer
+from msgspec import Meta
 from typer.testing import CliRunner
 
 from autotune.api import search
 from autotune.cli import options as command_line
+from autotune.core.option import Option, described
 from autotune.core.records import Goal, Share
 from autotune.errors import UsageError
-from autotune.tuning.option import Option, described
 from autotune.tuning.settings import Settings, options
 from autotune.units import parse_fraction
 
@@ -28,6 +29,7 @@ class Toy:
     """Settings with one option of every kind, and a field that is none."""
 
     share: Annotated[Share | None, Option(help="A share.", read=parse_fraction, short="-z", called="the share")] = None
+    ratio: Annotated[float, Meta(gt=0, lt=9, description="in (0, 9)"), Option(help="A number.")] = 2.0
     wait_seconds: Annotated[float, Option(help="A duration.", typed="1s", read=lambda text: float(text[:-1]))] = 1.0
     size: Annotated[Literal["small", "large"], Option(help="A word.")] = "small"
     is_new: Annotated[bool, Option(help="A switch.")] = False
@@ -59,16 +61,23 @@ def test_a_described_field_is_an_option_with_its_help_default_and_variable(monke
 
 
 def test_what_is_typed_is_read_as_described(monkeypatch: pytest.MonkeyPatch) -> None:
-    defaults = {"wait_seconds": 1.0, "size": "small", "is_new": False}
+    defaults = {"ratio": 2.0, "wait_seconds": 1.0, "size": "small", "is_new": False}
     assert defaults == _typed(monkeypatch, [])[0]
 
-    typed = {"share": 0.08, "wait_seconds": 2.0, "size": "large", "is_new": True}
-    assert typed == _typed(monkeypatch, ["-z", "8%", "--wait", "2s", "--is-new"], AUTOTUNE_SIZE="large")[0]
+    typed = {"share": 0.08, "ratio": 3.5, "wait_seconds": 2.0, "size": "large", "is_new": True}
+    assert (
+        typed
+        == _typed(monkeypatch, ["-z", "8%", "--ratio", "3.5", "--wait", "2s", "--is-new"], AUTOTUNE_SIZE="large")[0]
+    )
 
 
 def test_what_is_typed_wrong_names_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="--share: 'much' is not a share"):
         _typed(monkeypatch, ["--share", "much"])
+    with pytest.raises(UsageError, match="--ratio: 'much' is not a number"):
+        _typed(monkeypatch, ["--ratio", "much"])
+    with pytest.raises(UsageError, match=r"--ratio: ratio must be in \(0, 9\), got 9\.0"):
+        _typed(monkeypatch, ["--ratio", "9"])
     with pytest.raises(UsageError, match=r"AUTOTUNE_SIZE.* Use one of: small, large\."):
         _typed(monkeypatch, [], AUTOTUNE_SIZE="huge")
 
@@ -91,7 +100,7 @@ def test_a_value_is_checked_by_the_type_of_the_field(name: str, value: Any, told
 
 
 def test_a_value_that_fits_passes() -> None:
-    share, wait, size, is_new = described(Toy)
+    share, _, wait, size, is_new = described(Toy)
 
     for option, value in ((share, 0), (share, None), (wait, -1.0), (size, "large"), (is_new, True)):
         option.check(value)
@@ -106,7 +115,7 @@ def test_the_python_call_has_every_option_and_no_other() -> None:
 @pytest.mark.parametrize("one", options(), ids=lambda one: one.name)
 def test_the_python_call_takes_what_is_described(one: Option) -> None:
     parameter = inspect.signature(search).parameters[one.name]
-    hint = get_type_hints(search)[one.name]
+    hint = get_type_hints(search).get(one.name) or eval(parameter.annotation)  # an objective's is derived
     parts = get_args(hint) or (hint,)
     words = tuple(word for part in (hint, *parts) if get_origin(part) is Literal for word in get_args(part))
 
@@ -125,7 +134,7 @@ def test_a_default_that_is_shown_as_a_text_means_the_default(one: Option) -> Non
 def test_every_field_of_the_goal_is_one_option_but_the_limits_of_knobs() -> None:
     named = [one.goal for one in options() if one.goal]
 
-    assert sorted(named) == sorted({*Goal.__struct_fields__} - {"limits"})
+    assert sorted(named) == sorted({*Goal.__struct_fields__} - {"limits", "objective_options"})
 
 
 def test_what_is_no_option_is_known() -> None:
@@ -134,4 +143,11 @@ def test_what_is_no_option_is_known() -> None:
         "mode",
         "limits",
         "command",
+        "objective_options",
     }
+
+
+def test_no_two_options_have_one_name() -> None:
+    names = [one.name for one in options()]
+
+    assert len(set(names)) == len(names)

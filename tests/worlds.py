@@ -132,7 +132,7 @@ def declared(**baseline):
 
 def searched(folder, launcher, listener=None, **settings):
     """One search on a fake machine and its simulated clock; by TPE, which knows nothing and so looks everywhere."""
-    told = Settings(study=folder, **{"target": "model.py", "sampler": "tpe", **settings})
+    told = Settings.of(study=folder, **{"target": "model.py", "sampler": "tpe", **settings})
     return search(told, launcher, listener or Listener(), launcher.clock)
 
 

@@ -71,12 +71,11 @@ def _window(
     *,
     loads: bool,
 ) -> Window:
-    workers = plan.workers
     return Window(
         clock,
         request.budget,
-        workers=workers,
-        ready=workers * int(plan.loader_options.get("prefetch_factor", 0)),
+        workers=plan.workers,
+        ready=plan.prefetched_batches,
         loads=loads,
         incumbent=request.incumbent_samples_per_second,
         warm_up=WarmUp(request.budget, growth_on(plan.device)),

@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
+from autotune.core.option import Option
 from autotune.core.records import Limit, Value
 from autotune.errors import UsageError
 from autotune.knobs import KNOBS, knob
 from autotune.knobs.base import Knob
 from autotune.knobs.limits import between, full_name, listed, option
-from autotune.tuning.option import Option
 from autotune.tuning.settings import options
 
 T = TypeVar("T")
@@ -84,12 +84,12 @@ class Options:
             raise UsageError(f"{option}: {error}. {self._whence(option)} Correct it, or leave it out.") from error
 
     def settings(self, typed: Mapping[str, Any]) -> dict[str, Any]:
-        """What was typed for the settings of a search, by name, as fields of `Settings`; without those left out."""
+        """Return what was typed for the options of a search, by name, for `Settings.of`; without those left out."""
         return {one.field: self._value(one, typed[one.name]) for one in options() if typed[one.name] is not None}
 
     def _value(self, one: Option, given: Any) -> Any:
         if one.read is not None:
-            return self.parsed(one.flag, given, one.read)
+            return self.parsed(one.flag, given, one.parse)
         match one.name:
             case "baseline":
                 return self.pairs(one.flag, given)

@@ -52,7 +52,7 @@ def search(
         announce(context)
     options = Options(context)
     fixed = {name: Limit(values=(value,)) for name, value in options.pairs("--fix", fix).items()}
-    settings = Settings(
+    settings = Settings.of(
         target=target,
         mode="auto" if resume is None else "resume" if resume else "fresh",
         limits={**options.limits(typed), **fixed},

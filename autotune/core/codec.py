@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
@@ -36,14 +37,14 @@ def decode(data: bytes, kind: Any) -> Any:
         return msgspec.json.decode(msgspec.json.encode(known), type=kind)
 
 
-def read(path: Path, kind: type[R]) -> R:
-    """The record stored in `path`.
+def read(path: Path, kind: type[R], completed: Callable[[R], R] = lambda record: record) -> R:
+    """Return the record stored in `path`, `completed` with what earlier versions did not know.
 
     Raises `StudyError` if the file is damaged or of another protocol, and `OSError` if it cannot be read.
     """
     try:
-        record: R = decode(path.read_bytes(), kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        record = completed(decode(path.read_bytes(), kind))
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise StudyError(
             f"{path} is not a readable {kind.__name__}: {error}. It was probably cut short, edited, or written by "
             f"another version of autotune. Move it away to go on without it."

@@ -21,8 +21,6 @@ BatchLayout = Literal["pair", "tensor", "tuple", "dict", "other"]
 Stability = Literal["off", "quick", "full"]  # quick: one paired seed; full: three
 Count = Annotated[int, msgspec.Meta(ge=1, description="at least 1")]
 Share = Annotated[float, msgspec.Meta(ge=0, lt=1, description="in [0, 1)")]
-Price = Annotated[float, msgspec.Meta(gt=0, description="above 0")]
-ObjectiveName = Literal["throughput", "memory", "energy", "cost", "time-to-quality"]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,6 +70,10 @@ class Limit(Record, frozen=True, kw_only=True):
     values: tuple[Value, ...] | None = None
 
 
+# Fields of `Goal` in earlier versions: the objective that each belongs to, and its option.
+FORMER_OPTIONS = {"within_fraction": ("memory", "within"), "price_per_hour": ("cost", "price")}
+
+
 class Goal(Record, frozen=True, kw_only=True):
     """What the search is to achieve, within which bounds.
 
@@ -79,11 +81,10 @@ class Goal(Record, frozen=True, kw_only=True):
     `Settings` before it is made.
     """
 
-    FORMER: ClassVar[frozenset[str]] = frozenset({"noise_scale"})
+    FORMER: ClassVar[frozenset[str]] = frozenset({"noise_scale", *FORMER_OPTIONS})
 
-    objective: ObjectiveName = "throughput"
-    within_fraction: Share = 0.05  # of the fastest: by so much less speed `memory` may be bought
-    price_per_hour: Price | None = None  # of this machine, in any currency: what `cost` counts with
+    objective: str = "throughput"
+    objective_options: dict[str, Value] = {}  # of that objective: all of its own, by name
     exact: bool = False  # only what keeps the arithmetic may move, up to rounding; the global batch is held
     global_batch: Count | None = None  # samples per optimizer step, held; None: free
     memory_limit_bytes: int | None = None  # None: all of the device's memory
@@ -92,6 +93,19 @@ class Goal(Record, frozen=True, kw_only=True):
     loss_tolerance: Share = 0.02  # of the full-precision loss decrease, at most (docs/notes/precision.md 3)
     limits: dict[str, Limit] = {}  # knob name -> what may be searched
     tune: tuple[str, ...] | None = None  # only these knobs move, the others stay at the baseline's value; None: all
+
+    @classmethod
+    def upgraded(cls, content: Any) -> Any:
+        """Put the option of an objective where it belongs now."""
+        known = super().upgraded(content)
+        if not isinstance(known, dict):
+            return known
+        options = {
+            option: content[field]
+            for field, (objective, option) in FORMER_OPTIONS.items()
+            if content.get("objective") == objective and field in content
+        }
+        return {"objective_options": options, **known}
 
 
 class Environment(Record, frozen=True, kw_only=True):

@@ -66,6 +66,7 @@ class Request(Record, Generic[Answered], frozen=True, kw_only=True):
     FOLDER: ClassVar[str]
 
     protocol: int = PROTOCOL
+    target: str | None = None  # a file, a module, or module:attribute, relative to the working folder; None: no target
     device: str | None = None  # None: the accelerator if there is one, else the CPU
     budget: ProbeBudget = ProbeBudget()
     memory_limit_bytes: int | None = None  # that the process keeps to; None: all there is
@@ -92,7 +93,7 @@ class ProbeRequest(Request[ProbeResult], frozen=True, kw_only=True, tag="probe",
     FOLDER: ClassVar[str] = "probes"
     FORMER: ClassVar[frozenset[str]] = frozenset({"world_size"})
 
-    target: str  # a file, a module, or module:attribute, relative to the working folder
+    target: str
     config: Config
     device: str
     device_uuid: str | None = None  # of the card to watch meanwhile: an index means another card to another library
@@ -159,7 +160,6 @@ class InspectRequest(Request[Inspection], frozen=True, kw_only=True, tag="inspec
 
     FOLDER: ClassVar[str] = "inspect"
 
-    target: str | None = None
     config: Config | None = None  # the configuration of the one real step; None: the target's baseline
     seed: int = 0
 

@@ -16,6 +16,7 @@ from autotune.core.records import Config, StudyRequest
 from autotune.core.requests import NoiseScaleRequest
 from autotune.gradient_noise.estimate import GROWTH, MOST_GROWTH, batch_range, efficiency, half_batch
 from autotune.gradient_noise.records import NoiseScale, NoiseScaleResult
+from autotune.objectives import objective_of
 from autotune.study.history import History, Sample
 from autotune.study.interference import Judged
 from autotune.study.recommendation import BatchAdvice, Recommendation
@@ -34,7 +35,7 @@ def measure_gradient_noise(context: SearchContext) -> None:
     `EnvironmentUnfit`.
     """
     history, request = context.history, context.request
-    if request.goal.objective != "time-to-quality":
+    if not context.objective.uses_noise_scale:
         return
     seconds = min(MOST_SECONDS, max(LEAST_SECONDS, BUDGET_SHARE * context.settings.time_budget_seconds))
     while (asked := _next(history.samples, request, seconds)) is not None:
@@ -75,7 +76,7 @@ def _next(attempts: Sequence[Sample], request: StudyRequest, seconds: float) -> 
 
 def with_batch_advice(recommendation: Recommendation, history: History) -> Recommendation:
     """Return the recommendation with what the noise scale says of its global batch; unchanged for other objectives."""
-    if history.request.goal.objective != "time-to-quality":
+    if not objective_of(history.request.goal).uses_noise_scale:
         return recommendation
     noise = history.noise
     if noise is None:

@@ -50,6 +50,11 @@ class Plan:
         """Processes that load."""
         return int(self.loader_options["num_workers"])
 
+    @property
+    def prefetched_batches(self) -> int:
+        """Batches that all workers together prepare ahead."""
+        return self.workers * int(self.loader_options.get("prefetch_factor", 0))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Circumstances:

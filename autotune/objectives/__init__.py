@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import to_builtins
+from msgspec.structs import replace
+
 from autotune.core.records import Goal
 from autotune.objectives.base import Objective
 from autotune.objectives.cost import Cost
@@ -11,8 +16,24 @@ from autotune.objectives.throughput import Throughput
 from autotune.objectives.time_to_quality import TimeToQuality
 
 OBJECTIVES: tuple[Objective, ...] = (Throughput(), Memory(), Energy(), Cost(), TimeToQuality())
+if TYPE_CHECKING:
+    ObjectiveName = str
+else:
+    ObjectiveName = Literal[tuple(objective.name for objective in OBJECTIVES)]  # type checkers cannot read a registry
 
 
 def objective_of(goal: Goal) -> Objective:
-    """The objective that a goal names."""
-    return next(objective for objective in OBJECTIVES if objective.name == goal.objective)
+    """Return the objective that a goal names. Raises `ValueError` if there is none of that name."""
+    for objective in OBJECTIVES:
+        if objective.name == goal.objective:
+            return objective
+    raise ValueError(f"there is no objective {goal.objective!r}")
+
+
+def completed(goal: Goal) -> Goal:
+    """Return `goal` with a value for every option of its objective: an earlier version may have known fewer.
+
+    Raises `ValueError` or `msgspec.ValidationError` where today's objectives cannot have it.
+    """
+    options = objective_of(goal).options.of(goal)
+    return replace(goal, objective_options=to_builtins(options))

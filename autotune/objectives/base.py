@@ -3,7 +3,7 @@
 A search maximises `score`, one number per probe, and confirms the finalists in interleaved rounds. Among those that
 `slack` lets pass for as good as the best one, the lowest `order` wins; what then still ties is decided for all
 objectives alike (the baseline, else the more cautious: `tuning/choice.py`).
-An objective is one file beside this one and one line in `objectives/__init__.py`.
+An objective is one file beside this one and one line in `objectives/__init__.py`; its own options are in its file.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
+
+import msgspec
 
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
-from autotune.core.records import Config, Environment, Goal, ObjectiveName, TargetFacts
+from autotune.core.records import Config, Environment, Goal, Record, TargetFacts
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import ProbeResult
 from autotune.study.summary import ConfigSummary
@@ -44,13 +47,28 @@ class Decision:
         return notice(code, gain=gain, baseline=self.baseline_name, low=low, high=high)
 
 
-class Objective(ABC):
-    """What a search maximises; the base of every objective. Only `name`, `unit`, `wish` and `score` have no default.
+class ObjectiveOptions(Record, frozen=True, kw_only=True):
+    """The options of one objective, each a field annotated with an `Option`; by default there is none.
 
-    Implementations hold no state.
+    `within: Annotated[Share, Option(help="How much slower memory may be.")] = 0.05` is `--within` of the command line,
+    a variable, a key of a settings file, an argument of `autotune.search`, and part of a study's identity.
     """
 
-    name: ObjectiveName
+    @classmethod
+    def of(cls, goal: Goal) -> Self:
+        """Return those of a goal for this objective. Raises `msgspec.ValidationError` for one that it cannot take."""
+        return msgspec.convert(goal.objective_options, cls)
+
+
+class Objective(ABC):
+    """What a search maximises; the base of every objective.
+
+    Only `name`, `option_help`, `unit`, `wish` and `score` have no default. Implementations hold no state.
+    """
+
+    name: str
+    option_help: str  # in the help of --objective, in brackets behind the name
+    options: type[ObjectiveOptions] = ObjectiveOptions
     unit: str  # of a score, as it is printed: "samples/s"
     wish: str  # completes "Looking for ...": "the most samples per second"
     better: str = "faster"  # what a higher score makes a configuration: "2.0% faster"
@@ -58,18 +76,19 @@ class Objective(ABC):
     best: str = "fastest"  # "fastest configuration found"
     unbeaten: str = "measurably faster"  # "no configuration was measurably faster"
     is_speed: bool = False  # the fastest configuration is the best one: what is slow is hopeless
+    uses_noise_scale: bool = False  # the gradient noise scale is measured before the probes
     order_step: float = 1.0  # orders that differ by no more than this factor are the same
     window: ProbeBudget = ProbeBudget()  # how long to measure one configuration, where its speed does not decide
 
-    def check(self, goal: Goal, environment: Environment) -> None:
-        """Raise `UsageError` where this machine or the rest of the goal cannot have it; asked before any probe."""
+    def check(self, goal: Goal, environment: Environment, facts: TargetFacts) -> None:
+        """Raise `UsageError` where machine, target or the rest of the goal rule it out; asked before any probe."""
         return
 
     @abstractmethod
     def score(self, result: ProbeResult, goal: Goal, noise_scale: float | None = None) -> float | None:
         """Return what is maximised, above 0; None if this probe did not measure what it takes.
 
-        `noise_scale` is that of the gradient in samples, None while it is not known; only time-to-quality uses it.
+        `noise_scale` is that of the gradient in samples, None while it is not known.
         """
 
     def value_per_sample(self, goal: Goal, noise_scale: float | None = None) -> Callable[[Config], float] | None:

@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from msgspec import Meta
+
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
-from autotune.core.records import Environment, Goal, ObjectiveName
+from autotune.core.option import Option
+from autotune.core.records import Environment, Goal, TargetFacts
 from autotune.core.results import ProbeResult
 from autotune.errors import UsageError
-from autotune.objectives.base import Decision, Objective
+from autotune.objectives.base import Decision, Objective, ObjectiveOptions
 from autotune.study.summary import ConfigSummary
+from autotune.units import parse_price
 
 SECONDS_PER_HOUR, MILLION, MANY_HOURS = 3600, 1e6, 1000
+
+
+class CostOptions(ObjectiveOptions, frozen=True, kw_only=True):
+    """What the machine costs."""
+
+    price: Annotated[
+        Annotated[float, Meta(gt=0, description="above 0")] | None,
+        Option(
+            help="Of an hour of this machine, for cost: 2.49, in any currency.",
+            read=parse_price,
+            called="the price",
+        ),
+    ] = None
 
 
 class Cost(Objective):
     """One machine at one price: what is fastest is cheapest, and what changes is what is printed."""
 
-    name: ObjectiveName = "cost"
+    name = "cost"
+    option_help = "samples for the money, with --price"
+    options = CostOptions
     unit = "samples per unit of money"
     wish = "the most samples for the money"
     is_speed = True
 
-    def check(self, goal: Goal, environment: Environment) -> None:
-        """A price."""
-        if goal.price_per_hour is None:
+    def check(self, goal: Goal, environment: Environment, facts: TargetFacts) -> None:
+        """Ask for a price."""
+        if CostOptions.of(goal).price is None:
             raise UsageError(
                 "--objective cost needs what an hour of this machine costs. It was probably forgotten. Give it with "
                 "--price 2.49, in any currency."
@@ -31,13 +52,14 @@ class Cost(Objective):
 
     def score(self, result: ProbeResult, goal: Goal, noise_scale: float | None = None) -> float | None:
         """Samples/s, by the price of a second."""
-        if result.measurement is None or goal.price_per_hour is None:
+        price = CostOptions.of(goal).price
+        if result.measurement is None or price is None:
             return None
-        return result.measurement.samples_per_second * SECONDS_PER_HOUR / goal.price_per_hour
+        return result.measurement.samples_per_second * SECONDS_PER_HOUR / price
 
     def reasons(self, decision: Decision) -> tuple[Notice, ...]:
         """Cost of a million samples and of an epoch, and what the baseline's 1,000 hours would cost less."""
-        price, now, before = decision.goal.price_per_hour or 0.0, decision.chosen, decision.baseline
+        price, now, before = CostOptions.of(decision.goal).price or 0.0, decision.chosen, decision.baseline
         samples = decision.facts.dataset_samples
 
         def cost(code: Code, summary: ConfigSummary, hour: float | None = None) -> Notice:

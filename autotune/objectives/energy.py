@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
-from autotune.core.records import Environment, Goal, ObjectiveName
+from autotune.core.records import Environment, Goal, TargetFacts
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import ProbeResult
 from autotune.errors import UsageError
@@ -21,14 +21,15 @@ class Energy(Objective):
     last 5 s (docs/notes/gpu.md 1): that is right to 2 %, and the rounds of the confirmation average over several.
     """
 
-    name: ObjectiveName = "energy"
+    name = "energy"
+    option_help = "samples per joule of an NVIDIA GPU"
     unit = "samples/J"
     wish = "the most samples per joule of the GPU"
     better, worse, best = "more energy-efficient", "less energy-efficient", "most energy-efficient"
     unbeaten = "measurably more energy-efficient"
     window = ProbeBudget(min_seconds=5.0, max_seconds=8.0, max_steps=10_000)
 
-    def check(self, goal: Goal, environment: Environment) -> None:
+    def check(self, goal: Goal, environment: Environment, facts: TargetFacts) -> None:
         """A GPU whose energy counter answers. Raises `UsageError`."""
         if environment.device_kind != "cuda":
             raise UsageError(

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
-from autotune.core.records import Goal, ObjectiveName
-from autotune.objectives.base import MEMORY_STEP, Decision
+from autotune.core.option import Option
+from autotune.core.records import Goal, Share
+from autotune.objectives.base import MEMORY_STEP, Decision, ObjectiveOptions
 from autotune.objectives.throughput import Throughput
 from autotune.study.summary import ConfigSummary
+from autotune.units import format_percent, parse_fraction
 
 DESCENT = 4  # probes: the batches below the fastest one, halving what is left of a ladder of up to fifteen
+
+
+class MemoryOptions(ObjectiveOptions, frozen=True, kw_only=True):
+    """What speed may be given for memory."""
+
+    within: Annotated[
+        Share, Option(help="How much slower memory may be than the fastest.", read=parse_fraction, write=format_percent)
+    ] = 0.05
 
 
 class Memory(Throughput):
@@ -18,7 +30,9 @@ class Memory(Throughput):
     The peak is the figure that counts against the memory limit: the device's on an accelerator, else the host's.
     """
 
-    name: ObjectiveName = "memory"
+    name = "memory"
+    option_help = "the least within --within of the fastest"
+    options = MemoryOptions
     wish = "the least memory that is nearly as fast as the fastest"
     is_speed = False
     order_step = MEMORY_STEP
@@ -26,7 +40,7 @@ class Memory(Throughput):
 
     def slack(self, goal: Goal) -> float:
         """The share of speed that the user gives for memory."""
-        return goal.within_fraction
+        return MemoryOptions.of(goal).within
 
     def order(self, summary: ConfigSummary) -> float:
         """The peak, in bytes."""
@@ -52,7 +66,7 @@ class Memory(Throughput):
 
     def reasons(self, decision: Decision) -> tuple[Notice, ...]:
         """What the fastest would have been, and would have needed."""
-        now, fastest, within = decision.chosen, decision.leader, decision.goal.within_fraction
+        now, fastest, within = decision.chosen, decision.leader, MemoryOptions.of(decision.goal).within
         if now == fastest:
             return (notice(Code.LEAST_MEMORY_IS_FASTEST, within=within),)
         slower = max(0.0, 1 - now.score / fastest.score)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.core.records import Goal, ObjectiveName
+from autotune.core.records import Goal
 from autotune.core.results import ProbeResult
 from autotune.objectives.base import Objective
 
@@ -14,7 +14,8 @@ class Throughput(Objective):
     with more of it would look faster. Tokens/s are told beside it.
     """
 
-    name: ObjectiveName = "throughput"
+    name = "throughput"
+    option_help = "samples/s"
     unit = "samples/s"
     wish = "the most samples per second"
     is_speed = True

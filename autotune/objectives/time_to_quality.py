@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from autotune.core.codes import Code
 from autotune.core.notices import Notice
-from autotune.core.records import Config, Environment, Goal, ObjectiveName
+from autotune.core.records import Config, Environment, Goal, TargetFacts
 from autotune.core.results import ProbeResult
 from autotune.errors import UsageError
 from autotune.gradient_noise.estimate import efficiency, goodput
@@ -21,7 +21,11 @@ class TimeToQuality(Objective):
     the throughput.
     """
 
-    name: ObjectiveName = "time-to-quality"
+    name = "time-to-quality"
+    option_help = (
+        "throughput less what a large global batch wastes by the measured gradient noise; needs --global-batch free"
+    )
+    uses_noise_scale = True
     unit = "useful samples/s"
     wish = "the shortest time to a given loss"
     better = "faster to a given loss"
@@ -29,13 +33,18 @@ class TimeToQuality(Objective):
     best = "fastest to a given loss"
     unbeaten = "measurably faster to a given loss"
 
-    def check(self, goal: Goal, environment: Environment) -> None:
-        """A free global batch: it is the only thing that tells this from throughput."""
+    def check(self, goal: Goal, environment: Environment, facts: TargetFacts) -> None:
+        """Ask for a free global batch, which alone tells this from throughput, and for samples that differ."""
         if goal.global_batch is not None:
             raise UsageError(
                 f"--objective time-to-quality searches the global batch, and it is held at {goal.global_batch}. The "
                 f"target or --baseline says what it is, --global-batch holds it, or --exact does. Add --global-batch "
                 f"free, or search with --objective throughput."
+            )
+        if facts.data == "batch":
+            raise UsageError(
+                "--objective time-to-quality compares the gradients of different samples, and the target's batches are "
+                "synthetic. It has batch() and no dataset. Write dataset(), or search with --objective throughput."
             )
 
     def score(self, result: ProbeResult, goal: Goal, noise_scale: float | None = None) -> float | None:

@@ -219,7 +219,7 @@ def summarize(config: Config, results: Iterable[Judged]) -> ConfigSummary:
 def known_noise(request: StudyRequest, results: Sequence[NoiseScaleResult]) -> NoiseScale | None:
     """Return what the last of these samples of gradients says; None without one, and for other objectives."""
     samples = [result.sample for result in results if result.sample is not None]
-    return estimate(samples[-1]) if samples and request.goal.objective == "time-to-quality" else None
+    return estimate(samples[-1]) if samples and objective_of(request.goal).uses_noise_scale else None
 
 
 def _ended_a_search(trial: Trial) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from autotune.core.records import Limit, StudyRequest
+from autotune.core.records import Goal, Limit, StudyRequest
 from autotune.knobs import KNOBS
 from autotune.knobs.limits import option
 from autotune.machine.environment import fingerprint
@@ -25,7 +25,7 @@ ABSENT = {"global_batch": "free"}  # what no value means, where it is not "not g
 def compare(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str]) -> list[str]:
     """Return the differences of two requests, in words; empty if their trials can be compared.
 
-    `goal_names` are the fields of the goal to compare, and what a person calls each.
+    `goal_names` are the fields of the goal and the options of objectives to compare, and what a person calls each.
     """
     if old.environment.default_threads is None:  # an earlier version did not note them
         noted = replace(old.environment, default_threads=new.environment.default_threads)
@@ -57,12 +57,18 @@ def _asked(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str]) 
     for knob in KNOBS:
         yield from _difference(f"the baseline's {knob.name}", old.baseline[knob.name], new.baseline[knob.name])
     for field, name in goal_names.items():
-        yield from _difference(name, getattr(old.goal, field), getattr(new.goal, field), ABSENT.get(field, "not given"))
+        before, after = (_of_goal(goal, field) for goal in (old.goal, new.goal))
+        yield from _difference(name, before, after, ABSENT.get(field, "not given"))
     for knob in KNOBS:
         before, after = old.goal.limits.get(knob.name), new.goal.limits.get(knob.name)
         yield from _difference(f"{option(knob.name)} or --fix {knob.alias}", before, after, "not given")
     yield from _parts("the machine's", old.environment, new.environment, MOMENTARY)
     yield from _parts("the target's", old.facts, new.facts, OBSERVED)
+
+
+def _of_goal(goal: Goal, name: str) -> Any:
+    """Return the value of a field, or of an option of the objective; None where the objective has no such option."""
+    return getattr(goal, name) if name in goal.__struct_fields__ else goal.objective_options.get(name)
 
 
 def _followed(old: StudyRequest, new: StudyRequest) -> Iterator[str]:

@@ -12,6 +12,7 @@ studies/NAME/
   noise_scale/0000/  the same for a sample of gradients
   dry_run/0000/      the same for a dry run, which predicts memory
   inspect/           the same for the inspection
+  noise_scale/0000/  the same for a sample of gradients; one such folder for each kind of measurement (`core/kinds.py`)
   .gitignore         everything but best.json
 """
 
@@ -24,6 +25,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from autotune import objectives
 from autotune.core import codec
 from autotune.core.kinds import KINDS
 from autotune.core.records import Config, StudyRequest
@@ -90,10 +92,14 @@ def studies(root: Path) -> list[Path]:
 
 
 def read_request(folder: Path) -> StudyRequest:
-    """Read what the study was asked, with today's knobs. Raises `StudyError` if it is damaged."""
-    request = codec.read(folder / STUDY, StudyRequest)
+    """Read what the study was asked, with today's knobs and options. Raises `StudyError` if it is damaged."""
+    return codec.read(folder / STUDY, StudyRequest, _completed)
+
+
+def _completed(request: StudyRequest) -> StudyRequest:
     domains = {name: (value,) for name, value in defaults().items()} | request.domains
-    return replace(request, baseline=completed(request.baseline), domains=domains)
+    goal = objectives.completed(request.goal)
+    return replace(request, goal=goal, baseline=completed(request.baseline), domains=domains)
 
 
 def read_trials(folder: Path) -> tuple[Trial, ...]:

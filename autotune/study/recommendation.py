@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
+from autotune import objectives
 from autotune.core import codec
 from autotune.core.notices import Notice
 from autotune.core.records import Config, Environment, Goal, Record, StudyRequest, TargetFacts, Value
@@ -142,10 +143,15 @@ def load_result(study: str | Path | None = None) -> Recommendation:
 
 
 def read_best(path: Path) -> Recommendation:
-    """The recommendation in `path`, with today's knobs. Raises `StudyError` if it is damaged, `OSError` without it."""
-    best = codec.read(path, Recommendation)
+    """The recommendation in `path`, as today's. Raises `StudyError` if it is damaged, `OSError` without it."""
+    return codec.read(path, Recommendation, _completed)
+
+
+def _completed(best: Recommendation) -> Recommendation:
+    """Return it with today's knobs and options."""
     return replace(
         best,
+        goal=objectives.completed(best.goal),
         params=defaults() | best.params,
         baseline=defaults() | best.baseline,
         confirmations=tuple(replace(one, config=completed(one.config)) for one in best.confirmations),

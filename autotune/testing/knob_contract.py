@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from autotune.core.records import Environment, Limit, Value
-from autotune.knobs import defaults
+from autotune.knobs import KNOBS
 from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan
 from autotune.knobs.influence import Factor
 from autotune.knobs.wording import Framework
@@ -57,7 +57,7 @@ class KnobContract:
         for here in self.PLACES:
             domain = self.knob.domain(circumstances(here))
 
-            others = {name: value for name, value in defaults().items() if name != self.knob.name}
+            others = {one.name: one.domain(circumstances(here))[-1] for one in KNOBS}  # some matter beside workers only
             written = [self.knob.canonical({**others, self.knob.name: value}, circumstances(here)) for value in domain]
 
             assert written == list(domain)

@@ -53,8 +53,9 @@ class FakeLauncher:
 
     The same `seed` and the same requests give the same results. `faults` may end a request otherwise than the model
     would: by kind of request a function that returns the outcome, or None to let the model decide. `answers` are
-    functions that answer a kind of request instead of the model. In a comparison of losses a configuration with one of
-    `bad_dtypes` as `amp_dtype` learns less. Time is simulated: `clock` is how much of it all requests have taken.
+    functions that answer a kind of request instead of the model; the answer to a kind that neither knows is OK and
+    empty. In a comparison of losses a configuration with one of `bad_dtypes` as `amp_dtype` learns less. Time is
+    simulated: `clock` is how much of it all requests have taken.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class FakeLauncher:
         fault = self._faults.get(type(request))
         outcome = fault(request) if fault else None
         if outcome is None or outcome is Outcome.OK:
-            model: Callable[[Any], Answer] = self._answers.get(type(request), _unknown)
+            model: Callable[[Any], Answer] = self._answers.get(type(request), _empty)
             answer = cast("Answered", model(request))
         else:
             answer = request.failed(outcome, self._scripted(request, outcome))
@@ -214,7 +215,6 @@ def _full(needed: float, limit: int) -> Failure:
     return Failure(phase="warm-up", message=message, evidence="torch.OutOfMemoryError")
 
 
-def _unknown(request: Request[Any]) -> Answer:
-    failure = Failure(phase="start", message=f"the machine knows no {type(request).__name__}", evidence="simulated")
-    answer: Answer = request.failed(Outcome.CRASHED, failure)
+def _empty(request: Request[Any]) -> Answer:
+    answer: Answer = request.kind().answer(outcome=Outcome.OK)
     return answer

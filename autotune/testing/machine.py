@@ -4,6 +4,8 @@ micro-batch seconds  = fixed[dtype] + per_sample[dtype] * batch_size  (* channel
 loader rate          = min(workers, cores) / sample_loading_seconds   (no workers: loading adds to computing)
 optimizer step       = max(computing, loading) + optimizer, computing being all its micro-batches
 memory               = static[dtype] + per_sample_bytes[dtype] * batch_size  (* kept share if recomputing)
+
+The target holds every knob that the model does not know.
 """
 
 from __future__ import annotations
@@ -11,9 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from autotune.core.records import Config, Environment, TargetFacts, Value
+from autotune.core.records import Config, Environment, Limit, TargetFacts, Value
+from autotune.knobs import KNOBS
 
 _GIB = 2**30
+_MODELLED = (  # knobs whose effect the model has, or that are offered on CPUs only
+    "batch_size", "gradient_accumulation_steps", "amp_dtype", "num_workers", "channels_last",
+    "activation_checkpointing", "num_threads", "omp_wait_policy",
+)  # fmt: skip
 FACTS = TargetFacts(
     name="FakeNet",
     parameter_count=11_689_512,
@@ -22,6 +29,7 @@ FACTS = TargetFacts(
     data="dataset",
     dataset_samples=50_000,
     has_validation=False,
+    space={one.name: Limit(values=(one.default,)) for one in KNOBS if one.name not in _MODELLED},
 )
 ENVIRONMENT = Environment(
     device="cuda:0",

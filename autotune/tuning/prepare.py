@@ -12,7 +12,7 @@ from autotune.errors import EnvironmentUnfit, TargetError, UsageError
 from autotune.knobs import KNOBS, check, defaults
 from autotune.launch.base import LOG, Launcher
 from autotune.machine.host import USABLE_FRACTION, host_memory
-from autotune.objectives import objective_of
+from autotune.objectives import completed, objective_of
 from autotune.sampler.space import SearchSpace, build
 from autotune.study import layout as disk
 from autotune.tuning.settings import Settings, options
@@ -50,14 +50,16 @@ def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> 
     baseline, assumed = baseline_config(settings, facts)
     limit, enforced, headroom = memory_bounds(settings, environment)
     answers = {
-        **{one.goal: getattr(settings, one.field) for one in options() if one.goal},
+        **{one.goal: settings.given(one) for one in options() if one.goal},
+        "objective_options": settings.objective_options,
         "global_batch": held_global_batch(settings, facts, baseline),
         "memory_limit_bytes": limit if settings.memory_limit else None,
         "limits": settings.limits,
     }
     goal = Goal(**{name: value for name, value in answers.items() if value is not None})
-    check_goal(settings, goal, environment)
-    check_data(goal, facts)
+    check_options(settings)
+    goal = completed(goal)
+    objective_of(goal).check(goal, environment, facts)
     space = build(facts, environment, goal, baseline)
     request = StudyRequest(
         target=settings.target,
@@ -76,26 +78,15 @@ def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> 
     return request, space
 
 
-def check_goal(settings: Settings, goal: Goal, environment: Environment) -> None:
-    """Raise `UsageError` where the objective is not possible here, or an option has no effect on it."""
-    objective = objective_of(goal)
-    objective.check(goal, environment)
+def check_options(settings: Settings) -> None:
+    """Raise `UsageError` where an option of another objective is given."""
     for one in options():
-        value = getattr(settings, one.field)
-        if one.objective not in (None, objective.name) and value is not None:
+        value = settings.given(one)
+        if one.objective not in ("", settings.objective) and value is not None:
             raise UsageError(
-                f"{one.flag} {one.write(value)} has no effect with --objective {objective.name}. It belongs to "
+                f"{one.flag} {one.write(value)} has no effect with --objective {settings.objective}. It belongs to "
                 f"{one.objective}, which was probably meant. Add --objective {one.objective}, or leave {one.flag} out."
             )
-
-
-def check_data(goal: Goal, facts: TargetFacts) -> None:
-    """Raise `UsageError` where gradients of different samples are needed and the target has one batch for ever."""
-    if goal.objective == "time-to-quality" and facts.data == "batch":
-        raise UsageError(
-            "--objective time-to-quality compares the gradients of different samples, and the target's batches are "
-            "synthetic. It has batch() and no dataset. Write dataset(), or search with --objective throughput."
-        )
 
 
 def check_scored(baseline: Trial, verdict: Verdict, request: StudyRequest) -> None:

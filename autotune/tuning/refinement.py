@@ -85,12 +85,12 @@ def between(judged: Sequence[Judged], request: StudyRequest) -> list[Config]:
 
 def promising(expected: Sequence[tuple[Config, Prediction]]) -> Config | None:
     """Return the candidate of which the most is expected, if that pays for its probe."""
-    worth = [
+    worthwhile = [
         (forecast.gain, config)
         for config, forecast in expected
         if forecast.gain is not None and forecast.gain >= LEAST_GAIN and forecast.fits >= LIKELY
     ]
-    return max(worth, key=lambda pair: pair[0])[1] if worth else None
+    return max(worthwhile, key=lambda pair: pair[0])[1] if worthwhile else None
 
 
 def _around(batch: int, ladder: Sequence[int]) -> list[int]:

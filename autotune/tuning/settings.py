@@ -1,8 +1,8 @@
 """The settings of a search: everything that command line, settings files, variables and the Python call can say.
 
 A field with an `Option` is one option everywhere: `autotune search --help`, `AUTOTUNE_...`, a key of a settings file,
-the same check, and, if it is part of a study's identity, its name in a refusal to resume. `autotune.search` spells
-its arguments out for type checkers; a test compares them with these.
+the same check, and, if it is part of a study's identity, its name in a refusal to resume. Options of an objective are
+described in its file. `autotune.search` spells the others out for type checkers; a test compares them with these.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ import re
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from msgspec import Meta
 
-from autotune.core.records import Count, Limit, ObjectiveName, Price, Share, Stability, Value
+from autotune.core.option import Option, described
+from autotune.core.records import Count, Limit, Share, Stability, Value
 from autotune.errors import UsageError
+from autotune.objectives import OBJECTIVES, ObjectiveName
 from autotune.sampler.names import SAMPLERS, SamplerName
 from autotune.study.layout import STUDIES
-from autotune.tuning.option import Option, described
-from autotune.units import format_percent, parse_bytes, parse_fraction, parse_price, parse_seconds
+from autotune.units import parse_bytes, parse_fraction, parse_seconds
 
 DEVICES = ("cpu", "cuda", "mps", "xpu")
 MEANT = {"gpu": "cuda", "nvidia": "cuda", "rocm": "cuda", "hip": "cuda", "metal": "mps", "intel": "xpu"}
@@ -63,33 +64,11 @@ class Settings:
     objective: Annotated[
         ObjectiveName,
         Option(
-            help="throughput (samples/s); memory (the least within --within of the fastest); energy (samples per joule "
-            "of an NVIDIA GPU); cost (samples for the money, with --price); time-to-quality (throughput less what a "
-            "large global batch wastes by the measured gradient noise; needs --global-batch free).",
+            help=f"{'; '.join(f'{one.name} ({one.option_help})' for one in OBJECTIVES)}.",
             goal="objective",
         ),
-    ] = "throughput"
-    within: Annotated[
-        Share | None,
-        Option(
-            help="How much slower memory may be than the fastest. [default: 5%]",
-            read=parse_fraction,
-            write=format_percent,
-            objective="memory",
-            goal="within_fraction",
-        ),
-    ] = None
-    price: Annotated[
-        Price | None,
-        Option(
-            help="Of an hour of this machine, for cost: 2.49, in any currency.",
-            read=parse_price,
-            write="{:g}".format,
-            called="the price",
-            objective="cost",
-            goal="price_per_hour",
-        ),
-    ] = None
+    ] = OBJECTIVES[0].name
+    objective_options: dict[str, Any] = field(default_factory=dict)  # those that were given, by name
     exact: Annotated[
         bool,
         Option(
@@ -168,7 +147,17 @@ class Settings:
         if self.mode not in get_args(Mode):
             raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r}")
         for option in options():
-            option.check(getattr(self, option.field))
+            option.check(self.given(option))
+
+    @classmethod
+    def of(cls, **given: Any) -> Self:
+        """Return settings from values by field, options of an objective among them; None: that one is not given."""
+        own = {name: given.pop(name) for name in [one.name for one in options() if one.objective] if name in given}
+        return cls(objective_options={name: value for name, value in own.items() if value is not None}, **given)
+
+    def given(self, option: Option) -> Any:
+        """Return the value of an option; None for one of an objective that was not given."""
+        return self.objective_options.get(option.name) if option.objective else getattr(self, option.field)
 
     @property
     def folder(self) -> Path:
@@ -186,13 +175,19 @@ class Settings:
 
 @cache
 def options() -> tuple[Option, ...]:
-    """The options of a search, in the order of `--help`."""
-    return described(Settings)
+    """Return the options of a search in the order of `--help`, those of the objectives behind `--objective`."""
+    own = described(Settings)
+    behind = 1 + [one.name for one in own].index("objective")
+    return (
+        *own[:behind],
+        *(option for objective in OBJECTIVES for option in described(objective.options, objective.name)),
+        *own[behind:],
+    )
 
 
 def goal_names() -> dict[str, str]:
-    """The names of the fields of `Goal` in a refusal to resume."""
-    return {one.goal: one.compared_as or one.flag for one in options() if one.goal}
+    """Return what a refusal to resume calls the fields of `Goal` and the options of objectives."""
+    return {one.goal or one.name: one.compared_as or one.flag for one in options() if one.goal or one.objective}
 
 
 def check_device(name: str | None) -> None:

@@ -15,7 +15,7 @@ from autotune.child.lifeline import Progress, harden
 from autotune.core import codec
 from autotune.core.kinds import decode
 from autotune.core.records import Environment, TargetFacts
-from autotune.core.requests import DryRunRequest, InspectRequest, NoiseScaleRequest, StabilityRequest
+from autotune.core.requests import DryRunRequest, InspectRequest, NoiseScaleRequest, ProbeRequest, StabilityRequest
 from autotune.core.results import Inspection, LossRun, Measurement, MemoryPeak, Outcome, ProbeResult, StabilityResult
 from autotune.gradient_noise.records import GradientSample, NoiseScaleResult
 from autotune.launch.base import REQUEST, RESULT
@@ -187,7 +187,8 @@ if __name__ == "__main__":
     progress.phase("load")
     FAULTS[request.target or "ok"](progress)
     answers = {
-        InspectRequest: INSPECTION, StabilityRequest: COMPARISON, NoiseScaleRequest: GRADIENTS, DryRunRequest: DRY_RUN,
+        ProbeRequest: OK, InspectRequest: INSPECTION, StabilityRequest: COMPARISON, NoiseScaleRequest: GRADIENTS,
+        DryRunRequest: DRY_RUN,
     }  # fmt: skip
-    codec.write(FOLDER / RESULT, answers.get(type(request), OK))
+    codec.write(FOLDER / RESULT, answers.get(type(request)) or type(request).kind().answer(outcome=Outcome.OK))
     os._exit(0)

@@ -1,4 +1,4 @@
-"""The description of one setting of a search: its command-line option, variable and checks follow from it."""
+"""The description of one option of a search: command line, variable, settings file and checks follow from it."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from numbers import Real
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from autotune.core.records import ObjectiveName
+from autotune.units import format_value, parse_number
 
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """What cannot be said by the type of a field of `Settings`; `described` adds the field itself."""
+    """What the type of an annotated field cannot say of an option; `described` adds the field itself."""
 
     help: str
     short: str = ""  # "-t"
-    read: Callable[[str], Any] | None = None  # the value that a text means; raises `ValueError`
-    write: Callable[[Any], str] = str  # the text of a value, for messages
+    read: Callable[[str], Any] | None = None  # the value that a text means; raises `ValueError`; None: by the type
+    write: Callable[[Any], str] = format_value  # the text of a value, for messages
     typed: str | None = None  # the default as a person would type it; None: the value itself
     called: str = ""  # in the error about a wrong value; "": its name
-    objective: ObjectiveName | None = None  # the only objective that looks at it; None: all do
     goal: str = ""  # the field of `Goal` that it becomes, which resuming compares; "": none
     compared_as: str = ""  # in a refusal to resume; "": its flag
 
-    field: str = ""  # from here on added by `described`
+    objective: str = ""  # the only objective that looks at it; "": all do; from here on added by `described`
+    field: str = ""
     parts: tuple[Any, ...] = ()  # of the type: classes, literals, bounds
     default: Any = None
 
@@ -52,12 +52,26 @@ class Option:
         """The numbers that it takes."""
         return next((part for part in self.parts if isinstance(part, msgspec.Meta)), None)
 
+    def parse(self, text: str) -> Any:
+        """Return the value that a text means. Raises `ValueError` if there is none, or if it is out of bounds."""
+        assert self.read is not None, self.field
+        value = self.read(text)
+        self.check(value)
+        return value
+
+    @property
+    def annotation(self) -> str:
+        """Its type as Python code: that of the field, and a text where one can be read."""
+        kinds = ["str"] if self.read or self.choices else []
+        kinds += [part.__name__ for part in self.parts if isinstance(part, type) and part is not NoneType]
+        return " | ".join([*kinds, "None"])
+
     def check(self, value: Any) -> None:
         """Raise `ValueError` with rule and value unless `value` is among the choices or within the bounds."""
         choices, bounds = self.choices, self.bounds
         if (not choices and bounds is None) or (value is None and self.default is None) or value in choices:
             return
-        if bounds is not None and isinstance(value, Real) and _within(bounds, value):
+        if bounds is not None and isinstance(value, Real) and not isinstance(value, bool) and _within(bounds, value):
             return
         if bounds is None:
             rule = f"one of {', '.join(choices)}"
@@ -68,17 +82,30 @@ class Option:
         raise ValueError(f"{self.called or self.name} must be {rule}, got {value!r}")
 
 
-def described(settings: type[Any]) -> tuple[Option, ...]:
-    """The description of every field of a dataclass that has one, in their order."""
-    hints = get_type_hints(settings, include_extras=True)
+def described(kind: type[Any], objective: str = "") -> tuple[Option, ...]:
+    """Return the description of every field of a dataclass or record that has one, in their order.
+
+    Options of an `objective` have no default here, so that one is known to be given; their help says it.
+    """
+    hints = get_type_hints(kind, include_extras=True)
     found = []
-    for field in fields(settings):
+    for field in msgspec.structs.fields(kind) if issubclass(kind, msgspec.Struct) else fields(kind):
         parts = tuple(_parts(hints[field.name]))
         default = field.default if isinstance(field.default, str | int | float) else None
         for option in parts:
             if isinstance(option, Option):
-                found.append(replace(option, field=field.name, parts=parts, default=default))
+                read = option.read or (parse_number if float in parts else None)
+                described = replace(option, field=field.name, parts=parts, default=default, read=read)
+                found.append(_belonging(described, objective) if objective else described)
     return tuple(found)
+
+
+def _belonging(option: Option, objective: str) -> Option:
+    """Return the option as one of `objective`."""
+    told = "" if option.default is None else f" [default: {option.write(option.default)}]"
+    return replace(
+        option, help=f"{option.help}{told}", objective=objective, parts=(*option.parts, NoneType), default=None
+    )
 
 
 def _parts(kind: Any) -> Iterator[Any]:
