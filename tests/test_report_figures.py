@@ -8,14 +8,14 @@ import pytest
 
 from autotune.core.results import Alone, Outcome, StabilityResult
 from autotune.precision.chart import numerics, paired_losses
-from autotune.report.figure import Absence, Figure
+from autotune.report.chart import Absence, Chart
 from autotune.report.loading import loading
 from autotune.report.waterfall import waterfall
 from tests.reporting import FACTS, config, failed, ladder, measured, paired, recommendation, trial, view, whole
 
 
-def shown(figure: Figure | Absence) -> Figure:
-    assert isinstance(figure, Figure), figure
+def shown(figure: Chart | Absence) -> Chart:
+    assert isinstance(figure, Chart), figure
     ElementTree.fromstring(figure.svg())
     return figure
 

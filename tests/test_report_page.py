@@ -14,8 +14,8 @@ from autotune.core.interference import Contamination, GpuUse
 from autotune.core.results import Outcome
 from autotune.report import phrases
 from autotune.report.blocks import result_block, trials_table
-from autotune.report.figure import Figure
-from autotune.report.gallery import figures
+from autotune.report.chart import Chart
+from autotune.report.charts import CHARTS
 from autotune.report.page import render
 from autotune.report.templates import Served
 from autotune.study.view import load_view
@@ -82,7 +82,8 @@ def test_the_page_answers_in_the_order_of_the_questions() -> None:
 def test_every_probe_has_a_row_and_every_chart_its_numbers() -> None:
     source = render(view(whole(), recommendation()))
 
-    drawn = [it for it in figures(view(whole(), recommendation())) if isinstance(it, Figure)]
+    study = view(whole(), recommendation())
+    drawn = [chart for draw in CHARTS.values() if isinstance(chart := draw(study), Chart)]
     assert source.count("data-outcome=") == len(whole())
     assert source.count('<details class="numbers">') == len(drawn)
 

@@ -48,23 +48,23 @@ def report(
 
 def _drawn(name: str, place: Path, view: StudyView) -> str:
     """The chart as SVG. Raises `UsageError` for an unknown one, another format, or one without data."""
-    from autotune.report.figure import Absence
-    from autotune.report.gallery import FIGURES
+    from autotune.report.chart import Absence
+    from autotune.report.charts import CHARTS
 
-    if name not in FIGURES:
+    if name not in CHARTS:
         raise UsageError(
             f"There is no chart {name!r}. It was probably misspelt, or is one of an earlier version. "
-            f"Choose one of --chart {', '.join(FIGURES)}."
+            f"Choose one of --chart {', '.join(CHARTS)}."
         )
     if place.suffix.lower() not in (".svg", ""):
         raise UsageError(
             f"{place} would have to be another format than SVG. Charts are drawn as SVG only, which scales and which "
             f"every browser and most programs read. Write to -o {place.with_suffix('.svg')}."
         )
-    figure = FIGURES[name](view)
-    if isinstance(figure, Absence):
+    drawn = CHARTS[name](view)
+    if isinstance(drawn, Absence):
         raise UsageError(
-            f"{view.folder} has nothing for the chart {name!r}: {figure.reason}. The study was probably made without "
+            f"{view.folder} has nothing for the chart {name!r}: {drawn.reason}. The study was probably made without "
             f"it, or ended before. Look with `autotune report {view.folder}` at what it has."
         )
-    return figure.file()
+    return drawn.file()

@@ -10,8 +10,8 @@ from markupsafe import Markup
 from autotune.export.loop import with_autotune
 from autotune.harmless import python, shell_word
 from autotune.report import phrases, probes
-from autotune.report.figure import Absence, Figure
-from autotune.report.gallery import figures
+from autotune.report.chart import Absence, Chart
+from autotune.report.charts import CHARTS
 from autotune.report.templates import Served, render_template
 from autotune.study import layout as disk
 from autotune.study.recommendation import Recommendation
@@ -24,7 +24,7 @@ LONGEST_TRACEBACK = 4000  # characters, the end: the error itself stands last
 def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -> str:
     """The page of one study. Links to logs are relative to the study's folder, with `prefix` before them."""
     best = view.recommendation
-    drawn = figures(view)
+    charts = [draw(view) for draw in CHARTS.values()]
     titles, rows = probes.table(view)
     judged = [(trial, view.verdict(trial)) for trial in view.trials]
     return render_template(
@@ -38,8 +38,8 @@ def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -
         commands=_commands(view.folder),
         raw_trials=_raw_trials(view.folder),
         exports="\n".join(phrases.exports(best.params)) if best else "",
-        figures=[figure for figure in drawn if isinstance(figure, Figure)],
-        absent=[figure for figure in drawn if isinstance(figure, Absence)],
+        charts=[chart for chart in charts if isinstance(chart, Chart)],
+        absent=[chart for chart in charts if isinstance(chart, Absence)],
         svg=Markup,  # charts escape their own texts
         titles=titles,
         rows=rows,
