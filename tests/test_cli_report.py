@@ -25,6 +25,8 @@ def test_the_page_is_written_into_the_study_and_its_place_is_told(home: Path) ->
 
 
 def test_a_page_written_elsewhere_still_finds_the_logs(home: Path) -> None:
+    (home / "public").mkdir()
+
     told = run(home, "report", "resnet", "-o", "public/a page.html")
 
     assert told.stdout == "public/a page.html\n"
@@ -49,7 +51,8 @@ def test_one_chart_is_written_as_svg(home: Path) -> None:
         (("--chart", "timeline"), "--chart throughput, memory, loading, numerics, worth."),
         (("--chart", "throughput", "-o", "curve.png"), "-o curve.svg"),
         (("--chart", "numerics"), "no paired runs were made"),
-        (("-o", "studies"), "-o"),
+        (("-o", "studies"), "studies cannot be written"),
+        (("-o", "publik/page.html"), "there is no folder publik"),
     ],
 )
 def test_what_cannot_be_written_is_one_clear_error(home: Path, words: tuple[str, ...], remedy: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from autotune.core import codec
 from autotune.core.requests import ProbeRequest
-from autotune.dashboard.reading import Reader
+from autotune.dashboard.reading import read_view
 from autotune.dashboard.site import MOST_KEPT_PAGES, Site
 from autotune.study import layout as disk
 from autotune.study.lock import Lock
@@ -129,24 +129,22 @@ def test_a_search_can_take_its_lock_while_many_are_looking(study: Path) -> None:
 
 
 def test_a_finished_probe_is_decoded_once(study: Path) -> None:
-    reader = Reader()
     result = study / "probes" / "0001" / "result.json"
-    reader.view(study)
+    read_view(study)
     found = result.stat()
     with result.open("r+b") as file:
         file.write(b"?")  # not JSON any more, in the same file of the same size
     os.utime(result, ns=(found.st_atime_ns, found.st_mtime_ns))
 
-    assert len(reader.view(study).trials) == 3
+    assert len(read_view(study).trials) == 3
 
 
 def test_a_probe_that_was_run_again_is_read_again(study: Path) -> None:
-    reader = Reader()
-    reader.view(study)
+    read_view(study)
 
     codec.write(study / "probes" / "0001" / "result.json", measured(1234))
 
-    result = reader.view(study).trials[1].result
+    result = read_view(study).trials[1].result
     assert result.measurement is not None
     assert round(result.measurement.samples_per_second) == 1234
 
@@ -157,7 +155,7 @@ def test_a_probe_that_is_being_measured_is_not_shown_yet(study: Path) -> None:
     codec.write(place / "request.json", asked)
     (place / "result.json.partial").write_text('{"outcome"')
 
-    assert [one.number for one in Reader().view(study).trials] == [0, 1, 2]
+    assert [one.number for one in read_view(study).trials] == [0, 1, 2]
 
 
 class Clock:

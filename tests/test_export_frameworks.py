@@ -343,7 +343,7 @@ def test_the_command_prints_it_without_importing_torch(tmp_path: Path, framework
 def test_a_file_takes_it_too(tmp_path: Path) -> None:
     written(tmp_path / "studies" / "resnet", (), recommendation())
 
-    done = run(tmp_path, "export", "--to", "deepspeed", "-o", "out/ds.json")
+    done = run(tmp_path, "export", "--to", "deepspeed", "-o", "ds.json")
 
-    assert done.returncode == 0 and "wrote out/ds.json" in done.stderr
-    assert json.loads((tmp_path / "out" / "ds.json").read_text())["train_micro_batch_size_per_gpu"]
+    assert done.returncode == 0 and "wrote ds.json" in done.stderr
+    assert json.loads((tmp_path / "ds.json").read_text())["train_micro_batch_size_per_gpu"]

@@ -42,8 +42,8 @@ def check(
 
     What was inferred is said too, and one real step is taken. Nothing is searched or written.
     """
+    from autotune.cli.defaults import announce
     from autotune.cli.options import Options
-    from autotune.cli.settings_file import announce
     from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.report.blocks import check_block

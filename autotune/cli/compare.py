@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli.output import plain_console, say, written
+from autotune.cli.output import plain_console, say, write
 
 
 def compare(
@@ -29,7 +29,7 @@ def compare(
 
     comparison = comparing.compare(load_view(find(a)), load_view(find(b)))
     if output is not None:
-        written(output, render_comparison(comparison).encode("utf-8", "replace"))
+        write(output, render_comparison(comparison))
         say(f"wrote {output}", stderr=True)
     if json_output:
         sys.stdout.write(codec.encode(comparison).decode())

@@ -19,7 +19,7 @@ def plan(settings: Settings, *, as_json: bool) -> None:
     from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.tuning.header import opening_lines, short_budget
-    from autotune.tuning.open_study import preview
+    from autotune.tuning.open_study import place_aside, preview
 
     began = time.monotonic()
     request, space = preview(settings, SubprocessLauncher())
@@ -30,7 +30,9 @@ def plan(settings: Settings, *, as_json: bool) -> None:
         sys.stdout.write(codec.encode(asked).decode())
     else:
         lines = opening_lines(settings.folder, request, space, settings, resumed=resumed, refused=refusal is not None)
-        for line in (*lines, short_budget(settings, space, seconds), "Nothing was probed (--dry-run)."):
+        aside = place_aside(settings.folder) if settings.mode == "fresh" else None
+        moves = f"A search would move the study in {settings.folder} to {aside}." if aside else ""
+        for line in (*lines, short_budget(settings, space, seconds), moves, "Nothing was probed (--dry-run)."):
             if line:
                 say(line)
     if refusal is not None:

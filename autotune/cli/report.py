@@ -29,24 +29,22 @@ def report(
 
     The page needs no network and no other file.
     """
-    from autotune.cli.output import say, written
+    from autotune.cli.output import say, write
     from autotune.report.page import render
     from autotune.study.layout import find
     from autotune.study.view import load_view
 
     view = load_view(find(study))
+    place = output or view.folder / (f"{chart}.svg" if chart else "report.html")
     if chart is None:
-        place = output or view.folder / "report.html"
         between = os.path.relpath(view.folder.resolve(), place.resolve().parent)
-        prefix = "" if between == "." else f"{quote(Path(between).as_posix())}/"
-        written(place, render(view, prefix=prefix).encode("utf-8", "replace"))
+        write(place, render(view, prefix="" if between == "." else f"{quote(Path(between).as_posix())}/"))
     else:
-        place = output or view.folder / f"{chart}.svg"
-        written(place, _drawn(chart, place, view).encode("utf-8", "replace"))
+        write(place, _draw(chart, place, view))
     say(place)
 
 
-def _drawn(name: str, place: Path, view: StudyView) -> str:
+def _draw(name: str, place: Path, view: StudyView) -> str:
     """The chart as SVG. Raises `UsageError` for an unknown one, another format, or one without data."""
     from autotune.report.chart import Absence
     from autotune.report.charts import CHARTS

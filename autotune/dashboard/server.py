@@ -129,6 +129,11 @@ def _host_names(address: Address, names: Sequence[str]) -> tuple[str, ...]:
         own = (card.address.partition("%")[0] for cards in psutil.net_if_addrs().values() for card in cards)
         known += [f"[{one}]" if ":" in one else one for one in own]
         known += [socket.gethostname(), *names]
+    elif names:
+        raise UsageError(
+            f"--allow-host {names[0]} would change nothing: only this machine reaches {address}, by its own names. "
+            f"--expose was probably left out. Add --expose and --host 0.0.0.0, or leave --allow-host out."
+        )
     if "*" in "".join(known):
         raise UsageError(
             "--allow-host takes whole names only. With a * any foreign web page could read the studies. "

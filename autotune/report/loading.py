@@ -17,9 +17,7 @@ from autotune.units import counted, format_rate, format_share
 
 TITLE = "Data loading"
 NAMES = ("together", "model alone", "loader alone")
-READING = (
-    "Fastest configuration with each number of workers; in brackets what a step waits. Above {}: data-bound."
-)
+READING = "Fastest configuration with each number of workers; in brackets what a step waits. Above {}: data-bound."
 
 
 def loading(view: StudyView) -> Chart | Absence:

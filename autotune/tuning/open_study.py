@@ -75,8 +75,8 @@ def begin(folder: Path, request: StudyRequest, mode: Literal["auto", "resume", "
     check_resumable(folder, mode)
     if mode != "fresh" and _is_alike(folder, request):
         return True
-    if _holds_study(folder):
-        _begin_anew(folder)
+    if (aside := place_aside(folder)) is not None:
+        _begin_anew(folder, aside)
     try:
         if disk.is_ours(folder):  # in a folder of the user's own it would hide their work from git
             (folder / IGNORE).write_text(disk.IGNORED)
@@ -217,11 +217,18 @@ def _holds_study(folder: Path) -> bool:
     return (folder / disk.STUDY).is_file() or (folder / disk.PROBES).is_dir()
 
 
-def _begin_anew(folder: Path) -> None:
-    """Move the study aside, all but the new one's lock and inspection; the old one gets its inspection back."""
+def place_aside(folder: Path) -> Path | None:
+    """Where a fresh search moves the study in `folder`; None where none lies."""
+    if not _holds_study(folder):
+        return None
     number = 1
     while (aside := folder.with_name(f"{folder.name}.old-{number}")).exists():
         number += 1
+    return aside
+
+
+def _begin_anew(folder: Path, aside: Path) -> None:
+    """Move the study to `aside`, all but the new one's lock and inspection; the old one gets its inspection back."""
     try:
         folder.rename(aside)
         disk.make(folder)
