@@ -192,13 +192,13 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_the_command_prints_json_and_writes_a_page(home: Path) -> None:
-    told = run(home, "compare", "before", "after", "--json", "-o", "pages/both.html")
+    told = run(home, "compare", "before", "after", "--json", "-o", "both.html")
 
     assert told.returncode == 0, told.stderr
     overall: dict[str, Value] = json.loads(told.stdout)["overall"]
     assert overall["estimate"] == pytest.approx(1.5)
     assert codec.decode(told.stdout.encode(), Comparison).a.study == "before"
-    assert "at 1.50×" in (home / "pages" / "both.html").read_text()
+    assert "at 1.50×" in (home / "both.html").read_text()
 
 
 def test_the_command_ends_with_the_sentence(home: Path) -> None:

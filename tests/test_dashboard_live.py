@@ -237,6 +237,18 @@ def test_the_list_tells_of_each_study_what_it_came_to_where_and_whether_it_runs(
     assert [text for text in told if text not in line] == []
 
 
+def test_the_list_begins_with_what_runs_and_goes_on_with_the_newest(tmp_path: Path) -> None:
+    for name, day in (("a", 20), ("b", 22), ("c", 21)):
+        written(tmp_path / name, (), recommendation(measured_at=f"2026-11-{day}T10:00:00+00:00"))
+    lock = Lock(tmp_path / "c")
+
+    with serving(tmp_path) as server:
+        page = ask(server, "/")[2]
+    lock.release()
+
+    assert re.findall(r'<td class="text"><a href="/studies/([^"]+)/"', page) == ["c", "b", "a"]
+
+
 def test_only_studies_with_a_page_are_linked_and_compared(index: str) -> None:
     assert set(re.findall(r'href="/studies/([^"]+)/"', index)) == {"busy", "done"}
     assert re.findall(r"<option[^>]*>([^<]+)", index) == 2 * ["busy", "done"]

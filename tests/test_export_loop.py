@@ -16,16 +16,18 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+from autotune.core import codec
 from autotune.core.records import Finding, TargetFacts, Value
 from autotune.errors import UsageError
 from autotune.export import accelerate, deepspeed, huggingface, lightning, loop
-from autotune.export.recipe import Recipe, recipe
+from autotune.export.recipe import ASSUMED, Recipe, recipe
 from autotune.export.torch import Tuned
 from autotune.knobs import defaults
 from autotune.knobs.wording import Framework
 from autotune.report.page import render
 from autotune.targets.batches import layout
-from tests.reporting import ENVIRONMENT, FACTS, recommendation, view
+from tests.commandline import run_here
+from tests.reporting import ENVIRONMENT, FACTS, recommendation, request, view, written
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "using-the-answer.md"
 MICRO, STEPS, MICRO_BATCHES = 4, 4, 7  # seven micro-batches an epoch leave three over
@@ -157,12 +159,10 @@ def test_the_page_imports_what_its_loop_takes_and_no_more(data: Any) -> None:
 
 
 def test_the_counter_is_explained_in_the_same_words_everywhere() -> None:
-    import autotune.export.torch
+    loops = DOCUMENT.read_text(), loop.text(told()), loop.with_autotune("resnet", None)
 
-    loops = DOCUMENT.read_text(), autotune.export.torch.__doc__, loop.text(told()), loop.with_autotune("resnet", None)
-
-    assert [text.count(loop.COUNTER) for text in loops if text] == [1] * 4
-    assert [text.count("micro_batches = 0") for text in loops if text] == [1] * 4
+    assert [text.count(loop.COUNTER) for text in loops] == [1] * 3
+    assert [text.count("micro_batches = 0") for text in loops] == [1] * 3
 
 
 def test_a_stream_is_not_shuffled_by_its_loader() -> None:
@@ -499,10 +499,16 @@ def test_a_trainer_that_would_take_every_gpu_is_told_of() -> None:
     assert "DataParallel" not in alone
 
 
-def test_what_an_earlier_version_left_is_exported_as_pairs() -> None:
-    best = recommendation()
+def test_what_an_earlier_version_left_is_exported_as_its_study_says_or_as_pairs(tmp_path: Path) -> None:
+    old = recommendation(environment=replace(ENVIRONMENT, device="cpu"))
+    written(tmp_path / "studies" / "kept", (), old)
+    (tmp_path / "studies" / "kept" / "study.json").unlink()
+    written(tmp_path / "studies" / "whole", (), old)
+    codec.write(tmp_path / "studies" / "whole" / "study.json", request(facts=replace(FACTS, findings=OWN_LOSS)))
 
-    text = loop.text(recipe(replace(best, environment=replace(ENVIRONMENT, device="cpu")), Framework.TORCH))
+    alone, beside = (run_here(tmp_path, "export", name, "--to", "torch").stdout for name in ("kept", "whole"))
 
-    assert best.facts is None
-    assert "loss_fn(model(inputs), targets)" in text and "shuffle=True" in text
+    assert old.facts is None
+    assert "loss_fn(model(inputs), targets)" in alone and "shuffle=True" in alone
+    assert "loss_fn(model, batch)  # your loss(model, batch)" in beside
+    assert (ASSUMED in alone, ASSUMED in beside) == (True, False)

@@ -105,27 +105,25 @@ def _moment(text: str) -> str:
 def _environment(view: StudyView) -> list[tuple[str, str]]:
     """What the measurements depend on, by name."""
     here, best = view.request.environment, view.recommendation
-    shared = "" if here.shm_bytes is None else format_bytes(here.shm_bytes)
-    threads = "" if here.default_threads is None else str(here.default_threads)
     entries = [
         ("device", f"{here.device_name} ({here.device})"),
         ("memory of the device", format_bytes(here.device_bytes)),
-        ("memory limit", f"{format_bytes(view.request.memory_limit_bytes)}"),
+        ("memory limit", format_bytes(view.request.memory_limit_bytes)),
         ("kept free", format_bytes(view.request.headroom_bytes)),
         ("native autocast dtypes", ", ".join(here.native_dtypes) or "none"),
-        ("driver", here.driver or ""),
-        ("CUDA", here.cuda or ""),
-        ("compute capability", here.capability or ""),
+        ("driver", here.driver),
+        ("CUDA", here.cuda),
+        ("compute capability", here.capability),
         ("torch", here.torch),
         ("Python", here.python),
         ("platform", here.platform),
         ("processor", here.cpu),
-        ("usable cores", str(here.usable_cores)),
-        ("torch threads by default", threads),
+        ("usable cores", here.usable_cores),
+        ("torch threads by default", here.default_threads),
         ("memory of the host", format_bytes(here.host_bytes)),
-        ("shared memory", shared),
+        ("shared memory", None if here.shm_bytes is None else format_bytes(here.shm_bytes)),
         ("target", view.request.target),
         ("begun", _moment(view.request.created_at)),
-        ("fingerprint", best.fingerprint if best else ""),
+        ("fingerprint", best and best.fingerprint),
     ]
-    return [(name, text) for name, text in entries if text]
+    return [(name, str(value)) for name, value in entries if value not in (None, "")]
