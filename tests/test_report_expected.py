@@ -35,9 +35,9 @@ def test_a_proposal_says_why_in_one_line() -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"why": "direct"}, "310 MiB, fits 98%: the law misses this arm by more than 15%, so the batches around"),
+        ({"why": "direct"}, "310 MiB, fits 98%: the model is off by more than 15% here, so the batches around"),
         ({"gain": None}, "expected to be the fastest"),
-        ({"gain": 0.001}, "next to nothing is expected to be won any more"),
+        ({"gain": 0.001}, "hardly any gain is expected"),
         ({"memory_bytes": None}, "(2,900 to 4,000), 20% of the memory, fits"),
     ],
 )
@@ -59,7 +59,7 @@ def test_the_measurement_is_held_against_what_was_expected(result: Any, told: st
 
 @pytest.fixture
 def study(tmp_path: Path) -> StudyView:
-    """Three batches of one arm; only the second probe was foretold."""
+    """Three batches of one arm; only the second probe was predicted."""
     probes = [trial(n, config(64 << n), measured(300.0 + 100 * n, (2 + n) * GIB)) for n in range(3)]
     view = written(tmp_path / "resnet", tuple(probes), recommendation())
     disk.write_prediction(view.folder, 1, _said(samples_per_second=500.0, memory_bytes=2 * GIB))

@@ -13,7 +13,7 @@ from autotune.cli.output import plain_console, say, write
 
 def compare(
     a: Annotated[str, typer.Argument(help="Folder or name of a study.")],
-    b: Annotated[str, typer.Argument(help="Of the other one; ratios are B over A.")],
+    b: Annotated[str, typer.Argument(help="Folder or name of the other study; ratios are B over A.")],
     json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a page to this file.")] = None,
 ) -> None:

@@ -46,7 +46,7 @@ def caution(comparison: Comparison) -> str:
 
 
 def answer_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """What each came to, by name: for A, for B."""
+    """The results by name: of A, of B."""
     rows: tuple[tuple[str, Callable[[Side], str]], ...] = (
         ("begun", lambda side: side.begun[:10] or "–"),
         ("probes", lambda side: str(side.probes)),
