@@ -6,7 +6,6 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -16,23 +15,12 @@ from autotune.core.results import Outcome
 from autotune.dashboard import server as serving_it
 from autotune.dashboard.server import MOST_CONNECTIONS, StudyServer
 from autotune.study import layout as disk
+from tests.pages import Page
 from tests.reporting import config, failed, ladder, recommendation, request, trial, written
 from tests.serving import ask, serving
 
 HOSTILE = """"'><script>alert(1)</script><img src=x onerror=alert(2)><!-- {{ 7 * 7 }} & \x1b[31m"""
 FOLDER = """x"'><img src=x onerror=alert(2)>&lt; {{ 7 * 7 }}"""
-
-
-class Elements(HTMLParser):
-    """What a browser would make of a page."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
 
 
 def hostile_study(folder: Path) -> None:
@@ -77,7 +65,7 @@ NAME = "x%22%27%3E%3Cimg%20src%3Dx%20onerror%3Dalert%282%29%3E%26lt%3B%20%7B%7B%
 def test_what_a_study_says_is_never_markup(served: StudyServer, place: str) -> None:
     status, headers, page = ask(served, place)
 
-    elements = Elements(page).found
+    elements = Page(page).elements
     nonce = headers["Content-Security-Policy"].partition("script-src 'nonce-")[2].partition("'")[0]
     assert status == 200
     assert [tag for tag, _ in elements if tag in ("img", "iframe", "object", "base", "embed")] == []

@@ -124,7 +124,7 @@ def test_only_names_of_this_machine_get_an_answer(server: StudyServer, host: str
 
 @pytest.mark.parametrize(
     ("host", "status"),
-    [("127.0.0.1", 200), ("gpu-box.example", 200), ("GPU-BOX.example:80", 200), ("evil.example", 400), ("10.9.8.7", 400)],
+    [("127.0.0.1", 200), ("gpu-box.example", 200), ("GPU-BOX.example:80", 200), ("x.example", 400), ("10.9.8.7", 400)]
 )  # fmt: skip
 def test_an_exposed_server_answers_to_its_address_and_the_names_given_for_it(
     exposed: StudyServer, host: str, status: int
@@ -217,7 +217,6 @@ def test_listening_beyond_this_machine_has_to_be_asked_for_and_is_said_to_expose
         ({"host": "127.0.0.1.example.com"}, "is not an address"),
         ({"host": "0.0.0.0", "names": ["*"]}, "--allow-host takes whole names only"),  # it would let any page in
         ({"names": ["box"]}, "--allow-host box would change nothing"),
-        ({"port": 70000}, "Port 70000"),
     ],
 )
 def test_an_address_that_cannot_be_meant_is_refused(tmp_path: Path, options: dict[str, str], said: str) -> None:
@@ -225,7 +224,7 @@ def test_an_address_that_cannot_be_meant_is_refused(tmp_path: Path, options: dic
         StudyServer(tmp_path, **{"port": 0, "exposed": True} | options)
 
 
-def test_a_taken_port_names_the_next_one(tmp_path: Path) -> None:
+def test_a_taken_port_is_said_with_a_way_to_another(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
