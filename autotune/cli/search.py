@@ -40,10 +40,10 @@ def search(
     no_progress: Annotated[bool, typer.Option("--no-progress", help="No live line.")] = False,
     **typed: Any,
 ) -> None:
-    """Search the fastest training configuration, or the best by another --objective, and confirm it.
+    """Search the fastest training configuration, and confirm it.
 
-    Each probe is a short training run in a process of its own, on your real data. Ctrl-C keeps the study, and the same
-    command continues it. Options can also be set in autotune.toml, in
+    With another --objective the best by that. Each probe is a short training run in a process of its own, on your real
+    data. Ctrl-C keeps the study, and the same command continues it. Options can also be set in autotune.toml, in
     [tool.autotune] of pyproject.toml, or as AUTOTUNE_TIME_BUDGET and the like.
     """
     from autotune.cli.defaults import announce  # which reads the options of this command
