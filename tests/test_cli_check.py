@@ -1,8 +1,8 @@
-"""`autotune check --memory`: what every batch size would need, foretold by a real dry run in a process of its own."""
+"""`autotune check --memory`: what every batch size would need, predicted by a real dry run in a process of its own."""
 
 from rich.console import Console
 
-from autotune.cli.check import foretell
+from autotune.cli.check import predict_memory
 from autotune.core import codec
 from autotune.core.records import Goal
 from autotune.core.results import Outcome
@@ -14,7 +14,7 @@ from tests.commandline import TARGET, run
 from tests.worlds import config, space, study_request
 
 
-def test_what_each_batch_needs_is_foretold_in_a_table(tmp_path):
+def test_what_each_batch_needs_is_predicted_in_a_table(tmp_path):
     (tmp_path / "model.py").write_text(TARGET.replace("64]", "64, 512]"))
 
     checked = run(tmp_path, "check", "model.py", "--memory-limit", "4GiB")
@@ -54,7 +54,7 @@ def test_a_baseline_that_breaks_what_is_held_is_said_to_be_for_comparison_only(t
 def test_as_json_it_is_the_dry_run_itself(capsys):
     wide = space(goal=Goal(), baseline=config(batch_size=64))
 
-    foretell(FakeLauncher(), study_request(), wide, "90%", (64,), json_output=True, console=Console())
+    predict_memory(FakeLauncher(), study_request(), wide, "90%", (64,), json_output=True, console=Console())
 
     found = codec.decode(capsys.readouterr().out.encode(), DryRun)
     assert found.outcome is Outcome.OK
@@ -71,7 +71,7 @@ def test_the_table_and_a_search_hold_peaks_against_the_same_bytes(capsys):
             asked.append(request.limit_bytes)
             return super().run(request, folder)
 
-    foretell(Watched(), request, wide, "50%", (64,), json_output=True, console=Console())
+    predict_memory(Watched(), request, wide, "50%", (64,), json_output=True, console=Console())
 
     assert asked == [limit - headroom]
 

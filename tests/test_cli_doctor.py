@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from autotune.report.doctor import BUSY_SHARE
+from autotune.report.doctor import BUSY_SHARE, TOO_BUSY_SHARE
 from tests.commandline import listing, run
 
 
@@ -16,7 +16,7 @@ def test_doctor_says_in_json_what_it_says_in_words(tmp_path: Path) -> None:
 
     words = run(tmp_path, "doctor", "--device", "cpu")
 
-    assert words.returncode == 0
+    assert words.returncode in (0, 3)  # where other tests keep the machine busy
     assert "\x1b" not in words.stdout
     assert told["environment"]["device"] == "cpu"
     for check in told["checks"]:
@@ -34,7 +34,8 @@ def test_doctor_sees_a_program_that_computes(tmp_path: Path) -> None:
     cores = next(check for check in told["checks"] if check["name"] == "cores")
     busy = float(cores["text"].partition(" usable, ")[2].split()[0])
     assert busy > 0.5
-    assert (cores["state"] == "busy") is (busy > BUSY_SHARE * told["environment"]["usable_cores"])
+    share = busy / told["environment"]["usable_cores"]
+    assert cores["state"] == ("bad" if share > TOO_BUSY_SHARE else "busy" if share > BUSY_SHARE else "good")
 
 
 def test_doctor_is_exit_status_three_where_no_search_can_run(tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.commandline import assert_one_clear_error, listing
 from tests.commandline import run_here as run
+from tests.fuzz import inprocess
+from tests.fuzz.inprocess import target
 
 WRONG = [
     (("-t", "soon"), "--time-budget: 'soon'"),
@@ -38,8 +42,8 @@ WRONG = [
     (("--batch", "8:x"), "--batch 8:x: batch_size"),
     (("--headroom", "2"), "--headroom: a share must be between 0% and 100%, got 200%: write 2% or 0.02"),
     (("--headroom", "much"), "--headroom: 'much' is not a share: write 8% or 0.08"),
-    (("--sampler", "magic"), "--sampler magic"),
-    (("--objective", "fame"), "--objective fame"),
+    (("--sampler", "magic"), "--sampler: sampler must be one of structured"),
+    (("--objective", "fame"), "got 'fame'"),
     (("--within", "120%"), "--within: a share must be between 0% and 100%, got 120%: write 8% or 0.08"),
     (("--within", "10"), "--within: a share must be between 0% and 100%, got 1000%: write 10% or 0.1"),
     (("--memory-limit", "120%"), "--memory-limit: a share of the memory must be above 0% and at most 100%, got 120%"),
@@ -48,9 +52,12 @@ WRONG = [
     (("--device", "gpu"), "There is no device called 'gpu'. The name was probably mistyped. Did you mean cuda?"),
     (("--device", "quantum"), "There is no device called 'quantum'"),
     (("--device", "cuda:first"), "Did you mean cuda?"),
-    (("--stability", "twice"), "--stability twice"),
+    (("--stability", "twice"), "--stability: stability must be one of off, quick, full, got 'twice'"),
     (("--loss-tolerance", "much"), "--loss-tolerance: 'much'"),
     (("--resume",), "studies/model"),
+    (("--resume", "--fresh"), "--resume goes on with a study and --fresh begins a new one"),
+    (("-n", "0"), "--probes: probes must be at least 1, got 0"),
+    (("--seed", "-1"), "--seed: seed must be from 0 to 4294967295, got -1. It was probably mistyped"),
 ]
 
 
@@ -70,9 +77,7 @@ def test_a_wrong_value_is_one_clear_error_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (("search", "model.py", "-n", "0"), "--probes"),
         (("search", "model.py", "-n", "many"), "--probes"),
-        (("search", "model.py", "--seed", "-1"), "--seed"),
         (("search", "model.py", "--probess", "3"), "--probess"),
         (("search",), "target"),
         (("serch", "model.py"), "Did you mean 'search'?"),
@@ -104,13 +109,6 @@ def test_what_is_not_among_the_choices_is_answered_by_listing_them(
     assert message == f"{words[1]} {words[2]} is not known. It was probably mistyped. Use one of: {choices}."
 
 
-def test_a_target_that_is_not_there_leaves_no_study(tmp_path: Path) -> None:
-    ended = run(tmp_path, "search", "mdel.py")
-
-    assert "There is no file mdel.py" in assert_one_clear_error(ended)
-    assert listing(tmp_path) == set()
-
-
 @pytest.mark.parametrize("command", [("check", "model.py"), ("doctor",)])
 def test_a_device_that_is_none_is_a_mistake_for_every_command(command: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("raise AssertionError('not looked at')\n")
@@ -120,45 +118,67 @@ def test_a_device_that_is_none_is_a_mistake_for_every_command(command: tuple[str
     assert "Did you mean cuda?" in assert_one_clear_error(ended)
 
 
-def test_a_device_that_is_not_there_is_exit_status_three_and_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "model.py").write_text("")
-    before = listing(tmp_path)
-
-    ended = run(tmp_path, "search", "model.py", "--device", "cuda:77")
-
-    assert "cuda:77" in assert_one_clear_error(ended, status=3)
-    assert before == listing(tmp_path)
-
-
-def test_a_limit_above_the_machines_memory_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "status", "named"),
+    [
+        (("model.py", "--device", "cuda:77"), 3, "cuda:77"),
+        (("model.py", "--memory-limit", "900000GiB"), 2, "--memory-limit 900000GiB is more than"),
+        (("mdel.py",), 2, "There is no file mdel.py"),
+    ],
+)
+def test_what_this_machine_does_not_have_leaves_no_study(
+    words: tuple[str, ...], status: int, named: str, tmp_path: Path
+) -> None:
     assert run(tmp_path, "init").returncode == 0
     before = listing(tmp_path)
 
-    ended = run(tmp_path, "search", "model.py", "--memory-limit", "900000GiB")
+    ended = run(tmp_path, "search", *words)
 
-    assert "--memory-limit 900000GiB is more than" in assert_one_clear_error(ended)
+    assert named in assert_one_clear_error(ended, status)
     assert before == listing(tmp_path)
 
 
-def test_the_dashboard_refuses_an_address_that_others_can_reach(tmp_path: Path) -> None:
-    ended = run(tmp_path, "dashboard", ".", "--host", "0.0.0.0", "--port", "0")
-
-    assert "0.0.0.0" in assert_one_clear_error(ended)
-
-
-def test_init_never_overwrites_work(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("dashboard", ".", "--host", "0.0.0.0", "--port", "0"), "0.0.0.0"),
+        (("dashboard", ".", "--allow-host", "box", "--port", "0"), "--allow-host box would change nothing"),
+        (("dashboard", ".", "--allow-host", "box", "--expose", "--port", "0"), "Add --expose and --host 0.0.0.0"),
+        (("init",), "model.py exists already"),
+        (("init", "missing/model.py"), "there is no folder missing"),
+        (("init", "foo.txt"), "foo.txt is no Python file"),
+    ],
+)
+def test_what_cannot_be_done_is_one_clear_error_and_leaves_all_as_it_was(
+    words: tuple[str, ...], named: str, tmp_path: Path
+) -> None:
     (tmp_path / "model.py").write_text("# mine\n")
 
-    ended = run(tmp_path, "init")
+    ended = run(tmp_path, *words)
 
-    assert "model.py exists already" in assert_one_clear_error(ended)
+    assert named in assert_one_clear_error(ended)
     assert (tmp_path / "model.py").read_text() == "# mine\n"
+    assert {str(tmp_path / "model.py")} == listing(tmp_path)
 
 
-def test_init_into_a_folder_that_is_missing_says_so(tmp_path: Path) -> None:
-    ended = run(tmp_path, "init", "missing/model.py")
+def test_a_fresh_dry_run_says_which_study_a_search_would_move_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    target(tmp_path)
+    (tmp_path / "studies" / "model").mkdir(parents=True)
+    (tmp_path / "studies" / "model" / "study.json").write_text("{}")
 
-    assert "missing/model.py" in assert_one_clear_error(ended, status=3)
+    fresh, first = (inprocess.run("search", "model.py", "--dry-run", "--fresh", *more) for more in ((), ("-s", "new")))
+
+    assert "would move the study in studies/model to studies/model.old-1." in fresh.stdout
+    assert fresh.returncode == 0 and "would move" not in first.stdout
+
+
+def test_the_usage_line_names_the_command_however_it_was_started(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-m", "autotune", "best", "--nothing"], capture_output=True, text=True)
+
+    assert ended.stderr.startswith("Usage: autotune best ")
 
 
 def test_without_a_command_the_commands_are_listed(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from tests.reporting import (
     trial,
     view,
     written,
-)
+)  # fmt: skip
 
 
 def rates(*factors: float) -> tuple[Trial, ...]:
@@ -191,36 +191,31 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_command_prints_json_and_writes_a_page(home: Path) -> None:
-    told = run(home, "compare", "before", "after", "--json", "-o", "pages/both.html")
+def test_the_command_prints_json_writes_a_page_or_ends_with_the_sentence(home: Path) -> None:
+    told = run(home, "compare", "before", "after", "--json", "-o", "both.html")
+    plain = run(home, "compare", "before", "studies/after")
 
     assert told.returncode == 0, told.stderr
     overall: dict[str, Value] = json.loads(told.stdout)["overall"]
     assert overall["estimate"] == pytest.approx(1.5)
     assert codec.decode(told.stdout.encode(), Comparison).a.study == "before"
-    assert "at 1.50×" in (home / "pages" / "both.html").read_text()
+    assert "at 1.50×" in (home / "both.html").read_text()
+    assert plain.stdout.splitlines()[-1].startswith("after runs the 3 configurations that both measured at 1.50×")
 
 
-def test_the_command_ends_with_the_sentence(home: Path) -> None:
-    told = run(home, "compare", "before", "studies/after")
-
-    assert told.stdout.splitlines()[-1].startswith("after runs the 3 configurations that both measured at 1.50×")
-
-
-@pytest.mark.parametrize(("other", "said"), [("nothing", "does not exist"), ("kept", "holds no study.json")])
-def test_a_study_that_is_not_whole_cannot_be_compared(home: Path, other: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nothing",), "does not exist"),
+        (("kept",), "holds no study.json"),
+        (("after", "-o", "studies"), "studies cannot be written"),
+    ],
+)
+def test_what_cannot_be_compared_or_written_is_an_error(home: Path, words: tuple[str, ...], said: str) -> None:
     written(home / "studies" / "kept", (), recommendation())
     (home / "studies" / "kept" / disk.STUDY).unlink()
 
-    told = run(home, "compare", "before", other)
+    told = run(home, "compare", "before", *words)
 
     assert told.returncode == 2
     assert said in told.stderr
-
-
-def test_a_page_that_cannot_be_written_is_an_error_that_names_the_option(home: Path) -> None:
-    told = run(home, "compare", "before", "after", "-o", "studies")
-
-    assert told.returncode == 2
-    assert "studies cannot be written" in told.stderr
-    assert "-o" in told.stderr

@@ -12,7 +12,7 @@ import pytest
 
 from autotune.core import codec
 from autotune.core.requests import ProbeRequest
-from autotune.dashboard.reading import Reader
+from autotune.dashboard.reading import read_view
 from autotune.dashboard.site import MOST_KEPT_PAGES, Site
 from autotune.study import layout as disk
 from autotune.study.lock import Lock
@@ -129,24 +129,22 @@ def test_a_search_can_take_its_lock_while_many_are_looking(study: Path) -> None:
 
 
 def test_a_finished_probe_is_decoded_once(study: Path) -> None:
-    reader = Reader()
     result = study / "probes" / "0001" / "result.json"
-    reader.view(study)
+    read_view(study)
     found = result.stat()
     with result.open("r+b") as file:
         file.write(b"?")  # not JSON any more, in the same file of the same size
     os.utime(result, ns=(found.st_atime_ns, found.st_mtime_ns))
 
-    assert len(reader.view(study).trials) == 3
+    assert len(read_view(study).trials) == 3
 
 
 def test_a_probe_that_was_run_again_is_read_again(study: Path) -> None:
-    reader = Reader()
-    reader.view(study)
+    read_view(study)
 
     codec.write(study / "probes" / "0001" / "result.json", measured(1234))
 
-    result = reader.view(study).trials[1].result
+    result = read_view(study).trials[1].result
     assert result.measurement is not None
     assert round(result.measurement.samples_per_second) == 1234
 
@@ -157,7 +155,7 @@ def test_a_probe_that_is_being_measured_is_not_shown_yet(study: Path) -> None:
     codec.write(place / "request.json", asked)
     (place / "result.json.partial").write_text('{"outcome"')
 
-    assert [one.number for one in Reader().view(study).trials] == [0, 1, 2]
+    assert [one.number for one in read_view(study).trials] == [0, 1, 2]
 
 
 class Clock:
@@ -237,6 +235,18 @@ def test_the_list_tells_of_each_study_what_it_came_to_where_and_whether_it_runs(
     (line,) = re.findall(rf"<tr><td[^>]*>(?:<a [^>]*>)?{name}<.*?</tr>", index)
 
     assert [text for text in told if text not in line] == []
+
+
+def test_the_list_begins_with_what_runs_and_goes_on_with_the_newest(tmp_path: Path) -> None:
+    for name, day in (("a", 20), ("b", 22), ("c", 21)):
+        written(tmp_path / name, (), recommendation(measured_at=f"2026-11-{day}T10:00:00+00:00"))
+    lock = Lock(tmp_path / "c")
+
+    with serving(tmp_path) as server:
+        page = ask(server, "/")[2]
+    lock.release()
+
+    assert re.findall(r'<td class="text"><a href="/studies/([^"]+)/"', page) == ["c", "b", "a"]
 
 
 def test_only_studies_with_a_page_are_linked_and_compared(index: str) -> None:

@@ -20,21 +20,14 @@ from torch.utils.data import DataLoader, TensorDataset
 from autotune.core.records import Value
 from autotune.errors import UsageError
 from autotune.export import accelerate, deepspeed, huggingface, lightning, loop
-from autotune.export.recipe import Recipe, recipe
+from autotune.export.recipe import recipe
 from autotune.export.torch import Tuned
-from autotune.knobs import defaults
 from autotune.knobs.wording import Framework
 from autotune.units import format_speedup
 from tests.commandline import environment, run
-from tests.reporting import ENVIRONMENT, recommendation, written
+from tests.exporting import PROGRAMS, exported
+from tests.reporting import recommendation, written
 
-CPU = replace(ENVIRONMENT, device="cpu")
-PROGRAMS = {
-    Framework.TORCH: loop,
-    Framework.HUGGING_FACE: huggingface,
-    Framework.LIGHTNING: lightning,
-    Framework.ACCELERATE: accelerate,
-}
 SAMPLES, MICRO, STEPS = 40, 8, 2
 HALF: dict[str, Value] = {
     "batch_size": MICRO, "gradient_accumulation_steps": STEPS, "amp_dtype": "bfloat16", "channels_last": True
@@ -46,12 +39,6 @@ EVERYTHING: dict[str, Value] = {
 
 
 THEIRS = pytest.mark.filterwarnings("default")  # what they warn of is not ours to mend
-
-
-def told(framework: Framework, values: dict[str, Value], device: str = "cpu") -> Recipe:
-    best = recommendation()
-    here = replace(best.environment, device=device)
-    return recipe(replace(best, params=defaults() | values, environment=here), framework)
 
 
 def needs(library: str) -> pytest.MarkDecorator:
@@ -112,7 +99,7 @@ def threads() -> Iterator[None]:
 @pytest.mark.parametrize("values", [{}, HALF, EVERYTHING], ids=["defaults", "half", "everything"])
 @pytest.mark.parametrize("framework", PROGRAMS)
 def test_what_is_printed_is_python(framework: Framework, values: dict[str, Value], device: str) -> None:
-    text = PROGRAMS[framework].text(told(framework, values, device))
+    text = PROGRAMS[framework].text(exported(framework, values, device))
 
     names = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
 
@@ -139,16 +126,10 @@ def test_the_printed_loop_trains_bit_for_bit_as_apply_does(values: dict[str, Val
             descent.zero_grad()
     model = Watched()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    names = {
-        "model": model,
-        "dataset": images(),
-        "loss_fn": nn.functional.cross_entropy,
-        "optimizer": optimizer,
-        "epochs": 1,
-    }
+    names = given(model, optimizer)
 
     torch.manual_seed(3)
-    exec(loop.text(told(Framework.TORCH, values)), names)
+    exec(loop.text(exported(Framework.TORCH, values)), names)
 
     assert model.seen == ours.seen
     for mine, theirs in zip(ours.parameters(), model.parameters(), strict=True):
@@ -170,7 +151,7 @@ def test_trainer_takes_the_arguments_and_trains_with_them(tmp_path: Path, monkey
     names: dict[str, Any] = {"model": model}
     rows = [{"pixels": pixels, "labels": label} for pixels, label in images()]
 
-    exec(huggingface.text(told(Framework.HUGGING_FACE, HALF | {"num_workers": 2})), names)
+    exec(huggingface.text(exported(Framework.HUGGING_FACE, HALF | {"num_workers": 2})), names)
     names["args"].num_train_epochs, names["args"].save_strategy = 1, "no"
     trainer = Trainer(
         names["model"], names["args"], train_dataset=rows,
@@ -203,7 +184,7 @@ def test_lightning_takes_the_arguments_and_trains_with_them(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"model": Module(), "dataset": images()}
 
-    exec(lightning.text(told(Framework.LIGHTNING, HALF)), names)
+    exec(lightning.text(exported(Framework.LIGHTNING, HALF)), names)
     trainer = names["trainer"]
     trainer.fit_loop.max_epochs = 1
     trainer.fit(names["model"], names["loader"])
@@ -217,15 +198,9 @@ def test_lightning_takes_the_arguments_and_trains_with_them(tmp_path: Path, monk
 def test_accelerate_takes_the_arguments_and_trains_with_them() -> None:
     model = Watched()
     optimizer = Counted(model.parameters(), lr=0.1)
-    names = {
-        "model": model,
-        "dataset": images(),
-        "loss_fn": nn.functional.cross_entropy,
-        "optimizer": optimizer,
-        "epochs": 1,
-    }
+    names = given(model, optimizer)
 
-    exec(accelerate.text(told(Framework.ACCELERATE, HALF)), names)
+    exec(accelerate.text(exported(Framework.ACCELERATE, HALF)), names)
 
     assert model.seen == [(MICRO, torch.bfloat16, True)] * (SAMPLES // MICRO)
     assert optimizer.steps == -(-SAMPLES // MICRO // STEPS)  # and so does Accelerate
@@ -263,7 +238,7 @@ def test_accelerate_computes_forward_and_loss_in_half_precision_and_nothing_else
     model = Watched()
     names = given(model, Noted(model.parameters(), lr=0.1)) | {"loss_fn": loss_fn}
 
-    exec(accelerate.text(told(Framework.ACCELERATE, HALF)), names)
+    exec(accelerate.text(exported(Framework.ACCELERATE, HALF)), names)
 
     assert {dtype for _, dtype, _ in model.seen} == {torch.bfloat16}
     assert where == {"loss": {True}, "backward": {False}, "step": {False}}
@@ -273,7 +248,7 @@ def test_accelerate_computes_forward_and_loss_in_half_precision_and_nothing_else
 def test_deepspeed_reads_its_configuration() -> None:
     from deepspeed.runtime.config import DeepSpeedConfig
 
-    read = DeepSpeedConfig(json.loads(deepspeed.text(told(Framework.DEEPSPEED, HALF, "cuda"))))
+    read = DeepSpeedConfig(json.loads(deepspeed.text(exported(Framework.DEEPSPEED, HALF, "cuda"))))
 
     assert (read.train_micro_batch_size_per_gpu, read.gradient_accumulation_steps) == (MICRO, STEPS)
     assert read.train_batch_size == MICRO * STEPS
@@ -295,20 +270,14 @@ def test_a_baseline_that_was_kept_is_said_to_be_one() -> None:
 )
 def test_what_cannot_be_applied_is_not_printed(values: dict[str, Value], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        told(Framework.TORCH, values)
+        exported(Framework.TORCH, values)
 
 
 def test_what_json_cannot_say_stands_beside_it() -> None:
-    beside = "\n".join(deepspeed.beside(told(Framework.DEEPSPEED, EVERYTHING, "cuda")))
+    beside = "\n".join(deepspeed.beside(exported(Framework.DEEPSPEED, EVERYTHING, "cuda")))
 
-    for part in (
-        "OMP_WAIT_POLICY=passive",
-        "set_num_threads(3)",
-        "checkpoint_blocks",
-        "channels_last",
-        "num_workers=2",
-    ):
-        assert part in beside
+    parts = ("OMP_WAIT_POLICY=passive", "set_num_threads(3)", "checkpoint_blocks", "channels_last", "num_workers=2")
+    assert [part for part in parts if part not in beside] == []
 
 
 @pytest.mark.parametrize(
@@ -321,7 +290,7 @@ def test_what_json_cannot_say_stands_beside_it() -> None:
     ],
 )
 def test_float16_comes_with_a_scaler_everywhere(framework: Framework, part: str) -> None:
-    assert part in PROGRAMS[framework].text(told(framework, EVERYTHING, "cuda"))
+    assert part in PROGRAMS[framework].text(exported(framework, EVERYTHING, "cuda"))
 
 
 @pytest.mark.parametrize("framework", list(Framework))
@@ -343,7 +312,7 @@ def test_the_command_prints_it_without_importing_torch(tmp_path: Path, framework
 def test_a_file_takes_it_too(tmp_path: Path) -> None:
     written(tmp_path / "studies" / "resnet", (), recommendation())
 
-    done = run(tmp_path, "export", "--to", "deepspeed", "-o", "out/ds.json")
+    done = run(tmp_path, "export", "--to", "deepspeed", "-o", "ds.json")
 
-    assert done.returncode == 0 and "wrote out/ds.json" in done.stderr
-    assert json.loads((tmp_path / "out" / "ds.json").read_text())["train_micro_batch_size_per_gpu"]
+    assert done.returncode == 0 and "wrote ds.json" in done.stderr
+    assert json.loads((tmp_path / "ds.json").read_text())["train_micro_batch_size_per_gpu"]

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from autotune.core.results import Outcome
 from autotune.errors import UsageError
-from autotune.export.csv import table
-from autotune.export.rows import rows
+from autotune.export.rows import csv_table, rows
 from autotune.export.tensorboard import losses_by_step
 from autotune.knobs import KNOBS
 from tests.commandline import environment, run
@@ -73,7 +72,7 @@ def test_the_recommended_configuration_is_marked() -> None:
 
 
 def test_csv_can_be_read_back() -> None:
-    read = list(csv.DictReader(io.StringIO(table(view(TRIALS)))))
+    read = list(csv.DictReader(io.StringIO(csv_table(view(TRIALS)))))
 
     assert len(read) == 5
     assert float(read[0]["samples_per_second"]) == pytest.approx(152.0)
@@ -83,21 +82,22 @@ def test_csv_can_be_read_back() -> None:
 def test_a_spreadsheet_computes_nothing_that_an_error_says() -> None:
     hostile = (trial(0, config(amp_dtype="=1+1"), failed(Outcome.CRASHED, "@SUM(1)")),)
 
-    (read,) = csv.DictReader(io.StringIO(table(view(hostile))))
+    (read,) = csv.DictReader(io.StringIO(csv_table(view(hostile))))
 
     assert read["amp_dtype"] == "'=1+1"
     assert not read["reason"].startswith(("=", "+", "-", "@"))
 
 
 def test_an_error_of_many_lines_stays_on_its_line() -> None:
-    assert len(table(view(TRIALS)).splitlines()) == 6
+    assert len(csv_table(view(TRIALS)).splitlines()) == 6
 
 
 def test_a_study_without_probes_is_an_empty_table() -> None:
-    assert table(view(())) == "number\n"
+    assert csv_table(view(())) == "number\n"
 
 
 def test_csv_goes_to_standard_output_or_to_a_file(home: Path) -> None:
+    (home / "out").mkdir()
     printed = run(home, "log", "resnet", "--to", "csv")
     kept = run(home, "log", "resnet", "--to", "csv", "-o", "out/probes.csv")
 
@@ -160,13 +160,13 @@ def test_a_loss_of_every_step_stands_at_it_and_a_probe_that_failed_has_none() ->
 
 @needs("tensorboard")
 def test_two_exports_are_not_mixed_in_one_folder(home: Path) -> None:
-    from autotune.export.tensorboard import write
+    from autotune.export.tensorboard import send
 
     (home / "runs").mkdir()
     (home / "runs" / "something").touch()
 
     with pytest.raises(UsageError, match="is not an empty folder"):
-        write(view(TRIALS), home / "runs")
+        send(view(TRIALS), str(home / "runs"))
 
 
 @needs("wandb")

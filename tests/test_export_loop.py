@@ -16,31 +16,23 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from autotune.core.records import Finding, TargetFacts, Value
+from autotune.core import codec
+from autotune.core.records import Finding, Value
 from autotune.errors import UsageError
-from autotune.export import accelerate, deepspeed, huggingface, lightning, loop
-from autotune.export.recipe import Recipe, recipe
+from autotune.export import deepspeed, huggingface, lightning, loop
+from autotune.export.recipe import ASSUMED
 from autotune.export.torch import Tuned
-from autotune.knobs import defaults
 from autotune.knobs.wording import Framework
 from autotune.report.page import render
 from autotune.targets.batches import layout
-from tests.reporting import ENVIRONMENT, FACTS, recommendation, view
+from tests.commandline import run_here
+from tests.exporting import TRAINERS, exported
+from tests.reporting import ENVIRONMENT, FACTS, recommendation, request, view, written
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "using-the-answer.md"
 MICRO, STEPS, MICRO_BATCHES = 4, 4, 7  # seven micro-batches an epoch leave three over
 ACCUMULATED: dict[str, Value] = {"batch_size": MICRO, "gradient_accumulation_steps": STEPS}
 OWN_LOSS = (Finding(name="loss", text="loss(model, batch)"),)
-
-
-def told(
-    framework: Framework = Framework.TORCH, values: dict[str, Value] = ACCUMULATED, device: str = "cpu", **facts: Any
-) -> Recipe:
-    """The recommendation of a search of a target of which `facts` hold."""
-    best = recommendation()
-    here = replace(best.environment, device=device)
-    known = TargetFacts(**{**{name: getattr(FACTS, name) for name in FACTS.__struct_fields__}, **facts})
-    return recipe(replace(best, params=defaults() | values, environment=here, facts=known), framework)
 
 
 def rows() -> list[tuple[Tensor, Tensor]]:
@@ -77,14 +69,14 @@ def network() -> nn.Module:
 
 
 def carried_out(text: str, **more: Any) -> Noted:
-    """Two epochs of the printed program on the rows, in their order unless it shuffles them itself."""
+    """Two epochs of the printed program on the rows, in their order."""
     model = network()
     optimizer = Noted(model.parameters())
     names = {
         "model": model, "dataset": rows(), "loss_fn": nn.functional.cross_entropy, "optimizer": optimizer, "epochs": 2,
         **more,
     }  # fmt: skip
-    exec(text, names)
+    exec(text.replace("shuffle=True", "shuffle=False"), names)
     return optimizer
 
 
@@ -109,7 +101,7 @@ def assert_same(found: list[Tensor], expected: list[Tensor]) -> None:
 
 
 def test_what_an_epoch_leaves_over_is_part_of_the_next_step_and_of_no_other() -> None:
-    text = loop.text(told()).replace("shuffle=True", "shuffle=False")
+    text = loop.text(exported(values=ACCUMULATED))
 
     found = carried_out(text)
 
@@ -117,7 +109,7 @@ def test_what_an_epoch_leaves_over_is_part_of_the_next_step_and_of_no_other() ->
 
 
 def test_an_epoch_shorter_than_a_step_still_trains() -> None:
-    text = loop.text(told(values={**ACCUMULATED, "gradient_accumulation_steps": 10}))
+    text = loop.text(exported(values={**ACCUMULATED, "gradient_accumulation_steps": 10}))
 
     assert len(carried_out(text).gradients) == 1
 
@@ -133,7 +125,7 @@ def test_the_loop_of_the_page_takes_the_same_steps(monkeypatch: pytest.MonkeyPat
         return DataLoader(rows(), batch_size=batch_size, num_workers=num_workers)  # type: ignore[arg-type]
 
     more = {"dataset": Stream()} if data == "iterable" else {}
-    found = carried_out(page.replace("shuffle=True", "shuffle=False"), dataloader=dataloader, **more)
+    found = carried_out(page, dataloader=dataloader, **more)
 
     assert_same(found.gradients, reference())
 
@@ -144,7 +136,7 @@ def test_the_loop_of_the_documents_takes_the_same_steps(monkeypatch: pytest.Monk
     (text,) = re.findall(r"```python\n(tuned = autotune.apply.*?)```", DOCUMENT.read_text(), re.DOTALL)
     monkeypatch.setattr(autotune, "apply", lambda study: Tuned(dict(ACCUMULATED), device="cpu"))
 
-    found = carried_out(text.replace("shuffle=True", "shuffle=False"), DataLoader=DataLoader, autotune=autotune)
+    found = carried_out(text, DataLoader=DataLoader, autotune=autotune)
 
     assert_same(found.gradients, reference())
 
@@ -157,16 +149,14 @@ def test_the_page_imports_what_its_loop_takes_and_no_more(data: Any) -> None:
 
 
 def test_the_counter_is_explained_in_the_same_words_everywhere() -> None:
-    import autotune.export.torch
+    loops = DOCUMENT.read_text(), loop.text(exported(values=ACCUMULATED)), loop.with_autotune("resnet", None)
 
-    loops = DOCUMENT.read_text(), autotune.export.torch.__doc__, loop.text(told()), loop.with_autotune("resnet", None)
-
-    assert [text.count(loop.COUNTER) for text in loops if text] == [1] * 4
-    assert [text.count("micro_batches = 0") for text in loops if text] == [1] * 4
+    assert [text.count(loop.COUNTER) for text in loops] == [1] * 3
+    assert [text.count("micro_batches = 0") for text in loops] == [1] * 3
 
 
 def test_a_stream_is_not_shuffled_by_its_loader() -> None:
-    text = loop.text(told(data="iterable"))
+    text = loop.text(exported(values=ACCUMULATED, data="iterable"))
 
     assert_same(carried_out(text, dataset=Stream()).gradients, reference())
 
@@ -182,7 +172,7 @@ def test_a_sampler_of_the_targets_own_orders_the_samples() -> None:
     def sampler(dataset: Any) -> Any:
         return torch.utils.data.SequentialSampler(dataset)
 
-    text = loop.text(told(has_sampler=True))
+    text = loop.text(exported(values=ACCUMULATED, has_sampler=True))
 
     assert_same(carried_out(text, sampler=sampler).gradients, reference())
 
@@ -204,7 +194,7 @@ def test_dicts_are_joined_by_the_targets_collate_and_have_the_models_own_loss() 
     torch.manual_seed(2)
     model = Own(3, 2)
     optimizer = Noted(model.parameters())
-    text = loop.text(told(has_collate=True, batch_layout="dict")).replace("shuffle=True", "shuffle=False")
+    text = loop.text(exported(values=ACCUMULATED, has_collate=True, batch_layout="dict"))
 
     carried_out(text, model=model, optimizer=optimizer, collate=collate, dataset=[{"x": x, "y": y} for x, y in rows()])
 
@@ -217,8 +207,8 @@ def test_a_loss_of_the_targets_own_gets_model_and_batch(layout: Any) -> None:
         inputs, targets = batch.values() if layout == "dict" else batch
         return nn.functional.cross_entropy(model(inputs), targets)
 
-    text = loop.text(told(findings=OWN_LOSS, batch_layout=layout, has_collate=layout == "dict"))
-    text = text.replace("shuffle=True", "shuffle=False")
+    text = loop.text(exported(values=ACCUMULATED, findings=OWN_LOSS, batch_layout=layout, has_collate=layout == "dict"))
+    text = text
 
     def collate(samples: Any) -> Any:
         inputs, targets = zip(*samples, strict=True)
@@ -240,6 +230,18 @@ class Encoding(UserDict[str, Any]):
 
 def image() -> Tensor:
     return torch.zeros(2, 3, 4, 4)
+
+
+def batches_of_the_loss(text: str, loader: list[Any]) -> list[Any]:
+    """What the loss of a program is given, of the batches of its loader."""
+    given: list[Any] = []
+
+    def loss_fn(model: Any, batch: Any) -> Tensor:
+        given.append(batch)
+        return sum(parameter.sum() for parameter in model.parameters())
+
+    carried_out(text, loss_fn=loss_fn, loader=loader, optimizer=torch.optim.SGD(network().parameters()), epochs=1)
+    return given
 
 
 BATCHES = {
@@ -266,21 +268,11 @@ BATCHES = {
 def test_the_loss_gets_the_batch_in_the_containers_that_a_probe_gives_it(
     monkeypatch: pytest.MonkeyPatch, device: str, values: dict[str, Value], batch: Any
 ) -> None:
-    given: list[Any] = []
-
-    def loss_fn(model: Any, batch: Any) -> Tensor:
-        given.append(batch)
-        return sum(parameter.sum() for parameter in model.parameters())
-
-    text = loop.text(
-        told(
-            values=values, device=device, findings=OWN_LOSS, batch_layout=layout(batch, is_unpacked=False), data="batch"
-        )
-    )
-    carried_out(text, loss_fn=loss_fn, loader=[batch], optimizer=torch.optim.SGD(network().parameters()), epochs=1)
+    facts = {"findings": OWN_LOSS, "batch_layout": layout(batch, is_unpacked=False), "data": "batch"}
+    (given,) = batches_of_the_loss(loop.text(exported(values=values, device=device, **facts)), [batch])
 
     monkeypatch.setattr("autotune.export.torch._require", lambda device: None)  # no machine has a device called meta
-    assert_alike(given[0], Tuned(values, device=device).to_device(batch))
+    assert_alike(given, Tuned(values, device=device).to_device(batch))
 
 
 def assert_alike(found: Any, expected: Any) -> None:
@@ -307,27 +299,17 @@ def test_what_moves_itself_is_asked_to() -> None:
             """Tells where it is asked to go."""
             return f"on {device}"
 
-    given: list[Any] = []
-
-    def loss_fn(model: Any, batch: Any) -> Tensor:
-        given.append(batch)
-        return sum(parameter.sum() for parameter in model.parameters())
-
-    text = loop.text(told(device="meta", findings=OWN_LOSS, batch_layout="other", data="batch"))
-    carried_out(
-        text, loss_fn=loss_fn, loader=[Graph(), [Graph()]], optimizer=torch.optim.SGD(network().parameters()), epochs=1
-    )
+    text = loop.text(exported(values=ACCUMULATED, device="meta", findings=OWN_LOSS, batch_layout="other", data="batch"))
+    given = batches_of_the_loss(text, [Graph(), [Graph()]])
 
     assert given == ["on meta", ["on meta"]]
 
 
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
-@pytest.mark.parametrize("framework", [Framework.HUGGING_FACE, Framework.LIGHTNING, Framework.ACCELERATE])
+@pytest.mark.parametrize("framework", TRAINERS)
 def test_where_a_framework_moves_the_batch_only_its_images_are_converted(framework: Framework, batch: Any) -> None:
     facts = {"device": "cuda", "findings": OWN_LOSS, "batch_layout": layout(batch, is_unpacked=False)}
-    home = {Framework.HUGGING_FACE: huggingface, Framework.LIGHTNING: lightning, Framework.ACCELERATE: accelerate}
-
-    text = home[framework].text(told(framework, {"channels_last": True}, **facts))
+    text = TRAINERS[framework].text(exported(framework, {"channels_last": True}, **facts))
 
     names = {"batch": batch}
     kept = [part for part in ast.parse(text).body if isinstance(part, ast.FunctionDef) or _imports_what_is_here(part)]
@@ -350,11 +332,11 @@ def for_each_batch(text: str) -> str:
     return "\n".join(line for line in lines if line.startswith(("batch = ", "inputs, targets = ")))
 
 
-@pytest.mark.parametrize("framework", [Framework.HUGGING_FACE, Framework.LIGHTNING, Framework.ACCELERATE])
+@pytest.mark.parametrize("framework", TRAINERS)
 def test_a_plain_pair_needs_no_function_for_its_images(framework: Framework) -> None:
-    home = {Framework.HUGGING_FACE: huggingface, Framework.LIGHTNING: lightning, Framework.ACCELERATE: accelerate}
-
-    text = home[framework].text(told(framework, {"channels_last": True}, findings=OWN_LOSS, batch_layout="pair"))
+    text = TRAINERS[framework].text(
+        exported(framework, {"channels_last": True}, findings=OWN_LOSS, batch_layout="pair")
+    )
 
     assert "def " not in text
     assert len(for_each_batch(text).splitlines()) == 1
@@ -383,7 +365,9 @@ def test_inputs_of_any_rank_are_trained_on_and_only_images_are_converted(rank: i
         return torch.as_tensor(output + targets.sum())
 
     text = loop.text(
-        told(values={"channels_last": True}, findings=own_loss, batch_layout="pair", data="batch", dataset_samples=None)
+        exported(
+            values={"channels_last": True}, findings=own_loss, batch_layout="pair", data="batch", dataset_samples=None
+        )
     )
     model = Model()
     carried_out(
@@ -398,7 +382,7 @@ def test_inputs_of_any_rank_are_trained_on_and_only_images_are_converted(rank: i
 def test_deepspeed_has_the_conversion_beside_its_file() -> None:
     facts = {"device": "cuda", "findings": OWN_LOSS, "batch_layout": "tuple"}
 
-    beside = "\n".join(deepspeed.beside(told(Framework.DEEPSPEED, {"channels_last": True}, **facts)))
+    beside = "\n".join(deepspeed.beside(exported(Framework.DEEPSPEED, {"channels_last": True}, **facts)))
 
     assert "def converted(batch):" in beside and "batch = converted(batch)" in beside
 
@@ -407,7 +391,7 @@ def test_deepspeed_has_the_conversion_beside_its_file() -> None:
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_plain_batches_are_moved_without_a_function(device: str, own_loss: Any) -> None:
     plain = "pair" if not own_loss else "tensor"
-    text = loop.text(told(values={"channels_last": True}, device=device, batch_layout=plain, findings=own_loss))
+    text = loop.text(exported(values={"channels_last": True}, device=device, batch_layout=plain, findings=own_loss))
 
     assert "def " not in text
 
@@ -421,14 +405,14 @@ def test_a_loader_of_the_targets_own_is_called_as_it_was_measured(takes_workers:
         inputs, targets = zip(*rows(), strict=True)
         return DataLoader(TensorDataset(torch.stack(inputs), torch.stack(targets)), batch_size=batch_size)
 
-    text = loop.text(told(data="dataloader", takes_workers=takes_workers, dataset_samples=None))
+    text = loop.text(exported(values=ACCUMULATED, data="dataloader", takes_workers=takes_workers, dataset_samples=None))
 
     assert_same(carried_out(text, dataloader=dataloader).gradients, reference())
     assert asked == [{"batch_size": MICRO} | ({"num_workers": 0} if takes_workers else {})]
 
 
 def test_a_synthetic_batch_leaves_the_loader_to_the_reader() -> None:
-    text = loop.text(told(data="batch", dataset_samples=None))
+    text = loop.text(exported(values=ACCUMULATED, data="batch", dataset_samples=None))
 
     made = carried_out(text, loader=DataLoader(rows(), batch_size=MICRO))  # type: ignore[arg-type]
 
@@ -439,7 +423,7 @@ def test_a_synthetic_batch_leaves_the_loader_to_the_reader() -> None:
 @pytest.mark.parametrize("device", ["cpu", "mps", "xpu", "cuda"])
 @pytest.mark.parametrize("layout", ["pair", "dict", None])
 def test_only_pinned_memory_is_copied_without_waiting(device: str, layout: Any) -> None:
-    text = loop.text(told(device=device, batch_layout=layout))
+    text = loop.text(exported(values=ACCUMULATED, device=device, batch_layout=layout))
 
     assert ("non_blocking=True" in text) == ("pin_memory=True" in text) == (device == "cuda")
 
@@ -465,7 +449,7 @@ def test_apply_waits_for_copies_that_could_lose_their_source(
     assert Copied.asked.pop() is not waits
 
 
-@pytest.mark.parametrize("framework", [huggingface, lightning, accelerate])
+@pytest.mark.parametrize("framework", TRAINERS)
 @pytest.mark.parametrize(
     "facts",
     [
@@ -476,9 +460,7 @@ def test_apply_waits_for_copies_that_could_lose_their_source(
     ],
 )
 def test_what_the_target_brings_is_told_for_every_framework(framework: Any, facts: dict[str, Any]) -> None:
-    kinds = {huggingface: Framework.HUGGING_FACE, lightning: Framework.LIGHTNING, accelerate: Framework.ACCELERATE}
-
-    text = framework.text(told(kinds[framework], **facts))
+    text = TRAINERS[framework].text(exported(framework, **facts))
 
     compile(text, "export", "exec")
     assert ("collate" in text) == ("has_collate" in facts)
@@ -489,20 +471,26 @@ def test_what_the_target_brings_is_told_for_every_framework(framework: Any, fact
 
 def test_lightning_has_no_name_for_every_device() -> None:
     with pytest.raises(UsageError, match=r"xpu.*--to torch"):
-        lightning.text(told(Framework.LIGHTNING, device="xpu"))
+        lightning.text(exported(Framework.LIGHTNING, device="xpu"))
 
 
 def test_a_trainer_that_would_take_every_gpu_is_told_of() -> None:
-    alone, several = (huggingface.text(told(Framework.HUGGING_FACE, device=device)) for device in ("cpu", "cuda"))
+    alone, several = (huggingface.text(exported(Framework.HUGGING_FACE, device=device)) for device in ("cpu", "cuda"))
 
     assert "CUDA_VISIBLE_DEVICES" in several and "DataParallel" in several
     assert "DataParallel" not in alone
 
 
-def test_what_an_earlier_version_left_is_exported_as_pairs() -> None:
-    best = recommendation()
+def test_what_an_earlier_version_left_is_exported_as_its_study_says_or_as_pairs(tmp_path: Path) -> None:
+    old = recommendation(environment=replace(ENVIRONMENT, device="cpu"))
+    written(tmp_path / "studies" / "kept", (), old)
+    (tmp_path / "studies" / "kept" / "study.json").unlink()
+    written(tmp_path / "studies" / "whole", (), old)
+    codec.write(tmp_path / "studies" / "whole" / "study.json", request(facts=replace(FACTS, findings=OWN_LOSS)))
 
-    text = loop.text(recipe(replace(best, environment=replace(ENVIRONMENT, device="cpu")), Framework.TORCH))
+    alone, beside = (run_here(tmp_path, "export", name, "--to", "torch").stdout for name in ("kept", "whole"))
 
-    assert best.facts is None
-    assert "loss_fn(model(inputs), targets)" in text and "shuffle=True" in text
+    assert old.facts is None
+    assert "loss_fn(model(inputs), targets)" in alone and "shuffle=True" in alone
+    assert "loss_fn(model, batch)  # your loss(model, batch)" in beside
+    assert (ASSUMED in alone, ASSUMED in beside) == (True, False)

@@ -10,21 +10,20 @@ from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from autotune.core import codec
-from autotune.core.notices import earlier
-from autotune.core.records import Environment, Goal, Value
+from autotune.core.records import Value
 from autotune.errors import EnvironmentMismatch, EnvironmentUnfit, StudyNotFound, UsageError
 from autotune.export.torch import Tuned, apply
 from autotune.knobs import KNOBS
 from autotune.machine.environment import cpu_name, torch_version, usable_cores
-from autotune.study.recommendation import Recommendation
 from autotune.targets.checkpointing import Checkpointed
+from tests.reporting import ENVIRONMENT, recommendation
 
 SAMPLES = 32
 
@@ -188,78 +187,41 @@ def test_the_module_is_imported_without_torch() -> None:
     assert finished.returncode == 0
 
 
-def recommendation(**changes: str | int) -> Recommendation:
-    """What a search on this machine's CPU would have left."""
-    environment = Environment(
-        device="cpu",
-        device_name=cpu_name(),
-        device_bytes=2**34,
-        native_dtypes=(),
-        torch=torch_version() or "",
-        python="3.11",
-        platform="Linux",
-        usable_cores=usable_cores(),
-        host_bytes=2**34,
-        cpu=cpu_name(),
-    )
-    return Recommendation(
-        study="digits",
-        target="digits_cnn.py",
-        model="Sequential",
-        params={"batch_size": 16, "gradient_accumulation_steps": 2},
-        samples_per_second=100.0,
-        relative_half_width=None,
-        tokens_per_second=None,
-        speedup=1.0,
-        speedup_low=None,
-        speedup_high=None,
-        rounds=1,
-        baseline={},
-        baseline_assumed=False,
-        baseline_samples_per_second=100.0,
-        global_batch_size=32,
-        baseline_global_batch_size=32,
-        peak_bytes=2**30,
-        memory_limit_bytes=2**34,
-        headroom_fraction=0.9,
-        data_wait_share=0.0,
-        stability=earlier("not tested"),
-        reasons=(),
-        warnings=(),
-        runners_up=(),
-        goal=Goal(),
-        environment=msgspec.structs.replace(environment, **changes),
-        fingerprint="cpu-0123456789ab",
-        measured_at="2026-11-21T00:00:00Z",
-        probes=1,
-        seconds=1.0,
-    )
+def kept(folder: Path, params: dict[str, Value] | None = None, **changes: str) -> Path:
+    """What a search on this machine's CPU would have left in `folder`."""
+    environment = replace(
+        ENVIRONMENT, device="cpu", device_name=cpu_name(), cpu=cpu_name(), torch=torch_version() or "",
+        usable_cores=usable_cores(), driver=None,
+    )  # fmt: skip
+    params = params or {"batch_size": 16, "gradient_accumulation_steps": 2}
+    codec.write(folder / "best.json", recommendation(params=params, environment=replace(environment, **changes)))
+    return folder
 
 
 def test_a_study_of_this_machine_is_applied_without_a_warning(tmp_path: Path) -> None:
-    codec.write(tmp_path / "best.json", recommendation())
-
-    tuned = apply(tmp_path)
+    tuned = apply(kept(tmp_path))
 
     assert (tuned["batch_size"], tuned["amp_dtype"], tuned.device.type) == (16, None, "cpu")
 
 
 def test_a_study_of_another_machine_is_applied_with_a_warning(tmp_path: Path) -> None:
-    codec.write(tmp_path / "best.json", recommendation(cpu="Zeta 9"))
-
-    with pytest.warns(EnvironmentMismatch, match="Zeta 9"):
-        tuned = apply(tmp_path)
+    with pytest.warns(EnvironmentMismatch, match="Zeta 9") as caught:
+        tuned = apply(kept(tmp_path, cpu="Zeta 9"))
 
     assert tuned["batch_size"] == 16
+    assert {warning.filename for warning in caught} == {__file__}  # at the line that called
 
 
 def test_the_warning_is_off_without_the_check(tmp_path: Path) -> None:
-    codec.write(tmp_path / "best.json", recommendation(cpu="Zeta 9"))
-
     with warnings.catch_warnings(record=True) as caught:
-        apply(tmp_path, check=False)
+        apply(kept(tmp_path, cpu="Zeta 9"), check=False)
 
     assert caught == []
+
+
+def test_what_is_no_study_is_refused_in_words() -> None:
+    with pytest.raises(UsageError, match=r"got an object of type dict\..*autotune\.apply\('studies/NAME'\)"):
+        apply({"batch_size": 8})  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -278,11 +240,7 @@ def test_the_tuned_number_of_threads_computes(threads: None) -> None:
     assert torch.get_num_threads() == other
 
 
-def passive(folder: Path) -> Path:
-    """A study that recommends that waiting threads sleep."""
-    params: dict[str, Value] = {"batch_size": 16, "omp_wait_policy": "passive"}
-    codec.write(folder / "best.json", msgspec.structs.replace(recommendation(), params=params))
-    return folder
+PASSIVE: dict[str, Value] = {"batch_size": 16, "omp_wait_policy": "passive"}
 
 
 def test_a_variable_that_python_was_started_without_is_asked_for(
@@ -291,19 +249,11 @@ def test_a_variable_that_python_was_started_without_is_asked_for(
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
 
     with pytest.warns(EnvironmentMismatch, match="export OMP_WAIT_POLICY=passive"):
-        tuned = apply(passive(tmp_path))
-
-    assert tuned["omp_wait_policy"] == "passive"
-
-
-def test_a_variable_that_python_was_started_with_is_not_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+        tuned = apply(kept(tmp_path, PASSIVE))
     monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    again = apply(tmp_path)  # started with it: no warning, which would be an error
 
-    tuned = apply(passive(tmp_path))
-
-    assert tuned["omp_wait_policy"] == "passive"
+    assert tuned["omp_wait_policy"] == again["omp_wait_policy"] == "passive"
 
 
 def test_a_study_that_is_not_there_is_not_found(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from autotune.knobs import defaults
 from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.study import layout as disk
 from autotune.study.view import load_view
+from tests.reporting import recommendation
 from tests.worlds import config, failed, measured, study_request
 
 
@@ -112,6 +113,14 @@ def test_without_a_name_the_newest_study_is_meant(home):
     for age, name in ((10, "new"), (1000, "old")):
         study = _study(home / "studies" / name) / disk.STUDY
         os.utime(study, (1e9 - age, 1e9 - age))
+
+    assert disk.find(None).name == "new"
+
+
+def test_the_newest_study_is_so_by_its_own_date_whatever_the_date_of_its_files(home):
+    for name, moment in (("new", "2026-11-22"), ("old", "2025-01-01")):  # written in this order
+        codec.write(_study(home / "studies" / name) / disk.STUDY, study_request(created_at=f"{moment}T10:00:00+00:00"))
+    codec.write(disk.make(home / "studies" / "kept") / disk.BEST, recommendation(measured_at="2026-11-21"))
 
     assert disk.find(None).name == "new"
 

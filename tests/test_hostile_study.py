@@ -9,7 +9,6 @@ import json
 import shlex
 import sys
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from autotune.sampler.prediction import Prediction
 from autotune.study import layout as disk
 from autotune.study.recommendation import Achieved, RunnerUp
 from tests.commandline import run
+from tests.pages import Page
 from tests.reporting import config, ladder, measured, paired, recommendation, request, trial
 from tests.serving import ask, serving
 from tests.test_harmless import BREAKING, LINE_ENDS, STEERING, is_tame
@@ -211,19 +211,6 @@ def test_the_printed_command_is_words_for_a_shell(told: Callable[..., str]) -> N
     assert shlex.split(line)[:2] == ["export", "OMP_WAIT_POLICY=passive; id"]
 
 
-class Elements(HTMLParser):
-    """The elements of a page with the names of their attributes."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, tuple[str, ...]]] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """One more."""
-        self.found.append((tag, tuple(name for name, _ in attrs)))
-
-
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_page_has_the_elements_of_the_twin(told: Callable[..., str], tmp_path: Path, kept: bool) -> None:
     pages = []
@@ -232,7 +219,8 @@ def test_a_page_has_the_elements_of_the_twin(told: Callable[..., str], tmp_path:
         told("report", str(place))
         pages.append((place / "report.html").read_bytes().decode())
 
-    assert Elements(pages[0]).found == Elements(pages[1]).found
+    one, other = ([(tag, *found) for tag, found in Page(page).elements] for page in pages)
+    assert one == other
     assert is_tame(pages[0])
 
 

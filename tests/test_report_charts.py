@@ -7,19 +7,23 @@ import msgspec
 import pytest
 
 from autotune.core.results import Outcome, Trial
-from autotune.report.charts import memory, throughput
-from autotune.report.curves import curves
+from autotune.report.batch_charts import curves, memory, throughput
+from autotune.report.chart import Absence, Chart
+from autotune.report.charts import CHARTS
 from autotune.report.drawing import NARROW, WIDE, Size, text, width_of
-from autotune.report.figure import Absence, Figure
-from autotune.report.gallery import FIGURES, figures
+from autotune.study.recommendation import Recommendation
 from tests.reporting import config, confirmed, failed, ladder, measured, recommendation, trial, view, whole
 
 SPACE = "{http://www.w3.org/2000/svg}"
 
 
-def drawn(figure: Figure | Absence, size: Size = WIDE) -> ElementTree.Element:
-    assert isinstance(figure, Figure)
-    return ElementTree.fromstring(figure.svg(size))
+def drawn(chart: Chart | Absence, size: Size = WIDE) -> ElementTree.Element:
+    assert isinstance(chart, Chart)
+    return ElementTree.fromstring(chart.svg(size))
+
+
+def charts_of(trials: tuple[Trial, ...], best: Recommendation | None = None) -> list[Chart | Absence]:
+    return [draw(view(trials, best)) for draw in CHARTS.values()]
 
 
 def texts(root: ElementTree.Element, kind: str | None = None) -> list[ElementTree.Element]:
@@ -62,7 +66,7 @@ def test_what_may_be_used_comes_before_what_is_faster_and_may_not() -> None:
 
 @pytest.mark.parametrize("name", ["throughput", "memory"])
 def test_charts_say_in_words_what_they_show(name: str) -> None:
-    root = drawn(FIGURES[name](view(ladder(), recommendation())))
+    root = drawn(CHARTS[name](view(ladder(), recommendation())))
 
     assert root.get("role") == "img"
     assert "against micro-batch" in str(root.get("aria-label"))
@@ -86,13 +90,13 @@ def test_the_recommended_point_has_the_rate_of_best_json_not_that_of_its_luckies
     best = study.recommendation
     assert best is not None
 
-    figure = throughput(study)
+    chart = throughput(study)
 
-    assert isinstance(figure, Figure)
-    row = next(row for row in figure.table.rows if row[:2] == ("bf16 nhwc", "1,024"))
+    assert isinstance(chart, Chart)
+    row = next(row for row in chart.table.rows if row[:2] == ("bf16 nhwc", "1,024"))
     assert row[3:5] == ("2,330", "0.8%")
-    ring = next(node for node in drawn(figure).iter(f"{SPACE}circle") if node.get("class") == "ring")
-    assert f"translate({ring.get('cx')} {ring.get('cy')})" in figure.svg()
+    ring = next(node for node in drawn(chart).iter(f"{SPACE}circle") if node.get("class") == "ring")
+    assert f"translate({ring.get('cx')} {ring.get('cy')})" in chart.svg()
 
 
 def test_intervals_are_drawn_where_they_are_known() -> None:
@@ -110,12 +114,13 @@ def test_memory_shows_the_limit_and_what_may_be_used_of_it() -> None:
     assert [node.text for node in texts(root, "danger")] == ["limit 80 GiB", "usable 76 GiB"]
 
 
-def test_a_limit_far_above_every_peak_does_not_flatten_the_curves() -> None:
-    figure = memory(view((trial(0, config(), measured(100, 2**30)),)))
+def test_a_limit_far_above_every_peak_needs_no_chart_unless_memory_ran_out() -> None:
+    probes = (trial(0, config(64), measured(100, 2**30)), trial(1, config(512), failed()))
 
-    assert isinstance(figure, Figure)
-    assert "lie far above" in figure.note
-    assert max(float(str(node.text)) for node in texts(drawn(figure), "tick")[:-1]) < 3
+    far = memory(view(probes[:1]))
+
+    assert isinstance(far, Absence) and far.reason == "no probe needed more than 1 GiB of 80 GiB"
+    assert [node.text for node in texts(drawn(memory(view(probes))), "danger")] == ["limit 80 GiB", "usable 76 GiB"]
 
 
 def test_what_is_not_done_is_no_part_of_a_name() -> None:
@@ -164,18 +169,18 @@ STUDIES = {
 def test_every_chart_is_drawn_in_both_sizes_with_its_table_or_says_why_not(name: str) -> None:
     trials, best = STUDIES[name]
 
-    for figure in figures(view(trials, best)):
-        if isinstance(figure, Absence):
-            assert figure.reason
+    for chart in charts_of(trials, best):
+        if isinstance(chart, Absence):
+            assert chart.reason
             continue
-        assert figure.summary
-        assert figure.table.rows
-        assert {len(row) for row in figure.table.rows} == {len(figure.table.titles)}
+        assert chart.summary
+        assert chart.table.rows
+        assert {len(row) for row in chart.table.rows} == {len(chart.table.titles)}
         for size in (WIDE, NARROW):
-            assert "nan" not in figure.svg(size)
-            for node in texts(drawn(figure, size)):
-                assert box(node)[0] >= -1, (figure.name, node.text)
-                assert box(node)[2] <= size.width + 12, (figure.name, node.text)
+            assert "nan" not in chart.svg(size)
+            for node in texts(drawn(chart, size)):
+                assert box(node)[0] >= -1, (chart.name, node.text)
+                assert box(node)[2] <= size.width + 12, (chart.name, node.text)
 
 
 def box(node: ElementTree.Element) -> tuple[float, float, float, float]:
@@ -191,12 +196,12 @@ def box(node: ElementTree.Element) -> tuple[float, float, float, float]:
 def test_texts_of_a_chart_do_not_overlap(name: str, size: Size) -> None:
     trials, best = STUDIES[name]
 
-    for figure in figures(view(trials, best)):
-        if isinstance(figure, Figure):
-            for one, other in itertools.combinations(texts(drawn(figure, size)), 2):
+    for chart in charts_of(trials, best):
+        if isinstance(chart, Chart):
+            for one, other in itertools.combinations(texts(drawn(chart, size)), 2):
                 (left, top, right, bottom), (left2, top2, right2, bottom2) = box(one), box(other)
                 apart = right <= left2 or right2 <= left or bottom <= top2 or bottom2 <= top
-                assert apart, (figure.name, one.text, other.text)
+                assert apart, (chart.name, one.text, other.text)
 
 
 def test_a_text_with_control_characters_leaves_the_chart_well_formed() -> None:
@@ -204,11 +209,10 @@ def test_a_text_with_control_characters_leaves_the_chart_well_formed() -> None:
 
 
 def test_an_absent_chart_tells_its_reason() -> None:
-    reasons = {
-        it.name: it.reason for it in figures(view((trial(0, config(), measured(9)),))) if isinstance(it, Absence)
-    }
+    reasons = {it.name: it.reason for it in charts_of((trial(0, config(), measured(9)),)) if isinstance(it, Absence)}
 
     assert reasons == {
+        "memory": "no probe needed more than 6 GiB of 80 GiB",
         "precision": "no paired runs were made",
         "ablation": "there is no recommendation",
     }
@@ -216,10 +220,10 @@ def test_an_absent_chart_tells_its_reason() -> None:
 
 def test_a_chart_as_a_file_needs_no_page_and_escapes_what_it_shows() -> None:
     facts = msgspec.structs.replace(view().request.facts, name="<b>")
-    figure = throughput(view((trial(0, config(64, amp_dtype="<i>&"), measured(9)),), facts=facts))
+    chart = throughput(view((trial(0, config(64, amp_dtype="<i>&"), measured(9)),), facts=facts))
 
-    assert isinstance(figure, Figure)
-    root = ElementTree.fromstring(figure.file())
+    assert isinstance(chart, Chart)
+    root = ElementTree.fromstring(chart.file())
     assert "--arm0" in str(next(root.iter(f"{SPACE}style")).text)
     assert any("<i>&" in str(node.text) for node in texts(root, "name"))
     assert not [node for node in root.iter() if node.tag.endswith("}i")]

@@ -1,23 +1,18 @@
-"""What the sampler expected: in one line, beside the measurement, on the page, and as a thin line in the charts."""
+"""What the sampler expected: in one line, beside the measurement, and on the page."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import msgspec
 import pytest
 
 from autotune.cli.show import show
-from autotune.core import codec
 from autotune.errors import UsageError
-from autotune.report.charts import memory, throughput
-from autotune.report.drawing import WIDE
 from autotune.report.expected import compared, expectation, probe_block
-from autotune.report.figure import Figure
 from autotune.report.page import render
-from autotune.sampler.prediction import Expectation, Fit, Prediction
+from autotune.sampler.prediction import Prediction
 from autotune.study import layout as disk
 from autotune.study.view import StudyView
 from tests.reporting import GIB, config, failed, measured, recommendation, trial, written
@@ -64,7 +59,7 @@ def test_the_measurement_is_held_against_what_was_expected(result: Any, told: st
 
 @pytest.fixture
 def study(tmp_path: Path) -> StudyView:
-    """Three batches of one arm; only the second probe was foretold."""
+    """Three batches of one arm; only the second probe was predicted."""
     probes = [trial(n, config(64 << n), measured(300.0 + 100 * n, (2 + n) * GIB)) for n in range(3)]
     view = written(tmp_path / "resnet", tuple(probes), recommendation())
     disk.write_prediction(view.folder, 1, _said(samples_per_second=500.0, memory_bytes=2 * GIB))
@@ -112,38 +107,3 @@ def test_the_page_tells_of_each_probe_what_was_expected(study: StudyView) -> Non
 
     assert page.count("came out: ") == 1
     assert "expected: 500 samples/s (2,900 to 4,000)" in page
-
-
-def _fit(folder: Path, **changes: Any) -> None:
-    points = tuple(
-        Expectation(
-            values=config(batch, **changes).values,
-            expected=_said(samples_per_second=4.0 * batch, memory_bytes=batch * 2**24),
-        )
-        for batch in (32, 64, 128, 256, 512)
-    )
-    codec.write(folder / disk.FITTED, Fit(points=points))
-
-
-def _thin(figure: Any) -> list[str]:
-    assert isinstance(figure, Figure)
-    root = ElementTree.fromstring(figure.svg(WIDE))
-    return [node.attrib["d"] for node in root.iter() if node.get("class") == "expected"]
-
-
-def test_what_was_learned_is_a_thin_line_as_far_as_probes_reached(study: StudyView) -> None:
-    _fit(study.folder)
-
-    lines = [_thin(figure(study)) for figure in (throughput, memory)]
-
-    assert [len(found) for found in lines] == [1, 1]
-    assert [len(line.split()) for found in lines for line in found] == [6, 6]  # 64, 128, 256: x and y of each
-
-
-@pytest.mark.parametrize("changes", [None, {"amp_dtype": "bfloat16"}])
-def test_an_arm_of_which_nothing_was_learned_has_no_thin_line(study: StudyView, changes: dict[str, Any] | None) -> None:
-    if changes:
-        _fit(study.folder, **changes)
-
-    assert _thin(throughput(study)) == []
-    assert "Thin" not in getattr(throughput(study), "note", "")

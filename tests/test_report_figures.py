@@ -8,16 +8,16 @@ import pytest
 
 from autotune.core.results import Alone, Outcome, StabilityResult
 from autotune.precision.chart import paired_losses, precision
-from autotune.report.figure import Absence, Figure
+from autotune.report.chart import Absence, Chart
 from autotune.report.loading import loading
 from autotune.report.waterfall import waterfall
 from tests.reporting import FACTS, config, failed, ladder, measured, paired, recommendation, trial, view, whole
 
 
-def shown(figure: Figure | Absence) -> Figure:
-    assert isinstance(figure, Figure), figure
-    ElementTree.fromstring(figure.svg())
-    return figure
+def shown(chart: Chart | Absence) -> Chart:
+    assert isinstance(chart, Chart), chart
+    ElementTree.fromstring(chart.svg())
+    return chart
 
 
 def test_loading_tells_together_and_apart_by_workers() -> None:
@@ -32,13 +32,13 @@ def test_loading_tells_together_and_apart_by_workers() -> None:
         trial(3, config(256, num_workers=4), measured(900, 79 * 2**30)),  # faster, and more than may be used
     )
 
-    figure = shown(loading(view(trials)))
+    chart = shown(loading(view(trials)))
 
-    assert figure.table.rows == (
+    assert chart.table.rows == (
         ("0", "64×1 fp32 workers 0 nchw", "100", "–", "–", "80%"),
         ("4", "64×1 fp32 workers 4 nchw", "110", "500", "120", "70%"),
     )
-    assert "not timed apart" not in figure.note
+    assert "not timed apart" not in chart.note
 
 
 def test_loading_says_when_the_halves_were_not_timed_or_there_is_no_loader() -> None:
@@ -51,10 +51,10 @@ def test_loading_says_when_the_halves_were_not_timed_or_there_is_no_loader() -> 
 
 
 def test_numerics_draws_each_dtype_and_repeats_the_verdict() -> None:
-    figure = shown(paired_losses([paired()], tolerance=0.02))
+    chart = shown(paired_losses([paired()], tolerance=0.02))
 
-    assert figure.table.rows[0][:2] == ("bf16", "ok")
-    assert "bf16 loss matches fp32" in figure.note
+    assert chart.table.rows[0][:2] == ("bf16", "ok")
+    assert "bf16 loss matches fp32" in chart.note
 
 
 def test_a_dtype_that_learns_less_or_breaks_is_called_so() -> None:
@@ -80,58 +80,54 @@ def test_numerics_tells_why_a_comparison_failed_or_that_there_was_none() -> None
 
 
 def test_the_waterfall_names_every_change_with_what_was_measured() -> None:
-    figure = shown(waterfall(view(ladder(), recommendation())))
+    chart = shown(waterfall(view(ladder(), recommendation())))
 
-    assert [(change, gain) for change, _, _, gain, _ in figure.table.rows] == [
+    assert [(change, gain) for change, _, _, gain, _ in chart.table.rows] == [
         ("baseline: 64×16 fp32 workers 0 nchw", ""),
         ("workers 0 → 12", "(+71)"),
         ("precision fp32 → bf16", "(+368)"),
         ("layout nchw → nhwc", "(+313)"),
         ("batch 64×16 → 1024×1", "(+1,430)"),
     ]
-    assert "joint" not in figure.svg()
+    assert "joint" not in chart.svg()
 
 
 def test_the_waterfall_marks_what_was_measured_only_together_and_never_invents_a_number() -> None:
     kept = tuple(one for one in ladder() if one.number in (0, 6))
 
-    figure = shown(waterfall(view(kept, recommendation())))
+    chart = shown(waterfall(view(kept, recommendation())))
 
-    assert len(figure.table.rows) == 2
-    assert "together only" in figure.table.rows[1][-1]
-    assert "Measured one change at a time: 0 of 1 step." in figure.note
-    assert 'class="up joint"' in figure.svg()
-
-
-def test_a_change_that_cost_speed_falls() -> None:
-    best = recommendation()
-    trials = (
-        trial(0, config(**best.baseline), measured(152)),
-        trial(1, config(**{**best.baseline, "num_workers": 12}), measured(100)),
-        trial(2, config(**best.params), measured(2330)),
-    )
-
-    figure = shown(waterfall(view(trials, best)))
-
-    assert figure.table.rows[1][3] == "(–52)"
-    assert 'class="down"' in figure.svg()
+    assert len(chart.table.rows) == 2
+    assert "together only" in chart.table.rows[1][-1]
+    assert "Measured one change at a time: 0 of 1 step." in chart.note
+    assert 'class="up joint"' in chart.svg()
 
 
-@pytest.mark.parametrize(("half_width", "gain"), [(0.01, "(+10)"), (0.08, "(not significant)")])
-def test_a_gain_that_the_intervals_swallow_is_called_noise(half_width: float, gain: str) -> None:
+@pytest.mark.parametrize(
+    ("rate", "half_width", "gain", "drawn"),
+    [
+        (100, 0.012, "(–52)", 'class="down"'),  # a change that cost speed falls
+        (162, 0.01, "(+10)", 'class="up"'),
+        (162, 0.08, "(not significant)", 'class="up"'),  # the intervals swallow it
+    ],
+)
+def test_a_gain_is_shown_with_its_sign_unless_it_is_not_significant(
+    rate: float, half_width: float, gain: str, drawn: str
+) -> None:
     best = recommendation()
     trials = (
         trial(0, config(**best.baseline), measured(152, half_width=half_width)),
-        trial(1, config(**{**best.baseline, "num_workers": 12}), measured(162, half_width=half_width)),
+        trial(1, config(**{**best.baseline, "num_workers": 12}), measured(rate, half_width=half_width)),
         trial(2, config(**best.params), measured(2330)),
     )
 
-    figure = shown(waterfall(view(trials, best)))
+    chart = shown(waterfall(view(trials, best)))
 
-    assert figure.table.rows[1][3] == gain
-    assert ("Not significant:" in figure.note) is (gain == "(not significant)")
+    assert chart.table.rows[1][3] == gain
+    assert drawn in chart.svg()
+    assert ("Not significant:" in chart.note) is (gain == "(not significant)")
 
 
-@pytest.mark.parametrize("chart", [waterfall, loading])
-def test_charts_of_a_whole_study_are_well_formed(chart: Any) -> None:
-    shown(chart(view(whole(), recommendation())))
+@pytest.mark.parametrize("draw", [waterfall, loading])
+def test_charts_of_a_whole_study_are_well_formed(draw: Any) -> None:
+    shown(draw(view(whole(), recommendation())))

@@ -4,7 +4,6 @@ import base64
 import dataclasses
 import hashlib
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import msgspec
@@ -15,11 +14,12 @@ from autotune.core.notices import earlier
 from autotune.core.results import Outcome
 from autotune.report import phrases
 from autotune.report.blocks import result_block, trials_table
-from autotune.report.figure import Figure
-from autotune.report.gallery import figures
+from autotune.report.chart import Chart
+from autotune.report.charts import CHARTS
 from autotune.report.page import render
 from autotune.report.templates import Served
 from autotune.study.view import load_view
+from tests.pages import Page
 from tests.reporting import (
     ENVIRONMENT,
     FACTS,
@@ -35,40 +35,9 @@ from tests.reporting import (
     written,
 )  # fmt: skip
 
-VOID = {"meta", "br", "link", "img", "input"}
-
-
-class Reader(HTMLParser):
-    """Collects tags, attributes and text, and checks that elements nest."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str, str]] = []
-        self.open: list[str] = []
-        self.text = ""
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
 
 def test_the_page_answers_in_the_order_of_the_questions() -> None:
-    page = Reader(render(view(whole(), recommendation())))
+    page = Page(render(view(whole(), recommendation())))
 
     assert page.open == []
     ids = [value for tag, name, value in page.attributes if tag in ("header", "section", "h3") and name == "id"]
@@ -83,7 +52,8 @@ def test_the_page_answers_in_the_order_of_the_questions() -> None:
 def test_every_probe_has_a_row_and_every_chart_its_numbers() -> None:
     source = render(view(whole(), recommendation()))
 
-    drawn = [it for it in figures(view(whole(), recommendation())) if isinstance(it, Figure)]
+    study = view(whole(), recommendation())
+    drawn = [chart for draw in CHARTS.values() if isinstance(chart := draw(study), Chart)]
     assert source.count("data-outcome=") == len(whole())
     assert source.count('<details class="numbers">') == len(drawn)
 
@@ -92,7 +62,7 @@ def test_rates_on_the_page_are_those_of_best_json_and_of_the_terminal() -> None:
     study = confirmed(ladder())
     best = study.recommendation
     assert best is not None
-    page = Reader(render(study)).text
+    page = Page(render(study)).text
 
     rate = phrases.rate_phrase(best)
     assert rate in result_block(best).plain
@@ -104,7 +74,7 @@ def test_rates_on_the_page_are_those_of_best_json_and_of_the_terminal() -> None:
 
 
 def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
-    page = Reader(render(written(tmp_path / "study", ladder(), recommendation()), prefix="study/"))
+    page = Page(render(written(tmp_path / "study", ladder(), recommendation()), prefix="study/"))
 
     assert {"img", "iframe", "object", "base"}.isdisjoint(page.tags)
     references = [value for _, name, value in page.attributes if name in ("href", "src")]
@@ -113,7 +83,7 @@ def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
 
 
 def test_a_log_that_was_not_kept_is_not_linked() -> None:
-    page = Reader(render(view(ladder(), recommendation())))
+    page = Page(render(view(ladder(), recommendation())))
 
     assert "a" not in page.tags
     assert page.text.count("its log was not kept") == len(ladder())
@@ -174,10 +144,10 @@ def test_hostile_text_stays_text() -> None:
         params={**config().values, "amp_dtype": HOSTILE, HOSTILE: HOSTILE}, environment=machine,
     )  # fmt: skip
     study = view(trials, best, facts=facts, environment=machine, target=HOSTILE, created_at=HOSTILE)
-    harmless = Reader(render(view(whole(), recommendation()), served=Served(nonce="n", tag="t")))
+    harmless = Page(render(view(whole(), recommendation()), served=Served(nonce="n", tag="t")))
 
     for hostile in (study, dataclasses.replace(study, folder=Path("studies", HOSTILE.replace("/", "")))):
-        page = Reader(render(hostile, served=Served(nonce="n", tag="t")))
+        page = Page(render(hostile, served=Served(nonce="n", tag="t")))
 
         assert page.tags.count("script") == 2  # of the page, and what keeps it live
         assert "img" not in page.tags
@@ -190,17 +160,17 @@ def test_hostile_text_stays_text() -> None:
 def test_without_a_recommendation_the_page_says_why() -> None:
     exhausted = tuple(trial(number, config(64 << number), failed()) for number in range(3))
 
-    assert "Still measuring." in Reader(render(view(ladder(), running=True))).text
-    assert "3 of 3 probes ended the same way: out of memory: tried to allocate" in Reader(render(view(exhausted))).text
-    assert "No probe has finished." in Reader(render(view())).text
-    assert "before its finalists were confirmed" in Reader(render(view((trial(0, config(), measured(9)),)))).text
+    assert "Still measuring." in Page(render(view(ladder(), running=True))).text
+    assert "3 of 3 probes ended the same way: out of memory: tried to allocate" in Page(render(view(exhausted))).text
+    assert "No probe has finished." in Page(render(view())).text
+    assert "before its finalists were confirmed" in Page(render(view((trial(0, config(), measured(9)),)))).text
 
 
 @pytest.mark.parametrize("speedup", [1.01, None])
 def test_no_factor_in_large_type_without_a_speed_up_beyond_the_noise(speedup: float | None) -> None:
     best = recommendation(speedup=speedup, speedup_low=speedup and 0.97, speedup_high=speedup and 1.05)
 
-    page = Reader(render(view(ladder(), best)))
+    page = Page(render(view(ladder(), best)))
 
     assert ("span", "class", "factor") not in page.attributes
     assert ("span", "class", "state") in page.attributes
@@ -209,8 +179,8 @@ def test_no_factor_in_large_type_without_a_speed_up_beyond_the_noise(speedup: fl
 def test_what_must_be_set_before_python_starts_is_there_to_copy() -> None:
     params = {**recommendation().params, "omp_wait_policy": "passive"}
 
-    asked = Reader(render(view(ladder(), recommendation(params=params)))).text
-    plain = Reader(render(view(ladder(), recommendation()))).text
+    asked = Page(render(view(ladder(), recommendation(params=params)))).text
+    plain = Page(render(view(ladder(), recommendation()))).text
 
     assert "export OMP_WAIT_POLICY=passive" in asked
     assert "export OMP_WAIT_POLICY" not in plain and "before Python starts" not in plain
@@ -220,15 +190,15 @@ def test_when_the_study_was_begun_is_told_as_people_write_it() -> None:
     begun = {"2026-11-21T17:25:35+01:00": "2026-11-21 16:25 UTC", "<yesterday>": "<yesterday>"}
 
     for text, said in begun.items():
-        assert said in Reader(render(view(created_at=text))).text
+        assert said in Page(render(view(created_at=text))).text
 
 
 def test_where_everything_failed_the_traceback_is_shown() -> None:
     failure = msgspec.structs.replace(failed().failure, traceback="Traceback\n  File model.py\nValueError: no")
     lost = msgspec.structs.replace(failed(Outcome.USER_ERROR), failure=failure)
 
-    everything = Reader(render(view((trial(0, config(), lost, "baseline"),)))).text
-    something = Reader(render(view((trial(0, config(), lost), trial(1, config(), measured(9)))))).text
+    everything = Page(render(view((trial(0, config(), lost, "baseline"),)))).text
+    something = Page(render(view((trial(0, config(), lost), trial(1, config(), measured(9)))))).text
 
     assert "ValueError: no" in everything
     assert "ValueError: no" not in something
@@ -253,7 +223,7 @@ def test_what_others_did_meanwhile_stands_behind_the_row_of_each_probe() -> None
     )  # fmt: skip
     result = msgspec.structs.replace(measured(90, contamination=waits), gpu=use)
 
-    page = Reader(render(view((trial(0, config(), result),)))).text
+    page = Page(render(view((trial(0, config(), result),)))).text
 
     assert "waited for a core: 20% of the window, others kept 1.5 cores busy" in page
     assert (
@@ -266,7 +236,7 @@ def test_the_raw_trials_are_one_command_away_where_the_study_keeps_its_database(
     without = render(written(tmp_path / "a study", ladder()))
     (tmp_path / "a study" / "study.db").touch()
 
-    page = Reader(render(load_view(tmp_path / "a study"))).text
+    page = Page(render(load_view(tmp_path / "a study"))).text
 
     assert "optuna-dashboard" not in without
     assert f"optuna-dashboard 'sqlite:///{tmp_path}/a study/study.db'" in page

@@ -300,6 +300,7 @@ MISTAKES = {
     ),
     "empty range": (COMPLETE + "space = {'batch_size': (64, 8)}\n", ["the range of batch_size from 64 to 8 is empty"]),
     "baseline is a list": (COMPLETE + "baseline = [8]\n", ["baseline is a list"]),
+    "baseline is an int": (COMPLETE + "baseline = 8\n", ["baseline is an int. It holds values"]),
     "global batch of nothing": (COMPLETE + "global_batch_size = 0\n", ["global_batch_size is 0"]),
 }
 

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli import settings_file, variables
 from autotune.cli.best import best
 from autotune.cli.check import check
 from autotune.cli.compare import compare
 from autotune.cli.dashboard import dashboard
+from autotune.cli.defaults import check_variables, read_file
 from autotune.cli.doctor import doctor
 from autotune.cli.export import export
 from autotune.cli.init import init
@@ -26,7 +26,7 @@ from autotune.errors import AutotuneError, EnvironmentUnfit
 from autotune.harmless import plain_lines
 from autotune.machine.environment import autotune_version
 
-MOST_OF_A_NAME = 100  # characters that are told of one that is too long
+MOST_OF_A_NAME = 100  # characters that are shown of one that is too long
 
 app = typer.Typer(
     name="autotune",
@@ -58,8 +58,8 @@ def settings(
     ] = False,
 ) -> None:
     """Take defaults for the commands from `[tool.autotune]` in pyproject.toml, or from autotune.toml."""
-    variables.check()
-    context.obj, context.default_map = settings_file.defaults()
+    check_variables()
+    context.obj, context.default_map = read_file()
 
 
 def run() -> None:
@@ -68,7 +68,7 @@ def run() -> None:
         if isinstance(stream, io.TextIOWrapper):  # "×" for a terminal of ASCII, a folder's name that is not UTF-8
             stream.reconfigure(errors="backslashreplace")
     try:
-        app()
+        app(prog_name="autotune")  # however it was started: `python -m autotune` too
     except AutotuneError as error:
         console = plain_console(stderr=True)
         trace = getattr(error, "traceback", "")
@@ -78,12 +78,12 @@ def run() -> None:
         console.print(str(error), soft_wrap=True)
         sys.exit(error.exit_code)
     except OSError as error:
-        sys.stderr.write(plain_lines(f"error: {_told(error)}\n"))
+        sys.stderr.write(plain_lines(f"error: {_describe(error)}\n"))
         sys.exit(EnvironmentUnfit.exit_code)
 
 
-def _told(error: OSError) -> str:
-    """What no command foresaw of the disks and folders of this machine; anything else goes on as a fault of ours."""
+def _describe(error: OSError) -> str:
+    """The message about a disk or folder of this machine that no command expected; anything else is a fault of ours."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         return (
             f"The output could not be written: {error.strerror}. The disk that it was sent to is probably full. Send "

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from autotune.launch.base import Launcher
     from autotune.sampler.space import SearchSpace
 
-FORETELLING_SECONDS = 120.0  # at most; a step of one arm takes a second or two, that of a large model half a minute
+PREDICTION_SECONDS = 120.0  # at most; a step of one arm takes a second or two, that of a large model half a minute
 
 
 def check(
@@ -28,22 +28,22 @@ def check(
     target: Annotated[str, typer.Argument(help="Your training code: model.py, pkg.train, or model.py:function.")],
     device: Annotated[str | None, typer.Option(envvar="AUTOTUNE_DEVICE", help="cpu, cuda, cuda:1, mps, xpu.")] = None,
     memory: Annotated[
-        bool, typer.Option("--memory", help="Predict the peak memory of every batch size, by a run on shapes alone.")
+        bool, typer.Option("--memory", help="Predict the peak memory of every batch size by a dry run on shapes alone.")
     ] = False,
     memory_limit: Annotated[
         str | None,
         typer.Option(
-            help="What has to be enough, 8GiB or 90%: implies --memory. [default: the device's memory, less headroom]"
+            help="The memory that may be used, 8GiB or 90%: implies --memory. [default: the device's, less headroom]"
         ),
     ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="As JSON; with --memory the prediction.")] = False,
 ) -> None:
-    """Say what was found in your code, and what would be tuned.
+    """Check your training code, and list what would be tuned.
 
-    What was inferred is said too, and one real step is taken. Nothing is searched or written.
+    Takes one real training step and names what was inferred. Searches and writes nothing.
     """
+    from autotune.cli.defaults import announce
     from autotune.cli.options import Options
-    from autotune.cli.settings_file import announce
     from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.report.blocks import check_block
@@ -54,26 +54,28 @@ def check(
     from autotune.units import parse_bytes
 
     announce(context)
-    # A mistake is told at once.
+    # A mistake is an error before anything runs.
     Options(context).parsed("--memory-limit", memory_limit, lambda text: parse_bytes(text, total=1))
     settings = Settings(target=target, device=device)
     request, space = preview(settings, SubprocessLauncher(), memory_limit=memory_limit)
-    foretells, console = memory or memory_limit is not None, plain_console()
+    predicts, console = memory or memory_limit is not None, plain_console()
     if not json_output:
         settled = (f"hold {held(request)}", f"baseline {baseline(request, space, settings)}")
         left_out = not_searched(request, space)
         console.print(
             check_block(target, request.facts, request.environment, space.free, settled, left_out), soft_wrap=True
         )
-    elif not foretells:
+    elif not predicts:
         sys.stdout.write(codec.encode(request).decode())
-    if foretells:  # any batch is of interest, and those that a search would leave out are marked
+    if predicts:  # any batch is of interest, and those that a search would leave out are marked
         searched = {config.batch_size for config in space.configs}
         request, space = settle(replace(settings, global_batch="free"), request.environment, request.facts)
-        foretell(SubprocessLauncher(), request, space, memory_limit, searched, json_output=json_output, console=console)
+        predict_memory(
+            SubprocessLauncher(), request, space, memory_limit, searched, json_output=json_output, console=console
+        )
 
 
-def foretell(
+def predict_memory(
     launcher: Launcher, request: StudyRequest, space: SearchSpace, memory_limit: str | None, searched: Collection[int],
     *, json_output: bool, console: Console,
 ) -> None:  # fmt: skip
@@ -90,7 +92,7 @@ def foretell(
     if memory_limit is not None:
         limit = asked_limit(memory_limit, request.environment.device_bytes)
         usable = limit - headroom_bytes(limit, None, of_device=False)  # as a search would
-    asked = asking(request, space, usable, FORETELLING_SECONDS)
+    asked = asking(request, space, usable, PREDICTION_SECONDS)
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
         found = launcher.run(asked, Path(place))
     if json_output:

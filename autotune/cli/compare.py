@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli.output import plain_console, say, written
+from autotune.cli.output import plain_console, say, write
 
 
 def compare(
     a: Annotated[str, typer.Argument(help="Folder or name of a study.")],
-    b: Annotated[str, typer.Argument(help="Of the other one; ratios are B over A.")],
+    b: Annotated[str, typer.Argument(help="Folder or name of the other study; ratios are B over A.")],
     json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a page to this file.")] = None,
 ) -> None:
@@ -29,7 +29,7 @@ def compare(
 
     comparison = comparing.compare(load_view(find(a)), load_view(find(b)))
     if output is not None:
-        written(output, render_comparison(comparison).encode("utf-8", "replace"))
+        write(output, render_comparison(comparison))
         say(f"wrote {output}", stderr=True)
     if json_output:
         sys.stdout.write(codec.encode(comparison).decode())

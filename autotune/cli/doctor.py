@@ -18,19 +18,20 @@ def doctor(
 ) -> None:
     """Say what this machine has, and what would spoil a search.
 
-    Looks at device, driver, torch, cores, memory and other tenants. Exit status 3 if a search cannot run here.
+    Looks at device, driver, torch, cores, memory and other tenants. Exit status 3 if no search should run here: no such
+    device, or others keep more than half of the cores busy.
     """
     from autotune.core import codec
     from autotune.core.requests import InspectRequest
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.report.blocks import doctor_block
-    from autotune.report.doctor import checkup
+    from autotune.report.doctor import examine
     from autotune.tuning.settings import check_device
 
     check_device(device)
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
         inspection = SubprocessLauncher().run(InspectRequest(device=device), Path(place))
-    checks = checkup(inspection, chosen=device is not None)
+    checks = examine(inspection, chosen=device is not None)
     if json_output:
         found = {"environment": inspection.environment, "failure": inspection.failure, "checks": checks}
         sys.stdout.write(codec.encode(found).decode())

@@ -19,7 +19,7 @@ def plan(settings: Settings, *, as_json: bool) -> None:
     from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.tuning.header import opening_lines, short_budget
-    from autotune.tuning.open_study import preview
+    from autotune.tuning.open_study import place_aside, preview
 
     began = time.monotonic()
     request, space = preview(settings, SubprocessLauncher())
@@ -30,8 +30,10 @@ def plan(settings: Settings, *, as_json: bool) -> None:
         sys.stdout.write(codec.encode(asked).decode())
     else:
         lines = opening_lines(settings.folder, request, space, settings, resumed=resumed, refused=refusal is not None)
+        aside = place_aside(settings.folder) if settings.mode == "fresh" else None
+        moves = f"A search would move the study in {settings.folder} to {aside}." if aside else ""
         short = "" if resumed else short_budget(settings, space, seconds)
-        for line in filter(None, (*lines, short, "Nothing was probed (--dry-run).")):
+        for line in filter(None, (*lines, short, moves, "Nothing was probed (--dry-run).")):
             say(line)
     if refusal is not None:
         raise refusal

@@ -31,20 +31,27 @@ def export(
 
     Where a framework has no argument for a setting, the line of code stands beside it.
     """
+    from msgspec.structs import replace
+
     from autotune.cli.options import one_of
-    from autotune.cli.output import say, written
+    from autotune.cli.output import say, write
     from autotune.export.recipe import recipe
     from autotune.harmless import comment
+    from autotune.study.layout import STUDY, find, read_request
     from autotune.study.recommendation import load_result
 
     one_of("--to", to, tuple(Framework))
     framework = Framework(to)
-    found, home = recipe(load_result(study), framework), import_module(HOMES[framework])
+    folder = find(study)
+    best = load_result(folder)
+    if best.facts is None and (folder / STUDY).is_file():  # an earlier version kept them in the study alone
+        best = replace(best, facts=read_request(folder).facts)
+    found, home = recipe(best, framework), import_module(HOMES[framework])
     text = home.text(found)
     if output is None:
         sys.stdout.write(text)
     else:
-        written(Path(output), text.encode())
+        write(Path(output), text)
         say(f"wrote {output}", stderr=True)
     for statement in home.beside(found) if framework is Framework.DEEPSPEED else ():
         for line in statement.splitlines():

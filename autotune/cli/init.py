@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli.output import say
+from autotune.cli.output import say, write
 from autotune.errors import UsageError
-from autotune.study.layout import unwritable
 
 TEMPLATE = "starting_file.txt"
 
@@ -27,9 +26,11 @@ def init(
         raise UsageError(
             f"{place} exists already. It is probably your work. Name another file: autotune init other.py."
         )
-    try:
-        place.write_text(files("autotune.cli").joinpath(TEMPLATE).read_text("utf-8"), "utf-8")
-    except OSError as error:
-        raise unwritable(place, error) from error
+    if place.suffix != ".py":
+        raise UsageError(
+            f"{place} is no Python file, and training code is one. The ending was probably forgotten. Write "
+            f"autotune init {place.with_suffix('.py')}."
+        )
+    write(place, files("autotune.cli").joinpath(TEMPLATE).read_text("utf-8"))
     say(f"wrote {place}")
     say(f"next: autotune check {place}")

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-
-class Tracker(StrEnum):
-    """Where to."""
-
-    CSV = "csv"
-    TENSORBOARD = "tensorboard"
-    WANDB = "wandb"
-    MLFLOW = "mlflow"
+TRACKERS = ("csv", "tensorboard", "wandb", "mlflow")
 
 
 def log(
     study: Annotated[str | None, typer.Argument(help="Folder or name of a study. [default: the newest]")] = None,
-    to: Annotated[str, typer.Option(help="csv, tensorboard, wandb or mlflow.")] = Tracker.CSV.value,
+    to: Annotated[str, typer.Option(help="csv, tensorboard, wandb or mlflow.")] = "csv",
     output: Annotated[
         str | None,
         typer.Option(
@@ -37,35 +30,20 @@ def log(
     After the search: nothing is logged while probes are measured.
     """
     from autotune.cli.options import one_of
-    from autotune.cli.output import say, written
+    from autotune.cli.output import say, write
+    from autotune.export.rows import csv_table
     from autotune.study.layout import find
     from autotune.study.view import load_view
     from autotune.units import counted
 
-    one_of("--to", to, tuple(Tracker))
+    one_of("--to", to, TRACKERS)
     view = load_view(find(study))
-    match Tracker(to):
-        case Tracker.CSV:
-            from autotune.export.csv import table
-
-            text = table(view)
-            if output is None:
-                sys.stdout.write(text)
-                return
-            written(Path(output), text.encode("utf-8", "replace"))
-            told = output
-        case Tracker.TENSORBOARD:
-            from autotune.export.tensorboard import write
-
-            folder = Path(output) if output else Path("runs") / view.name
-            write(view, folder)
-            told = f"{folder}: tensorboard --logdir {folder}"
-        case Tracker.WANDB:
-            from autotune.export.wandb import send
-
-            told = send(view, Path(output) if output else None)
-        case Tracker.MLFLOW:
-            from autotune.export.mlflow import record
-
-            told = record(view, output)
-    say(f"wrote {counted(len(view.trials), 'probe')} to {told}", stderr=True)
+    if to != "csv":
+        place = import_module(f"autotune.export.{to}").send(view, output)
+    elif output is None:
+        sys.stdout.write(csv_table(view))
+        return
+    else:
+        place = output
+        write(Path(output), csv_table(view))
+    say(f"wrote {counted(len(view.trials), 'probe')} to {place}", stderr=True)

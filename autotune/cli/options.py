@@ -48,15 +48,8 @@ def _parameter(name: str, default: Any, kind: Any) -> inspect.Parameter:
 def _setting(one: Option) -> Any:
     """A setting as typer has it: what is neither switch, number nor path is a text, which `Options` reads."""
     kind: Any = next((kind for kind in (bool, int, Path) if kind in one.parts and not one.choices), str)
-    bounds = one.bounds if kind is int else None
     flags = (one.flag, one.short) if one.short else (one.flag,)
-    typed = typer.Option(
-        *flags,
-        envvar=_variable(one.name),
-        help=one.help,
-        min=bounds and bounds.ge,
-        max=bounds and bounds.le,
-    )
+    typed = typer.Option(*flags, envvar=_variable(one.name), help=one.help)
     return Annotated[kind if one.default is not None else kind | None, typed]
 
 
@@ -74,7 +67,7 @@ class Options:
     def __init__(self, context: typer.Context) -> None:
         self._context = context
 
-    def parsed(self, option: str, text: str | None, parse: Callable[[str], T]) -> T | None:
+    def parsed(self, option: str, text: Any, parse: Callable[[Any], T]) -> T | None:
         """`parse(text)`, with the option named if it fails; None for no text."""
         if text is None:
             return None
@@ -97,8 +90,7 @@ class Options:
                 return self.names(one.flag, given)
             case "global_batch":
                 return self.global_batch(given)
-        if one.choices:
-            self.one_of(one.flag, given, one.choices)
+        self.parsed(one.flag, given, one.check)
         return given
 
     def limits(self, typed: Mapping[str, Any]) -> dict[str, Limit]:
@@ -135,10 +127,6 @@ class Options:
                 f"baseline's, free to search it."
             )
         return int(text)
-
-    def one_of(self, option: str, value: str, choices: tuple[str, ...]) -> None:
-        """Raise `UsageError` unless `value` is one of `choices`."""
-        one_of(option, value, choices, self._whence(option))
 
     def _limit(self, name: str, text: str) -> Limit:
         """`8:512`, `8:`, `:512`, or a list `16,32,64`."""
@@ -184,10 +172,10 @@ def _end(name: str, part: str, text: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def one_of(option: str, value: str, choices: tuple[str, ...], why: str = MISTYPED) -> None:
-    """Raise `UsageError` unless `value` is one of `choices`; `why` is the probable reason, a sentence."""
+def one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise `UsageError` unless `value` is one of `choices`."""
     if value not in choices:
-        raise UsageError(f"{option} {value} is not known. {why} Use one of: {', '.join(choices)}.")
+        raise UsageError(f"{option} {value} is not known. {MISTYPED} Use one of: {', '.join(choices)}.")
 
 
 def known(option: str, name: str) -> str:

@@ -32,13 +32,20 @@ class _HarmlessConsole(Console):
             yield Segment(text if control else plain_lines(text), style, control)
 
 
-def written(path: Path, content: bytes) -> None:
-    """Put `content` into the file, its folder made if need be. Raises `UsageError` where that cannot be."""
+def write(path: Path, text: str) -> None:
+    """Put `text` into the file that a user named. Raises `UsageError` where that cannot be.
+
+    No folder is made: one that is not there was mistyped.
+    """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        path.write_bytes(text.encode("utf-8", "replace"))
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"{path} cannot be written: there is no folder {path.parent}. It was probably mistyped. Make it first, or "
+            f"name another file."
+        ) from error
     except OSError as error:
         raise UsageError(
             f"{path} cannot be written: {error.strerror or error}. It is probably a folder, or in one that is "
-            f"read-only or full. Give another file with -o."
+            f"read-only or full. Name another file."
         ) from error

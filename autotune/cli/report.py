@@ -29,43 +29,41 @@ def report(
 
     The page needs no network and no other file.
     """
-    from autotune.cli.output import say, written
+    from autotune.cli.output import say, write
     from autotune.report.page import render
     from autotune.study.layout import find
     from autotune.study.view import load_view
 
     view = load_view(find(study))
+    place = output or view.folder / (f"{chart}.svg" if chart else "report.html")
     if chart is None:
-        place = output or view.folder / "report.html"
         between = os.path.relpath(view.folder.resolve(), place.resolve().parent)
-        prefix = "" if between == "." else f"{quote(Path(between).as_posix())}/"
-        written(place, render(view, prefix=prefix).encode("utf-8", "replace"))
+        write(place, render(view, prefix="" if between == "." else f"{quote(Path(between).as_posix())}/"))
     else:
-        place = output or view.folder / f"{chart}.svg"
-        written(place, _drawn(chart, place, view).encode("utf-8", "replace"))
+        write(place, _draw(chart, place, view))
     say(place)
 
 
-def _drawn(name: str, place: Path, view: StudyView) -> str:
+def _draw(name: str, place: Path, view: StudyView) -> str:
     """The chart as SVG. Raises `UsageError` for an unknown one, another format, or one without data."""
-    from autotune.report.figure import Absence
-    from autotune.report.gallery import EARLIER_NAMES, FIGURES
+    from autotune.report.chart import Absence
+    from autotune.report.charts import CHARTS, EARLIER_NAMES
 
     name = EARLIER_NAMES.get(name, name)
-    if name not in FIGURES:
+    if name not in CHARTS:
         raise UsageError(
             f"There is no chart {name!r}. It was probably misspelt, or is one of an earlier version. "
-            f"Choose one of --chart {', '.join(FIGURES)}."
+            f"Choose one of --chart {', '.join(CHARTS)}."
         )
     if place.suffix.lower() not in (".svg", ""):
         raise UsageError(
             f"{place} would have to be another format than SVG. Charts are drawn as SVG only, which scales and which "
             f"every browser and most programs read. Write to -o {place.with_suffix('.svg')}."
         )
-    figure = FIGURES[name](view)
-    if isinstance(figure, Absence):
+    drawn = CHARTS[name](view)
+    if isinstance(drawn, Absence):
         raise UsageError(
-            f"{view.folder} has nothing for the chart {name!r}: {figure.reason}. The study was probably made without "
+            f"{view.folder} has nothing for the chart {name!r}: {drawn.reason}. The study was probably made without "
             f"it, or ended before. Look with `autotune report {view.folder}` at what it has."
         )
-    return figure.file()
+    return drawn.file()

@@ -14,8 +14,8 @@ import typer
 from autotune.cli.dry_run import plan
 from autotune.cli.options import Options, with_search_options
 from autotune.cli.output import plain_console
-from autotune.cli.settings_file import announce
 from autotune.core.records import Limit
+from autotune.errors import UsageError
 from autotune.tuning.settings import Settings
 
 
@@ -42,11 +42,18 @@ def search(
 ) -> None:
     """Search the fastest training configuration, and confirm it.
 
-    Or the best by another --objective. Each probe is a short training run of its own process on your real data.
-    Ctrl-C keeps the study; the same command goes on with it. Options can also be set in autotune.toml, in
+    With another --objective the best by that. Each probe is a short training run in a process of its own, on your real
+    data. Ctrl-C keeps the study, and the same command continues it. Options can also be set in autotune.toml, in
     [tool.autotune] of pyproject.toml, or as AUTOTUNE_TIME_BUDGET and the like.
     """
+    from autotune.cli.defaults import announce  # which reads the options of this command
     from autotune.targets import resolve
+
+    if {"--resume", "--fresh"} <= set(sys.argv):
+        raise UsageError(
+            "--resume goes on with a study and --fresh begins a new one. One of them was probably left over from an "
+            "earlier line. Leave it out."
+        )
 
     if not quiet:
         announce(context)
@@ -59,7 +66,7 @@ def search(
         command=_command(),
         **options.settings(typed),
     )
-    resolve(target)  # a missing file is told before a folder is made for its study
+    resolve(target)  # a missing file is an error before a folder is made for its study
     signal.signal(signal.SIGTERM, _interrupt)  # a scheduler's polite stop is a Ctrl-C
     if dry_run:
         plan(settings, as_json=json_output)

@@ -17,20 +17,20 @@ def show(
     failed: Annotated[bool, typer.Option("--failed", help="Only what failed, and where its log is.")] = False,
     sort: Annotated[str, typer.Option(help="number, speed or memory.")] = "number",
     probe: Annotated[
-        int | None, typer.Option(help="Only this probe, with what the sampler had expected of it.", metavar="NUMBER")
+        int | None, typer.Option(help="Only this probe, with what the sampler expected.", metavar="NUMBER")
     ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """List the probes of a study.
 
-    From what its folder holds: a search that is running is not disturbed.
+    Reads the folder of the study alone, and does not disturb a running search.
     """
     from autotune.cli.options import one_of
     from autotune.core import codec
     from autotune.errors import UsageError
+    from autotune.harmless import plain
     from autotune.report.blocks import trials_table
     from autotune.report.expected import prediction_of, probe_block
-    from autotune.report.phrases import plain
     from autotune.study.baseline_rate import why_unanswered
     from autotune.study.layout import find, log_of
     from autotune.study.view import load_view
@@ -73,8 +73,8 @@ def show(
     for compared in view.stability:
         if compared.verdict == "ok" and failed:
             continue
-        said = compared.reason.text if compared.verdict == "ok" else f"{compared.verdict}: {compared.reason.text}"
-        console.print(plain(said), style="dim", soft_wrap=True)
+        line = compared.reason.text if compared.verdict == "ok" else f"{compared.verdict}: {compared.reason.text}"
+        console.print(plain(line), style="dim", soft_wrap=True)
     for trial in view.trials if failed else ():
         if not view.verdict(trial).feasible:
             log = plain(str(log_of(view.folder, trial.number)))

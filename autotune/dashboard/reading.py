@@ -1,4 +1,8 @@
-"""Studies as last read: a poll of one that did not change costs a look at file times, and nothing is followed out."""
+"""Studies as last read: a poll of one that did not change costs a look at file times.
+
+Links inside a study are not followed, wherever they lead: what is linked is as if it were not there. Nothing is
+written, and no lock is kept.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,7 @@ import hashlib
 import os
 import re
 import stat
-import threading
-from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from autotune.core.results import Trial
@@ -17,62 +20,41 @@ from autotune.study import layout as disk
 from autotune.study.recommendation import Recommendation, read_best
 from autotune.study.view import StudyView, is_running, load_view
 
+MOST_TRIALS = 10_000  # kept decoded, a few kB each
 FINISHED = re.compile(rf"{disk.PROBES}/[0-9]+/{re.escape(RESULT)}")
 Times = tuple[int, int, int]  # modification time in nanoseconds, size, inode: replacing a file changes the last
 
 
-@dataclass(kw_only=True)
-class _Known:
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    trials: dict[str, tuple[Times, Trial]] = field(default_factory=dict)  # by the place of the result
+def stamp(folder: Path) -> str:
+    """A text that changes when anything that a page shows of the study changes."""
+    content = repr((is_running(folder), sorted(_records(folder).items())))
+    return hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()[:20]
 
 
-class Reader:
-    """Reads studies for many requests at once; a finished probe is decoded once.
+def read_view(folder: Path) -> StudyView:
+    """The study as it is now. Raises `StudyNotFound` and `StudyError`."""
+    for name in (disk.STUDY, disk.BEST):
+        if (folder / name).is_symlink():
+            raise StudyError(
+                f"{name} of study {folder.name} is a link. Somebody probably keeps it elsewhere, and the dashboard "
+                f"shows only what lies in the study. Copy the file into it."
+            )
+    finished = [(place, times) for place, times in _records(folder).items() if FINISHED.fullmatch(place)]
+    probes = [(folder / PurePosixPath(place).parent, times) for place, times in finished]
+    trials = (_trial(probe, times) for probe, times in probes if _times(str(probe / REQUEST)))
+    return load_view(folder, tuple(sorted(trials, key=lambda trial: trial.number)))
 
-    Links inside a study are not followed, wherever they lead: what is linked is as if it were not there. Nothing is
-    written, and no lock is kept.
-    """
 
-    def __init__(self) -> None:
-        self._known: dict[Path, _Known] = {}
-        self._lock = threading.Lock()
+def read_kept(folder: Path) -> Recommendation | None:
+    """The recommendation of a study of which only that was kept. Raises `StudyError`."""
+    best = folder / disk.BEST
+    return read_best(best) if _times(str(best)) else None
 
-    def stamp(self, folder: Path) -> str:
-        """A text that changes when anything that a page shows of the study changes."""
-        content = repr((is_running(folder), sorted(_records(folder).items())))
-        return hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()[:20]
 
-    def view(self, folder: Path) -> StudyView:
-        """The study as it is now. Raises `StudyNotFound` and `StudyError`."""
-        for name in (disk.STUDY, disk.BEST):
-            if (folder / name).is_symlink():
-                raise StudyError(
-                    f"{name} of study {folder.name} is a link. Somebody probably keeps it elsewhere, and the dashboard "
-                    f"shows only what lies in the study. Copy the file into it."
-                )
-        return load_view(folder, self._trials(folder, _records(folder)))
-
-    def kept(self, folder: Path) -> Recommendation | None:
-        """The recommendation of a study of which only that was kept. Raises `StudyError`."""
-        best = folder / disk.BEST
-        return read_best(best) if _times(str(best)) else None
-
-    def _trials(self, folder: Path, records: dict[str, Times]) -> tuple[Trial, ...]:
-        with self._lock:
-            known = self._known.setdefault(folder, _Known())
-        with known.lock:
-            fresh: dict[str, tuple[Times, Trial]] = {}
-            for place, times in records.items():
-                if not FINISHED.fullmatch(place):
-                    continue
-                probe = folder / PurePosixPath(place).parent
-                if known.trials.get(place, (None,))[0] == times:
-                    fresh[place] = known.trials[place]
-                elif _times(str(probe / REQUEST)):
-                    fresh[place] = (times, disk.read_trial(probe))
-            known.trials = fresh
-        return tuple(sorted((trial for _, trial in fresh.values()), key=lambda trial: trial.number))
+@lru_cache(maxsize=MOST_TRIALS)
+def _trial(probe: Path, _times: Times) -> Trial:
+    """A finished probe, decoded once for all pages."""
+    return disk.read_trial(probe)
 
 
 def open_regular(path: Path) -> int | None:

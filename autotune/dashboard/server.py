@@ -21,7 +21,6 @@ from autotune.errors import StudyNotFound, UsageError
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 PATIENCE_SECONDS = 60.0  # from a connection to the end of its only answer
-MOST_PORT = 65535
 MOST_CONNECTIONS = 64  # at once; a browser has six
 CLOSING_SECONDS = 1  # that answers under way get after Ctrl-C
 
@@ -129,6 +128,11 @@ def _host_names(address: Address, names: Sequence[str]) -> tuple[str, ...]:
         own = (card.address.partition("%")[0] for cards in psutil.net_if_addrs().values() for card in cards)
         known += [f"[{one}]" if ":" in one else one for one in own]
         known += [socket.gethostname(), *names]
+    elif names:
+        raise UsageError(
+            f"--allow-host {names[0]} would change nothing: only this machine reaches {address}, by its own names. "
+            f"--expose was probably left out. Add --expose and --host 0.0.0.0, or leave --allow-host out."
+        )
     if "*" in "".join(known):
         raise UsageError(
             "--allow-host takes whole names only. With a * any foreign web page could read the studies. "
@@ -140,17 +144,15 @@ def _host_names(address: Address, names: Sequence[str]) -> tuple[str, ...]:
 def _bound(address: Address, port: int) -> socket.socket:
     is_v6 = address.version == 6
     try:
-        if port > MOST_PORT:
-            raise OverflowError(f"the last one is {MOST_PORT}")
         return socket.create_server(
             (str(address), port),
             family=socket.AF_INET6 if is_v6 else socket.AF_INET,
             backlog=MOST_CONNECTIONS,
             dualstack_ipv6=is_v6 and socket.has_dualstack_ipv6(),
         )
-    except (OSError, OverflowError) as error:
-        why = "is taken" if getattr(error, "errno", None) == errno.EADDRINUSE else f"cannot be used ({error})"
+    except OSError as error:
+        why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error})"
         raise UsageError(
             f"Port {port} of {address} {why}. Another dashboard is probably running. "
-            f"Open that one, or choose another port with --port {port + 1 if port < MOST_PORT else 0}."
+            f"Open that one, or let any free port be chosen with --port 0."
         ) from error

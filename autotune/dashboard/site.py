@@ -7,16 +7,15 @@ import re
 import secrets
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.dashboard.reading import Reader, is_inside, open_regular
+from autotune.dashboard.index import render_index
+from autotune.dashboard.reading import is_inside, open_regular, read_view, stamp
 from autotune.errors import StudyNotFound
 from autotune.report.compare import compare
 from autotune.report.compare_text import render_comparison
-from autotune.report.index import render_index
 from autotune.report.page import render
 from autotune.report.templates import Served
 from autotune.study import layout as disk
@@ -49,30 +48,26 @@ class Site:
         self.root = path.resolve()
         self.is_single_study = disk.is_study(self.root)
         self.nonce = secrets.token_urlsafe(16)  # in all pages; never sent, each answer gets one of its own
-        self._reader, self._clock = Reader(), clock
-        self._pages: OrderedDict[tuple[str, ...], Page] = OrderedDict()
+        self._clock = clock
+        self._pages: dict[tuple[str, ...], Page] = {}
         self._lock = threading.Lock()
 
     def index(self) -> Page:
         """The list of studies."""
         folders = list(self._studies().values())
-        return self._page(("index",), folders, lambda served: render_index(folders, self._reader, served))
+        return self._page(("index",), folders, lambda served: render_index(folders, served))
 
     def study(self, name: str | None = None) -> Page:
         """The page of a study; without a name of the only one."""
         folder, home = self.folder(name), "" if name is None else "/"
-        return self._page(
-            ("study", folder.name), [folder], lambda served: render(self._reader.view(folder), served=served), home
-        )
+        return self._page(("study", folder.name), [folder], lambda s: render(read_view(folder), served=s), home)
 
     def comparison(self, a: str, b: str) -> Page:
         """Two studies side by side."""
-        one, other = self.folder(a), self.folder(b)
-
-        def make(served: Served) -> str:
-            return render_comparison(compare(self._reader.view(one), self._reader.view(other)), served=served)
-
-        return self._page(("compare", a, b), [one, other], make, "/")
+        both = [self.folder(a), self.folder(b)]
+        return self._page(
+            ("compare", a, b), both, lambda s: render_comparison(compare(*map(read_view, both)), served=s), "/"
+        )
 
     def log(self, name: str | None, number: str) -> str:
         """The end of a probe's log."""
@@ -100,25 +95,25 @@ class Site:
         return {folder.name: folder for folder in disk.studies(self.root) if not folder.is_symlink()}
 
     def _page(self, key: tuple[str, ...], folders: list[Path], make: Callable[[Served], str], home: str = "") -> Page:
-        stamp = "-".join(self._reader.stamp(folder) for folder in folders)
-        page = self._kept(key, stamp, busy=any(is_running(folder) for folder in folders))
+        now = "-".join(stamp(folder) for folder in folders)
+        page = self._kept(key, now, busy=any(is_running(folder) for folder in folders))
         if page is None:
             began = self._clock()
-            html = make(Served(nonce=self.nonce, tag=stamp, home=home))
+            html = make(Served(nonce=self.nonce, tag=now, home=home))
             ended = self._clock()
-            page = Page(stamp=stamp, html=html, made_at=ended, seconds=ended - began)
+            page = Page(stamp=now, html=html, made_at=ended, seconds=ended - began)
             with self._lock:
+                self._pages.pop(key, None)  # the newest stands last
                 self._pages[key] = page
-                self._pages.move_to_end(key)
-                while len(self._pages) > MOST_KEPT_PAGES:
-                    self._pages.popitem(last=False)
+                if len(self._pages) > MOST_KEPT_PAGES:
+                    del self._pages[next(iter(self._pages))]
         return page
 
-    def _kept(self, key: tuple[str, ...], stamp: str, *, busy: bool) -> Page | None:
+    def _kept(self, key: tuple[str, ...], now: str, *, busy: bool) -> Page | None:
         """The page as it was made, if it still holds; while a search runs, also if it is too soon for another."""
         with self._lock:
             page = self._pages.get(key)
-        if page is None or page.stamp == stamp:
+        if page is None or page.stamp == now:
             return page
         too_soon = (self._clock() - page.made_at) * MOST_SHARE_OF_A_CORE < page.seconds
         return page if busy and too_soon else None

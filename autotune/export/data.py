@@ -58,12 +58,10 @@ class Data:
             first = (f"inputs, targets = inputs.{copied}, targets.{copied}",) if copied else ()
             last = (f"inputs, targets = [{_converted('x', images)} for x in (inputs, targets)]",) if images else ()
             return "", (*first, *last)
-        if self.layout == "pair":
-            parts = [f"x.{copied}"] * bool(copied) + [_converted("x", images)] * bool(images)
-            return "", tuple(f"batch = type(batch)({part} for x in batch)" for part in parts)
-        if self.layout == "tensor":
-            whole = [f"batch.{copied}"] * bool(copied) + [_converted("batch", images)] * bool(images)
-            return "", tuple(f"batch = {one}" for one in whole)
+        if self.layout in ("pair", "tensor"):
+            name, whole = {"pair": ("x", "type(batch)({} for x in batch)"), "tensor": ("batch", "{}")}[self.layout]
+            parts = [f"{name}.{copied}"] * bool(copied) + [_converted(name, images)] * bool(images)
+            return "", tuple(f"batch = {whole.format(part)}" for part in parts)
         if copied:
             return _throughout("moved", copied, images, others=f"to({python(device)})"), ("batch = moved(batch)",)
         return _throughout("converted", "", images), ("batch = converted(batch)",)

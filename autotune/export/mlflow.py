@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from autotune.core.results import Trial
-from autotune.export.rows import CONFIG, MEASURED, Row, require, rows, summary
+from autotune.export.rows import CONFIG, MEASURED, Row, require, rows, started_seconds, summary
 from autotune.study import layout as disk
 from autotune.study.view import StudyView
 
@@ -15,7 +14,7 @@ LONGEST_TAG = 500  # characters; servers take between 500 and 5,000
 TAGS = ("number", "purpose", "outcome", "feasible", "recommended", "reason")
 
 
-def record(view: StudyView, tracking_uri: str | None = None) -> str:
+def send(view: StudyView, tracking_uri: str | None = None) -> str:
     """Record the study with the tracking server or folder at `tracking_uri`, and return where the run is.
 
     None: MLFLOW_TRACKING_URI, or what MLflow does without it. Raises `UsageError` if MLflow is not installed.
@@ -41,7 +40,8 @@ def record(view: StudyView, tracking_uri: str | None = None) -> str:
 
 def _probe(client: Any, experiment: str, parent: str, trial: Trial, row: Row) -> None:
     tags = {f"autotune.{name}": str(row[name])[:LONGEST_TAG] for name in TAGS}
-    begun = _milliseconds(trial.result.started_at)
+    seconds = started_seconds(trial)
+    begun = None if seconds is None else int(seconds * 1000)
     run = client.create_run(
         experiment,
         start_time=begun,
@@ -58,8 +58,3 @@ def _log(client: Any, run: str, *, params: Row, metrics: Row) -> None:
 
     measured = [Metric(name, float(value), 0, 0) for name, value in metrics.items() if value is not None]
     client.log_batch(run, metrics=measured, params=[Param(name, str(value)) for name, value in params.items()])
-
-
-def _milliseconds(moment: str) -> int | None:
-    """Since the epoch; None where it is not known."""
-    return int(datetime.fromisoformat(moment).timestamp() * 1000) if moment else None

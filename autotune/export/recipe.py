@@ -1,4 +1,4 @@
-"""A recommendation taken apart into what a script says: loader, accumulation, arguments, statements, remarks."""
+"""A recommendation as what a script says: loader, accumulation, arguments, statements, remarks."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.core.records import Value
+from autotune.errors import UsageError
 from autotune.export.data import Data, data_of
-from autotune.export.plan import planned
 from autotune.harmless import comment, plain, python, shell_word
-from autotune.knobs import KNOBS, environ
+from autotune.knobs import KNOBS, check, defaults, environ
+from autotune.knobs.base import Plan
 from autotune.knobs.wording import Framework, Wording
 from autotune.study.recommendation import Recommendation, baseline_name
 from autotune.units import format_rate, format_speedup
 
 MAPPING = "from collections.abc import Mapping"  # which the function for a batch needs
 OPTIMIZER = "# make the optimizer here, from model.parameters()"
+ASSUMED = "The study does not say what its batches are: batches of (inputs, targets) and a loss of the two are assumed."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What remains to be written down, in whatever order a framework wants it."""
+    """What a script has to say, in whatever order its framework wants it."""
 
     remarks: tuple[str, ...]  # where the numbers come from, and what is done before Python starts
     device: str  # "cuda"
@@ -63,6 +66,30 @@ def recipe(best: Recommendation, framework: Framework) -> Recipe:
     )
 
 
+def planned(values: Mapping[str, Value], device: str) -> Plan:
+    """Apply all `values` by knob name: what was measured is what is used. Imports no torch.
+
+    Raises `UsageError` for a setting that is unknown or has an impossible value.
+    """
+    unknown = sorted(values.keys() - defaults().keys())
+    if unknown:
+        raise UsageError(
+            f"This autotune has no knob called {', '.join(unknown)}. A newer version probably wrote the study. "
+            f"Install that version, or search again."
+        )
+    try:
+        check(values)
+    except ValueError as error:
+        raise UsageError(
+            f"The settings cannot be applied: {error}. They were probably edited by hand. "
+            f"Correct best.json, or search again."
+        ) from error
+    plan = Plan(device=device)
+    for knob in KNOBS:
+        knob.apply(values[knob.name], plan)
+    return plan
+
+
 def loader(found: Recipe) -> str:
     """The statement that makes the loader, as it was measured."""
     return found.data.loader({name: python(value) for name, value in found.loader.items()})
@@ -97,12 +124,13 @@ def _remarks(best: Recommendation) -> tuple[str, ...]:
     gain = "" if best.speedup is None else f", {format_speedup(best.speedup)}× {baseline}"
     if best.params == best.baseline:
         gain = f", {baseline} itself: nothing was measurably faster"
-    told = (
+    said = (
         f"{best.model}: {format_rate(best.samples_per_second)} samples/s{gain}; measured on {where}",
         f"Global batch {best.global_batch_size} on one device; on N devices accumulate N times less to keep it.",
+        *(ASSUMED,) * (best.facts is None),
         *(f"Before Python starts: export {name}={shell_word(text)}" for name, text in environ(best.params).items()),
     )
-    return tuple(map(plain, told))
+    return tuple(map(plain, said))
 
 
 def _all(said: list[Wording], place: str) -> tuple[str, ...]:

@@ -1,48 +1,49 @@
-"""The probes of a study as flat rows, which is what every tracker understands: names, numbers and short texts."""
+"""The probes of a study as flat rows, which every tracker understands: names, numbers and short texts; and as CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
+from datetime import datetime
 from importlib.util import find_spec
 
 from autotune.core.records import Value
 from autotune.core.results import Measurement, Trial, Verdict
 from autotune.errors import UsageError
-from autotune.harmless import plain
+from autotune.harmless import csv_cell, plain
 from autotune.knobs import KNOBS
+from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
 
 Row = dict[str, Value]
 LONGEST_REASON = 300  # characters; the log has the whole error
 CONFIG = tuple(knob.name for knob in KNOBS)
 MEASURED = (
-    "samples_per_second",
-    "tokens_per_second",
-    "relative_half_width",
-    "data_wait_share",
-    "compute_only_samples_per_second",
-    "loader_only_samples_per_second",
-    "peak_bytes",
-    "host_bytes",
-    "first_loss",
-    "last_loss",
-    "elapsed_seconds",
-)
+    "samples_per_second", "tokens_per_second", "relative_half_width", "data_wait_share",
+    "compute_only_samples_per_second", "loader_only_samples_per_second", "peak_bytes", "host_bytes", "first_loss",
+    "last_loss", "elapsed_seconds",
+)  # fmt: skip
+
+
+SUMMARY = (
+    "samples_per_second", "baseline_samples_per_second", "speedup", "speedup_low", "speedup_high", "peak_bytes",
+    "headroom_fraction", "data_wait_share", "global_batch_size",
+)  # fmt: skip
 
 
 def rows(view: StudyView) -> list[Row]:
     """One row per finished probe, all with the same names; None where something was not measured."""
-    return [row(trial, view.verdict(trial), view) for trial in view.trials]
+    return [_row(trial, view.verdict(trial), view.recommendation) for trial in view.trials]
 
 
-def row(trial: Trial, verdict: Verdict, view: StudyView) -> Row:
-    """What a tracker is told of one probe: configuration, verdict, and measurements with units in their names."""
-    chosen = view.recommendation.params if view.recommendation else None
+def _row(trial: Trial, verdict: Verdict, best: Recommendation | None) -> Row:
+    """Configuration, verdict, and measurements with units in their names."""
     return {
         "number": trial.number,
         "purpose": trial.purpose,
         "outcome": str(trial.result.outcome),
         "feasible": verdict.feasible,
-        "recommended": trial.config.values == chosen,
+        "recommended": best is not None and trial.config.values == best.params,
         "reason": "" if verdict.feasible else plain(verdict.reason.partition("\n")[0])[:LONGEST_REASON],
         "started_at": trial.result.started_at,
         **{name: trial.config.values.get(name) for name in CONFIG},
@@ -52,22 +53,32 @@ def row(trial: Trial, verdict: Verdict, view: StudyView) -> Row:
     }
 
 
+def csv_table(view: StudyView) -> str:
+    """Header and one line per probe, as RFC 4180 has it; empty cells for what was not measured.
+
+    Texts that a spreadsheet would compute get an apostrophe before them: error messages are the user's program's.
+    """
+    found = rows(view)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(found[0]) if found else ["number"], lineterminator="\n")
+    writer.writeheader()
+    for one in found:
+        writer.writerow({name: csv_cell(value) if isinstance(value, str) else value for name, value in one.items()})
+    return text.getvalue()
+
+
+def started_seconds(trial: Trial) -> float | None:
+    """When a probe began, in seconds since the epoch; None where it is not known."""
+    moment = trial.result.started_at
+    return datetime.fromisoformat(moment).timestamp() if moment else None
+
+
 def summary(view: StudyView) -> Row:
     """What the study came to, as tracker parameters and metrics; empty without a recommendation."""
     best = view.recommendation
     if best is None:
         return {}
-    return {
-        "samples_per_second": best.samples_per_second,
-        "baseline_samples_per_second": best.baseline_samples_per_second,
-        "speedup": best.speedup,
-        "speedup_low": best.speedup_low,
-        "speedup_high": best.speedup_high,
-        "peak_bytes": best.peak_bytes,
-        "headroom_fraction": best.headroom_fraction,
-        "data_wait_share": best.data_wait_share,
-        "global_batch_size": best.global_batch_size,
-    }
+    return {name: getattr(best, name) for name in SUMMARY}
 
 
 def require(library: str, extra: str) -> None:

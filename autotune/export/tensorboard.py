@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from autotune.core.results import Trial
 from autotune.errors import UsageError
-from autotune.export.rows import CONFIG, MEASURED, Row, require, rows
+from autotune.export.rows import CONFIG, MEASURED, require, rows, started_seconds
 from autotune.knobs import loader_workers
 from autotune.study.view import StudyView
 
 NONE = "None"  # HParams knows numbers, texts and booleans only
 
 
-def write(view: StudyView, folder: Path) -> None:
-    """Write event files into `folder`, one subfolder per probe. Needs TensorBoard, and neither torch nor TensorFlow.
+def send(view: StudyView, output: str | None = None) -> str:
+    """Write event files into a folder, one subfolder per probe, and return how to look at them.
 
-    Raises `UsageError` if TensorBoard is not installed, or if there is something in the folder: runs of two exports
-    would be shown as one.
+    Needs neither torch nor TensorFlow. Raises `UsageError` if TensorBoard is not installed, or if there is something in
+    the folder: runs of two exports would be shown as one.
     """
     require("tensorboard", extra="tensorboard")
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.plugins.hparams import summary_v2 as hparams  # its public name imports TensorFlow for Keras
 
+    folder = Path(output) if output else Path("runs") / view.name
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(
             f"{folder} is not an empty folder. An earlier export probably lies there, and TensorBoard would mix the "
@@ -38,16 +39,16 @@ def write(view: StudyView, folder: Path) -> None:
     metrics = [hparams.Metric(name) for name in MEASURED]
     _events(folder, [hparams.hparams_config_pb([hparams.HParam(name) for name in CONFIG], metrics)])
     for trial, row in zip(view.trials, rows(view), strict=True):
-        started = _seconds(trial.result.started_at)
-        _events(
-            folder / f"{trial.number:04d}-{trial.purpose}",
-            [
-                hparams.hparams_pb(_settings(row), trial_id=f"probe {trial.number}", start_time_secs=started),
-                *(scalar(name, value) for name, value in _scalars(row)),
-                _end(ended=started + trial.result.elapsed_seconds, feasible=bool(row["feasible"])),
-            ],
-            losses=[(step, scalar("loss", loss)) for step, loss in losses_by_step(trial)],
-        )
+        started = started_seconds(trial) or 0.0
+        settings = {name: NONE if row[name] is None else row[name] for name in CONFIG}
+        summaries = [
+            hparams.hparams_pb(settings, trial_id=f"probe {trial.number}", start_time_secs=started),
+            *(scalar(name, float(value)) for name in MEASURED if (value := row[name]) is not None),
+            _end(ended=started + trial.result.elapsed_seconds, feasible=bool(row["feasible"])),
+        ]
+        losses = [(step, scalar("loss", loss)) for step, loss in losses_by_step(trial)]
+        _events(folder / f"{trial.number:04d}-{trial.purpose}", summaries, losses)
+    return f"{folder}: tensorboard --logdir {folder}"
 
 
 def _end(*, ended: float, feasible: bool) -> Any:
@@ -67,7 +68,7 @@ def _end(*, ended: float, feasible: bool) -> Any:
     return Summary(value=[value])
 
 
-def _events(folder: Path, summaries: list[Any], losses: list[tuple[int, Any]] | None = None) -> None:
+def _events(folder: Path, summaries: list[Any], losses: Sequence[tuple[int, Any]] = ()) -> None:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
@@ -79,18 +80,10 @@ def _events(folder: Path, summaries: list[Any], losses: list[tuple[int, Any]] | 
             f"Choose another folder with -o."
         ) from error
     try:
-        for step, summary in [*((0, one) for one in summaries), *(losses or [])]:
+        for step, summary in [*((0, one) for one in summaries), *losses]:
             writer.add_event(Event(step=step, summary=summary))
     finally:
         writer.close()
-
-
-def _settings(row: Row) -> Row:
-    return {name: NONE if row[name] is None else row[name] for name in CONFIG}
-
-
-def _scalars(row: Row) -> list[tuple[str, float]]:
-    return [(name, float(value)) for name in MEASURED if (value := row[name]) is not None]
 
 
 def losses_by_step(trial: Trial) -> list[tuple[int, float]]:
@@ -106,8 +99,3 @@ def losses_by_step(trial: Trial) -> list[tuple[int, float]]:
         (entry + max(0, entry + 1 - alone) * (measurement.steps_per_block - 1), math.nan if loss is None else loss)
         for entry, loss in enumerate(measurement.losses)
     ]
-
-
-def _seconds(moment: str) -> float:
-    """Since the epoch; 0 where it is not known."""
-    return datetime.fromisoformat(moment).timestamp() if moment else 0.0

@@ -1,18 +1,4 @@
-"""A recommendation as a plain PyTorch training loop uses it: a dict of settings that also knows how to apply them.
-
-    tuned = autotune.apply("studies/digits_cnn")
-    loader = DataLoader(dataset, shuffle=True, **tuned.dataloader_kwargs())  # an IterableDataset: without shuffle
-    model, scaler = tuned.prepare(model), tuned.grad_scaler()
-    steps = tuned["gradient_accumulation_steps"]
-    micro_batches = 0  # over all epochs: what one leaves over is part of the next step
-    for epoch in range(epochs):
-        for batch in loader:
-            micro_batches += 1
-            with tuned.autocast():
-                loss = loss_of(model, tuned.to_device(batch)) / steps
-            scaler.scale(loss).backward()
-            if micro_batches % steps == 0:
-                scaler.step(optimizer); scaler.update(); optimizer.zero_grad()
+"""A recommendation as a dict that also knows how to apply itself in a plain PyTorch loop (docs/using-the-answer.md).
 
 The same loop serves every dtype. Everything goes through the knobs' own `apply`, as in a probe: what was measured is
 what is used. It is not a trainer and will not become one. torch is imported inside functions only.
@@ -28,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from autotune.core.records import Value
-from autotune.errors import EnvironmentMismatch, EnvironmentUnfit
-from autotune.export.plan import planned
+from autotune.errors import EnvironmentMismatch, EnvironmentUnfit, UsageError
+from autotune.export.recipe import planned
 from autotune.knobs import defaults, environ
-from autotune.study.recommendation import load_best, load_result
+from autotune.study.recommendation import load_result, warn_of_mismatches
 
 if TYPE_CHECKING:
     import torch
@@ -47,8 +33,15 @@ def apply(study: str | Path | None = None, *, check: bool = True, device: str | 
     that belongs to the recommendation. Raises `StudyNotFound`, `NoRecommendation`, and `EnvironmentUnfit` if the
     device is not there: training on the CPU instead would be no recommendation.
     """
-    values = load_best(study, check=check)
-    for name, text in environ(values).items() if check else ():
+    if not isinstance(study, str | Path | None):
+        raise UsageError(
+            f"apply() takes the folder or the name of a study, got an object of type {type(study).__name__}. The dict "
+            f"of load_best() does not say on which device it was measured. Write autotune.apply('studies/NAME')."
+        )
+    result = load_result(study)
+    if check:
+        warn_of_mismatches(result)
+    for name, text in environ(result.params).items() if check else ():
         if os.environ.get(name, "").lower() != text:
             warnings.warn(
                 f"{name}={text} belongs to the recommendation, and this process was started without it. It is read "
@@ -57,7 +50,7 @@ def apply(study: str | Path | None = None, *, check: bool = True, device: str | 
                 EnvironmentMismatch,
                 stacklevel=2,
             )
-    return Tuned(values, device=device or load_result(study).environment.device_kind)
+    return Tuned(result.params, device=device or result.environment.device_kind)
 
 
 class Tuned(dict[str, Any]):

@@ -16,23 +16,23 @@ CHARTS = (
 )
 
 
-def send(view: StudyView, folder: Path | None = None) -> str:
+def send(view: StudyView, output: str | None = None) -> str:
     """Send the study, or keep it on disk with WANDB_MODE=offline, and return where the run is.
 
-    The library's own variables hold: WANDB_PROJECT, WANDB_ENTITY, WANDB_MODE, WANDB_API_KEY. `folder` takes its local
-    files. Raises `UsageError` if W&B is not installed.
+    The library's own variables hold: WANDB_PROJECT, WANDB_ENTITY, WANDB_MODE, WANDB_API_KEY. `output` is a
+    folder for its files. Raises `UsageError` if W&B is not installed.
     """
     require("wandb", extra="wandb")
     import wandb
 
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+    if output is not None:
+        Path(output).mkdir(parents=True, exist_ok=True)
     best = view.recommendation
     run = wandb.init(
         project=os.environ.get("WANDB_PROJECT", PROJECT),
         name=view.name,
         job_type="autotune",
-        dir=folder,
+        dir=output,
         config={
             "target": view.request.target,
             "model": view.request.facts.name,

@@ -9,8 +9,8 @@ from autotune.core.requests import StabilityRequest
 from autotune.core.results import LossRun, LossVerdict, StabilityResult
 from autotune.precision.judge import LAST, Thresholds, judge, names, precision_of
 from autotune.report import drawing
+from autotune.report.chart import Absence, Chart, Table
 from autotune.report.drawing import Plane, Size
-from autotune.report.figure import Absence, Figure, Table
 from autotune.report.phrases import plain
 from autotune.study.view import StudyView
 
@@ -23,12 +23,12 @@ THICK = 4  # pixels on either side of the band that stay visible below the lines
 Comparison = tuple[StabilityRequest, StabilityResult]
 
 
-def precision(view: StudyView) -> Figure | Absence:
+def precision(view: StudyView) -> Chart | Absence:
     """Draw the paired runs of the study."""
     return paired_losses(view.comparisons, view.request.goal.loss_tolerance)
 
 
-def paired_losses(comparisons: Sequence[Comparison], tolerance: float) -> Figure | Absence:
+def paired_losses(comparisons: Sequence[Comparison], tolerance: float) -> Chart | Absence:
     """Draw one line per tested precision, judged with that tolerance, against the band of full precision."""
     last = {tuple(precision_of(request.candidate).values()): (request, result) for request, result in comparisons}
     tested = [(request, result) for request, result in last.values() if any(_finite(run) for run in result.runs)]
@@ -56,7 +56,7 @@ def paired_losses(comparisons: Sequence[Comparison], tolerance: float) -> Figure
     verdicts = [judge(request, result, Thresholds(tolerance=tolerance)) for request, result in tested]
     rows = [_row(*comparison, verdict) for comparison, verdict in zip(tested, verdicts, strict=True)]
     compared = (f"loss, last {LAST}", "of", "difference", "allowed")
-    return Figure(
+    return Chart(
         name="precision",
         title=TITLE,
         summary="Training losses of paired runs. " + "; ".join(plain(verdict.reason.text) for verdict in verdicts),

@@ -32,11 +32,17 @@ class Check:
 
     name: str
     text: str
-    state: Literal["good", "advice", "busy", "bad"] = "good"
+    state: Literal["good", "absent", "advice", "busy", "bad"] = "good"
     advice: str = ""
 
 
-SIGNS = {"good": ("✓", "green"), "advice": ("!", "yellow"), "busy": ("!", "yellow"), "bad": ("✗", "red")}
+SIGNS = {
+    "good": ("✓", "green"),
+    "absent": ("–", "dim"),
+    "advice": ("!", "yellow"),
+    "busy": ("!", "yellow"),
+    "bad": ("✗", "red"),
+}
 
 
 def result_block(recommendation: Recommendation, view: StudyView | None = None) -> Text:
@@ -162,7 +168,8 @@ def doctor_block(checks: Sequence[Check]) -> Text:
         return block.append(f"This machine is not fit for a search: {bad} of {len(checks)} checks failed.", "bold red")
     if any(check.state == "busy" for check in checks):
         return block.append(
-            "This machine is too busy for a search now: what it measured would be noise.", "bold yellow"
+            "This machine is busy: a search would take longer, and small differences would drown in noise.",
+            "bold yellow",
         )
     hint = f", with {counted(advice, 'piece')} of advice above" if advice else ""
     return block.append(f"This machine is fit for a search{hint}.", "bold")

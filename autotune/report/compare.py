@@ -11,7 +11,6 @@ from autotune.core.stats import Rounds
 from autotune.knobs import completed
 from autotune.report import phrases
 from autotune.study.recommendation import Recommendation
-from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
 from autotune.units import format_bytes
 
@@ -47,7 +46,7 @@ ASPECTS: tuple[tuple[str, Kind, Callable[[StudyRequest], object]], ...] = (
 
 
 class Difference(Record, frozen=True, kw_only=True):
-    """One thing that the two studies do not share; None: not known, or not there."""
+    """One thing in which the two studies differ; None: not known, or not there."""
 
     name: str
     kind: Kind
@@ -115,11 +114,9 @@ class Comparison(Record, frozen=True, kw_only=True):
 def compare(a: StudyView, b: StudyView) -> Comparison:
     """Lay two studies side by side. Ratios are B over A."""
     differences = _differences(a.request, b.request)
-    same_training = all(difference.kind != "training" for difference in differences)
-    shared = _shared(a, b) if same_training else ()
-    return Comparison(
-        a=_side(a), b=_side(b), differences=differences, shared=shared, overall=_overall(_compared(shared))
-    )
+    shared = () if any(one.kind == "training" for one in differences) else _shared(a, b)
+    overall = _overall(_compared(shared))
+    return Comparison(a=_side(a), b=_side(b), differences=differences, shared=shared, overall=overall)
 
 
 def _side(view: StudyView) -> Side:
@@ -160,18 +157,18 @@ def _gibibytes(count: int) -> str:
 def _shared(a: StudyView, b: StudyView) -> tuple[Shared, ...]:
     """A knob that a study does not know has its default."""
     one, other = ({completed(it.config): it for it in summaries(view) if it.feasible} for view in (a, b))
-    found = [_pair(config, one[config], other[config]) for config in one if config in other]
-    return tuple(sorted(found, key=lambda pair: -pair.a_samples_per_second))
-
-
-def _pair(config: Config, a: ConfigSummary, b: ConfigSummary) -> Shared:
-    return Shared(
-        config=config,
-        a_samples_per_second=a.samples_per_second,
-        b_samples_per_second=b.samples_per_second,
-        a_is_confirmed=a.compared is not None,
-        b_is_confirmed=b.compared is not None,
-    )
+    found = [
+        Shared(
+            config=config,
+            a_samples_per_second=one[config].samples_per_second,
+            b_samples_per_second=other[config].samples_per_second,
+            a_is_confirmed=one[config].compared is not None,
+            b_is_confirmed=other[config].compared is not None,
+        )
+        for config in one
+        if config in other
+    ]
+    return tuple(sorted(found, key=lambda it: -it.a_samples_per_second))
 
 
 def _compared(shared: tuple[Shared, ...]) -> tuple[Shared, ...]:

@@ -39,14 +39,14 @@ def caution(comparison: Comparison) -> str:
         return ""
     different = [title for kind, title in KINDS if comparison.differs_in(kind)]
     if different:
-        said = f"They differ in {', '.join(different)}: a ratio is the effect of all of that together."
+        effect = f"They differ in {', '.join(different)}: a ratio is the effect of all of that together."
     else:
-        said = "Nothing that was recorded differs: a ratio is the effect of code, data, or the state of the machine."
-    return f"{said} The two were not measured in turns, which no interval covers."
+        effect = "Nothing that was recorded differs: a ratio is the effect of code, data, or the state of the machine."
+    return f"{effect} The two were not measured in turns, which no interval covers."
 
 
 def answer_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """What each came to, by name: for A, for B."""
+    """The results by name: of A, of B."""
     rows: tuple[tuple[str, Callable[[Side], str]], ...] = (
         ("begun", lambda side: side.begun[:10] or "–"),
         ("probes", lambda side: str(side.probes)),

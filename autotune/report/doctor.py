@@ -11,121 +11,101 @@ from autotune.core.records import Environment
 from autotune.core.results import Inspection
 from autotune.machine.environment import visible_gpus
 from autotune.machine.host import host_memory, shared_memory_bytes
-from autotune.machine.nvml import deprecated_pynvml, gpus, nvml_problem
+from autotune.machine.nvml import Gpu, deprecated_pynvml, gpus, nvml_problem
 from autotune.report.blocks import Check
 from autotune.units import format_bytes
 
 LITTLE_SHARED_MEMORY = 256 * 2**20  # Docker's default is 64 MiB; a few batches of images per worker fill it
 BUSY_SHARE = 0.1  # of the usable cores: a probe computes on all of them, and is slower by as much
+TOO_BUSY_SHARE = 0.5  # of them: a probe then shares every core, and its rate says more of the others than of it
 SAMPLE_SECONDS = 1.0  # in ticks of 10 ms, which err by 1 %
 
 
-def foreign_cores() -> float | None:
+def measure_foreign_cores() -> float | None:
     """How many cores others keep busy now, by a short look; None: this system does not tell."""
     before = look()
     time.sleep(SAMPLE_SECONDS)
     return between(before, look()).foreign_cores
 
 
-def checkup(
-    inspection: Inspection, *, chosen: bool = False, foreign: Callable[[], float | None] = foreign_cores
+def examine(
+    inspection: Inspection, *, chosen: bool = False, foreign: Callable[[], float | None] = measure_foreign_cores
 ) -> list[Check]:
     """All findings; the inspection was made without a target, and of a device that the user has `chosen` or not.
 
-    `foreign` tells how many cores others keep busy.
+    `foreign` returns how many cores others keep busy.
     """
-    found = inspection.environment
-    if found is None:
+    here = inspection.environment
+    if here is None:
         message = inspection.failure.message if inspection.failure else "the probe process left no word"
         return [Check(name="device", text=message, state="bad"), *_gpus()]
+    memory, native = host_memory(), ", ".join(here.native_dtypes) or "none besides float32"
+    available = f"{format_bytes(memory.available_bytes)} of {format_bytes(memory.total_bytes)} available"
     return [
-        _device(found),
-        _torch(found, chosen),
-        _precision(found),
-        _cores(found.usable_cores, foreign()),
-        _memory(found),
-        *_shared(),
+        Check(name="device", text=f"{here.device}: {here.device_name}, {format_bytes(here.device_bytes)}"),
+        _torch(here, chosen),
+        Check(name="autocast", text=f"computed natively: {native}"),
+        _cores(here.usable_cores, foreign()),
+        Check(name="host memory", text=f"{available} ({memory.limit_source})"),
+        *_shared_memory(),
         *_gpus(),
     ]
 
 
-def _device(found: Environment) -> Check:
-    return Check(name="device", text=f"{found.device}: {found.device_name}, {format_bytes(found.device_bytes)}")
-
-
-def _torch(found: Environment, chosen: bool) -> Check:
-    build = f"CUDA {found.cuda}" if found.cuda else "no CUDA"
-    text = f"{found.torch} ({build}), Python {found.python}"
-    cards = visible_gpus() if found.device == "cpu" and not chosen else ()
+def _torch(here: Environment, chosen: bool) -> Check:
+    build = f"CUDA {here.cuda}" if here.cuda else "no CUDA"
+    text = f"{here.torch} ({build}), Python {here.python}"
+    cards = visible_gpus() if here.device == "cpu" and not chosen else ()
     if not cards:
         return Check(name="torch", text=text)
     advice = "There is an NVIDIA GPU, but this torch was built without CUDA: install a CUDA build."
-    if found.cuda:
+    if here.cuda:
         advice = (
             f"There is an NVIDIA GPU, but torch cannot use it: driver {cards[0].driver} is probably too old for CUDA "
-            f"{found.cuda}. Update it, or install an older build; python -c 'import torch; torch.cuda.init()' says why."
+            f"{here.cuda}. Update it, or install an older build; python -c 'import torch; torch.cuda.init()' says why."
         )
     return Check(name="torch", text=text, state="advice", advice=advice)
-
-
-def _precision(found: Environment) -> Check:
-    native = ", ".join(found.native_dtypes) or "none besides float32"
-    return Check(name="autocast", text=f"computed natively: {native}")
 
 
 def _cores(usable: int, foreign: float | None) -> Check:
     if foreign is None:  # as outside of Linux: the average of a minute, in which our own inspection counts
         foreign = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     text = f"{usable} usable, {foreign:.1f} kept busy by others"
+    if foreign > TOO_BUSY_SHARE * usable:
+        return Check(name="cores", text=text, state="bad", advice="Wait until other work has ended, or end it.")
     if foreign > BUSY_SHARE * usable:
         advice = "Probes would wait for them: speeds come out too low and too noisy. Wait until other work has ended."
         return Check(name="cores", text=text, state="busy", advice=advice)
     return Check(name="cores", text=text)
 
 
-def _memory(found: Environment) -> Check:
-    memory = host_memory()
-    text = f"{format_bytes(memory.available_bytes)} of {format_bytes(memory.total_bytes)} available"
-    return Check(name="host memory", text=f"{text} ({memory.limit_source})")
-
-
-def _shared() -> list[Check]:
+def _shared_memory() -> list[Check]:
     free = shared_memory_bytes()
     if free is None:
         return []
-    if free < LITTLE_SHARED_MEMORY:
-        return [
-            Check(
-                name="/dev/shm",
-                text=f"{format_bytes(free)} free",
-                state="advice",
-                advice="Loader workers pass batches through it. In Docker start with --shm-size=8g or --ipc=host.",
-            )
-        ]
-    return [Check(name="/dev/shm", text=f"{format_bytes(free)} free")]
+    text = f"{format_bytes(free)} free"
+    if free >= LITTLE_SHARED_MEMORY:
+        return [Check(name="/dev/shm", text=text)]
+    advice = "Loader workers pass batches through it. In Docker start with --shm-size=8g or --ipc=host."
+    return [Check(name="/dev/shm", text=text, state="advice", advice=advice)]
 
 
 def _gpus() -> list[Check]:
-    checks = []
-    for gpu in gpus():
-        others = len(gpu.processes or ())
-        used = f"{format_bytes(gpu.used_bytes)} of {format_bytes(gpu.total_bytes)} used"
-        throttled = f", slowed by {', '.join(gpu.throttle_reasons)}" if gpu.throttle_reasons else ""
-        busy = bool(others or throttled)
-        checks.append(
-            Check(
-                name=f"GPU {gpu.index}",
-                text=f"{gpu.name}, driver {gpu.driver}, {used}, {others} processes{throttled}",
-                state="advice" if busy else "good",
-                advice="Another tenant or a power limit makes measurements noise: choose another --device."
-                if busy
-                else "",
-            )
-        )
-    problem = nvml_problem()
+    checks = [_gpu(gpu) for gpu in gpus()]
+    problem, old = nvml_problem(), deprecated_pynvml()
     if problem and not checks:
-        checks.append(Check(name="NVML", text=f"not used: {problem}"))
-    old = deprecated_pynvml()
+        checks.append(Check(name="NVML", text=f"not used: {problem}", state="absent"))
     if old:
         checks.append(Check(name="pynvml", text="the deprecated distribution is installed", state="advice", advice=old))
     return checks
+
+
+def _gpu(gpu: Gpu) -> Check:
+    others = len(gpu.processes or ())
+    used = f"{format_bytes(gpu.used_bytes)} of {format_bytes(gpu.total_bytes)} used"
+    throttled = f", slowed by {', '.join(gpu.throttle_reasons)}" if gpu.throttle_reasons else ""
+    name, text = f"GPU {gpu.index}", f"{gpu.name}, driver {gpu.driver}, {used}, {others} processes{throttled}"
+    if not others and not throttled:
+        return Check(name=name, text=text)
+    advice = "Another tenant or a power limit makes measurements noise: choose another --device."
+    return Check(name=name, text=text, state="advice", advice=advice)

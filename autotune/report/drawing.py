@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.harmless import markup
@@ -49,10 +49,10 @@ def logarithmic(values: Sequence[int], title: str) -> Axis:
     return Axis(title=title, share=share, ticks=tuple((value, f"{value:,}") for value in sorted(set(values))))
 
 
-def ordinal(values: Sequence[float], title: str) -> Axis:
-    """An axis with one place for each value, whatever lies between them."""
-    places = {value: (index + 0.5) / len(values) for index, value in enumerate(values)}
-    return Axis(title=title, share=places.__getitem__, ticks=tuple((value, f"{value:,}") for value in values))
+def ordinal(names: Mapping[int, str], title: str) -> Axis:
+    """An axis with one place for each value, under its name."""
+    places = {value: (index + 0.5) / len(names) for index, value in enumerate(names)}
+    return Axis(title=title, share=lambda value: places[int(value)], ticks=tuple(names.items()))
 
 
 def linear(high: float, title: str, low: float = 0.0, lines: int = 5) -> Axis:

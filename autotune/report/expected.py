@@ -15,20 +15,22 @@ LEAST_GAIN = 0.005  # smaller ones round to nothing
 WIDTH = 10  # of the words before the colon's place
 
 
-def expectation(said: Prediction) -> str:
+def expectation(predicted: Prediction) -> str:
     """`expected 3,400 samples/s (2,900 to 4,000), 310 MiB, fits 98%: the best expected gain (12%)`."""
-    rate, low, high = (format_rate(number) for number in (said.samples_per_second, said.low, said.high))
-    memory = f"{format_share(said.memory_share)} of the memory" if said.memory_bytes is None else ""
-    memory = memory or format_bytes(said.memory_bytes)
-    return f"expected {rate} samples/s ({low} to {high}), {memory}, fits {format_share(said.fits)}: {why(said)}"
+    rate, low, high = (format_rate(number) for number in (predicted.samples_per_second, predicted.low, predicted.high))
+    memory = f"{format_share(predicted.memory_share)} of the memory" if predicted.memory_bytes is None else ""
+    memory = memory or format_bytes(predicted.memory_bytes)
+    return (
+        f"expected {rate} samples/s ({low} to {high}), {memory}, fits {format_share(predicted.fits)}: {why(predicted)}"
+    )
 
 
-def why(said: Prediction) -> str:
+def why(predicted: Prediction) -> str:
     """Why this configuration and no other, in words."""
-    gain = "" if said.gain is None or said.gain < LEAST_GAIN else f" ({format_share(said.gain)})"
-    if said.why == "direct":
+    gain = "" if predicted.gain is None or predicted.gain < LEAST_GAIN else f" ({format_share(predicted.gain)})"
+    if predicted.why == "direct":
         return f"the model is off by more than 15% here, so batches near the best one are tried directly{gain}"
-    if said.gain is None:
+    if predicted.gain is None:
         return "expected to be the fastest"
     if not gain:
         return "hardly any gain is expected"
@@ -36,20 +38,20 @@ def why(said: Prediction) -> str:
 
 
 def prediction_of(view: StudyView, trial: Trial) -> Prediction | None:
-    """What was expected of a probe, if its sampler said so. Raises `StudyError` if the file is damaged."""
+    """What the sampler expected of a probe, if it said so. Raises `StudyError` if the file is damaged."""
     return disk.read_prediction(view.folder, trial.number)
 
 
-def compared(said: Prediction, trial: Trial) -> str:
+def compared(predicted: Prediction, trial: Trial) -> str:
     """How the measurement compares: `12% faster than expected, within the interval; memory 3% below`; or empty."""
     measured = trial.result.measurement
     if measured is None:
-        return "expected to run, and did not" if said.fits > 0.5 else ""
+        return "expected to run, and did not" if predicted.fits > 0.5 else ""
     rate = measured.samples_per_second
-    within = "within" if said.low <= rate <= said.high else "outside"
-    text = f"{_off(rate / said.samples_per_second, 'faster', 'slower')} than expected, {within} the interval"
-    if said.memory_bytes:
-        text += f"; memory {_off(measured.memory.bytes / said.memory_bytes, 'above', 'below')}"
+    within = "within" if predicted.low <= rate <= predicted.high else "outside"
+    text = f"{_off(rate / predicted.samples_per_second, 'faster', 'slower')} than expected, {within} the interval"
+    if predicted.memory_bytes:
+        text += f"; memory {_off(measured.memory.bytes / predicted.memory_bytes, 'above', 'below')}"
     return text
 
 
@@ -62,13 +64,13 @@ def probe_block(view: StudyView, trial: Trial) -> Text:
         spread = phrases.half_width(measured.relative_half_width)
         rate = phrases.samples_per_second(measured.samples_per_second)
         shown = f"{rate} ± {spread}, {format_bytes(measured.memory.bytes)}: {shown}"
-    said = prediction_of(view, trial)
+    predicted = prediction_of(view, trial)
     lines = [("measured", shown), ("log", str(disk.log_of(view.folder, trial.number)))]
     if measured is not None:
         lines.insert(1, ("watching", phrases.watching(measured)))
-    if said is not None:
-        expected = expectation(said).removeprefix("expected ")
-        lines = [("expected", expected), lines[0], ("came out", compared(said, trial)), *lines[1:]]
+    if predicted is not None:
+        expected = expectation(predicted).removeprefix("expected ")
+        lines = [("expected", expected), lines[0], ("came out", compared(predicted, trial)), *lines[1:]]
     for name, text in lines:
         if text:
             block.append(f"{name.ljust(WIDTH)}{phrases.plain(text)}\n")

@@ -1,15 +1,14 @@
-"""Data loading: what loader and model manage alone and together, and how much of a step is waiting, by workers."""
+"""Data loading: what loader and model manage together and alone, and how much of a step is waiting, by workers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from autotune.core.results import Alone
 from autotune.knobs import loader_workers
 from autotune.report import drawing
+from autotune.report.chart import Absence, Chart, Table
 from autotune.report.drawing import Plane, Size
-from autotune.report.figure import Absence, Figure, Table
 from autotune.report.phrases import samples_per_second, short
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
@@ -17,124 +16,76 @@ from autotune.tuning.advice import LOADER_BOUND
 from autotune.units import counted, format_rate, format_share
 
 TITLE = "Data loading"
-WORKERS = "loader workers"
-SHARES = 84  # pixels below the rates: for the bars with title, numbers and the axis' name
+NAMES = ("together", "model alone", "loader alone")
+READING = "Fastest configuration with each number of workers; in brackets what a step waits. Above {}: data-bound."
 
 
-@dataclass(frozen=True, kw_only=True)
-class Load:
-    """What is shown of one number of workers: three rates of one configuration, in samples/s."""
-
-    workers: int
-    summary: ConfigSummary
-    compute: float | None
-    loader: float | None
-
-    @property
-    def rates(self) -> tuple[float | None, float | None, float | None]:
-        """Together, computing alone, loading alone."""
-        return self.summary.samples_per_second, self.compute, self.loader
-
-
-def loading(view: StudyView) -> Figure | Absence:
+def loading(view: StudyView) -> Chart | Absence:
     """Coupled, compute-only and loader-only rates against workers, each number of them by its fastest configuration."""
     if not view.request.facts.tunes_loader:
         return Absence(name="loading", title=TITLE, reason="the batches are synthetic, there is no loader")
-    loads = _loads(view)
-    if not loads:
+    fastest = _fastest_by_workers(view)
+    if not fastest:
         return Absence(name="loading", title=TITLE, reason="no probe was measured")
-    names = _names(loads)
-    highest = max(rate for load in loads for rate in load.rates if rate is not None)
+    rates = {workers: _rates(one) for workers, one in fastest.items()}
+    names = NAMES if any(any(alone) for _, *alone in rates.values()) else NAMES[:1]
+    ticks = {workers: f"{workers} ({format_share(one.data_wait_share)})" for workers, one in fastest.items()}
+    across = drawing.ordinal(ticks, "loader workers (share of a step that waits)")
+    up = drawing.linear(1.04 * max(rate for three in rates.values() for rate in three if rate), "samples/s")
+    tips = {workers: _tip(workers, one, rates[workers]) for workers, one in fastest.items()}
 
     def draw(size: Size) -> list[str]:
-        across = drawing.ordinal([load.workers for load in loads], "")
-        upper = replace(size, height=size.height - SHARES, bottom=24)
-        plane = Plane(size=upper, across=across, up=drawing.linear(highest * 1.04, "samples/s", lines=4), names=names)
+        plane = Plane(size=size, across=across, up=up, names=names)
         parts = plane.axes()
         for arm in reversed(range(len(names))):
-            spots = [
-                (plane.x(load.workers), plane.y(rate), load) for load in loads if (rate := load.rates[arm]) is not None
-            ]
+            spots = [(plane.x(w), plane.y(rate), w) for w, three in rates.items() if (rate := three[arm]) is not None]
             parts += [f'<g class="arm{arm}">', drawing.polyline([(x, y) for x, y, _ in spots], "line")]
-            parts += [drawing.titled(drawing.marker(arm, x, y), _tip(load)) for x, y, load in spots]
+            parts += [drawing.titled(drawing.marker(arm, x, y), tips[workers]) for x, y, workers in spots]
             parts.append("</g>")
-        return parts + _shares(size, plane, loads)
+        return parts
 
-    bound = format_share(LOADER_BOUND)
-    note = f"Each number of workers is shown by its fastest configuration. Waiting above {bound}: bound by its data."
-    if len(names) == 1:
-        note += " Loader and model were not timed apart in this study."
-    return Figure(
+    return Chart(
         name="loading",
         title=TITLE,
-        summary="Samples/s against loader workers. "
-        + "; ".join(f"{counted(load.workers, 'worker')}: {_tip(load)}" for load in loads),
+        summary=f"Samples/s against loader workers. {'; '.join(tips.values())}",
         table=Table(
-            titles=(WORKERS, "configuration", "together", "model alone", "loader alone", "waiting for data"),
-            rows=tuple(_row(load) for load in loads),
+            titles=("loader workers", "configuration", *NAMES, "waiting for data"),
+            rows=tuple(
+                (
+                    str(workers), short(one.config.values),
+                    *("–" if rate is None else format_rate(rate) for rate in rates[workers]),
+                    format_share(one.data_wait_share),
+                )
+                for workers, one in fastest.items()
+            ),
         ),
         draw=draw,
-        note=note,
-    )
+        note=READING.format(format_share(LOADER_BOUND))
+        + (" Loader and model were not timed apart in this study." if len(names) == 1 else ""),
+    )  # fmt: skip
 
 
-def _loads(view: StudyView) -> list[Load]:
+def _fastest_by_workers(view: StudyView) -> dict[int, ConfigSummary]:
     fastest: dict[int, ConfigSummary] = {}
     for one in summaries(view):
         if one.feasible:
             workers = loader_workers(one.config)
             fastest[workers] = max(fastest.get(workers, one), one, key=lambda it: it.samples_per_second)
-    return [
-        Load(
-            workers=workers,
-            summary=fastest[workers],
-            compute=_alone([one.compute_only for one in fastest[workers].measurements]),
-            loader=_alone([one.loader_only for one in fastest[workers].measurements]),
-        )
-        for workers in sorted(fastest)
-    ]
+    return dict(sorted(fastest.items()))
 
 
-def _alone(timed: Sequence[Alone | None]) -> float | None:
+def _rates(one: ConfigSummary) -> tuple[float | None, ...]:
+    """Samples/s in the order of `NAMES`; None where it was not timed."""
+    compute = _mean([measurement.compute_only for measurement in one.measurements])
+    loader = _mean([measurement.loader_only for measurement in one.measurements])
+    return one.samples_per_second, compute, loader
+
+
+def _mean(timed: Sequence[Alone | None]) -> float | None:
     rates = [one.samples_per_second for one in timed if one is not None]
     return sum(rates) / len(rates) if rates else None
 
 
-def _names(loads: Sequence[Load]) -> list[str]:
-    """What is drawn: the parts as well, if any probe timed them."""
-    timed = any(load.compute is not None or load.loader is not None for load in loads)
-    return ["together", "model alone", "loader alone"] if timed else ["together"]
-
-
-def _shares(size: Size, plane: Plane, loads: Sequence[Load]) -> list[str]:
-    """Bars below the rates: the share of a step that is waiting, each with its number."""
-    top, bottom = size.height - SHARES + 14, size.height - 38
-    wide = min(34.0, 0.6 * (plane.right - size.left) / len(loads))
-    parts = [drawing.text(0, top, "waiting for data, share of a step", "axis")]
-    parts.append(f'<path class="grid" d="M{size.left} {bottom}H{plane.right}"/>')
-    last = -1.0
-    for load in loads:
-        x, share = plane.x(load.workers), load.summary.data_wait_share
-        tall = max(1.0, share * (bottom - top - 8))
-        kind = "exhausted" if share > LOADER_BOUND else "start"
-        bar = drawing.bar(kind, x - wide / 2, bottom - tall, wide, tall)
-        parts.append(drawing.titled(bar, f"{counted(load.workers, 'worker')}: {format_share(share)} of a step"))
-        half = drawing.width_of(format_share(share)) / 2
-        if x - half > last:
-            last = x + half + 3
-            parts.append(drawing.text(x, bottom + 15, format_share(share), "tick", "middle"))
-    return [*parts, drawing.text((size.left + plane.right) / 2, size.height - 6, WORKERS, "axis", "middle")]
-
-
-def _tip(load: Load) -> str:
-    parts = [f"{samples_per_second(load.summary.samples_per_second)} together"]
-    for rate, name in ((load.compute, "model alone"), (load.loader, "loader alone")):
-        if rate is not None:
-            parts.append(f"{format_rate(rate)} {name}")
-    return ", ".join([*parts, f"{format_share(load.summary.data_wait_share)} waiting"])
-
-
-def _row(load: Load) -> tuple[str, ...]:
-    rates = [format_rate(load.summary.samples_per_second)]
-    rates += ["–" if rate is None else format_rate(rate) for rate in (load.compute, load.loader)]
-    return (str(load.workers), short(load.summary.config.values), *rates, format_share(load.summary.data_wait_share))
+def _tip(workers: int, one: ConfigSummary, rates: Sequence[float | None]) -> str:
+    three = (f"{samples_per_second(rate)} {name}" for rate, name in zip(rates, NAMES, strict=True) if rate is not None)
+    return f"{counted(workers, 'worker')}: {', '.join(three)}, {format_share(one.data_wait_share)} waiting"

@@ -10,8 +10,8 @@ from markupsafe import Markup
 from autotune.export.loop import with_autotune
 from autotune.harmless import python, shell_word
 from autotune.report import phrases, probes
-from autotune.report.figure import Absence, Figure
-from autotune.report.gallery import figures
+from autotune.report.chart import Absence, Chart
+from autotune.report.charts import CHARTS
 from autotune.report.templates import Served, render_template
 from autotune.study import layout as disk
 from autotune.study.baseline_rate import why_unanswered
@@ -25,7 +25,7 @@ LONGEST_TRACEBACK = 4000  # characters, the end: the error itself stands last
 def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -> str:
     """The page of one study. Links to logs are relative to the study's folder, with `prefix` before them."""
     best = view.recommendation
-    drawn = figures(view)
+    charts = [draw(view) for draw in CHARTS.values()]
     titles, rows = probes.table(view)
     judged = [(trial, view.verdict(trial)) for trial in view.trials]
     return render_template(
@@ -39,8 +39,8 @@ def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -
         commands=_commands(view.folder),
         raw_trials=_raw_trials(view.folder),
         exports="\n".join(phrases.exports(best.params)) if best else "",
-        figures=[figure for figure in drawn if isinstance(figure, Figure)],
-        absent=[figure for figure in drawn if isinstance(figure, Absence)],
+        charts=[chart for chart in charts if isinstance(chart, Chart)],
+        absent=[chart for chart in charts if isinstance(chart, Absence)],
         svg=Markup,  # charts escape their own texts
         titles=titles,
         rows=rows,
@@ -107,27 +107,25 @@ def _moment(text: str) -> str:
 def _environment(view: StudyView) -> list[tuple[str, str]]:
     """What the measurements depend on, by name."""
     here, best = view.request.environment, view.recommendation
-    shared = "" if here.shm_bytes is None else format_bytes(here.shm_bytes)
-    threads = "" if here.default_threads is None else str(here.default_threads)
     entries = [
         ("device", f"{here.device_name} ({here.device})"),
         ("memory of the device", format_bytes(here.device_bytes)),
-        ("memory limit", f"{format_bytes(view.request.memory_limit_bytes)}"),
+        ("memory limit", format_bytes(view.request.memory_limit_bytes)),
         ("kept free", format_bytes(view.request.headroom_bytes)),
         ("native autocast dtypes", ", ".join(here.native_dtypes) or "none"),
-        ("driver", here.driver or ""),
-        ("CUDA", here.cuda or ""),
-        ("compute capability", here.capability or ""),
+        ("driver", here.driver),
+        ("CUDA", here.cuda),
+        ("compute capability", here.capability),
         ("torch", here.torch),
         ("Python", here.python),
         ("platform", here.platform),
         ("processor", here.cpu),
-        ("usable cores", str(here.usable_cores)),
-        ("torch threads by default", threads),
+        ("usable cores", here.usable_cores),
+        ("torch threads by default", here.default_threads),
         ("memory of the host", format_bytes(here.host_bytes)),
-        ("shared memory", shared),
+        ("shared memory", None if here.shm_bytes is None else format_bytes(here.shm_bytes)),
         ("target", view.request.target),
         ("begun", _moment(view.request.created_at)),
-        ("fingerprint", best.fingerprint if best else ""),
+        ("fingerprint", best and best.fingerprint),
     ]
-    return [(name, text) for name, text in entries if text]
+    return [(name, str(value)) for name, value in entries if value not in (None, "")]

@@ -1,4 +1,4 @@
-"""The table of every probe: what it tried, what it came to, how long each phase took, and where its log is."""
+"""The table of every probe: its configuration, its result, how long each phase took, and where its log is."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from autotune.knobs import touched
 from autotune.report import phrases
 from autotune.report.columns import Column, columns
 from autotune.report.expected import compared, expectation, prediction_of
+from autotune.sampler.prediction import Prediction
 from autotune.study import layout as disk
 from autotune.study.view import StudyView
 from autotune.units import counted, format_bytes, format_seconds, format_share
@@ -63,7 +64,7 @@ def _row(view: StudyView, trial: Trial, shown: Sequence[Column]) -> Row:
         is_usable=verdict.feasible,
         is_chosen=best is not None and trial.config.values == best.params,
         reason=phrases.reason(verdict).removeprefix(f"{word}: ")[:LONGEST_MESSAGE],
-        details=(*_expected(view, trial), *_details(trial)),
+        details=_details(trial, prediction_of(view, trial)),
         log=log.relative_to(view.folder).as_posix() if log.is_file() else "",
     )
 
@@ -82,27 +83,20 @@ def _cells(trial: Trial, shown: Sequence[Column]) -> tuple[Cell, ...]:
     return (*(Cell(text=text, value=value) for text, value in zip(texts, values, strict=True)), took)
 
 
-def _expected(view: StudyView, trial: Trial) -> tuple[tuple[str, str], ...]:
-    said = prediction_of(view, trial)
-    if said is None:
-        return ()
-    entries = [("expected", expectation(said).removeprefix("expected ")), ("came out", compared(said, trial))]
-    return tuple((name, text) for name, text in entries if text)
-
-
-def _details(trial: Trial) -> tuple[tuple[str, str], ...]:
+def _details(trial: Trial, predicted: Prediction | None) -> tuple[tuple[str, str], ...]:
     """What stands behind the row, as far as it is known."""
-    result = trial.result
+    result, entries = trial.result, list[tuple[str, str]]()
+    if predicted is not None:
+        expected = expectation(predicted).removeprefix("expected ")
+        entries = [("expected", expected), ("came out", compared(predicted, trial))]
     phases = " · ".join(
         f"{phase} {format_seconds(seconds)}" for phase, seconds in result.phase_seconds.items() if seconds >= 0.05
     )
-    entries = [("phases", phases), ("began", result.started_at)]
+    entries += [("phases", phases), ("began", result.started_at)]
     measured, failure = result.measurement, result.failure
     if measured is not None:
-        alone = [(measured.compute_only, "model"), (measured.loader_only, "loader")]
-        rates = [
-            f"{name} {phrases.samples_per_second(one.samples_per_second)}" for one, name in alone if one is not None
-        ]
+        alone = (("model", measured.compute_only), ("loader", measured.loader_only))
+        rates = (f"{name} {phrases.samples_per_second(one.samples_per_second)}" for name, one in alone if one)
         entries += [
             ("alone", " · ".join(rates)),
             ("window", f"{measured.steps} steps{_how_it_ended(measured)}"),
@@ -121,7 +115,7 @@ def _details(trial: Trial) -> tuple[tuple[str, str], ...]:
 
 
 def _interference(found: Contamination | None) -> str:
-    """`20% of the window, others kept 1.5 cores busy`; empty where nobody looked."""
+    """`20% of the window, others kept 1.5 cores busy`; empty where it was not measured."""
     if found is None or found.run_queue_wait_share is None:
         return ""
     others = "" if found.foreign_cores is None else f", others kept {found.foreign_cores:.1f} cores busy"

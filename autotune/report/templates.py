@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from autotune.harmless import plain_lines, python
 from autotune.report import phrases
-from autotune.report.figure import CHART_STYLE
+from autotune.report.chart import CHART_STYLE
 from autotune.units import counted, format_bytes, format_rate, format_seconds, format_share
 
 HERE = Path(__file__).parent

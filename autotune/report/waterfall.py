@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.report import drawing
+from autotune.report.chart import Absence, Chart, Table
 from autotune.report.drawing import Size
-from autotune.report.figure import Absence, Figure, Table
 from autotune.report.phrases import short
 from autotune.report.steps import StepRow, step_rows, verdict
 from autotune.study.view import StudyView
@@ -15,7 +15,7 @@ TITLE = "What each change gained"
 BAR, ROW = 14, 46  # pixels: a bar, and what it needs with its name
 
 
-def waterfall(view: StudyView) -> Figure | Absence:
+def waterfall(view: StudyView) -> Chart | Absence:
     """One bar a step, dashed where several changes were measured together only."""
     way = step_rows(view)
     if not way:
@@ -31,7 +31,7 @@ def waterfall(view: StudyView) -> Figure | Absence:
         return _waterfall(way, size)
 
     rows = tuple((one.change, short(one.step.summary.config.values), one.rate, one.gain, one.evidence) for one in way)
-    return Figure(
+    return Chart(
         name="ablation",
         title=TITLE,
         summary="From the baseline to the recommendation in samples/s. "

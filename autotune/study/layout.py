@@ -20,9 +20,11 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from autotune import objectives
@@ -237,10 +239,26 @@ def _has_record(folder: Path) -> bool:
     return (folder / STUDY).is_file() or (folder / BEST).is_file()
 
 
-def _made(folder: Path) -> float:
-    """Return when the study was begun; of one whose best.json alone was kept, when that was written."""
+def _studies(root: Path) -> list[Path]:
+    return [entry for entry in root.iterdir() if is_study(entry)] if root.is_dir() else []
+
+
+class _Dated(msgspec.Struct):
+    created_at: str = ""
+    measured_at: str = ""
+
+
+def _made(folder: Path) -> str:
+    """When the study was begun, in UTC; of one whose best.json alone was kept, when that was measured.
+
+    By what they say themselves: the files of a clone all have its time.
+    """
     kept = folder / STUDY if (folder / STUDY).is_file() else folder / BEST
-    return kept.stat().st_mtime
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, OSError):
+        dated = msgspec.json.decode(kept.read_bytes(), type=_Dated)
+        if moment := dated.created_at or dated.measured_at:
+            return moment
+    return datetime.fromtimestamp(kept.stat().st_mtime, UTC).isoformat()
 
 
 def _probe_folders(folder: Path) -> list[Path]:

@@ -166,11 +166,16 @@ def load_best(study: str | Path | None = None, *, check: bool = True) -> dict[st
     false. Raises what `load_result` raises. Imports neither torch nor Optuna.
     """
     result = load_result(study)
-    for difference in mismatches(result.environment) if check else ():
-        warnings.warn(
-            f"{plain(difference)} Run `autotune search` here, or pass check=False.", EnvironmentMismatch, stacklevel=2
-        )
+    if check:
+        warn_of_mismatches(result)
     return dict(result.params)
+
+
+def warn_of_mismatches(result: Recommendation) -> None:
+    """Warn of every difference between this machine and the measured one, at the line that called our caller."""
+    for difference in mismatches(result.environment):
+        text = f"{plain(difference)} Run `autotune search` here, or pass check=False."
+        warnings.warn(text, EnvironmentMismatch, stacklevel=3)
 
 
 def answered_probes(folder: Path, request: StudyRequest) -> int:

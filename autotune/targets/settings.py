@@ -42,8 +42,9 @@ def _by_knob(contract: Contract, setting: str) -> dict[str, Any] | None:
         return None
     given = contract.make(setting, {})
     if not isinstance(given, Mapping):
+        kind = type(given).__name__
         raise TargetError(
-            f"{setting} is a {type(given).__name__}. It holds values by knob name. "
+            f"{setting} is {'an' if kind[0] in 'aeiou' else 'a'} {kind}. It holds values by knob name. "
             f'Write a dict, such as {setting} = {{"batch_size": 64}}.'
         )
     return {_knob_name(str(name), setting): value for name, value in given.items()}

@@ -76,8 +76,8 @@ def begin(folder: Path, request: StudyRequest, mode: Literal["auto", "resume", "
     check_resumable(folder, mode)
     if mode != "fresh" and _is_alike(folder, request):
         return True
-    if _holds_study(folder):
-        _begin_anew(folder, lock)
+    if (aside := place_aside(folder)) is not None:
+        _begin_anew(folder, aside, lock)
     try:
         if disk.is_ours(folder):  # in a folder of the user's own it would hide their work from git
             (folder / IGNORE).write_text(disk.IGNORED)
@@ -215,14 +215,21 @@ def _holds_study(folder: Path) -> bool:
     return (folder / disk.STUDY).is_file() or (folder / disk.PROBES).is_dir()
 
 
-def _begin_anew(folder: Path, lock: Lock) -> None:
-    """Move the study aside, all but the inspection of the new one, whose folder is made and locked beforehand.
-
-    So nobody finds a folder without a lock. Whoever makes one between the two renames keeps it.
-    """
+def place_aside(folder: Path) -> Path | None:
+    """Return where a fresh search moves the study in `folder`; None where none lies."""
+    if not _holds_study(folder):
+        return None
     number = 1
     while (aside := folder.with_name(f"{folder.name}.old-{number}")).exists():
         number += 1
+    return aside
+
+
+def _begin_anew(folder: Path, aside: Path, lock: Lock) -> None:
+    """Move the study to `aside`, all but the inspection of the new one, whose folder is made and locked beforehand.
+
+    So nobody finds a folder without a lock. Whoever makes one between the two renames keeps it.
+    """
     new = disk.make(folder.with_name(f".{folder.name}.new-{os.getpid()}"))
     try:
         lock.add(new)

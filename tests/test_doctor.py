@@ -7,7 +7,7 @@ import pytest
 
 from autotune.core.results import Inspection, Outcome
 from autotune.report.blocks import doctor_block
-from autotune.report.doctor import checkup
+from autotune.report.doctor import examine
 from tests.worlds import environment
 
 
@@ -31,7 +31,7 @@ def advice(*, chosen=False, **changes):
     """About torch."""
     inspection = Inspection(outcome=Outcome.OK, environment=environment(**changes))
     return next(
-        check.advice for check in checkup(inspection, chosen=chosen, foreign=lambda: 0.0) if check.name == "torch"
+        check.advice for check in examine(inspection, chosen=chosen, foreign=lambda: 0.0) if check.name == "torch"
     )
 
 
@@ -52,13 +52,29 @@ def test_a_hidden_card_is_nobodys_mistake(one_card, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("foreign", "state"), [(0.0, "good"), (0.3, "good"), (0.5, "busy"), (4.0, "busy")], ids=lambda value: str(value)
+    ("foreign", "state", "closing"),
+    [
+        (0.3, "good", "This machine is fit for a search"),
+        (0.5, "busy", "This machine is busy"),
+        (2.0, "busy", "This machine is busy"),
+        (2.1, "bad", "This machine is not fit for a search"),
+    ],
 )
-def test_cores_that_others_keep_busy_make_a_machine_unfit_for_now(foreign, state):
+def test_cores_that_others_keep_busy_make_a_machine_busy_and_half_of_them_unfit(foreign, state, closing):
     inspection = Inspection(outcome=Outcome.OK, environment=environment(usable_cores=4))
 
-    checks = checkup(inspection, foreign=lambda: foreign)
+    checks = examine(inspection, foreign=lambda: foreign)
 
     cores = next(check for check in checks if check.name == "cores")
     assert (cores.state, cores.text) == (state, f"4 usable, {foreign:.1f} kept busy by others")
-    assert ("too busy for a search now" in doctor_block(checks).plain) is (state == "busy")
+    assert doctor_block(checks).plain.splitlines()[-1].startswith(closing)
+
+
+def test_a_driver_that_is_not_there_gets_no_tick(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    inspection = Inspection(outcome=Outcome.OK, environment=environment(device="cpu"))
+
+    checks = examine(inspection, foreign=lambda: 0.0)
+
+    (nvml,) = [line for line in doctor_block(checks).plain.splitlines() if "NVML" in line]
+    assert nvml.split()[:2] == ["–", "NVML"]

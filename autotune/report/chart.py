@@ -1,4 +1,4 @@
-"""A figure: a chart in two sizes, in words, and as the table of its numbers; or why there is none."""
+"""A chart in two sizes, in words, and as the table of its numbers; or why there is none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class Chart:
     """One question of the page, answered."""
 
     name: str  # what `autotune report --chart` calls it

@@ -6,26 +6,15 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from autotune.core.records import Environment
+from autotune.dashboard.reading import read_kept, read_view
 from autotune.errors import AutotuneError
 from autotune.report.templates import Served, render_template
 from autotune.study import layout as disk
 from autotune.study.recommendation import Recommendation
-from autotune.study.view import StudyView
 
 logger = logging.getLogger(__name__)
-
-
-class Reads(Protocol):
-    """How studies are read: anew, or as far as they changed."""
-
-    def view(self, folder: Path) -> StudyView:
-        """The whole study."""
-
-    def kept(self, folder: Path) -> Recommendation | None:
-        """The recommendation alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +26,7 @@ class Entry:
     problem: str = ""
     running: bool = False
     probes: int = 0
-    date: str = ""  # of the answer, else of the beginning
+    moment: str = ""  # of the answer, else of the beginning: UTC, ISO 8601
     environment: Environment | None = None
     best: Recommendation | None = None
 
@@ -53,31 +42,30 @@ class Entry:
         return "finished" if self.has_page else "only its best.json was kept"
 
 
-def render_index(folders: Sequence[Path], reader: Reads, served: Served) -> str:
-    """The page of the list, each study linked by its folder's name."""
-    entries = [entry(folder, reader) for folder in folders]
+def render_index(folders: Sequence[Path], served: Served) -> str:
+    """The page of the list: running studies, then the newest first, each linked by its folder's name."""
+    entries = sorted((_entry(folder) for folder in folders), key=lambda it: (it.running, it.moment), reverse=True)
     return render_template(
         "index.html",
         served=served,
         scripted=False,
         entries=entries,
-        comparable=[e.name for e in entries if e.has_page],
+        comparable=[entry.name for entry in entries if entry.has_page],
     )
 
 
-def entry(folder: Path, reader: Reads) -> Entry:
-    """What the list says of one study."""
+def _entry(folder: Path) -> Entry:
     try:
         if not (folder / disk.STUDY).is_file():
-            best = reader.kept(folder)
+            best = read_kept(folder)
             if best is None:
                 return Entry(name=folder.name)
-            environment, date = best.environment, best.measured_at
-            return Entry(name=folder.name, probes=best.probes, date=date[:10], environment=environment, best=best)
-        view = reader.view(folder)
+            environment, moment = best.environment, best.measured_at
+            return Entry(name=folder.name, probes=best.probes, moment=moment, environment=environment, best=best)
+        view = read_view(folder)
     except (AutotuneError, OSError) as error:
         return Entry(name=folder.name, problem=str(error))
-    except Exception as error:  # what no check foresaw, in one study, may not take the others from the list
+    except Exception as error:  # what no check expects, in one study, may not take the others from the list
         logger.exception("%s cannot be shown", folder)
         return Entry(name=folder.name, problem=f"It cannot be shown: {type(error).__name__}: {error}")
     best = view.recommendation
@@ -86,7 +74,7 @@ def entry(folder: Path, reader: Reads) -> Entry:
         has_page=True,
         running=view.running,
         probes=len(view.trials),
-        date=(best.measured_at if best else view.request.created_at)[:10],
+        moment=best.measured_at if best else view.request.created_at,
         environment=view.request.environment,
         best=best,
     )
