@@ -10,7 +10,8 @@ from autotune.memory.model import DryRun
 from autotune.testing import FakeLauncher
 from autotune.tuning.prepare import memory_bounds
 from autotune.tuning.settings import Settings
-from tests.commandline import TARGET, run
+from tests.commandline import TARGET
+from tests.commandline import run_here as run
 from tests.worlds import config, space, study_request
 
 

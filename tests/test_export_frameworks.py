@@ -25,7 +25,7 @@ from autotune.export.torch import Tuned
 from autotune.knobs import defaults
 from autotune.knobs.wording import Framework
 from autotune.units import format_speedup
-from tests.commandline import environment, run
+from tests.commandline import environment, run_here
 from tests.reporting import ENVIRONMENT, recommendation, written
 
 CPU = replace(ENVIRONMENT, device="cpu")
@@ -343,7 +343,7 @@ def test_the_command_prints_it_without_importing_torch(tmp_path: Path, framework
 def test_a_file_takes_it_too(tmp_path: Path) -> None:
     written(tmp_path / "studies" / "resnet", (), recommendation())
 
-    done = run(tmp_path, "export", "--to", "deepspeed", "-o", "out/ds.json")
+    done = run_here(tmp_path, "export", "--to", "deepspeed", "-o", "out/ds.json")
 
     assert done.returncode == 0 and "wrote out/ds.json" in done.stderr
     assert json.loads((tmp_path / "out" / "ds.json").read_text())["train_micro_batch_size_per_gpu"]

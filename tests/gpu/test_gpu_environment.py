@@ -20,11 +20,6 @@ from autotune.machine.environment import (
     visible_gpus,
 )
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(torch.version.cuda is None or not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
-]
-
 
 def measured() -> Environment:
     """The first card as torch describes it."""
