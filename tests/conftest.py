@@ -16,9 +16,20 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+SLOW_FOLDERS = ("browser", "end_to_end", "faults", "fuzz")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin the folders of long tests first, as the alphabet has it, and not the files of many short ones."""
+    """Leave the order of files to `pytest_collection_modifyitems`: xdist would begin with files of many short tests."""
     config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark whole folders as slow, and begin with what is slow: workers that share the tests then end together."""
+    for item in items:
+        if item.path.parent.name in SLOW_FOLDERS:
+            item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -28,6 +28,8 @@ from autotune.units import format_speedup
 from tests.commandline import environment, run_here
 from tests.reporting import ENVIRONMENT, recommendation, written
 
+pytestmark = pytest.mark.slow  # trains with every framework that is installed
+
 CPU = replace(ENVIRONMENT, device="cpu")
 PROGRAMS = {
     Framework.TORCH: loop,

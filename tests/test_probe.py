@@ -18,6 +18,8 @@ from autotune.launch.base import LOG, REQUEST
 from autotune.launch.subprocess import SubprocessLauncher
 from tests.worlds import config
 
+pytestmark = pytest.mark.slow  # real probes
+
 SHORT = ProbeBudget(
     min_seconds=0.2, max_seconds=0.5, min_warmup_seconds=0.0, max_compute_seconds=0.1, max_loader_seconds=0.2
 )

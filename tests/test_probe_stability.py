@@ -14,6 +14,8 @@ from autotune.precision.judge import judge
 from tests.targets_support import clean_imports, write
 from tests.worlds import config
 
+pytestmark = pytest.mark.slow  # real paired training
+
 HEAD = """
 import random
 import numpy as np
