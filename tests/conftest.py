@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import functools
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -30,6 +31,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.parent.name in SLOW_FOLDERS:
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_collection_finish() -> None:
+    """Keep torch and thousands of tests out of every garbage collection from here on: no test makes them garbage."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
