@@ -114,15 +114,6 @@ def optimizer(params): return torch.optim.SGD(params, lr=0.002, momentum=0.9)
 )
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Two threads for matrices of this size only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def _request(folder, text, dtype, workers=0, **changes):
     target = str(write(folder, text))
     return StabilityRequest(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import select
 import signal
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commandline import COMMAND, environment, listing, processes, run, run_here, wait_until
+from tests.commandline import COMMAND, environment, listing, processes, run, run_here, start_on_terminal, wait_until
 from tests.end_to_end.conftest import Recorded
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
@@ -23,16 +22,7 @@ ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 def on_a_terminal(home: Path, columns: int, *words: str, **more: str) -> str:
     """What the command writes to a pseudo-terminal of that width."""
-    master, slave = pty.openpty()
-    process = subprocess.Popen(
-        (*COMMAND, *words),
-        cwd=home,
-        env=environment(home, COLUMNS=str(columns), **more),
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-    )
-    os.close(slave)
+    process, master = start_on_terminal(home, columns, *words, **more)
     written = b""
     while select.select([master], [], [], 60)[0]:
         try:
