@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import os
+import pty
 import subprocess
 import sys
 import time
@@ -99,6 +100,17 @@ def start(home: Path, *words: str) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+def start_on_terminal(home: Path, columns: int, *words: str, **more: str) -> tuple[subprocess.Popen[bytes], int]:
+    """The same on a pseudo-terminal of that width, in a session of its own; also what reads from the terminal."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        (*COMMAND, *words), cwd=home, env=environment(home, COLUMNS=str(columns), **more),
+        stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+    )  # fmt: skip
+    os.close(slave)
+    return process, master
 
 
 def processes(home: Path) -> list[psutil.Process]:

@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import functools
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -16,9 +17,25 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+SLOW_FOLDERS = ("browser", "end_to_end", "faults", "fuzz")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin the folders of long tests first, as the alphabet has it, and not the files of many short ones."""
+    """Leave the order of files to `pytest_collection_modifyitems`: xdist would begin with files of many short tests."""
     config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark whole folders as slow, and begin with what is slow: workers that share the tests then end together."""
+    for item in items:
+        if item.path.parent.name in SLOW_FOLDERS:
+            item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_collection_finish() -> None:
+    """Keep torch and thousands of tests out of every garbage collection from here on: no test makes them garbage."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -13,6 +13,8 @@ import pytest
 
 from tests.commandline import COMMAND, assert_one_clear_error, environment, run
 
+pytestmark = pytest.mark.slow  # the command as a process of its own
+
 AT_FAULT = """
 import sys
 from autotune.study import layout

@@ -1,5 +1,6 @@
 """`autotune check --memory`: what every batch size would need, predicted by a real dry run in a process of its own."""
 
+import pytest
 from rich.console import Console
 
 from autotune.cli.check import predict_memory
@@ -10,8 +11,11 @@ from autotune.memory.model import DryRun
 from autotune.testing import FakeLauncher
 from autotune.tuning.prepare import memory_bounds
 from autotune.tuning.settings import Settings
-from tests.commandline import TARGET, run
+from tests.commandline import TARGET
+from tests.commandline import run_here as run
 from tests.worlds import config, space, study_request
+
+pytestmark = pytest.mark.slow  # real dry runs
 
 
 def test_what_each_batch_needs_is_predicted_in_a_table(tmp_path):

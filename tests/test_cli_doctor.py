@@ -7,8 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from autotune.report.doctor import BUSY_SHARE, TOO_BUSY_SHARE
 from tests.commandline import listing, run
+
+pytestmark = pytest.mark.slow  # real inspections
 
 
 def test_doctor_says_in_json_what_it_says_in_words(tmp_path: Path) -> None:

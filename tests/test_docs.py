@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 import typer
 
 from autotune.cli.app import app
+from tests.commandline import run_here
 
 ROOT = Path(__file__).parent.parent
 SECTION = re.compile(r"^## (\d+)\. ", re.M)
@@ -21,6 +22,7 @@ CITATION = re.compile(r"\bdocs/(?P<page>[\w/-]+\.md)(?P<sections>(?:\s+(?:and )?
 OLD = re.compile(r"\b(theory|measurement|optuna|research) note\b|\bnote (distributed|[A-H]\d?)\b")
 
 
+@functools.cache
 def _tracked(*patterns: str) -> list[Path]:
     """Files of the repository, also those about to be added; in a copy without its history, all that is there."""
     if not (ROOT / ".git").exists():
@@ -83,14 +85,20 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
+@functools.cache
+def _there() -> set[Path]:
+    """What a link may lead to."""
+    tracked = {path.resolve() for path in _tracked()}
+    return tracked | {folder for path in tracked for folder in path.parents}
+
+
 def _without_code(text: str) -> str:
     return re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
 
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_relative_link_leads_somewhere(page: Path) -> None:
-    tracked = {path.resolve() for path in _tracked()}
-    tracked |= {folder for path in tracked for folder in path.parents}
+    tracked = _there()
     broken = []
     for target in re.findall(r"\]\(([^)\s]+)\)", _without_code(page.read_text())):
         if "://" in target:
@@ -145,9 +153,7 @@ CHEAP = sorted(
 def test_commands_on_recorded_studies_run(line: str) -> None:
     words = shlex.split(line, comments=True)[1:]
 
-    ended = subprocess.run(
-        [sys.executable, "-m", "autotune", *words], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    ended = run_here(ROOT, *words)
 
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout

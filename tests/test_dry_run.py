@@ -20,6 +20,8 @@ from autotune.targets.fake_batches import CannotForetell, Rebatched
 from tests.targets_support import COMPLETE, DATASET, HEAD, MODEL, write
 from tests.worlds import config
 
+pytestmark = pytest.mark.slow  # many models on fake tensors
+
 Pair = namedtuple("Pair", "left right")
 MODE = FakeTensorMode()
 FP32, BF16 = {"amp_dtype": None}, {"amp_dtype": "bfloat16"}

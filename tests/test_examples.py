@@ -20,6 +20,8 @@ from torch.utils.data import DataLoader
 
 from autotune.export.torch import Tuned
 
+pytestmark = pytest.mark.slow  # trains them
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 TARGETS = ("digits_cnn", "char_transformer", "slow_loader")
 BATCH = 4

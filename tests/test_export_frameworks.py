@@ -24,10 +24,11 @@ from autotune.export.recipe import recipe
 from autotune.export.torch import Tuned
 from autotune.knobs.wording import Framework
 from autotune.units import format_speedup
-from tests.commandline import environment, run
+from tests.commandline import environment, run_here
 from tests.exporting import PROGRAMS, exported
 from tests.reporting import recommendation, written
 
+pytestmark = pytest.mark.slow  # trains with every framework that is installed
 SAMPLES, MICRO, STEPS = 40, 8, 2
 HALF: dict[str, Value] = {
     "batch_size": MICRO, "gradient_accumulation_steps": STEPS, "amp_dtype": "bfloat16", "channels_last": True
@@ -312,7 +313,7 @@ def test_the_command_prints_it_without_importing_torch(tmp_path: Path, framework
 def test_a_file_takes_it_too(tmp_path: Path) -> None:
     written(tmp_path / "studies" / "resnet", (), recommendation())
 
-    done = run(tmp_path, "export", "--to", "deepspeed", "-o", "ds.json")
+    done = run_here(tmp_path, "export", "--to", "deepspeed", "-o", "ds.json")
 
     assert done.returncode == 0 and "wrote ds.json" in done.stderr
     assert json.loads((tmp_path / "ds.json").read_text())["train_micro_batch_size_per_gpu"]

@@ -19,7 +19,7 @@ from autotune.errors import UsageError
 from autotune.export.rows import csv_table, rows
 from autotune.export.tensorboard import losses_by_step
 from autotune.knobs import KNOBS
-from tests.commandline import environment, run
+from tests.commandline import environment, run, run_here
 from tests.reporting import config, failed, ladder, measured, recommendation, trial, view, written
 
 TRIALS = (
@@ -98,8 +98,8 @@ def test_a_study_without_probes_is_an_empty_table() -> None:
 
 def test_csv_goes_to_standard_output_or_to_a_file(home: Path) -> None:
     (home / "out").mkdir()
-    printed = run(home, "log", "resnet", "--to", "csv")
-    kept = run(home, "log", "resnet", "--to", "csv", "-o", "out/probes.csv")
+    printed = run_here(home, "log", "resnet", "--to", "csv")
+    kept = run_here(home, "log", "resnet", "--to", "csv", "-o", "out/probes.csv")
 
     assert printed.stdout == (home / "out" / "probes.csv").read_text()
     assert printed.stdout.startswith("number,purpose,")
@@ -111,14 +111,14 @@ def test_a_tracker_that_is_not_installed_names_its_extra(home: Path, tracker: st
     if find_spec(tracker) is not None:
         pytest.skip(f"{tracker} is installed")
 
-    told = run(home, "log", "resnet", "--to", tracker)
+    told = run_here(home, "log", "resnet", "--to", tracker)
 
     assert told.returncode == 2
     assert f'pip install "torch-autotune[{tracker}]"' in told.stderr
 
 
 def test_an_unknown_tracker_is_told_which_there_are(home: Path) -> None:
-    told = run(home, "log", "resnet", "--to", "neptune")
+    told = run_here(home, "log", "resnet", "--to", "neptune")
 
     assert told.returncode == 2
     assert "csv" in told.stderr

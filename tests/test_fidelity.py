@@ -6,6 +6,8 @@ import pytest
 
 from benchmarks import fidelity
 
+pytestmark = pytest.mark.slow  # real probes
+
 
 def test_a_cell_that_dies_is_a_line_of_the_table_and_not_the_end(tmp_path, monkeypatch, capsys):
     broken = tmp_path / "broken.py"

@@ -1,6 +1,7 @@
 """The house keeps its floors: imports go down, torch stays in the child, Optuna in the search wing."""
 
 import ast
+import functools
 import inspect
 import subprocess
 import sys
@@ -33,14 +34,18 @@ def _modules():
     return sorted(PACKAGE.rglob("*.py"))
 
 
+@functools.cache
+def _tree(path):
+    return ast.parse(path.read_text())
+
+
 def _room(path):
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     return parts[0]
 
 
 def _imports(path, *, top_level_only=False):
-    tree = ast.parse(path.read_text())
-    nodes = tree.body if top_level_only else ast.walk(tree)
+    nodes = _tree(path).body if top_level_only else ast.walk(_tree(path))
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
@@ -131,7 +136,7 @@ def test_imports_name_their_room():
     relative = [
         str(path.relative_to(PACKAGE))
         for path in _modules()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(_tree(path))
         if isinstance(node, ast.ImportFrom) and node.level
     ]
 
@@ -184,7 +189,7 @@ ARGUMENT_ROOMS = ("targets", "export")
 
 
 def _strings(path):
-    return {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+    return {node.value for node in ast.walk(_tree(path)) if isinstance(node, ast.Constant)}
 
 
 def test_no_knob_is_known_by_name_outside_its_file():

@@ -18,6 +18,8 @@ from benchmarks.stages import OVERRUN_SECONDS, PEERS, STAGES, Slice, search_comm
 from benchmarks.surfaces.plain import Trained, in_turn
 from tests.worlds import environment
 
+pytestmark = pytest.mark.slow  # trains
+
 (UNET,) = catalogue("unet")
 PICKS = {
     USUAL: Pick(values=dict(UNET.baseline)),

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # whole benchmarks
+
 ROOT = Path(__file__).parents[1]
 STUBBORN = "#!/bin/sh\necho begun\nsleep 60\necho ended\n"
 

@@ -14,6 +14,8 @@ from autotune.launch.base import REQUEST
 from autotune.launch.subprocess import SubprocessLauncher
 from tests.worlds import config
 
+pytestmark = pytest.mark.slow  # real probes that are waited for
+
 QUICK = ProbeBudget(
     min_seconds=0.0, max_seconds=0.1, min_warmup_seconds=0.0, min_warmup_steps=2, step_deadline_seconds=2.0
 )

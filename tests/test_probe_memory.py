@@ -18,6 +18,8 @@ from autotune.core.stats import memory_growth
 from autotune.launch.subprocess import SubprocessLauncher
 from tests.worlds import config
 
+pytestmark = pytest.mark.slow  # real probes
+
 MIB = 2**20
 SHORT = ProbeBudget(
     min_seconds=0.1, max_seconds=0.3, min_warmup_seconds=0.0, max_compute_seconds=0.0, max_loader_seconds=0.0

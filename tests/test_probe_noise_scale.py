@@ -39,15 +39,6 @@ def optimizer(params): return torch.optim.SGD(params, lr=RATE, momentum=0.9)
 """
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Two threads for tensors of this size only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def request(folder, text=QUADRATIC, rate=0.005, **changes):
     values = {"batch_size": 8, **changes.pop("values", {})}
     target = str(write(folder, text.replace("RATE", str(rate))))

@@ -14,6 +14,8 @@ from autotune.precision.judge import judge
 from tests.targets_support import clean_imports, write
 from tests.worlds import config
 
+pytestmark = pytest.mark.slow  # real paired training
+
 HEAD = """
 import random
 import numpy as np
@@ -86,15 +88,6 @@ DRAWS = np.random.default_rng(len(RUNS.read_text()))
 SLOW = CNN + """
 def optimizer(params): return torch.optim.SGD(params, lr=0.002, momentum=0.9)
 """  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Two threads for matrices of this size only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def _request(folder, text, dtype, workers=0, **changes):

@@ -12,6 +12,8 @@ import pytest
 
 from autotune.knobs import KNOBS
 
+pytestmark = pytest.mark.slow  # runs its commands
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 MOST_LINES = 150  # two screens of text beside the two versions of train.py

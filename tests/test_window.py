@@ -2,6 +2,7 @@
 
 import itertools
 import weakref
+from functools import partial
 
 import pytest
 import torch
@@ -57,7 +58,7 @@ def _step(skipped=0, micro_batches=1, loss=1.0, samples=8, steps=1):
     )  # fmt: skip
 
 
-def _drive(window, clock, seconds, most=10_000, loading=0.1, samples=8, **step):
+def _drive(window, clock, seconds, most=10_000, loading=0.1, samples=8, step=_step):
     """Steps of `seconds(number)` and batches of `loading` seconds until the window stops; the commands it gave."""
     commands = [Command.CONTINUE]
     numbers = itertools.count()
@@ -67,7 +68,7 @@ def _drive(window, clock, seconds, most=10_000, loading=0.1, samples=8, **step):
             commands.append(window.loaded(samples))
         else:
             clock.time += sum(seconds(next(numbers)) for _ in range(window.steps_at_once))
-            commands.append(window.step(_step(**step, steps=window.steps_at_once)))
+            commands.append(window.step(step(steps=window.steps_at_once)))
         if commands[-1] is Command.STOP:
             return commands[1:]
     raise AssertionError("the window never stopped")
@@ -79,6 +80,13 @@ def _window(clock, workers=0, budget=BUDGET, phases=None, loads=False, ready=0, 
         warm_up=WarmUp(budget, lambda: ()), track=MemoryTrack(held), beat=lambda: None,
         phase=(phases if phases is not None else []).append,
     )  # fmt: skip
+
+
+def _driven(clock, seconds, loading=0.1, samples=8, step=_step, **options):
+    """A window with these options, driven until it stopped."""
+    window = _window(clock, **options)
+    _drive(window, clock, seconds, loading=loading, samples=samples, step=step)
+    return window
 
 
 def test_computing_alone_and_loading_alone_come_between_the_warm_up_and_the_window(clock):
@@ -94,9 +102,7 @@ def test_computing_alone_and_loading_alone_come_between_the_warm_up_and_the_wind
 
 
 def test_computing_and_loading_have_rates_of_their_own(clock):
-    window = _window(clock, workers=2, ready=4, loads=True)
-
-    _drive(window, clock, lambda n: 0.1, loading=0.02, samples=4, skipped=False)
+    window = _driven(clock, lambda n: 0.1, loading=0.02, samples=4, workers=2, ready=4, loads=True)
 
     assert window.computing.result.samples_per_second == pytest.approx(8 / 0.1)
     assert window.loading.result.samples_per_second == pytest.approx(4 / 0.02)
@@ -149,9 +155,7 @@ def test_an_epoch_that_ends_while_draining_has_drained(clock):
 
 def test_memory_is_read_at_every_step_end_of_the_window(clock):
     held = iter(range(10_000))
-    window = _window(clock, held=lambda: next(held))
-
-    _drive(window, clock, lambda n: 0.1)
+    window = _driven(clock, lambda n: 0.1, held=lambda: next(held))
 
     assert window.track.readings == tuple((number, number) for number in range(len(window.steps)))
 
@@ -167,18 +171,14 @@ def test_what_others_did_is_told_at_the_end(clock):
 
 
 def test_slow_first_steps_are_not_in_the_window(clock):
-    window = _window(clock)
-
-    _drive(window, clock, lambda n: 1.0 if n < 3 else 0.1)
+    window = _driven(clock, lambda n: 1.0 if n < 3 else 0.1)
 
     assert max(clock.intervals()) == pytest.approx(0.1)
     assert window.warmup_seconds[:4] == pytest.approx([1.0, 1.0, 1.0, 0.1])
 
 
 def test_a_window_that_is_far_slower_than_the_incumbent_stops_early_and_keeps_what_it_measured(clock):
-    window = _window(clock, incumbent=8 / 0.11 / 0.5)
-
-    _drive(window, clock, lambda n: 0.11)
+    window = _driven(clock, lambda n: 0.11, incumbent=8 / 0.11 / 0.5)
 
     assert window.ending.cut_short
     assert len(window.steps) == len(clock.intervals()) == 2
@@ -186,27 +186,21 @@ def test_a_window_that_is_far_slower_than_the_incumbent_stops_early_and_keeps_wh
 
 
 def test_the_window_is_a_whole_multiple_of_the_workers(clock):
-    window = _window(clock, workers=3)
-
-    _drive(window, clock, lambda n: 0.11)
+    window = _driven(clock, lambda n: 0.11, workers=3)
 
     assert len(window.steps) % 3 == 0
     assert len(clock.intervals()) == len(window.steps)
 
 
 def test_a_steady_run_ends_as_soon_as_it_may(clock):
-    window = _window(clock)
-
-    _drive(window, clock, lambda n: 0.1)
+    window = _driven(clock, lambda n: 0.1)
 
     assert len(window.steps) == 8
     assert not window.ending.noisy
 
 
 def test_an_unsteady_run_goes_on_to_the_cap_and_is_called_noisy(clock):
-    window = _window(clock)
-
-    _drive(window, clock, lambda n: 0.3 if n % 7 == 0 else 0.05)
+    window = _driven(clock, lambda n: 0.3 if n % 7 == 0 else 0.05)
 
     assert sum(clock.intervals()) >= BUDGET.max_seconds
     assert window.ending.noisy
@@ -225,9 +219,7 @@ def test_the_spread_is_looked_at_rarely_because_the_next_step_pays_for_it(clock,
 
 
 def test_very_slow_steps_end_at_two(clock):
-    window = _window(clock)
-
-    _drive(window, clock, lambda n: 30.0)
+    window = _driven(clock, lambda n: 30.0)
 
     assert len(window.steps) == 2
     assert len(window.warmup_seconds) == 2
@@ -250,7 +242,7 @@ def test_a_scaler_that_never_lets_a_step_through_is_instability(clock):
     window = _window(clock)
 
     with pytest.raises(UnstableTraining, match="11 optimizer steps"):
-        _drive(window, clock, lambda n: 0.1, skipped=True)
+        _drive(window, clock, lambda n: 0.1, step=partial(_step, skipped=True))
 
 
 def test_skips_after_the_first_success_are_counted_apart(clock):
@@ -311,60 +303,63 @@ def test_steps_that_are_short_between_the_bursts_of_workers_are_looked_at_one_by
 
 
 def test_long_steps_are_looked_at_one_by_one(clock):
-    window = _window(clock)
-
-    _drive(window, clock, lambda n: 0.1)
+    window = _driven(clock, lambda n: 0.1)
 
     assert window.steps_per_block == 1
     assert len(clock.intervals()) == len(window.steps)
 
 
 def test_computing_alone_has_its_rate_where_short_steps_are_looked_at_in_blocks(clock):
-    window = _window(clock, workers=2, ready=4, loads=True)
-
-    _drive(window, clock, lambda n: 0.0005, loading=0.0005)
+    window = _driven(clock, lambda n: 0.0005, loading=0.0005, workers=2, ready=4, loads=True)
 
     assert window.computing.result.samples_per_second == pytest.approx(8 / 0.0005)
     assert window.computing.result.samples == window.steps_per_block * 8
 
 
 def test_a_block_whose_loss_is_not_finite_has_none(clock):
-    window, command = _window(clock), Command.CONTINUE
-    while command is not Command.STOP:
-        clock.time += 0.0005 * window.steps_at_once
-        command = window.step(_step(loss=float("nan") if len(window.steps) == 2 else 1.0, steps=window.steps_at_once))
+    window = _window(clock)
+
+    _drive(
+        window, clock, lambda n: 0.0005,
+        step=lambda steps: _step(loss=float("nan") if len(window.steps) == 2 else 1.0, steps=steps),
+    )  # fmt: skip
 
     assert window.losses().count(None) == 1
     assert set(window.losses()) == {1.0, None}
 
 
 def test_every_step_that_a_block_skips_is_counted(clock):
-    window, command = _window(clock), Command.CONTINUE
-    while command is not Command.STOP:
-        clock.time += 0.0005 * window.steps_at_once
-        skipped = 3 if len(window.steps) == 1 else 0
-        command = window.step(_step(skipped=skipped, steps=window.steps_at_once))
+    window = _window(clock)
+
+    _drive(
+        window, clock, lambda n: 0.0005,
+        step=lambda steps: _step(skipped=3 if len(window.steps) == 1 else 0, steps=steps),
+    )  # fmt: skip
 
     assert window.skipped_steps == 3
 
 
-def test_no_loss_of_the_cpu_outlives_its_block(clock):
+@pytest.mark.parametrize("seconds", [0.1, 0.0005], ids=["one by one", "in blocks"])
+def test_no_loss_tensor_of_the_cpu_outlives_its_step_or_block(clock, seconds):
+    """The window must not itself change the memory that it measures."""
     window, command, alive = _window(clock), Command.CONTINUE, []
     while command is not Command.STOP:
-        clock.time += 0.0005 * window.steps_at_once
-        step = replace(_step(steps=window.steps_at_once), loss=torch.tensor(1.0))
+        clock.time += seconds * window.steps_at_once
+        step = replace(_step(steps=window.steps_at_once), loss=torch.tensor(float(len(alive))))
         alive.append(weakref.ref(step.loss))
         command = window.step(step)
         del step
 
-    assert sum(loss() is not None for loss in alive) == 0
+        assert alive[-1]() is None
+    assert window.losses() == tuple(float(number) for number in range(len(alive)))
 
 
 def test_watching_is_told_per_optimizer_step_without_the_settling_before_it(clock):
-    window, command = _window(clock), Command.CONTINUE
-    while command is not Command.STOP:
-        steps = window.steps_at_once
-        clock.time += 0.0005 * steps
-        command = window.step(replace(_step(steps=steps), own_seconds=2e-6 * steps if window.steps else 1.0))
+    window = _window(clock)
+
+    _drive(
+        window, clock, lambda n: 0.0005,
+        step=lambda steps: replace(_step(steps=steps), own_seconds=2e-6 * steps if window.steps else 1.0),
+    )  # fmt: skip
 
     assert window.own_seconds_per_step == pytest.approx(2e-6)

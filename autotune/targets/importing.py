@@ -20,6 +20,7 @@ from autotune.targets.reference import Reference
 from autotune.targets.user_errors import blaming
 
 _BEFORE_ANY_TARGET: set[str] = set()  # names of the modules that were imported when the first target was
+_INSTALLED = {Path(place) for kind, place in sysconfig.get_paths().items() if kind.endswith("lib")}
 _STAND_IN = "autotune_target"  # name of a file whose own name an already imported module has
 
 
@@ -74,11 +75,10 @@ def _forget_code_below(root: Path) -> dict[str, ModuleType]:
 
 def _is_users(module: ModuleType, root: Path) -> bool:
     file = Path(getattr(module, "__file__", None) or "/")
-    installed = {Path(place) for kind, place in sysconfig.get_paths().items() if kind.endswith("lib")}
     return (
         file.is_relative_to(root)
         and not {"site-packages", "dist-packages"} & set(file.parts)
-        and not any(file.is_relative_to(place) for place in installed)
+        and not any(file.is_relative_to(place) for place in _INSTALLED)
         and not module.__name__.startswith("autotune.")
     )
 

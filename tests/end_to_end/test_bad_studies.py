@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commandline import assert_one_clear_error, listing, processes, run, start, wait_until
+from tests.commandline import assert_one_clear_error, listing, processes, run, run_here, start, wait_until
 from tests.end_to_end.conftest import SEARCH, Recorded
 
 STUDY = Path("studies", "model")
@@ -46,14 +46,14 @@ def test_what_is_no_study_is_said(command: str, name: str, tmp_path: Path) -> No
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
 
-    ended = run(tmp_path, command, name)
+    ended = run_here(tmp_path, command, name)
 
     assert name in assert_one_clear_error(ended)
 
 
 @pytest.mark.parametrize("command", ["show", "best", "dashboard"])
 def test_without_any_study_the_next_step_is_said(command: str, tmp_path: Path) -> None:
-    ended = run(tmp_path, command)
+    ended = run_here(tmp_path, command)
 
     assert "autotune search" in assert_one_clear_error(ended)
 
@@ -72,7 +72,7 @@ def test_a_damaged_file_is_named_and_left_alone(file: str, commands: tuple[str, 
     before = listing(copy)
 
     for command in commands:
-        ended = run(copy, command)
+        ended = run_here(copy, command)
 
         assert file in assert_one_clear_error(ended)
     assert before == listing(copy)
@@ -83,8 +83,8 @@ def test_a_study_of_which_only_best_json_was_kept_still_answers(recorded: Record
     (home / STUDY).mkdir(parents=True)
     (home / STUDY / "best.json").write_bytes((recorded.study / "best.json").read_bytes())
 
-    best = run(home, "best", "--json")
-    shown = run(home, "show")
+    best = run_here(home, "best", "--json")
+    shown = run_here(home, "show")
 
     assert recorded.best == json.loads(best.stdout)
     assert "only its best.json was kept" in assert_one_clear_error(shown)
@@ -95,7 +95,7 @@ def test_a_search_on_a_damaged_study_stops_and_loses_no_probe(file: str, copy: P
     (copy / STUDY / file).write_text("this is not what it was\n" * 400)
     before = probe_results(copy)
 
-    ended = run(copy, *SEARCH)
+    ended = run_here(copy, *SEARCH)
 
     assert ended.returncode == 2
     assert Path(file).name in ended.stderr.partition("error: ")[2]
@@ -107,7 +107,7 @@ def test_a_search_on_a_damaged_study_stops_and_loses_no_probe(file: str, copy: P
 def test_a_study_path_that_is_a_file_is_refused_and_the_file_is_kept(home: Path) -> None:
     (home / "notes").write_text("mine")
 
-    ended = run(home, *SEARCH, "--study", "notes/deeper")
+    ended = run_here(home, *SEARCH, "--study", "notes/deeper")
 
     assert "notes" in assert_one_clear_error(ended)
     assert (home / "notes").read_text() == "mine"
@@ -116,7 +116,7 @@ def test_a_study_path_that_is_a_file_is_refused_and_the_file_is_kept(home: Path)
 def test_a_study_of_another_goal_is_not_mixed(copy: Path) -> None:
     before = probe_results(copy)
 
-    ended = run(copy, *SEARCH, "--global-batch", "32")
+    ended = run_here(copy, *SEARCH, "--global-batch", "32")
 
     assert "the held global batch (--global-batch) was 64, is 32" in assert_one_clear_error(ended)
     assert before == probe_results(copy)
@@ -127,7 +127,7 @@ def test_a_dry_run_shows_its_plan_and_ends_as_the_search_would(as_json: tuple[st
     before = listing(copy)
     words = (*SEARCH, "--global-batch", "32", "--fix", "amp=none")
 
-    told, searched = run(copy, *words, "--dry-run", *as_json), run(copy, *words)
+    told, searched = run_here(copy, *words, "--dry-run", *as_json), run_here(copy, *words)
 
     assert told.returncode == searched.returncode == 2
     assert told.stderr == searched.stderr
@@ -144,7 +144,7 @@ def test_a_dry_run_shows_its_plan_and_ends_as_the_search_would(as_json: tuple[st
 def test_a_dry_run_that_is_to_resume_what_is_not_there_ends_as_the_search_would(home: Path) -> None:
     words = (*SEARCH, "--resume")
 
-    told, searched = run(home, *words, "--dry-run"), run(home, *words)
+    told, searched = run_here(home, *words, "--dry-run"), run_here(home, *words)
 
     assert told.returncode == searched.returncode == 2
     assert told.stderr == searched.stderr

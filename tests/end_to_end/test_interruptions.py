@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import random
 import re
 import shlex
@@ -17,9 +16,9 @@ import pytest
 from autotune.core.records import Config
 from autotune.study import layout as disk
 from autotune.units import counted
-from tests.commandline import COMMAND, environment, listing, probes, processes, start, wait_until
-from tests.end_to_end.conftest import SEARCH
+from tests.commandline import listing, probes, processes, start, start_on_terminal, wait_until
 
+SEARCH = ("search", "model.py", "-t", "10m")  # each is stopped: on a slow machine it may not end before that
 STUDY = Path("studies", "model")
 KILLS = 6
 
@@ -104,17 +103,7 @@ def test_ctrl_c_before_the_first_probe_leaves_nothing(home: Path) -> None:
 
 
 def test_ctrl_c_on_a_narrow_terminal_gives_the_terminal_back(copy: Path) -> None:
-    master, slave = pty.openpty()
-    search = subprocess.Popen(
-        (*COMMAND, *SEARCH),
-        cwd=copy,
-        env=environment(copy, COLUMNS="60"),
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        start_new_session=True,
-    )
-    os.close(slave)
+    search, master = start_on_terminal(copy, 60, *SEARCH)
     written = read_until(master, b"Ctrl-C")
     wait_for_a_probe(copy)
 
@@ -161,7 +150,7 @@ def test_a_killed_search_leaves_no_process_and_loses_no_finished_probe(home: Pat
 
 
 def test_a_search_killed_in_the_confirmation_goes_on_with_the_round_that_it_was_in(home: Path) -> None:
-    words = ("search", "model.py", "-n", "1", "-t", "10m")
+    words = (*SEARCH, "-n", "1")
     search = start(home, *words)
     wait_for_confirmed(home, 3)  # one round, and the first of the next
     wait_for_a_probe(home)

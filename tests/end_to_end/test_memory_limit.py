@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.commandline import listing, run
+from tests.commandline import listing, run, run_here
 
 LIMIT_BYTES = (900 if torch.version.cuda is None else 1450) * 2**20  # what is built for CUDA is larger by that
 WIDE = """\
@@ -99,7 +99,7 @@ def test_what_is_recommended_survives_a_whole_epoch_under_the_limit(home: Path, 
 
 
 def test_one_step_above_what_was_refused_a_plain_loop_dies_too(home: Path, best: Any) -> None:
-    rows = json.loads(run(home, "show", "--failed", "--json").stdout)
+    rows = json.loads(run_here(home, "show", "--failed", "--json").stdout)
     refused = min(row["trial"]["config"]["values"]["batch_size"] for row in rows)
 
     epoch = _epoch(home, 2 * refused)
@@ -127,8 +127,8 @@ def test_quiet_says_the_result_only_and_with_the_numbers_of_best_json(
 def test_the_dead_probes_are_shown_as_out_of_memory_with_their_logs(home: Path, best: Any) -> None:
     before = listing(home)
 
-    shown = run(home, "show", "--failed")
-    rows = json.loads(run(home, "show", "--failed", "--json").stdout)
+    shown = run_here(home, "show", "--failed")
+    rows = json.loads(run_here(home, "show", "--failed", "--json").stdout)
 
     assert before == listing(home)
     assert {row["trial"]["config"]["values"]["batch_size"] for row in rows} <= {2048, 4096}
@@ -140,7 +140,7 @@ def test_the_dead_probes_are_shown_as_out_of_memory_with_their_logs(home: Path, 
 
 
 def test_the_baseline_is_among_the_dead(home: Path, best: Any) -> None:
-    first = json.loads(run(home, "show", "--json").stdout)[0]
+    first = json.loads(run_here(home, "show", "--json").stdout)[0]
 
     assert first["trial"]["purpose"] == "baseline"
     assert first["trial"]["result"]["outcome"].startswith("oom")

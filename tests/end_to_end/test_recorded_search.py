@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import select
 import signal
 import subprocess
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.commandline import COMMAND, environment, listing, processes, run, wait_until
+from tests.commandline import COMMAND, environment, listing, processes, run, run_here, start_on_terminal, wait_until
 from tests.end_to_end.conftest import Recorded
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
@@ -23,16 +22,7 @@ ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 def on_a_terminal(home: Path, columns: int, *words: str, **more: str) -> str:
     """What the command writes to a pseudo-terminal of that width."""
-    master, slave = pty.openpty()
-    process = subprocess.Popen(
-        (*COMMAND, *words),
-        cwd=home,
-        env=environment(home, COLUMNS=str(columns), **more),
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-    )
-    os.close(slave)
+    process, master = start_on_terminal(home, columns, *words, **more)
     written = b""
     while select.select([master], [], [], 60)[0]:
         try:
@@ -92,13 +82,13 @@ def test_the_recommendation_was_itself_run_and_more_than_once_if_anything_raced_
 def test_best_says_the_values_of_best_json(recorded: Recorded) -> None:
     params = recorded.best["params"]
 
-    told = dict(line.split() for line in run(recorded.home, "best").stdout.splitlines()[: len(params)])
+    told = dict(line.split() for line in run_here(recorded.home, "best").stdout.splitlines()[: len(params)])
 
     assert {name: str(value) for name, value in params.items()} == told  # a line for the shell may follow
 
 
 def test_best_says_the_rate_of_best_json(recorded: Recorded) -> None:
-    last = run(recorded.home, "best", "studies/model").stdout.splitlines()[-1]
+    last = run_here(recorded.home, "best", "studies/model").stdout.splitlines()[-1]
 
     rate = float(last.split(" samples/s")[0].replace(",", ""))
 
@@ -107,16 +97,16 @@ def test_best_says_the_rate_of_best_json(recorded: Recorded) -> None:
 
 
 def test_best_by_name_prints_one_value(recorded: Recorded) -> None:
-    by_alias = run(recorded.home, "best", "--key", "batch")
-    as_json = run(recorded.home, "best", "model", "--json")
+    by_alias = run_here(recorded.home, "best", "--key", "batch")
+    as_json = run_here(recorded.home, "best", "model", "--json")
 
     assert f"{recorded.best['params']['batch_size']}\n" == by_alias.stdout
     assert recorded.best == json.loads(as_json.stdout)
 
 
 def test_show_lists_every_probe_with_the_rate_that_was_measured(recorded: Recorded) -> None:
-    rows = json.loads(run(recorded.home, "show", "--json").stdout)
-    text = run(recorded.home, "show").stdout
+    rows = json.loads(run_here(recorded.home, "show", "--json").stdout)
+    text = run_here(recorded.home, "show").stdout
 
     assert recorded.best["probes"] == len(rows)
     assert "finished" in text.splitlines()[0]
@@ -128,10 +118,10 @@ def test_show_lists_every_probe_with_the_rate_that_was_measured(recorded: Record
 
 
 def test_show_failed_finds_none_where_none_failed(recorded: Recorded) -> None:
-    ended = run(recorded.home, "show", "--failed")
+    ended = run_here(recorded.home, "show", "--failed")
 
     assert "no probe failed" in ended.stdout
-    assert json.loads(run(recorded.home, "show", "--failed", "--json").stdout) == []
+    assert json.loads(run_here(recorded.home, "show", "--failed", "--json").stdout) == []
 
 
 @pytest.mark.parametrize("words", [("best",), ("show",), ("show", "--failed")])
@@ -147,7 +137,7 @@ def test_plain_pipes_carry_no_escape_bytes(words: tuple[str, ...], recorded: Rec
 @pytest.mark.parametrize("command", ["best", "show"])
 def test_a_terminal_truncates_no_number(command: str, columns: int, recorded: Recorded) -> None:
     shown = on_a_terminal(recorded.home, columns, command)
-    piped = run(recorded.home, command).stdout
+    piped = run_here(recorded.home, command).stdout
 
     assert set(numbers(shown)) <= set(numbers(piped))
     for rate in re.findall(r" ([\d,.]+) +(?:[\d.]+%|–) ", piped):
@@ -166,7 +156,7 @@ def test_no_color_leaves_a_terminal_without_colours(recorded: Recorded) -> None:
 def test_a_dry_run_says_the_space_and_writes_nothing(home: Path) -> None:
     before = listing(home)
 
-    told = run(home, "search", "model.py", "--dry-run", "--batch", "16:64", AUTOTUNE_TIME_BUDGET="90s")
+    told = run_here(home, "search", "model.py", "--dry-run", "--batch", "16:64", AUTOTUNE_TIME_BUDGET="90s")
 
     assert told.returncode == 0, told.stderr
     assert "batch 16, 32, 64" in told.stdout
@@ -175,7 +165,7 @@ def test_a_dry_run_says_the_space_and_writes_nothing(home: Path) -> None:
 
 
 def test_a_dry_run_says_of_a_time_budget_that_is_too_short_which_is_not(home: Path) -> None:
-    told = run(home, "search", "model.py", "--dry-run", "--time-budget", "2s")
+    told = run_here(home, "search", "model.py", "--dry-run", "--time-budget", "2s")
 
     assert told.returncode == 0, told.stderr
     assert "The time budget of 2.0 s is short: a probe takes about" in told.stdout
@@ -193,7 +183,7 @@ def test_a_dry_run_calls_no_study_new_where_none_can_be_written(home: Path) -> N
 def test_a_dry_run_in_json_lists_the_configurations(home: Path) -> None:
     (home / "autotune.toml").write_text('batch = [32, 64]\nprobes = 3\ntime-budget = "20s"\n[fix]\nworkers = 0\n')
 
-    told = run(home, "search", "model.py", "--dry-run", "--json")
+    told = run_here(home, "search", "model.py", "--dry-run", "--json")
 
     plan = json.loads(told.stdout)
     assert {32, 64} == {values["batch_size"] for values in plan["configurations"]}
@@ -201,43 +191,33 @@ def test_a_dry_run_in_json_lists_the_configurations(home: Path) -> None:
     assert told.stderr == f"Settings from {home / 'autotune.toml'}: time-budget, probes, fix, batch\n"
 
 
-@pytest.fixture
-def browse(recorded: Recorded) -> Callable[[str], tuple[int, str]]:
-    """`browse(path)`: status and body of one request to a dashboard that is started for it and stopped by Ctrl-C."""
-
-    def ask(path: str) -> tuple[int, str]:
-        server = subprocess.Popen(
-            (*COMMAND, "dashboard", "studies/model", "--port", "0"),
-            cwd=recorded.home,
-            env=environment(recorded.home),
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            assert server.stdout is not None
-            address = next(word for word in server.stdout.readline().split() if word.startswith("http://127.0.0.1:"))
-            with urllib.request.urlopen(address + path, timeout=30) as answer:
-                return answer.status, answer.read().decode()
-        finally:
-            server.send_signal(signal.SIGINT)
-            assert server.wait(30) == 0
-            server.stdout.close()  # type: ignore[union-attr]  # it was a pipe
-
-    return ask
-
-
-def test_the_dashboard_serves_the_study_on_a_free_port(
-    recorded: Recorded, browse: Callable[[str], tuple[int, str]]
-) -> None:
-    status, page = browse("")
-
-    assert status == 200
-    assert "<svg" in page
-    assert run(recorded.home, "best").stdout.splitlines()[-1].split(" samples/s")[0] in page
+@pytest.fixture(scope="module")
+def dashboard(recorded: Recorded) -> Iterator[str]:
+    """The address of a dashboard at work, which Ctrl-C stops in the end."""
+    server = subprocess.Popen(
+        (*COMMAND, "dashboard", "studies/model", "--port", "0"),
+        cwd=recorded.home,
+        env=environment(recorded.home),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stdout is not None
+    yield next(word for word in server.stdout.readline().split() if word.startswith("http://127.0.0.1:"))
+    server.send_signal(signal.SIGINT)
+    assert server.wait(30) == 0
+    server.stdout.close()
     wait_until(lambda: not processes(recorded.home), "the dashboard is still there")
 
 
-def test_the_dashboard_serves_the_log_of_a_probe(browse: Callable[[str], tuple[int, str]]) -> None:
-    status, _ = browse("probes/0000/log.txt")
+def test_the_dashboard_serves_the_study_on_a_free_port(recorded: Recorded, dashboard: str) -> None:
+    with urllib.request.urlopen(dashboard, timeout=30) as answer:
+        page = answer.read().decode()
 
-    assert status == 200
+    assert answer.status == 200
+    assert "<svg" in page
+    assert run_here(recorded.home, "best").stdout.splitlines()[-1].split(" samples/s")[0] in page
+
+
+def test_the_dashboard_serves_the_log_of_a_probe(dashboard: str) -> None:
+    with urllib.request.urlopen(f"{dashboard}probes/0000/log.txt", timeout=30) as answer:
+        assert answer.status == 200

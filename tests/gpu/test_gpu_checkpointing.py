@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import copy
 
-import pytest
 import torch
 from torch import nn
 
 from autotune.targets.checkpointing import checkpoint_blocks
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and torch sees none"),
-]
 
 
 class Block(nn.Module):

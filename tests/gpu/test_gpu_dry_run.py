@@ -7,17 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from autotune.core.requests import DryRunRequest, ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome
 from autotune.launch.subprocess import SubprocessLauncher
 from tests.worlds import config
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and torch sees none"),
-]
 SHORT = ProbeBudget(min_seconds=0.3, max_seconds=1.0, min_warmup_seconds=0.1)
 TARGET = """
 import torch

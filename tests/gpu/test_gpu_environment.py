@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
-import platform
-
 import msgspec
 import pytest
 import torch
 
 from autotune.core.records import Environment
 from autotune.export.torch import Tuned
-from autotune.machine.environment import (
-    cpu_name,
-    gpus,
-    mismatches,
-    nvml_problem,
-    torch_version,
-    usable_cores,
-    visible_gpus,
-)
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(torch.version.cuda is None or not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
-]
+from autotune.machine.environment import gpus, mismatches, nvml_problem, visible_gpus
+from tests.test_environment import here
 
 
 def measured() -> Environment:
     """The first card as torch describes it."""
     card = torch.cuda.get_device_properties(0)
-    return Environment(
-        device="cuda:0",
-        device_name=card.name,
-        device_bytes=card.total_memory,
-        native_dtypes=(),
-        torch=torch_version() or "",
-        python=platform.python_version(),
-        platform="Linux",
-        usable_cores=usable_cores(),
-        host_bytes=1,
-        cpu=cpu_name(),
-        cuda=torch.version.cuda,
+    return msgspec.structs.replace(
+        here(), device="cuda:0", device_name=card.name, device_bytes=card.total_memory, cuda=torch.version.cuda
     )
 
 

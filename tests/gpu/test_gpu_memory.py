@@ -20,10 +20,6 @@ from autotune.launch.subprocess import SubprocessLauncher
 from autotune.objectives.verdict import judge
 from tests.worlds import config, environment, study_request
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and torch sees none"),
-]
 MIB, GIB = 2**20, 2**30
 DEVICE = "cuda:0"
 LIMIT_BYTES = 4 * GIB

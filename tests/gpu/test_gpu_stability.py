@@ -1,17 +1,12 @@
 """Paired losses on a real CUDA device: the masks of dropout there are what docs/notes/precision.md 2 left open."""
 
 import pytest
-import torch
 
 from autotune.core.requests import StabilityRequest
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.precision.judge import judge
 from tests.worlds import config
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and torch sees none"),
-]
 TARGET = """
 import torch
 from torch import nn

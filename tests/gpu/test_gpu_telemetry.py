@@ -13,10 +13,6 @@ from autotune.launch.subprocess import SubprocessLauncher
 from autotune.machine.nvml import find, glance, library
 from tests.worlds import config
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(torch.version.cuda is None or not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
-]
 LONG_ENOUGH = ProbeBudget(min_seconds=3.0, max_seconds=5.0)
 TARGET = """
 import torch
