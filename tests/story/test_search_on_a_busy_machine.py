@@ -114,7 +114,7 @@ def test_a_machine_that_is_always_busy_is_not_probed_twice_throughout(tmp_path):
     answer, pauses = _search(tmp_path, Disturbed(busy=lambda request: 0.5), listener, probes=20)
 
     assert len(pauses) == 1 + MOST_VAIN_REPEATS  # the baseline was probed twice, too
-    assert sum("no more are made" in note for note in listener.notes) == 1
+    assert sum("no more repeats" in note for note in listener.notes) == 1
     assert Code.INTERFERENCE_THROUGHOUT in {warning.code for warning in answer.warnings}
 
 
@@ -136,7 +136,7 @@ def test_the_baseline_is_probed_again_every_so_often_and_taught_to_nobody(tmp_pa
     block = ["search"] * REFERENCE_EVERY
     assert purposes == ["baseline", *block, "reference", *block, "reference", "search"]
     assert {trial.config for trial in listener.trials if trial.purpose == "reference"} == {listener.trials[0].config}
-    assert not any("drifts" in note for note in listener.notes)
+    assert not any("machine drift" in note for note in listener.notes)
 
 
 @pytest.mark.parametrize("probes", [1, REFERENCE_EVERY])
