@@ -37,9 +37,7 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
             break
         if number:
             reasons = "; ".join(f"{shown(one.config)}: {one.failure}" for one in raced if one.failure)
-            context.reporter.note(
-                f"All finalists failed when they were measured again ({reasons}). The next ones race."
-            )
+            context.reporter.note(f"All finalists failed when measured again ({reasons}). The next ones race.")
         finished = _race(context, [*chosen, *(one for one in baseline if not one.failure)])
         baseline = [next((one for one in finished if one.config == old.config), old) for old in baseline]
         latest = [one for one in finished if one.config != context.request.baseline]
