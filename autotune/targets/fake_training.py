@@ -20,14 +20,15 @@ from torch._subclasses import FakeTensorMode
 from autotune.core.records import Config, Value
 from autotune.knobs import KNOBS, completed
 from autotune.knobs.base import Plan
-from autotune.targets import contract as contracts
 from autotune.targets import data as sources
+from autotune.targets import kinds
 from autotune.targets.batches import tensors
 from autotune.targets.build import assemble, common_arguments, run_setup
 from autotune.targets.data import Epochs
 from autotune.targets.fake_batches import SIZES, CannotForetell, Rebatched
 from autotune.targets.loop import Training
 from autotune.targets.losses import InferredLoss
+from autotune.targets.own_loop import OwnLoop
 from autotune.targets.peek import undisturbed
 from autotune.targets.reference import Reference
 from autotune.targets.worst_batch import longest
@@ -67,10 +68,11 @@ class DryFunctions:
     ) -> None:
         """Load the target, and what it trains on. Raises `TargetError`."""
         self._config, self._device, self._shapes_vary = completed(config), device, shapes_vary
-        phase("load")
         offered = common_arguments(self._config, device)
-        self._contract = contracts.load(reference, offered)
-        phase("build")
+        found = kinds.load(reference, offered, phase)
+        if isinstance(found, OwnLoop):
+            raise CannotForetell(f"{found.label} runs its own loop, which takes real batches")
+        self._contract = found
         run_setup(self._contract, offered)
         self._data = sources.find(self._contract, offered)
         self._batches: Rebatched | None = None
