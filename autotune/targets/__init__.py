@@ -40,7 +40,7 @@ class Target:
     def dry(self, config: Config, device: str, phase: Callable[[str], None], *, shapes_vary: bool) -> DryTarget:
         """Load the target to predict its memory; `shapes_vary`: a probe saw batches of different shapes.
 
-        Raises `TargetError`, and `CannotForetell` of a loop that cannot be run on shapes alone.
+        Raises `TargetError`, also for a loop that cannot be run on shapes alone.
         """
         from autotune.targets.fake_training import DryFunctions
 

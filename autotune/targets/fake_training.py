@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from torch._subclasses import FakeTensorMode
 
 from autotune.core.records import Config, Value
+from autotune.errors import TargetError
 from autotune.knobs import KNOBS, completed
 from autotune.knobs.base import Plan
 from autotune.targets import data as sources
@@ -71,7 +72,10 @@ class DryFunctions:
         offered = common_arguments(self._config, device)
         found = kinds.load(reference, offered, phase)
         if isinstance(found, OwnLoop):
-            raise CannotForetell(f"{found.label} runs its own loop, which takes real batches")
+            raise TargetError(
+                f"{found.label} trains by a loop of its own, which takes real batches. A run on shapes needs model, "
+                f"loss and optimizer apart. Search without it: every probe measures its memory."
+            )
         self._contract = found
         run_setup(self._contract, offered)
         self._data = sources.find(self._contract, offered)

@@ -162,8 +162,6 @@ class TargetContract:
         assert len(seen) == 1
 
     def test_what_cannot_be_led_says_so(self, tmp_path: Path) -> None:
-        from autotune.targets.fake_batches import CannotForetell
-
         facts, session = self._facts(tmp_path), self._open(tmp_path, batch_size=8)
 
         assert session.train_worst() >= 0 and session.loss_scale() is None
@@ -171,7 +169,7 @@ class TargetContract:
         try:
             self._target(tmp_path).dry(self._config(), "cpu", lambda name: None, shapes_vary=False)
             assert not facts.owns_loop
-        except CannotForetell as error:
+        except TargetError as error:
             assert facts.owns_loop and str(error)
 
     def test_one_that_can_be_led_repeats_loads_and_runs_on_shapes(self, tmp_path: Path) -> None:

@@ -118,10 +118,12 @@ def _worst(winner: ConfigSummary, request: StudyRequest) -> list[str]:
     if not unknown:
         return []
     free = headroom_bytes(unknown[0], request) / request.memory_limit_bytes
+    todo = "Write worst_batch(batch_size), which returns one such batch, to have it tried."
+    if request.facts.owns_loop:
+        todo = "The target's own loop chooses its batches: pad all of them to the longest to have it tried."
     return [
         f"Batches differ in shape, and the largest was not tried: which it is cannot be told from this data. "
-        f"{format_share(free)} of the memory are kept free for it. Write worst_batch(batch_size), which returns one "
-        f"such batch, to have it tried."
+        f"{format_share(free)} of the memory are kept free for it. {todo}"
     ]
 
 

@@ -21,6 +21,10 @@ from autotune.tuning.settings import Settings
 from autotune.units import counted, format_bytes, format_seconds
 
 MEASURED = ProbeBudget()  # how long a probe measures
+OWN_LOOP = (
+    "the target's own loop is watched and not led, so not measured: computing and loading alone, the largest batch, "
+    "validation; memory is not predicted"
+)
 
 
 def opening_lines(
@@ -104,8 +108,10 @@ def _is_accumulated(request: StudyRequest, settings: Settings) -> bool:
 
 
 def not_searched(request: StudyRequest, space: SearchSpace) -> list[str]:
-    """What users expect to be searched and is not, with the reason: `workers not tuned: ...`."""
+    """What users expect to be searched or measured and is not, with the reason: `workers not tuned: ...`."""
     told, samples, batches = [], request.goal.global_batch, space.domains["batch_size"]
+    if request.facts.owns_loop:
+        told.append(OWN_LOOP)
     if not request.facts.takes_workers:
         told.append("workers not tuned: dataloader() takes no num_workers")
     asked = "batch_size" in {**request.facts.space, **request.goal.limits} or request.goal.tune is not None

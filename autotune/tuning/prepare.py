@@ -90,7 +90,13 @@ def check_goal(settings: Settings, goal: Goal, environment: Environment) -> None
 
 
 def check_data(goal: Goal, facts: TargetFacts) -> None:
-    """Raise `UsageError` where gradients of different samples are needed and the target has one batch for ever."""
+    """Raise `UsageError` where gradients of different samples are needed and the target does not give them."""
+    if goal.objective == "time-to-quality" and facts.owns_loop:
+        raise UsageError(
+            "--objective time-to-quality compares the gradients of single micro-batches, and the target trains by a "
+            "loop of its own. Such a loop is watched and not led. Write model() and dataset(), or search with "
+            "--objective throughput."
+        )
     if goal.objective == "time-to-quality" and facts.data == "batch":
         raise UsageError(
             "--objective time-to-quality compares the gradients of different samples, and the target's batches are "

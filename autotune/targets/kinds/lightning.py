@@ -13,11 +13,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, default_collate
 
 from autotune.core.records import Finding
 from autotune.errors import TargetError
-from autotune.targets.arguments import bind, takes
+from autotune.targets.arguments import bind, takes, takes_nothing
 from autotune.targets.contract import DATA, Contract
 from autotune.targets.loaded import Loaded
 from autotune.targets.user_errors import blaming
@@ -52,12 +52,12 @@ def read(loaded: Loaded, offered: Mapping[str, Any]) -> Contract | None:
     loader = None if any(name in own for name in DATA) else _loader(source, loaded)
     ready, name = [module], type(module).__name__  # a dry run builds more of them, one for every arm
     names = {
-        "model": lambda: ready.pop() if ready else _made(kind, loaded, offered),
+        "model": (lambda: ready.pop() if ready else _made(kind, loaded, offered)) if inspect.isclass(kind) else kind,
         "loss": _loss(module, source),
         "optimizer": lambda model: _optimizer(model, name),
         **(_data(loader) if loader else {}),
     }
-    if loader and not any(_is_handed(one, "batch_size") for one in (kind, data_kind)):
+    if loader and not any(_is_given(one, "batch_size") for one in (kind, data_kind)):
         names["baseline"] = {"batch_size": loader.batch_size, "num_workers": loader.num_workers}
     theirs = {"loss": f"{name}.training_step", "optimizer": f"{name}.configure_optimizers"}
     return Contract(
@@ -71,58 +71,35 @@ def read(loaded: Loaded, offered: Mapping[str, Any]) -> Contract | None:
 
 
 def _only(kind: str, loaded: Loaded) -> Any:
-    """The one class or object of Lightning's `kind`: named by the user, or defined in the file. None: there is none.
-
-    Raises `TargetError` for several.
-    """
+    """The one class of Lightning's `kind` that the file defines, or what the user named. Raises `TargetError`."""
     bases = tuple(getattr(sys.modules[package], kind) for package in PACKAGES if package in sys.modules)
     given = loaded.value if isinstance(loaded.value, tuple) else (loaded.value,)
     named = next((value for value in given if isinstance(value, bases)), None)
     if named is not None or not bases or (kind == "LightningModule" and not loaded.is_whole_module):
         return named
-    own = {
-        name: value
-        for name, value in vars(loaded.module).items()
-        if issubclass(cls := _class(value), bases) and (value is not cls or cls.__module__ == loaded.module.__name__)
-    }
-    bases_of_others = {base for value in own.values() for base in _class(value).__mro__[1:]}
-    found = {name: value for name, value in own.items() if value not in bases_of_others and _is_wanted(value, own)}
+    classes = [value for value in vars(loaded.module).values() if inspect.isclass(value) and issubclass(value, bases)]
+    own = dict.fromkeys(one for one in classes if one.__module__ == loaded.module.__name__)
+    found = [one for one in own if not any(one in other.__mro__[1:] for other in own)]  # bases of others are not meant
     if len(found) > 1:
-        first = next(iter(found))
+        names = [one.__name__ for one in found]
         raise TargetError(
-            f"{loaded.label} has {' and '.join(found)}, each a {kind}. One is trained, and which is not autotune's to "
-            f"choose. Name it, {loaded.label}:{first}, or name a function that returns (module, datamodule)."
+            f"{loaded.label} has {' and '.join(names)}, each a {kind}. One is trained, and which is not autotune's to "
+            f"choose. Name it, {loaded.label}:{names[0]}, or name a function that returns (module, datamodule)."
         )
-    return next(iter(found.values()), None)
+    return found[0] if found else None
 
 
-def _class(value: Any) -> type:
-    return value if isinstance(value, type) else type(value)
-
-
-def _is_wanted(value: Any, own: Mapping[str, Any]) -> bool:
-    """Whether it is an object, or a class of which the file has no object."""
-    return not isinstance(value, type) or not any(type(other) is value for other in own.values())
-
-
-def _required(kind: Any) -> list[str]:
-    """The arguments without which a class cannot be called; none of an object."""
-    if not isinstance(kind, type):
-        return []
-    parameters = inspect.signature(kind).parameters.values()
-    return [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-
-
-def _is_handed(kind: Any, argument: str) -> bool:
-    return bool(_required(kind)) and takes(kind, argument)
+def _is_given(kind: Any, argument: str) -> bool:
+    """Whether a class is handed `argument`, because it has required ones."""
+    return isinstance(kind, type) and not takes_nothing(kind) and takes(kind, argument)
 
 
 def _made(kind: Any, loaded: Loaded, offered: Mapping[str, Any]) -> Any:
-    """The object; made with the user's own defaults, or handed what is agreed where there are none."""
+    """The object; of a class one with its own defaults, or with what it asks for where it has none."""
     if not isinstance(kind, type):
         return kind
     with blaming(f"{kind.__name__}()", loaded.root):
-        return bind(kind, kind.__name__, offered)(**offered) if _required(kind) else kind()
+        return kind() if takes_nothing(kind) else bind(kind, kind.__name__, offered)(**offered)
 
 
 def _prepare(module: Any, source: Any, loaded: Loaded) -> None:
@@ -178,7 +155,9 @@ def _loader(source: Any, loaded: Loaded) -> DataLoader[Any]:
 
 def _data(loader: DataLoader[Any]) -> dict[str, Any]:
     """What the user's loader says about samples, by agreed name."""
-    found: dict[str, Any] = {"dataset": lambda: loader.dataset, "collate": loader.collate_fn}
+    found: dict[str, Any] = {"dataset": lambda: loader.dataset}
+    if loader.collate_fn is not default_collate:
+        found["collate"] = loader.collate_fn
     if hasattr(loader.dataset, "__getitem__") and not isinstance(loader.sampler, RandomSampler):
         found["sampler"] = lambda: loader.sampler
     return found

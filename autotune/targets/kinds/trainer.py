@@ -109,8 +109,8 @@ class HuggingFaceTrainer(OwnLoop):
                     report.epoch()
 
             def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-                goes_on = report.step(skipped=trainer.accelerator.optimizer_step_was_skipped)
-                control.should_training_stop = not goes_on
+                if not report.step(skipped=trainer.accelerator.optimizer_step_was_skipped):
+                    control.should_training_stop = True
 
         trainer.get_batch_samples, trainer.training_step = fetched, stepped
         # The user's own number of steps makes the schedule of learning rates; epochs go on until there is enough.
@@ -125,14 +125,18 @@ class HuggingFaceTrainer(OwnLoop):
 
     def facts(self) -> TargetFacts:
         """What its model, its data and its arguments say."""
-        trainer, settings = self._trainer, read_settings(_beside(self._loaded))
-        dataset = trainer.train_dataset
-        samples = len(dataset) if hasattr(dataset, "__len__") else None
+        trainer, settings, of_model = self._trainer, read_settings(_beside(self._loaded)), facts_of(self._trainer.model)
+        name, dataset = type(trainer.model).__name__, trainer.train_dataset
+        samples = _count(dataset)
         size = "samples not counted" if samples is None else f"{samples:,} samples"
-        loop = f"{type(trainer).__name__}.train(), by the TrainingArguments of {NAME}()"
+        found = {
+            "model": f"{name}, {of_model['parameter_count']:,} parameters",
+            "data": f"{type(dataset).__name__}, {size}",
+            "loop": f"{type(trainer).__name__}.train() with the arguments of {NAME}()",
+        }
         return TargetFacts(
-            **facts_of(trainer.model),
-            name=type(trainer.model).__name__,
+            **of_model,
+            name=name,
             data="iterable" if samples is None else "dataset",
             dataset_samples=samples,
             baseline=present(self._own) | (settings.baseline or {}),
@@ -141,10 +145,7 @@ class HuggingFaceTrainer(OwnLoop):
             batch_layout="dict",
             has_collate=True,
             owns_loop=True,
-            findings=(
-                Finding(name="data", text=f"{type(dataset).__name__}, {size}"),
-                Finding(name="loop", text=loop),
-            ),
+            findings=tuple(Finding(name=part, text=text) for part, text in found.items()),
         )
 
     def _check(self, asked: Mapping[str, Any]) -> None:
@@ -157,10 +158,11 @@ class HuggingFaceTrainer(OwnLoop):
                 f"{NAME}() returned a {type(trainer).__name__}. The function of that name is called for a "
                 f"transformers.Trainer, which is then timed. Return one, or rename the function."
             )
-        lost = [name for name, value in asked.items() if not own or getattr(trainer.args, name) != value]
+        lost = [name for name, value in asked.items() if getattr(trainer.args, name) != value]
         if lost or not own:
+            what = ", ".join(lost) if own else "none arrived"
             raise TargetError(
-                f"{NAME}() trains with other TrainingArguments than it was given: {', '.join(lost) or 'none arrived'}. "
+                f"{NAME}() trains with other TrainingArguments than it was given: {what}. "
                 f"They were made before {NAME}() was called, or changed after. Make them in {NAME}(), and leave them."
             )
         for name, why in REFUSED.items():
@@ -169,11 +171,21 @@ class HuggingFaceTrainer(OwnLoop):
                     f"TrainingArguments have {name}, which {why}. A probe needs one device and a batch size that "
                     f"stays. Leave {name} out."
                 )
+        samples, size = _count(trainer.train_dataset), trainer.args.per_device_train_batch_size
+        if samples is not None and samples < size:
+            raise TargetError(
+                f"train_dataset has {samples} samples, one batch needs {size}. The last partial batch is left out, so "
+                f"there would be none at all. Lower the batch, or give more samples."
+            )
 
 
 def _beside(loaded: Loaded) -> Contract:
     """The agreed names that the file has beside the Trainer: what it says about knobs is read from them."""
     return Contract(label=loaded.label, root=loaded.root, names=loaded.names)
+
+
+def _count(dataset: Any) -> int | None:
+    return len(dataset) if hasattr(dataset, "__len__") else None
 
 
 def _named(config: Config, device: str) -> dict[str, Any]:
