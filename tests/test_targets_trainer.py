@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -11,7 +12,7 @@ pytest.importorskip("transformers", reason="needs transformers, which is tuned f
 pytest.importorskip("accelerate", reason="needs accelerate, which is tuned for and not needed")
 
 from autotune.core.records import Config
-from autotune.core.requests import ProbeBudget, ProbeRequest
+from autotune.core.requests import ProbeBudget, ProbeRequest, StabilityRequest
 from autotune.core.results import Outcome
 from autotune.errors import TargetError
 from autotune.knobs import defaults
@@ -119,9 +120,12 @@ def test_channels_last_reaches_the_batches_too(tmp_path: Path) -> None:
 
 STOP = "args[2].should_training_stop = True"
 LATER = "arguments.gradient_accumulation_steps = 9; return made"
-EARLIER = COMPLETE.replace("def trainer():\n    arguments", "arguments").replace(
-    "    made =", "def trainer():\n    made ="
+MOVED = (
+    ("def trainer():\n    arguments", "arguments"),
+    ("    made =", "def trainer():\n    made ="),
+    ("bf16=True", "seed=1"),
 )
+EARLIER = functools.reduce(lambda text, change: text.replace(*change), MOVED, COMPLETE)
 
 
 @pytest.mark.parametrize(
@@ -170,3 +174,21 @@ def test_a_probe_measures_it_as_a_process_of_its_own(tmp_path: Path) -> None:
     assert set(result.measurement.samples) == {16 * result.measurement.steps_per_block}
     assert result.measurement.compute_only is None and result.measurement.loader_only is None
     assert result.measurement.samples_per_second > 0
+
+
+def test_its_losses_in_half_precision_are_paired_with_those_in_full(tmp_path: Path) -> None:
+    target, full = write(tmp_path, COMPLETE), Config(values=defaults() | {"batch_size": 8})
+    half = Config(values=full.values | {"amp_dtype": "bfloat16"})
+
+    (tmp_path / "pairs").mkdir()
+    result = SubprocessLauncher().run(
+        StabilityRequest(target=str(target), reference=full, candidate=half, device="cpu", steps=8, seeds=(1,)),
+        tmp_path / "pairs",
+    )
+
+    assert result.outcome is Outcome.OK, result.failure
+    losses = {run.role: [loss or 0.0 for loss in run.losses] for run in result.runs}
+    assert losses["perturbed"] == pytest.approx(losses["reference"], rel=1e-4)
+    assert losses["candidate"] == pytest.approx(losses["reference"], rel=2e-2)
+    assert losses["candidate"] != losses["reference"]
+    assert all(norm for run in result.runs for norm in run.gradient_norms)

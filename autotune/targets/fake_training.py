@@ -26,7 +26,7 @@ from autotune.targets import kinds
 from autotune.targets.batches import tensors
 from autotune.targets.build import assemble, common_arguments, run_setup
 from autotune.targets.data import Epochs
-from autotune.targets.fake_batches import SIZES, CannotForetell, Rebatched
+from autotune.targets.fake_batches import SIZES, CannotPredict, Rebatched
 from autotune.targets.loop import Training
 from autotune.targets.losses import InferredLoss
 from autotune.targets.own_loop import OwnLoop
@@ -82,7 +82,7 @@ class DryFunctions:
         self._batches: Rebatched | None = None
 
     def training(self, values: dict[str, Value], micro_batches: int) -> FakeTraining:
-        """The arm in which the knobs of `values` have these values. Raises `TargetError` and `CannotForetell`."""
+        """The arm in which the knobs of `values` have these values. Raises `TargetError` and `CannotPredict`."""
         mode = FakeTensorMode(allow_non_fake_inputs=True)  # constants that modules keep for themselves stay real
         config = replace(self._config, values=self._config.values | values)
         plan = self._plan(config)
@@ -129,7 +129,7 @@ class DryFunctions:
             return longest(source.loader)
         batch = next(iter(source()), None)
         if batch is None:
-            raise CannotForetell(f"the data has no batch of {size} samples")
+            raise CannotPredict(f"the data has no batch of {size} samples")
         return batch
 
 
