@@ -19,7 +19,7 @@ def test_it_finds_a_faster_configuration_without_computing_and_loading_apart(tmp
     found = searched(tmp_path, launcher, sampler="structured", time_budget_seconds=600)
 
     assert found.speedup > 1.2
-    assert disk.attempts(tmp_path, DryRunRequest.kind()) == []
+    assert disk.attempts(tmp_path, DryRunRequest.kind()) == ()
     for trial in disk.read_trials(tmp_path):
         assert trial.result.measurement is None or trial.result.measurement.compute_only is None
 
