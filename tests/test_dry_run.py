@@ -16,7 +16,7 @@ from autotune.core.results import Outcome
 from autotune.memory import child
 from autotune.memory.tensor_tracker import Ledger
 from autotune.targets.checkpointing import checkpoint_blocks
-from autotune.targets.fake_batches import CannotForetell, Rebatched
+from autotune.targets.fake_batches import CannotPredict, Rebatched
 from tests.targets_support import COMPLETE, DATASET, HEAD, MODEL, write
 from tests.worlds import config
 
@@ -66,7 +66,7 @@ def test_a_batch_of_any_size_is_grown_from_two_real_ones():
     ],
 )
 def test_what_cannot_be_grown_says_why(smaller, larger, why):
-    with pytest.raises(CannotForetell, match=why):
+    with pytest.raises(CannotPredict, match=why):
         Rebatched(smaller=smaller, larger=larger).of(8, MODE)
 
 

@@ -77,6 +77,11 @@ class Code(StrEnum):
         "Batches differ in shape, and the largest was not tried, because this data does not show which one it is. "
         "{free_share:share} of the memory are kept free for it.",
         "Write worst_batch(batch_size), which returns one such batch, to have it tried.")
+    LARGEST_BATCH_UNTRIED_OWN_LOOP = (
+        "largest-batch-untried-own-loop", 121,
+        "Batches differ in shape, and the largest was not tried, because this data does not show which one it is. "
+        "{free_share:share} of the memory are kept free for it.",
+        "The target's own loop chooses its batches: pad all of them to the longest to have it tried.")
     BATCH_NORM = (
         "batch-norm", 111,
         "BatchNorm now sees micro-batches of {now} instead of {before}, which changes its statistics.",

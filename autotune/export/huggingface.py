@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autotune.export.data import Data, call
 from autotune.export.recipe import Recipe, for_each_batch, program
+from autotune.knobs.training_arguments import training_arguments
 
 ALL_GPUS = (
     "# Trainer takes every GPU that it sees (DataParallel), and the global batch grows with them: hide all but one\n"
@@ -13,13 +14,9 @@ ALL_GPUS = (
 
 def text(found: Recipe) -> str:
     """Python about `model`; `args` is for `Trainer(model, args, ...)`. Written for transformers 5."""
-    options = {f"dataloader_{name}": value for name, value in found.loader.items() if name != "batch_size"}
     arguments = {
         "output_dir": "out",
-        "per_device_train_batch_size": found.loader["batch_size"],
-        "gradient_accumulation_steps": found.accumulation_steps,
-        **found.arguments,
-        **options,
+        **training_arguments(found.loader, found.accumulation_steps, found.arguments),
         **({"use_cpu": True} if found.device == "cpu" else {}),
     }
     return program(

@@ -24,7 +24,7 @@ from autotune.memory.model import Arm, DryRun
 from autotune.memory.tensor_tracker import Ledger
 from autotune.targets import resolve
 from autotune.targets.base import DryTarget, DryTraining
-from autotune.targets.fake_batches import CannotForetell
+from autotune.targets.fake_batches import CannotPredict
 from autotune.targets.tracebacks import headline
 
 GROWTH = 4  # between micro-batches: two points on the last segment are enough (docs/notes/memory.md 5)
@@ -114,7 +114,7 @@ class _Climb:
 def _why(error: Exception) -> str:
     """Return the reason in half a sentence."""
     name = type(error).__name__
-    if isinstance(error, CannotForetell):
+    if isinstance(error, CannotPredict):
         return str(error)
     if name in _CONTENTS:
         return f"what it computes depends on the contents of tensors ({getattr(error, 'func', name)})"

@@ -29,6 +29,8 @@ def predict_memory(context: SearchContext) -> None:
     history, memory = context.history, context.memory
     if history.dry_run is not None or not (context.settings.sampler == "structured" or context.trades.decides):
         return
+    if context.request.facts.owns_loop:  # which was said at the beginning
+        return
     known = history.baseline_known
     seconds = SHARE * context.settings.time_budget_seconds - (starting_seconds(known[0].result) if known else 0.0)
     if seconds < LEAST_SECONDS or not memory.can_bind:

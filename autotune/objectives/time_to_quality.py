@@ -41,6 +41,12 @@ class TimeToQuality(Objective):
                 f"target or --baseline says what it is, --global-batch holds it, or --exact does. Add --global-batch "
                 f"free, or search with --objective throughput."
             )
+        if facts.owns_loop:
+            raise UsageError(
+                "--objective time-to-quality compares the gradients of single micro-batches, and the target trains by "
+                "a loop of its own. Such a loop is watched and not led. Write model() and dataset(), or search with "
+                "--objective throughput."
+            )
         if facts.data == "batch":
             raise UsageError(
                 "--objective time-to-quality compares the gradients of different samples, and the target's batches are "

@@ -1,30 +1,63 @@
-"""What a reference to training code means: `resolve` finds the kind of target that can read it."""
+"""What a reference to training code means: `resolve` gives the target behind it, which only a child process opens.
+
+text ─► Reference ─► its module, imported ─► kinds/ ─► a Contract, which our loop trains
+                                                   └─► an OwnLoop, which trains by itself
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from autotune.core.records import Config, TargetFacts
 from autotune.errors import TargetError
-from autotune.targets.base import Target
-from autotune.targets.functions import FunctionTarget
+from autotune.knobs.base import Plan
+from autotune.targets.base import DryTarget, Session
+from autotune.targets.reference import Reference, parse
+
+
+@dataclass(frozen=True)
+class Target:
+    """Training code that has a name and has not been imported. Its methods import torch and the user's code."""
+
+    reference: Reference
+
+    def inspect(self, device: str, config: Config | None, phase: Callable[[str], None]) -> TargetFacts:
+        """Find out what the target is, and take one real step. `phase` is told `load`, `build` and `warm-up`.
+
+        Raises `TargetError`.
+        """
+        from autotune.targets.inspection import inspect
+
+        return inspect(self.reference, device, config, phase)
+
+    def open(self, config: Config, plan: Plan, phase: Callable[[str], None]) -> Session:
+        """Load and build one training run. Raises `TargetError`."""
+        from autotune.targets.build import open_session
+
+        return open_session(self.reference, config, plan, phase)
+
+    def dry(self, config: Config, device: str, phase: Callable[[str], None], *, shapes_vary: bool) -> DryTarget:
+        """Load the target to predict its memory; `shapes_vary`: a probe saw batches of different shapes.
+
+        Raises `TargetError`, also for a loop that cannot be run on shapes alone.
+        """
+        from autotune.targets.fake_training import DryFunctions
+
+        return DryFunctions(self.reference, config, device, phase, shapes_vary=shapes_vary)
 
 
 def resolve(reference: str) -> Target:
     """The target behind `reference`: `path.py`, `pkg.train`, or either with `:attribute`.
 
     Paths and modules are looked up from the working folder. Imports neither torch nor the user's code; raises
-    `TargetError` if no kind of target can read the reference, or if its file is missing.
+    `TargetError` for what is neither a file nor a module, and for a missing file.
     """
-    for kind in KINDS:
-        target = kind(reference)
-        if target is not None:
-            return target
-    raise TargetError(
-        f"{reference!r} is neither a Python file nor a module. A target is a file of functions such as model.py, a "
-        f"module such as pkg.train, or one function in it such as model.py:build. Write model() and dataset() into "
-        f"a file, and name that file."
-    )
-
-
-# Tried in this order; the first kind that recognises the reference gets it. New kinds (a command, say) go here.
-KINDS: tuple[Callable[[str], Target | None], ...] = (FunctionTarget.recognise,)
+    parsed = parse(reference)
+    if parsed is None:
+        raise TargetError(
+            f"{reference!r} is neither a Python file nor a module. A target is a file of functions such as model.py, a "
+            f"module such as pkg.train, or one function in it such as model.py:build. Write model() and dataset() into "
+            f"a file, and name that file."
+        )
+    return Target(parsed)

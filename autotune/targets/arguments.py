@@ -11,6 +11,14 @@ from autotune.errors import TargetError
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
+_STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def takes_nothing(function: Callable[..., Any]) -> bool:
+    """Whether `function` can be called without arguments."""
+    return not _required(inspect.signature(function))
+
+
 def takes(function: Callable[..., Any], name: str) -> bool:
     """Whether `function` names an argument `name`, and so is handed it."""
     try:
@@ -45,10 +53,10 @@ def bind(
     with `advice` or that of a default.
     """
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        signature = inspect.signature(function)
     except (TypeError, ValueError):  # some built-in functions tell no signature
         return (lambda **values: function(values[sole])) if sole else (lambda **values: function())
-    required = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    parameters, required = list(signature.parameters.values()), _required(signature)
     if sole and len(required) == 1 and required[0].name not in offered:
         return lambda **values: function(values[sole])
     missing = [p.name for p in required if p.name not in offered or p.kind not in _NAMED]
@@ -60,3 +68,7 @@ def bind(
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         taken += [option for option in spread if option not in taken]
     return lambda **values: function(**{one: values[one] for one in taken})
+
+
+def _required(signature: inspect.Signature) -> list[inspect.Parameter]:
+    return [p for p in signature.parameters.values() if p.default is p.empty and p.kind not in _STARRED]

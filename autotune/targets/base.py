@@ -1,11 +1,11 @@
 """The seam to the user's training code: a probe asks a target for a session and watches it train.
 
-    inspect(reference) ──► TargetFacts          what is there, resolved and tried
-    open(reference, config, plan) ──► Session    built, on the device, not yet stepped
-    session.train(watch)                         steps, or batches alone, until the watch says stop
+    target.inspect(device, config)   ──► TargetFacts   what is there, after one real step
+    target.open(config, plan)        ──► Session       built, on the device, not yet stepped
+    session.train(watch)                               steps, or batches alone, until the watch says stop
 
-A target may own its loop (a Trainer with callbacks) or let ours run: both only report to the watch.
-This file imports no torch; adapters beside it do.
+Our loop does what the watch asks for (`loop.Training`); a loop of the user's only reports (`own_loop.OwnSession`).
+This file imports no torch.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Any, Protocol
 
-from autotune.core.records import Config, Record, TargetFacts, Value
-from autotune.knobs.base import Plan
+from autotune.core.records import Record, Value
 
 
 class SharedMemoryTooSmall(Exception):
-    """The loader's workers would need more of /dev/shm than there is. Here, so that judging it needs no torch."""
+    """The loader's workers would need more of /dev/shm than there is. Defined here: judging it needs no torch."""
 
 
 class Command(Enum):
@@ -79,7 +78,7 @@ class Session(Protocol):
 
     @property
     def loads(self) -> bool:
-        """Whether there is a loader, so that computing and loading can be told apart by `REPEAT` and `LOAD`."""
+        """Whether `REPEAT` and `LOAD` can be asked for, which tell computing and loading apart."""
         ...
 
     def train(self, watch: Watch) -> None:
@@ -127,26 +126,4 @@ class DryTarget(Protocol):
 
     def training(self, values: dict[str, Value], micro_batches: int) -> DryTraining:
         """A run with these values of knobs and that many micro-batches per optimizer step; raises as `open` does."""
-        ...
-
-
-class Target(Protocol):
-    """A kind of user code that can be trained."""
-
-    def inspect(self, device: str, config: Config | None, phase: Callable[[str], None]) -> TargetFacts:
-        """Resolve the contract and take one real step. `phase` is told `load`, `build` and `warm-up` as they begin.
-
-        Raises `TargetError`.
-        """
-        ...
-
-    def open(self, config: Config, plan: Plan, phase: Callable[[str], None]) -> Session:
-        """Load and build one training run. Raises `TargetError`."""
-        ...
-
-    def dry(self, config: Config, device: str, phase: Callable[[str], None], *, shapes_vary: bool) -> DryTarget:
-        """Load the target to foretell its memory; `shapes_vary`: a probe saw batches of different shapes.
-
-        Raises `TargetError`.
-        """
         ...

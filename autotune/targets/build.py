@@ -13,30 +13,33 @@ from autotune.core.records import Config
 from autotune.errors import TargetError
 from autotune.knobs import loader_workers
 from autotune.knobs.base import Plan
-from autotune.targets import contract as contracts
 from autotune.targets import data as sources
+from autotune.targets import kinds
 from autotune.targets.arguments import bind, takes, takes_just
+from autotune.targets.base import Session
 from autotune.targets.contract import Contract
 from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
 from autotune.targets.guesses import loss_line
 from autotune.targets.loop import Training
 from autotune.targets.losses import InferredLoss, Loss
+from autotune.targets.own_loop import OwnLoop, OwnSession
 from autotune.targets.reference import Reference
 from autotune.targets.user_errors import blaming
 from autotune.targets.worst_batch import worst_case
 
 
-def open_session(reference: Reference, config: Config, plan: Plan, phase: Callable[[str], None]) -> Training:
+def open_session(reference: Reference, config: Config, plan: Plan, phase: Callable[[str], None]) -> Session:
     """A training run of `config`, built and on the device. Raises `TargetError`, and memory errors as they come."""
     offered = common_arguments(config, plan.device)
     for prepare in plan.setup:
         prepare()
-    phase("load")
-    contract = contracts.load(reference, offered)
-    phase("build")
-    run_setup(contract, offered)
-    return assemble(contract, sources.find(contract, offered), plan, offered)
+    found = kinds.load(reference, offered, phase)
+    if isinstance(found, OwnLoop):
+        found.build(config, plan)
+        return OwnSession(found)
+    run_setup(found, offered)
+    return assemble(found, sources.find(found, offered), plan, offered)
 
 
 def common_arguments(config: Config, device: str) -> dict[str, Any]:

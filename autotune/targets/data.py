@@ -119,7 +119,7 @@ def training_source(contract: Contract, data: Data, plan: Plan, offered: Mapping
     elif data.kind == "dataset":
         options["shuffle"] = True
     # The last batch of an epoch may be smaller: dropped, so that every optimizer step has the held global batch.
-    return Epochs(_loader(contract, data.dataset, model, {**options, "drop_last": True}))
+    return Epochs(_loader(contract, data.dataset, model, {**contract.loader, **options, "drop_last": True}))
 
 
 def validation_source(contract: Contract, data: Data, plan: Plan, model: Any) -> Source:

@@ -12,11 +12,11 @@ from torch._subclasses import FakeTensorMode
 SIZES = (2, 3)  # of the real batches: a dimension that grows from one to the other grows with the batch
 
 
-class CannotForetell(Exception):
-    """Memory cannot be foretold for this target; the message says why, as half a sentence."""
+class CannotPredict(Exception):
+    """The memory of this target cannot be predicted; the message says why, as half a sentence."""
 
 
-class ShapesVary(CannotForetell):
+class ShapesVary(CannotPredict):
     """The two batches differ in more than their number of samples."""
 
 
@@ -40,17 +40,17 @@ class Rebatched:
         """A batch of `size` samples: every dimension goes on as it went from the smaller batch to the larger.
 
         A dimension may hold any multiple of the batch (samples times tokens, flattened), and one more (offsets).
-        Raises `CannotForetell`, where shapes vary beside the batch `ShapesVary`.
+        Raises `CannotPredict`, where shapes vary beside the batch `ShapesVary`.
         """
         return _grown(self.smaller, self.larger, size, mode)
 
 
 def _grown(one: Any, other: Any, size: int, mode: FakeTensorMode) -> Any:
     if type(one) is not type(other):
-        raise CannotForetell(f"batches hold a {type(one).__name__} here and a {type(other).__name__} there")
+        raise CannotPredict(f"batches hold a {type(one).__name__} here and a {type(other).__name__} there")
     if isinstance(one, torch.Tensor):
         if one.layout is not torch.strided:
-            raise CannotForetell("batches hold sparse tensors")
+            raise CannotPredict("batches hold sparse tensors")
         if one.dim() != other.dim():
             raise ShapesVary("batches hold tensors of changing rank")
         shape = [_line(a, b, size) for a, b in zip(one.shape, other.shape, strict=True)]
@@ -63,7 +63,7 @@ def _grown(one: Any, other: Any, size: int, mode: FakeTensorMode) -> Any:
         parts = _parts(one, other, size, mode)
         return type(one)(*parts) if hasattr(one, "_fields") else type(one)(parts)
     if hasattr(one, "to"):
-        raise CannotForetell(f"a batch holds a {type(one).__name__}, whose size for more samples is not known")
+        raise CannotPredict(f"a batch holds a {type(one).__name__}, whose size for more samples is not known")
     return one
 
 

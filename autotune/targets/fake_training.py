@@ -18,16 +18,18 @@ from msgspec.structs import replace
 from torch._subclasses import FakeTensorMode
 
 from autotune.core.records import Config, Value
+from autotune.errors import TargetError
 from autotune.knobs import KNOBS, completed
 from autotune.knobs.base import Plan
-from autotune.targets import contract as contracts
 from autotune.targets import data as sources
+from autotune.targets import kinds
 from autotune.targets.batches import tensors
 from autotune.targets.build import assemble, common_arguments, run_setup
 from autotune.targets.data import Epochs
-from autotune.targets.fake_batches import SIZES, CannotForetell, Rebatched
+from autotune.targets.fake_batches import SIZES, CannotPredict, Rebatched
 from autotune.targets.loop import Training
 from autotune.targets.losses import InferredLoss
+from autotune.targets.own_loop import OwnLoop
 from autotune.targets.peek import undisturbed
 from autotune.targets.reference import Reference
 from autotune.targets.worst_batch import longest
@@ -67,16 +69,20 @@ class DryFunctions:
     ) -> None:
         """Load the target, and what it trains on. Raises `TargetError`."""
         self._config, self._device, self._shapes_vary = completed(config), device, shapes_vary
-        phase("load")
         offered = common_arguments(self._config, device)
-        self._contract = contracts.load(reference, offered)
-        phase("build")
+        found = kinds.load(reference, offered, phase)
+        if isinstance(found, OwnLoop):
+            raise TargetError(
+                f"{found.label} trains by a loop of its own, which takes real batches. A run on shapes needs model, "
+                f"loss and optimizer apart. Search without it: every probe measures its memory."
+            )
+        self._contract = found
         run_setup(self._contract, offered)
         self._data = sources.find(self._contract, offered)
         self._batches: Rebatched | None = None
 
     def training(self, values: dict[str, Value], micro_batches: int) -> FakeTraining:
-        """The arm in which the knobs of `values` have these values. Raises `TargetError` and `CannotForetell`."""
+        """The arm in which the knobs of `values` have these values. Raises `TargetError` and `CannotPredict`."""
         mode = FakeTensorMode(allow_non_fake_inputs=True)  # constants that modules keep for themselves stay real
         config = replace(self._config, values=self._config.values | values)
         plan = self._plan(config)
@@ -123,7 +129,7 @@ class DryFunctions:
             return longest(source.loader)
         batch = next(iter(source()), None)
         if batch is None:
-            raise CannotForetell(f"the data has no batch of {size} samples")
+            raise CannotPredict(f"the data has no batch of {size} samples")
         return batch
 
 

@@ -32,8 +32,6 @@ def findings(
     count = sum(parameter.numel() for parameter in training.model.parameters())
     loss = training.loss
     inferred_optimizer = "optimizer" not in contract
-    shown = "not finite" if facts.loss is None else f"{facts.loss:.4g}"
-    gradients = f"{facts.parameters_with_gradient} of {facts.trainable_parameters} parameter tensors got a gradient"
     found = [
         Finding(name="model", text=f"{type(training.model).__name__}, {count:,} parameters"),
         Finding(name="data", text=f"{data.description}; a batch is {describe(batch)}"),
@@ -44,10 +42,10 @@ def findings(
             override=contracts.NAMES["loss"],
         )
         if isinstance(loss, InferredLoss)
-        else Finding(name="loss", text=contracts.NAMES["loss"]),
+        else Finding(name="loss", text=contract.theirs.get("loss", contracts.NAMES["loss"])),
         Finding(
             name="optimizer",
-            text=_optimizer_text(training.optimizer) + _not_read(contract, "optimizer"),
+            text=_optimizer_text(contract, training.optimizer) + _not_read(contract, "optimizer"),
             inferred=inferred_optimizer,
             override=contracts.NAMES["optimizer"] if inferred_optimizer else "",
         ),
@@ -62,8 +60,14 @@ def findings(
     found += _samples(contract, training, batch)
     found += _unread(contract, data)
     found += _worst(contract, data)
-    found.append(Finding(name="step", text=f"one optimizer step: loss {shown}, {gradients}"))
-    return tuple(found)
+    return (*found, *contract.notes, step_finding(facts))
+
+
+def step_finding(facts: StepFacts) -> Finding:
+    """What the first optimizer step showed."""
+    shown = "not finite" if facts.loss is None else f"{facts.loss:.4g}"
+    gradients = f"{facts.parameters_with_gradient} of {facts.trainable_parameters} parameter tensors got a gradient"
+    return Finding(name="step", text=f"one optimizer step: loss {shown}, {gradients}")
 
 
 def _samples(contract: Contract, training: Training, batch: Any) -> list[Finding]:
@@ -115,11 +119,12 @@ def _worst(contract: Contract, data: Data) -> list[Finding]:
     return [Finding(name="worst batch", text=text, override=line, needs_attention=not known)]
 
 
-def _optimizer_text(optimizer: Optimizer | None) -> str:
+def _optimizer_text(contract: Contract, optimizer: Optimizer | None) -> str:
     assert optimizer is not None  # a step has been taken
     settings = []
     for name in ("lr", "momentum"):
         values = dict.fromkeys(str(group[name]) for group in optimizer.param_groups if name in group)
         if values:
             settings.append(f"{name}={' and '.join(values)}")
-    return f"{type(optimizer).__name__}({', '.join(settings)})"
+    origin = f" of {contract.theirs['optimizer']}" if "optimizer" in contract.theirs else ""
+    return f"{type(optimizer).__name__}({', '.join(settings)}){origin}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, ClassVar
 
+from msgspec.structs import replace
 from torch import nn
 from torch.utils.data import get_worker_info
 
@@ -18,24 +19,23 @@ from autotune.core.records import Config, StepFacts, TargetFacts, Value
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS, defaults
 from autotune.knobs.base import Plan
-from autotune.targets import contract as contracts
 from autotune.targets import data as sources
-from autotune.targets.base import Command, Step
+from autotune.targets import kinds
+from autotune.targets.base import Command, Session, Step
 from autotune.targets.batches import describe, layout
 from autotune.targets.build import assemble, common_arguments, run_setup
-from autotune.targets.checkpointing import checkpointable_blocks
 from autotune.targets.contract import Contract
 from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
-from autotune.targets.findings import findings, takes_workers
+from autotune.targets.findings import findings, step_finding, takes_workers
 from autotune.targets.loop import Training
+from autotune.targets.model_facts import facts_of
+from autotune.targets.own_loop import OwnLoop, OwnSession
 from autotune.targets.reference import Reference
 from autotune.targets.settings import Settings, read_settings
 from autotune.targets.user_errors import blaming
 
-_IMAGE_CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)  # channels_last is a format of four dimensions
 _OF_THE_LOADER = ("torch.utils.data._utils", "torch.utils.data.dataloader", "torch.random")  # ask for each batch
-_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 def inspect(reference: Reference, device: str, config: Config | None, phase: Callable[[str], None]) -> TargetFacts:
@@ -43,30 +43,29 @@ def inspect(reference: Reference, device: str, config: Config | None, phase: Cal
 
     Raises `TargetError` for whatever the user has to change, and memory errors as they come.
     """
-    phase("load")
-    contract = contracts.load(reference, common_arguments(config or Config(values=defaults()), device))
-    settings = read_settings(contract)
+    found = kinds.load(reference, common_arguments(config or Config(values=defaults()), device), phase)
+    if isinstance(found, OwnLoop):
+        return _own_loop(found, device, config, phase)
+    contract, settings = found, read_settings(found)
     values = defaults() | (settings.baseline or {}) if config is None else config.values
-    phase("build")
     offered = common_arguments(Config(values=values), device)
     run_setup(contract, offered)
     data = sources.find(contract, offered)
     _check_global_batch(settings, data)
     if config is None and "batch_size" not in (settings.baseline or {}) and data.samples is not None:
         values["batch_size"] = min(int(values["batch_size"] or 1), data.samples)
-    plan, blocks = _planned(values, device), list[int]()
-    plan.model_transforms.insert(0, lambda model: _counting(model, blocks))  # before any knob changes it
+    plan, of_model = _planned(values, device), dict[str, Any]()
+    plan.model_transforms.insert(0, lambda model: of_model.update(facts_of(model)) or model)  # before any knob does
     training = assemble(contract, data, plan, common_arguments(Config(values=values), device))
     phase("warm-up")
     first = _FirstStep()
-    facts = _take_step(training, first, contract)
+    training.source = first.remembering(training.source)
+    with blaming(first, contract.root):
+        facts = _take_step(training, training.model, first)
     _confirm_count(contract, data, training, values, phase)
-    modules = list(training.model.modules())
     return TargetFacts(
+        **of_model,
         name=_name(training.model, reference),
-        parameter_count=sum(parameter.numel() for parameter in training.model.parameters()),
-        has_convolution=any(isinstance(module, _IMAGE_CONVOLUTIONS) for module in modules),
-        has_batch_norm=any(isinstance(module, _BATCH_NORMS) for module in modules),
         data=data.kind,
         dataset_samples=data.samples,
         baseline=settings.baseline,
@@ -78,15 +77,20 @@ def inspect(reference: Reference, device: str, config: Config | None, phase: Cal
         has_collate="collate" in contract,
         has_sampler="sampler" in contract,
         batch_layout=layout(first.batch, is_unpacked="loss" not in contract),
-        checkpointable_blocks=blocks[0],
         findings=findings(contract, data, training, first.batch, facts, is_shared_out=first.asked_for_worker),
         step=facts,
     )
 
 
-def _counting(model: nn.Module, blocks: list[int]) -> nn.Module:
-    blocks.append(checkpointable_blocks(model))
-    return model
+def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Callable[[str], None]) -> TargetFacts:
+    """The same of a loop of the user's, after one step of `config` or of what it trains with today."""
+    plan = Plan(device=device) if config is None else _planned(config.values, device)
+    model, first = loop.build(config, plan), _FirstStep()
+    facts = loop.facts()
+    phase("warm-up")
+    with blaming(first, loop.root):
+        step = _take_step(OwnSession(loop), model, first)
+    return replace(facts, step=step, findings=(*facts.findings, step_finding(step)))
 
 
 def _name(model: nn.Module, reference: Reference) -> str:
@@ -162,20 +166,18 @@ def _asking_for_worker() -> Iterator[list[str]]:
         sys.setprofile(before)
 
 
-def _take_step(training: Training, first: _FirstStep, contract: Contract) -> StepFacts:
-    trainable: list[Any] = [parameter for parameter in training.model.parameters() if parameter.requires_grad]
+def _take_step(session: Session, model: nn.Module, first: _FirstStep) -> StepFacts:
+    trainable: list[Any] = [parameter for parameter in model.parameters() if parameter.requires_grad]
     reached: set[int] = set()
     hooks = [
         parameter.register_post_accumulate_grad_hook(lambda reached_now: reached.add(id(reached_now)))
         for parameter in trainable
     ]
-    training.source = first.remembering(training.source)
-    with blaming(first, contract.root):
-        began = time.perf_counter()
-        training.train(first)
-        loss = float(first.steps[0].loss)  # waits for the device
-        seconds = time.perf_counter() - began
-        training.validate(1)
+    began = time.perf_counter()
+    session.train(first)
+    loss = float(first.steps[0].loss)  # waits for the device
+    seconds = time.perf_counter() - began
+    session.validate(1)
     for hook in hooks:
         hook.remove()
     return StepFacts(
@@ -218,9 +220,7 @@ def _planned(values: Mapping[str, Value], device: str) -> Plan:
     plan = Plan(device=device)
     for knob in KNOBS:  # without workers: one batch does not pay for starting them
         knob.apply(0 if knob.counts_workers else values[knob.name], plan)
-    plan.accumulation_steps = min(
-        plan.accumulation_steps, 2
-    )  # one that starts from no gradient, and one that adds to it
+    plan.accumulation_steps = min(plan.accumulation_steps, 2)  # one without a gradient before, and one that adds to it
     for prepare in plan.setup:
         prepare()
     return plan

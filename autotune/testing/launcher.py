@@ -186,7 +186,7 @@ class FakeLauncher:
         round_samples = config.batch_size * max(1, int(config.values.get("num_workers") or 0))
         round_seconds = machine.loading_seconds(config) * round_samples / config.global_batch_size()
         computing = machine.computing_seconds(config) + machine.optimizer_seconds
-        loads = self._facts.tunes_loader
+        loads = self._facts.tunes_loader and not self._facts.owns_loop
         wait_share = machine.waiting_seconds(config) / machine.step_seconds(config)
         needed = int(machine.needed_bytes(config))
         return Measurement(

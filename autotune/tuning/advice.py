@@ -47,7 +47,8 @@ def warnings_of(
     unknown = [m for m in winner.measurements if m.shapes_vary and not m.worst_batches]
     if unknown:
         free = headroom_bytes(unknown[0], request) / request.memory_limit_bytes
-        yield notice(Code.LARGEST_BATCH_UNTRIED, free_share=free)
+        owned = request.facts.owns_loop
+        yield notice(Code.LARGEST_BATCH_UNTRIED_OWN_LOOP if owned else Code.LARGEST_BATCH_UNTRIED, free_share=free)
     if request.facts.has_batch_norm and now != before:
         yield notice(Code.BATCH_NORM, now=now, before=before)
     if spread > SPREAD:

@@ -21,6 +21,10 @@ from autotune.tuning.settings import Settings
 from autotune.units import counted, format_bytes, format_count, format_seconds
 
 MEASURED = ProbeBudget()  # how long a probe measures
+OWN_LOOP = (
+    "the target's own loop is watched and not led, so not measured: computing and loading alone, the largest batch, "
+    "validation; memory is not predicted"
+)
 
 
 def opening_lines(
@@ -104,9 +108,11 @@ def _is_accumulated(request: StudyRequest, settings: Settings) -> bool:
 
 
 def not_searched(request: StudyRequest, space: SearchSpace) -> list[str]:
-    """Return what users expect to be searched and is not, with the reason: `workers not tuned: ...`."""
+    """Return what users expect to be searched or measured and is not, with the reason: `workers not tuned: ...`."""
     facts, goal, batches = request.facts, request.goal, space.domains["batch_size"]
     lines, samples, limited = [], goal.global_batch, {**facts.space, **goal.limits}
+    if facts.owns_loop:
+        lines.append(OWN_LOOP)
     if not facts.takes_workers:
         lines.append("workers not tuned: dataloader() takes no num_workers")
     elif facts.repeats_samples and worker_knob().name not in limited:

@@ -1,0 +1,29 @@
+"""The kinds of targets, each a way to read the user's module. A new kind is one file with a `read`, and one entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from autotune.targets import importing
+from autotune.targets.contract import Contract
+from autotune.targets.kinds.functions import read as functions
+from autotune.targets.kinds.lightning import read as lightning
+from autotune.targets.kinds.trainer import read as trainer
+from autotune.targets.loaded import Loaded, picked
+from autotune.targets.own_loop import OwnLoop
+from autotune.targets.reference import Reference
+
+# Asked in this order, until one does not answer None. Each is given the module, imported, and what its functions may
+# ask for (`arguments.py`): batch_size, num_workers, device, knobs.
+KINDS: tuple[Callable[[Loaded, Mapping[str, Any]], Contract | OwnLoop | None], ...] = (trainer, lightning, functions)
+
+
+def load(reference: Reference, offered: Mapping[str, Any], phase: Callable[[str], None]) -> Contract | OwnLoop:
+    """Import the target and recognise its kind. `phase` is told `load` and `build`. Raises `TargetError`."""
+    phase("load")
+    module = importing.load(reference)
+    phase("build")
+    loaded = picked(module, reference, offered)
+    found = (read(loaded, offered) for read in KINDS)
+    return next(one for one in found if one is not None)

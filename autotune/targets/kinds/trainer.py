@@ -1,0 +1,227 @@
+"""A `transformers.Trainer`: a file whose function `trainer()` returns one, which runs its own loop and is watched.
+
+    TrainingArguments, as they are made ─► with the values of the knobs ─► trainer.train() ─► a callback that reports
+
+The values are set in `TrainingArguments.__post_init__`, which every subclass calls: the user's code passes nothing on.
+Not covered: a knob that adds a forward context and has no argument in `Knob.wording`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from autotune.core.records import Config, Finding, TargetFacts
+from autotune.errors import TargetError
+from autotune.knobs import KNOBS
+from autotune.knobs.base import Plan
+from autotune.knobs.training_arguments import UNSET, present, training_arguments
+from autotune.knobs.wording import Framework
+from autotune.targets.arguments import bind
+from autotune.targets.batches import move
+from autotune.targets.contract import DATA, Contract
+from autotune.targets.loaded import Loaded
+from autotune.targets.model_facts import facts_of
+from autotune.targets.own_loop import OwnLoop, Report
+from autotune.targets.settings import read_settings
+from autotune.targets.user_errors import blaming
+
+NAME = "trainer"
+ENDLESS = 10**9  # epochs: the watch ends a probe
+QUIET = {  # a probe writes nothing and tells nobody
+    "save_strategy": "no", "eval_strategy": "no", "logging_strategy": "no", "report_to": "none", "disable_tqdm": True,
+    "load_best_model_at_end": False, "push_to_hub": False, "eval_on_start": False,
+    "output_dir": tempfile.gettempdir(),
+}  # fmt: skip
+REFUSED = {  # of the user's arguments, and why
+    "auto_find_batch_size": "changes the batch size by itself after running out of memory",
+    "deepspeed": "trains on several devices by DeepSpeed",
+    "fsdp": "trains on several devices",
+}
+
+
+def read(loaded: Loaded, offered: Mapping[str, Any]) -> HuggingFaceTrainer | None:
+    """The loop, if the file has a function `trainer` and not the agreed names of a loop of ours."""
+    has_names = "model" in loaded.names and any(name in loaded.names for name in DATA)
+    function = vars(loaded.module).get(NAME)
+    if not loaded.is_whole_module or has_names or not inspect.isfunction(function):
+        return None
+    return HuggingFaceTrainer(loaded, offered)
+
+
+class HuggingFaceTrainer(OwnLoop):
+    """The user's own Trainer, made anew for every configuration."""
+
+    def __init__(self, loaded: Loaded, offered: Mapping[str, Any]) -> None:
+        self.label, self.root, self._loaded, self._offered = loaded.label, loaded.root, loaded, offered
+        self._trainer: Any = None
+        self._own: dict[str, Any] = {}  # the values of the user's TrainingArguments
+
+    def build(self, config: Config | None, plan: Plan) -> nn.Module:
+        """Make the Trainer with the user's arguments, or those of `config`. Raises `TargetError`."""
+        asked: dict[str, Any] = {"use_cpu": True} if plan.device == "cpu" else {}
+        if config is not None:
+            loader = {**plan.loader_options, "drop_last": True}
+            asked |= UNSET | training_arguments(loader, plan.accumulation_steps, _named(config, plan.device))
+        os.environ["ACCELERATE_TORCH_DEVICE"] = plan.device  # else it takes the first of its kind
+        function = bind(getattr(self._loaded.module, NAME), NAME, self._offered)
+        with blaming(f"{NAME}()", self._loaded.root), _overriding({**QUIET, **asked}, self._own):
+            self._trainer = trainer = function(**self._offered)
+        self._check(asked)
+        for callback in list(trainer.callback_handler.callbacks):  # trackers, progress bars, and what ends by max_steps
+            if type(callback).__module__.startswith("transformers."):
+                trainer.remove_callback(callback)
+        for transform in plan.model_transforms:
+            trainer.model = trainer.model_wrapped = transform(trainer.model)
+        if plan.batch_transforms:
+            _change_batches(trainer, plan)
+        model: nn.Module = trainer.model
+        return model
+
+    def run(self, report: Report) -> None:
+        """Train until the watch stops it."""
+        from transformers import TrainerCallback
+
+        trainer = self._trainer
+        fetch, step, begin = trainer.get_batch_samples, trainer.training_step, trainer.set_initial_training_values
+
+        def fetched(*arguments: Any, **named: Any) -> Any:
+            asked = time.perf_counter()
+            batches, items = fetch(*arguments, **named)
+            report.fetched(batches, trainer.args.per_device_train_batch_size, time.perf_counter() - asked)
+            return batches, items
+
+        def stepped(*arguments: Any, **named: Any) -> Tensor:
+            share: Tensor = step(*arguments, **named)
+            report.micro_batch(share)
+            return share
+
+        class Telling(TrainerCallback):  # type: ignore[misc]  # transformers may be absent
+            def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                if state.global_step:
+                    report.epoch()
+
+            def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                if not report.step(skipped=trainer.accelerator.optimizer_step_was_skipped):
+                    control.should_training_stop = True
+
+        trainer.get_batch_samples, trainer.training_step = fetched, stepped
+        # The user's own number of steps makes the schedule of learning rates; epochs go on until there is enough.
+        trainer.set_initial_training_values = lambda *given, **named: (ENDLESS, *begin(*given, **named)[1:])
+        trainer.add_callback(Telling())
+        trainer.train()
+
+    def loss_scale(self) -> float | None:
+        """The factor of Accelerate's gradient scaler."""
+        scaler = self._trainer.accelerator.scaler
+        return float(scaler.get_scale()) if scaler is not None and scaler.is_enabled() else None
+
+    def facts(self) -> TargetFacts:
+        """What its model, its data and its arguments say."""
+        trainer, settings, of_model = self._trainer, read_settings(_beside(self._loaded)), facts_of(self._trainer.model)
+        name, dataset = type(trainer.model).__name__, trainer.train_dataset
+        samples = _count(dataset)
+        size = "samples not counted" if samples is None else f"{samples:,} samples"
+        found = {
+            "model": f"{name}, {of_model['parameter_count']:,} parameters",
+            "data": f"{type(dataset).__name__}, {size}",
+            "loop": f"{type(trainer).__name__}.train() with the arguments of {NAME}()",
+        }
+        return TargetFacts(
+            **of_model,
+            name=name,
+            data="iterable" if samples is None else "dataset",
+            dataset_samples=samples,
+            baseline=present(self._own) | (settings.baseline or {}),
+            space=settings.space,
+            global_batch_size=settings.global_batch_size,
+            batch_layout="dict",
+            has_collate=True,
+            owns_loop=True,
+            findings=tuple(Finding(name=part, text=text) for part, text in found.items()),
+        )
+
+    def _check(self, asked: Mapping[str, Any]) -> None:
+        """Raise `TargetError` unless there is a Trainer that will do what was asked for."""
+        from transformers import Trainer
+
+        trainer, own = self._trainer, self._own
+        if not isinstance(trainer, Trainer):
+            raise TargetError(
+                f"{NAME}() returned a {type(trainer).__name__}. The function of that name is called for a "
+                f"transformers.Trainer, which is then timed. Return one, or rename the function."
+            )
+        lost = [name for name, value in asked.items() if getattr(trainer.args, name) != value]
+        if lost or not own:
+            what = ", ".join(lost) if own else "none arrived"
+            raise TargetError(
+                f"{NAME}() trains with other TrainingArguments than it was given: {what}. "
+                f"They were made before {NAME}() was called, or changed after. Make them in {NAME}(), and leave them."
+            )
+        for name, why in REFUSED.items():
+            if own.get(name):
+                raise TargetError(
+                    f"TrainingArguments have {name}, which {why}. A probe needs one device and a batch size that "
+                    f"stays. Leave {name} out."
+                )
+        samples, size = _count(trainer.train_dataset), trainer.args.per_device_train_batch_size
+        if samples is not None and samples < size:
+            raise TargetError(
+                f"train_dataset has {samples} samples, one batch needs {size}. The last partial batch is left out, so "
+                f"there would be none at all. Lower the batch, or give more samples."
+            )
+
+
+def _beside(loaded: Loaded) -> Contract:
+    """The agreed names that the file has beside the Trainer: what it says about knobs is read from them."""
+    return Contract(label=loaded.label, root=loaded.root, names=loaded.names)
+
+
+def _count(dataset: Any) -> int | None:
+    return len(dataset) if hasattr(dataset, "__len__") else None
+
+
+def _named(config: Config, device: str) -> dict[str, Any]:
+    """The arguments that knobs name themselves."""
+    words = (knob.wording(config[knob.name], Framework.HUGGING_FACE, device) for knob in KNOBS)
+    return {name: value for word in words for name, value in word.arguments.items()}
+
+
+@contextmanager
+def _overriding(values: Mapping[str, Any], own: dict[str, Any]) -> Iterator[None]:
+    """Meanwhile all `TrainingArguments` are made with `values`; what the user gave is put into `own`."""
+    from transformers import TrainingArguments
+
+    original = TrainingArguments.__post_init__
+
+    def changed(self: Any) -> None:
+        own.update(vars(self))
+        vars(self).update(values)
+        original(self)
+        if self.n_gpu > 1:  # it would train on all of them, by DataParallel
+            self._n_gpu = 1
+
+    TrainingArguments.__post_init__ = changed
+    try:
+        yield
+    finally:
+        TrainingArguments.__post_init__ = original
+
+
+def _change_batches(trainer: Any, plan: Plan) -> None:
+    """Have the plan's transforms applied to every tensor that came to the device."""
+    prepare = trainer._prepare_inputs
+
+    def change(tensor: Tensor) -> Tensor:
+        for transform in plan.batch_transforms:
+            tensor = transform(tensor)
+        return tensor
+
+    trainer._prepare_inputs = lambda inputs: move(prepare(inputs), change, plan.device)

@@ -1,0 +1,51 @@
+"""A target that was imported and not yet looked at: what kinds of targets are recognised by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from autotune.targets import importing
+from autotune.targets.arguments import bind
+from autotune.targets.contract import NAMES, is_factory
+from autotune.targets.reference import Reference
+from autotune.targets.user_errors import blaming
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """The user's module, and what of it was named as the target."""
+
+    label: str  # the file's or module's name, with that of the attribute, for messages
+    root: Path  # the folder of the user's code
+    module: ModuleType
+    value: Any  # what the function after the colon returned, or the object of that name; else the module itself
+
+    @property
+    def is_whole_module(self) -> bool:
+        """Whether nothing in the module was named."""
+        return self.value is self.module
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """What it defines of the agreed names; none of a value that is no dict."""
+        held = vars(self.value) if self.is_whole_module else self.value if isinstance(self.value, Mapping) else {}
+        return {name: value for name, value in held.items() if name in NAMES and not isinstance(value, ModuleType)}
+
+
+def picked(module: ModuleType, reference: Reference, offered: Mapping[str, Any]) -> Loaded:
+    """What `reference` names in its module. A function or class is called, with those of `offered` that it asks for.
+
+    Raises `TargetError`.
+    """
+    root, name = importing.root_of(reference), reference.attribute
+    if not name:
+        return Loaded(label=reference.label, root=root, module=module, value=module)
+    value = importing.pick(module, name, reference.label)
+    if is_factory(value):
+        with blaming(f"{name}()", root):
+            value = bind(value, name, offered)(**offered)
+    return Loaded(label=f"{reference.label}:{name}", root=root, module=module, value=value)

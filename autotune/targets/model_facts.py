@@ -1,0 +1,23 @@
+"""What any model says about which knobs can gain with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from autotune.targets.checkpointing import checkpointable_blocks
+
+_IMAGE_CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)  # channels_last is a format of four dimensions
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
+def facts_of(model: nn.Module) -> dict[str, Any]:
+    """Fields of `TargetFacts`, of a model that no knob has changed yet."""
+    modules = list(model.modules())
+    return {
+        "parameter_count": sum(parameter.numel() for parameter in model.parameters()),
+        "has_convolution": any(isinstance(module, _IMAGE_CONVOLUTIONS) for module in modules),
+        "has_batch_norm": any(isinstance(module, _BATCH_NORMS) for module in modules),
+        "checkpointable_blocks": checkpointable_blocks(model),
+    }

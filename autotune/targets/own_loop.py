@@ -1,0 +1,159 @@
+"""Loops that belong to the user: they are started with a configuration, tell of their steps, and cannot be led.
+
+    OwnLoop.build(config, plan) ─► OwnLoop.run(report) ─► report.fetched, report.micro_batch, report.step ─► a watch
+
+What takes a loop that is led is left out, and said (`TargetFacts.owns_loop`): computing and loading alone, a step on
+the largest batch, validation, memory predicted from shapes.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from autotune.core.records import Config, TargetFacts
+from autotune.errors import TargetError
+from autotune.knobs.base import Plan
+from autotune.targets.base import Command, Step, Watch
+from autotune.targets.batches import Shapes, count_tokens
+from autotune.targets.loop import BEAT_SECONDS
+
+
+@dataclass
+class _Block:
+    """Steps that the watch was not told of yet."""
+
+    steps: int = 0
+    samples: int = 0
+    tokens: int = 0
+    micro_batches: int = 0
+    waited: float = 0.0
+    skipped: int = 0
+    losses: list[Tensor] = field(default_factory=list)  # of the micro-batches of its last step
+    own: float = 0.0  # seconds that telling took
+
+
+class Report:
+    """What a loop tells of itself, handed to a watch in the blocks that the watch asks for."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.shapes, self.stopped = Shapes(), False
+        self._watch, self._block = watch, _Block()
+        self._is_first, self._late = True, 0.0
+
+    def fetched(self, batches: Sequence[Any], samples: int, seconds: float) -> None:
+        """The loop waited `seconds` for these micro-batches of `samples` each."""
+        began = time.perf_counter()
+        if self._is_first:
+            self._is_first = False
+            self._watch.first_batch(seconds)
+        else:
+            self._block.waited += seconds
+        for batch in batches:
+            self._block.samples += samples
+            self._block.tokens += count_tokens(batch)
+            self.shapes.note(batch, samples, began)
+        self._block.own += time.perf_counter() - began
+
+    def epoch(self) -> None:
+        """The data ran out and are begun again."""
+        self._watch.epoch()
+
+    def micro_batch(self, share: Tensor) -> None:
+        """One micro-batch was issued; `share` is what it adds to the loss of its optimizer step, detached."""
+        self._block.losses.append(share)
+        self._block.micro_batches += 1
+        now = time.perf_counter()
+        if self._watch.steps_at_once == 1 or now > self._late:
+            self._watch.micro_batch()
+            self._late = now + BEAT_SECONDS
+
+    def step(self, *, skipped: bool = False) -> bool:
+        """One optimizer step was issued; `skipped`: the gradient scaler left it out. False: the loop has to end."""
+        block = self._block
+        block.steps, block.skipped = block.steps + 1, block.skipped + skipped
+        if block.steps < self._watch.steps_at_once:
+            block.losses = []
+            return True
+        self._block = _Block()
+        began = time.perf_counter()
+        step = Step(
+            loss=sum(block.losses[1:], block.losses[0]),
+            steps=block.steps,
+            samples=block.samples,
+            tokens=block.tokens or None,
+            micro_batches=block.micro_batches,
+            loader_wait_seconds=block.waited,
+            skipped=block.skipped,
+            own_seconds=block.own,
+        )
+        self.stopped = self._watch.step(step) is Command.STOP
+        self._block.own = time.perf_counter() - began
+        return not self.stopped
+
+
+class OwnLoop(ABC):
+    """Training code that runs its own loop. A kind of target derives from it."""
+
+    label: str  # the file's or module's name, for messages
+    root: Path  # the folder of the user's code
+
+    @abstractmethod
+    def build(self, config: Config | None, plan: Plan) -> nn.Module:
+        """Get ready to train with `config`, and return the model; None: as the user trains today.
+
+        `plan` is what the knobs made of `config`. Its set-up is done; whatever else it holds, this method brings about.
+        Raises `TargetError`, also for a setting that did not arrive.
+        """
+
+    @abstractmethod
+    def run(self, report: Report) -> None:
+        """Train until `report.step` returns False. Raises what the user's code raises."""
+
+    @abstractmethod
+    def facts(self) -> TargetFacts:
+        """What is known once it is built, the first step left out. Its `owns_loop` is True."""
+
+    def loss_scale(self) -> float | None:
+        """What a gradient scaler multiplies the next loss by; None without one. Waits for the device."""
+        return None
+
+
+class OwnSession:
+    """The `Session` of a loop that cannot be led."""
+
+    loads = False
+
+    def __init__(self, loop: OwnLoop) -> None:
+        self._loop = loop
+        self._report: Report | None = None
+        self.loss_scale = loop.loss_scale
+
+    def train(self, watch: Watch) -> None:
+        """Let the loop run until the watch says `STOP`. Raises `TargetError` if it ends before."""
+        self._report = report = Report(watch)
+        self._loop.run(report)
+        if not report.stopped:
+            raise TargetError(
+                f"{self._loop.label} ended its training before it was measured. It has probably too little data, or "
+                f"stops itself. Give it more samples, or let it train for more steps."
+            )
+
+    @property
+    def shapes_vary(self) -> bool:
+        """Whether batches so far differed in more than their number of samples."""
+        return self._report is not None and self._report.shapes.vary
+
+    def train_worst(self) -> int:
+        """Take no step: which batch is trained on is the loop's to say."""
+        return 0
+
+    def validate(self, batches: int) -> int:
+        """Evaluate nothing: when that is done is the loop's to say."""
+        return 0

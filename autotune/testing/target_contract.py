@@ -1,0 +1,237 @@
+"""What every kind of target keeps: a base class of tests.
+
+class TestMyKind(TargetContract):
+    text = MY_FILE
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from autotune.core.records import Config, TargetFacts, Value
+from autotune.errors import TargetError
+from autotune.knobs import KNOBS, defaults
+from autotune.knobs.base import Plan
+from autotune.targets import Target, resolve
+from autotune.targets.base import Command, Session, Step
+
+
+class Recorder:
+    """A watch that answers with `commands`, and stops when they are used up."""
+
+    def __init__(self, *commands: Command, steps_at_once: int = 1) -> None:
+        self._commands, self.steps_at_once = list(commands), steps_at_once
+        self.steps: list[Step] = []
+        self.loads: list[int] = []
+        self.epochs = self.micro_batches = 0
+        self.first_batches: list[float] = []
+
+    def first_batch(self, seconds: float) -> None:
+        self.first_batches.append(seconds)
+
+    def epoch(self) -> None:
+        self.epochs += 1
+
+    def step(self, step: Step) -> Command:
+        self.steps.append(step)
+        return self._next()
+
+    def micro_batch(self) -> None:
+        self.micro_batches += 1
+
+    def loaded(self, samples: int) -> Command:
+        self.loads.append(samples)
+        return self._next()
+
+    def _next(self) -> Command:
+        return self._commands.pop(0) if self._commands else Command.STOP
+
+
+@contextmanager
+def clean_imports() -> Iterator[None]:
+    """Leave `sys.path` and `sys.modules` as if nothing of the user's had been imported."""
+    path, modules = list(sys.path), set(sys.modules)
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name in set(sys.modules) - modules:
+            file = getattr(sys.modules[name], "__file__", None) or ""
+            if not any(part in file for part in ("site-packages", "lib/python")) and not name.startswith("autotune"):
+                del sys.modules[name]
+
+
+def planned(config: Config, device: str = "cpu") -> Plan:
+    """What the knobs make of `config`."""
+    plan = Plan(device=device)
+    for knob in KNOBS:
+        knob.apply(config[knob.name], plan)
+    return plan
+
+
+class TargetContract:
+    """Derive from it and give in `text` a file of the kind; pytest runs the rest, on the CPU.
+
+    The file has 48 samples or more, all of one shape, and a model without random numbers of its own in the forward
+    pass, trained in batches of 8 with 1 micro-batch per optimizer step when nothing else is asked for.
+    """
+
+    text: str
+
+    def test_an_inspection_finds_model_and_data_and_takes_a_step(self, tmp_path: Path) -> None:
+        facts = self._facts(tmp_path)
+
+        assert facts.name and facts.parameter_count > 0
+        assert facts.dataset_samples is None or facts.dataset_samples >= 48
+        assert facts.step is not None and facts.step.loss is not None
+        assert facts.step.parameters_with_gradient == facts.step.trainable_parameters > 0
+        assert facts.findings
+
+    def test_every_step_has_the_samples_that_were_asked_for(self, tmp_path: Path) -> None:
+        for batch, accumulated in ((4, 1), (4, 2), (16, 1)):
+            steps = self._steps(tmp_path, 3, batch_size=batch, gradient_accumulation_steps=accumulated)
+
+            assert [step.samples for step in steps] == [batch * accumulated] * 3
+            assert [step.micro_batches for step in steps] == [accumulated] * 3
+
+    def test_it_stops_when_it_is_told_and_goes_on_over_epochs(self, tmp_path: Path) -> None:
+        told = Recorder(*[Command.CONTINUE] * 13)
+
+        self._open(tmp_path, batch_size=16).train(told)
+
+        assert len(told.steps) == 14
+        assert told.epochs >= 1 or (self._facts(tmp_path).dataset_samples or 0) > 14 * 16
+        assert len(told.first_batches) == 1
+
+    def test_steps_are_told_together_where_that_is_asked_for(self, tmp_path: Path) -> None:
+        told = Recorder(Command.CONTINUE, steps_at_once=3)
+
+        self._open(tmp_path, batch_size=4).train(told)
+
+        assert [(step.steps, step.samples) for step in told.steps] == [(3, 12), (3, 12)]
+
+    def test_a_loss_is_the_mean_of_a_step_as_a_tensor_of_no_dimension(self, tmp_path: Path) -> None:
+        for accumulated in (1, 4):
+            step = self._steps(tmp_path, 1, batch_size=4, gradient_accumulation_steps=accumulated)[0]
+
+            assert step.loss.dim() == 0 and not step.loss.requires_grad
+            assert 0.01 < float(step.loss) < 10
+
+    def test_a_dtype_is_that_of_the_forward_pass(self, tmp_path: Path) -> None:
+        import torch
+
+        seen: list[bool] = []
+        for dtype in (None, "bfloat16"):
+            self._watched(tmp_path, lambda _: seen.append(torch.is_autocast_enabled("cpu")), amp_dtype=dtype)
+
+        assert seen == [False, True]
+
+    def test_workers_load_where_they_are_asked_for(self, tmp_path: Path) -> None:
+        import torch
+
+        asked: list[int] = []
+
+        def noted(loader: Any, *arguments: Any, **named: Any) -> None:
+            before(loader, *arguments, **named)
+            asked.append(loader.num_workers)
+
+        loaders: Any = torch.utils.data.DataLoader
+        before, loaders.__init__ = loaders.__init__, noted
+        try:
+            self._steps(tmp_path, 1, batch_size=8, num_workers=1)
+        finally:
+            loaders.__init__ = before
+
+        assert 1 in asked or not self._facts(tmp_path).tunes_workers
+
+    def test_the_same_seed_takes_the_same_steps(self, tmp_path: Path) -> None:
+        """Half precision is compared with full precision so: the same weights, batches and draws."""
+        losses = [[float(step.loss) for step in self._steps(tmp_path, 4, batch_size=8)] for _ in range(2)]
+
+        assert losses[0] == losses[1]
+
+    def test_a_plan_may_change_the_model_before_it_trains(self, tmp_path: Path) -> None:
+        seen: list[Any] = []
+
+        self._watched(tmp_path, seen.append)
+
+        assert len(seen) == 1
+
+    def test_what_cannot_be_led_says_so(self, tmp_path: Path) -> None:
+        facts, session = self._facts(tmp_path), self._open(tmp_path, batch_size=8)
+
+        assert session.train_worst() >= 0 and session.loss_scale() is None
+        assert session.loads <= (not facts.owns_loop)
+        try:
+            self._target(tmp_path).dry(self._config(), "cpu", lambda name: None, shapes_vary=False)
+            assert not facts.owns_loop
+        except TargetError as error:
+            assert facts.owns_loop and str(error)
+
+    def test_one_that_can_be_led_repeats_loads_and_runs_on_shapes(self, tmp_path: Path) -> None:
+        from contextlib import nullcontext
+
+        if self._facts(tmp_path).owns_loop:
+            return
+        session = self._open(tmp_path, batch_size=8)
+        told = Recorder(*[Command.REPEAT, Command.LOAD, Command.CONTINUE] if session.loads else [Command.REPEAT])
+        held: list[Any] = []
+
+        session.train(told)
+        dry = self._target(tmp_path).dry(self._config(), "cpu", lambda name: None, shapes_vary=False)
+        dry.training({}, 1).step(64, nullcontext(), held.append)
+
+        assert len(told.steps) == 2 + session.loads
+        assert told.loads == [8] * session.loads
+        assert any(64 in tensor.shape for tensor in held)
+
+    def test_a_file_that_does_not_run_is_told_with_its_own_line(self, tmp_path: Path) -> None:
+        (tmp_path / "broken.py").write_text(f"{self.text}\nraise RuntimeError('mine')\n")
+        with clean_imports():
+            try:
+                resolve(str(tmp_path / "broken.py")).inspect("cpu", None, lambda name: None)
+            except TargetError as error:
+                assert "broken.py" in str(error) and "mine" in str(error)
+            else:
+                raise AssertionError("it was taken")
+
+    def _target(self, folder: Path) -> Target:
+        (folder / "model.py").write_text(self.text)
+        return resolve(str(folder / "model.py"))
+
+    def _facts(self, folder: Path) -> TargetFacts:
+        with clean_imports():
+            return self._target(folder).inspect("cpu", None, lambda name: None)
+
+    def _config(self, **values: Value) -> Config:
+        return Config(values=defaults() | {"batch_size": 8} | values)
+
+    def _open(self, folder: Path, *transforms: Callable[[Any], Any], **values: Value) -> Session:
+        from autotune.child.run import seed_all
+
+        config = self._config(**values)
+        plan = planned(config)
+        plan.model_transforms += transforms
+        with clean_imports():
+            session = self._target(folder).open(config, plan, lambda name: seed_all(1))
+        seed_all(1)
+        return session
+
+    def _steps(self, folder: Path, count: int, **values: Value) -> list[Step]:
+        told = Recorder(*[Command.CONTINUE] * (count - 1))
+        self._open(folder, **values).train(told)
+        return told.steps
+
+    def _watched(self, folder: Path, see: Callable[[Any], None], **values: Value) -> None:
+        """One step of a model, in whose first forward pass of a part `see` is called."""
+
+        def watching(model: Any) -> Any:
+            part = next(module for module in model.modules() if not list(module.children()))
+            part.register_forward_pre_hook(lambda module, _: see(module))
+            return model
+
+        self._open(folder, watching, **values).train(Recorder())

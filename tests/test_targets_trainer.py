@@ -1,0 +1,194 @@
+"""What is done with a Hugging Face Trainer: its own loop, with the arguments of the configuration."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("transformers", reason="needs transformers, which is tuned for and not needed")
+pytest.importorskip("accelerate", reason="needs accelerate, which is tuned for and not needed")
+
+from autotune.core.records import Config
+from autotune.core.requests import ProbeBudget, ProbeRequest, StabilityRequest
+from autotune.core.results import Outcome
+from autotune.errors import TargetError
+from autotune.knobs import defaults
+from autotune.knobs.training_arguments import UNSET, present, training_arguments
+from autotune.launch.subprocess import SubprocessLauncher
+from tests.targets_support import inspect, start, watch, write
+
+pytestmark = pytest.mark.filterwarnings("default")  # what it warns of is not ours to mend
+
+TEXT = """
+import torch
+from torch import nn
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(4, 2)
+        self.batches = []
+    def forward(self, x, labels):
+        self.batches.append(len(x))
+        logits = self.net(x)
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+class Counting(TrainerCallback):
+    ends = 0
+    def on_step_end(self, *args, **kwargs): Counting.ends += 1
+
+rows = [{"x": torch.randn(4), "labels": torch.tensor(i % 2)} for i in range(50)]
+
+def trainer():
+    arguments = TrainingArguments("out", ARGUMENTS)
+    made = Trainer(Net(), arguments, train_dataset=rows, callbacks=[Counting()])
+    return made
+"""
+OWN = "per_device_train_batch_size=4, gradient_accumulation_steps=3, dataloader_num_workers=0, bf16=True, save_steps=1"
+COMPLETE = TEXT.replace("ARGUMENTS", OWN)
+
+
+def test_what_it_trains_with_today_is_the_baseline(tmp_path: Path) -> None:
+    facts = inspect(tmp_path, COMPLETE)
+
+    assert facts.baseline == {
+        "batch_size": 4, "gradient_accumulation_steps": 3, "num_workers": 0, "amp_dtype": "bfloat16"
+    }  # fmt: skip
+    assert facts.owns_loop
+    assert facts.dataset_samples == 50
+    assert [finding.name for finding in facts.findings] == ["model", "data", "loop", "step"]
+
+
+def test_its_own_arguments_give_way_and_partial_batches_are_left_out(tmp_path: Path) -> None:
+    session = start(tmp_path, COMPLETE, batch_size=16, num_workers=0)
+
+    told = watch(4)
+    session.train(told)
+
+    assert session._loop._trainer.model.batches == [16] * 4
+    assert [step.samples for step in told.steps] == [16] * 4
+    assert told.epochs == 1
+    assert not session.shapes_vary
+
+
+def test_a_probe_writes_nothing_and_runs_the_users_own_callbacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    session = start(tmp_path, COMPLETE)
+
+    session.train(watch(1))
+
+    handler = session._loop._trainer.callback_handler
+    assert [type(one).__name__ for one in handler.callbacks] == ["Counting", "Telling"]
+    assert handler.callbacks[0].ends == 1
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["model.py"]
+
+
+def test_the_schedule_is_that_of_the_users_own_number_of_steps(tmp_path: Path) -> None:
+    session = start(tmp_path, TEXT.replace("ARGUMENTS", "max_steps=4, learning_rate=1.0"), batch_size=8)
+
+    rates: list[float] = []
+    trainer = session._loop._trainer
+    step = trainer.training_step
+    trainer.training_step = lambda *given, **named: (rates.append(trainer._get_learning_rate()), step(*given, **named))[
+        1
+    ]
+    session.train(watch(6))
+
+    assert rates == [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
+
+
+def test_channels_last_reaches_the_batches_too(tmp_path: Path) -> None:
+    import torch
+
+    text = COMPLETE.replace(
+        "self.batches.append(len(x))",
+        "self.batches.append(x.is_contiguous(memory_format=torch.channels_last)); x = x.mean((2, 3))",
+    )
+    session = start(tmp_path, text.replace("torch.randn(4)", "torch.randn(4, 3, 5)"), batch_size=8, channels_last=True)
+
+    session.train(watch(1))
+
+    assert session._loop._trainer.model.batches == [True]
+    assert torch.is_tensor(session._loop._trainer.train_dataset[0]["x"])
+
+
+STOP = "args[2].should_training_stop = True"
+LATER = "arguments.gradient_accumulation_steps = 9; return made"
+MOVED = (
+    ("def trainer():\n    arguments", "arguments"),
+    ("    made =", "def trainer():\n    made ="),
+    ("bf16=True", "seed=1"),
+)
+EARLIER = functools.reduce(lambda text, change: text.replace(*change), MOVED, COMPLETE)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (COMPLETE.replace("return made", "return made.model"), "trainer() returned a Net."),
+        (COMPLETE.replace("return made", "return None"), "trainer() returned a NoneType."),
+        (EARLIER, "trainer() trains with other TrainingArguments than it was given: none arrived."),
+        (COMPLETE.replace("return made", LATER), "than it was given: gradient_accumulation_steps."),
+        (COMPLETE.replace(OWN, "auto_find_batch_size=True"), "TrainingArguments have auto_find_batch_size, which"),
+        (
+            COMPLETE.replace("train_dataset=rows", "train_dataset=rows[:2]"),
+            "train_dataset has 2 samples, one batch needs 8.",
+        ),
+        (COMPLETE.replace("Counting.ends += 1", STOP), "ended its training before it was measured"),
+        (COMPLETE.replace("train_dataset=rows", "train_dataset=None"), "training requires a train_dataset"),
+    ],
+)
+def test_what_cannot_be_probed_is_told_with_what_to_do(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises((TargetError, ValueError), match=re.escape(said)):
+        start(tmp_path, text, batch_size=8).train(watch(2))
+
+
+def test_a_configuration_and_what_is_read_back_of_it_agree() -> None:
+    for dtype in (None, "bfloat16", "float16"):
+        words = {None: {}, "bfloat16": {"bf16": True}, "float16": {"fp16": True}}[dtype]
+        loader = {"batch_size": 8, "num_workers": 2, "pin_memory": False, "drop_last": True}
+
+        assert present(UNSET | training_arguments(loader, 4, words)) == {
+            "batch_size": 8, "gradient_accumulation_steps": 4, "num_workers": 2, "amp_dtype": dtype
+        }  # fmt: skip
+
+
+def test_a_probe_measures_it_as_a_process_of_its_own(tmp_path: Path) -> None:
+    target = write(tmp_path, COMPLETE)
+    config = Config(values=defaults() | {"batch_size": 8, "gradient_accumulation_steps": 2})
+    budget = ProbeBudget(min_seconds=0.3, max_seconds=0.6, min_warmup_seconds=0.1)
+
+    (tmp_path / "probe").mkdir()
+    result = SubprocessLauncher().run(
+        ProbeRequest(target=str(target), config=config, device="cpu", budget=budget), tmp_path / "probe"
+    )
+
+    assert result.outcome is Outcome.OK, result.failure
+    assert result.measurement is not None
+    assert set(result.measurement.samples) == {16 * result.measurement.steps_per_block}
+    assert result.measurement.compute_only is None and result.measurement.loader_only is None
+    assert result.measurement.samples_per_second > 0
+
+
+def test_its_losses_in_half_precision_are_paired_with_those_in_full(tmp_path: Path) -> None:
+    target, full = write(tmp_path, COMPLETE), Config(values=defaults() | {"batch_size": 8})
+    half = Config(values=full.values | {"amp_dtype": "bfloat16"})
+
+    (tmp_path / "pairs").mkdir()
+    result = SubprocessLauncher().run(
+        StabilityRequest(target=str(target), reference=full, candidate=half, device="cpu", steps=8, seeds=(1,)),
+        tmp_path / "pairs",
+    )
+
+    assert result.outcome is Outcome.OK, result.failure
+    losses = {run.role: [loss or 0.0 for loss in run.losses] for run in result.runs}
+    assert losses["perturbed"] == pytest.approx(losses["reference"], rel=1e-4)
+    assert losses["candidate"] == pytest.approx(losses["reference"], rel=2e-2)
+    assert losses["candidate"] != losses["reference"]
+    assert all(norm for run in result.runs for norm in run.gradient_norms)
