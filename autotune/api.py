@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from autotune.core.records import ObjectiveName, Stability, Value
+from autotune.core.results import Isolation
 from autotune.errors import UsageError
 from autotune.knobs.limits import full_name, limit
 from autotune.launch.subprocess import SubprocessLauncher
@@ -42,6 +43,7 @@ def search(
     stability: Stability = "quick",
     loss_tolerance: str | float | None = None,
     step_timeout: str | float | None = None,
+    isolation: Isolation = "fork",
     seed: int = 0,
     reporter: Reporter | None = None,
 ) -> Recommendation:
@@ -53,8 +55,9 @@ def search(
     costs, for objective "cost"; with `exact` only those knobs move that keep what is computed, up to the
     order of rounding; `headroom` is a share of the memory limit, in [0, 1); `loss_tolerance` a share of the
     full-precision loss decrease, in [0, 1). `step_timeout` is how long a micro-batch may take before it counts as hung,
-    in seconds or as a text. A share or a price may also be a text, as on the command line: `5%`. `space` says what a
-    knob may take, by knob name, as `space` in a target does: a tuple of two whole numbers is a range, a list are
+    in seconds or as a text. With `isolation` "fork" probes start from a process that has torch imported, where that is
+    safe; with "fresh" none does. A share or a price may also be a text, as on the command line: `5%`. `space` says what
+    a knob may take, by knob name, as `space` in a target does: a tuple of two whole numbers is a range, a list are
     values, one value holds it. Prints nothing; hand in a `reporter` to follow. Raises `UsageError`, `TargetError`,
     `StudyError`, `EnvironmentUnfit` or `NoRecommendation`.
     """
@@ -72,9 +75,9 @@ def search(
             f"help(autotune.search) for what each one takes."
         ) from error
     resolve(settings.target)  # a missing file is told before a folder is made for its study
-    return run(
-        settings, SubprocessLauncher(step_timeout_seconds=settings.step_timeout_seconds), reporter or SilentReporter()
-    )
+    launcher = SubprocessLauncher(step_timeout_seconds=settings.step_timeout_seconds, isolation=settings.isolation)
+    with launcher:
+        return run(settings, launcher, reporter or SilentReporter())
 
 
 def _value(option: Option, given: Any) -> Any:

@@ -40,10 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     """Do one request and return the exit status."""
     options = _parse(arguments)
     if options.template is not None:
-        own = frozenset({options.template})
-        template.serve(
-            options.template, options.lifeline, main, lambda: template.prepare(options.target, options.imports, own)
-        )
+        template.serve(options.template, options.lifeline, main, template.prepare)
         return 0
     progress = Progress(options.progress)
     if options.lifeline is not None:
@@ -126,8 +123,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m autotune.child", description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--template", type=int, help="descriptor of requests: fork a process for each")
-    parser.add_argument("--target", help="whose imports a template makes")
-    parser.add_argument("--imports", type=int, help="so many of them at most")
     parser.add_argument("--lifeline", type=int, help="descriptor that ends when the launcher does")
     parser.add_argument("--progress", type=int, help="descriptor that phases and heartbeats are written to")
     parser.add_argument("--parent", type=int, default=0, help="process id of the launcher")

@@ -11,7 +11,6 @@ It ends with its control socket; should it hang, its guard ends it (`lifeline.py
 
 from __future__ import annotations
 
-import ast
 import ctypes
 import mmap
 import os
@@ -20,15 +19,16 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from itertools import groupby
 from pathlib import Path
 from typing import NoReturn
 
-from autotune.child import preload
 from autotune.child.lifeline import TAG, harden
 from autotune.core import codec
-from autotune.core.forking import Born, Ended, ForkRequest, Ready, Refused
+from autotune.core.forking import Born, Ended, ForkRequest, Imports, Ready, Refused
 from autotune.core.records import Record
 
 TRIAL_SECONDS = 20.0  # for a forked child to compute in parallel: it takes milliseconds, or for ever
@@ -38,40 +38,44 @@ _MADV_POPULATE_READ = 22  # linux/mman.h, from 5.14 on
 _HARMLESS = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 _BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "OPENBLAS_DEFAULT_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
+OF_ALL_PROBES = (
+    "torch",
+    "autotune.child.run", "autotune.targets.build", "autotune.targets.inspection",
+)  # fmt: skip
 Main = Callable[[Sequence[str]], int]
 
 
-def serve(control: int, lifeline: int, main: Main, prepare: Callable[[], Ready]) -> None:
+def serve(control: int, lifeline: int, main: Main, prepare: Callable[[Imports, frozenset[int]], Ready]) -> None:
     """Import, say `Ready`, and fork a process that runs `main` for each request, until the launcher is gone."""
     harden(lifeline, None)
     launcher = socket.socket(fileno=control)
     launcher.set_inheritable(False)
-    ready = prepare()
+    ready = prepare(codec.decode(launcher.recv(MESSAGE_BYTES), Imports), frozenset({control}))
     launcher.send(codec.encode(ready))
     if not ready.unsafe:
         _Template(launcher, main, _resident_file_pages()).run()
 
 
-def prepare(target: str | None, most: int | None, own: frozenset[int]) -> Ready:
-    """Import torch and, of the import statements of the target's file, the first `most`; say whether that is safe."""
-    imported: list[str] = []
-    with preload.single_threaded_blas():
-        preload.import_own()
+def prepare(imports: Imports, own: frozenset[int]) -> Ready:
+    """Import torch and what the target imports, and say whether forks are safe then. `own`: sockets of ours."""
+    with _single_threaded_blas():
+        for name in OF_ALL_PROBES:
+            import_module(name)
         if reason := unsafe(own):
             return Ready(unsafe=f"with torch imported, the template {reason}")
-        for number, statement in enumerate(preload.statements(target)[:most]):
-            text, before = ast.unparse(statement), set(sys.modules)
+        for number, statement in enumerate(imports.statements):
+            before = set(sys.modules)
             try:
-                preload.run(statement)
+                exec(statement, {"__name__": __name__})
                 reason = unsafe(own)
             except Exception as error:
                 reason = f"failed with {type(error).__name__}"
-            if not reason and (name := preload.shadowed(target, set(sys.modules) - before)):
-                reason = f"found another {name} than the probe would"
+            found = {name.partition(".")[0] for name in set(sys.modules) - before}
+            if not reason and (others := sorted(found.intersection(imports.beside))):
+                reason = f"has another {others[0]} than a probe would find"
             if reason:
-                return Ready(unsafe=f"after `{text}` the template {reason}", safe_imports=number)
-            imported.append(text)
-    return Ready(imported=tuple(imported), unsafe=_trial())
+                return Ready(unsafe=f"after `{statement}` the template {reason}", safe_statements=number)
+    return Ready(unsafe=_trial())
 
 
 def unsafe(own: frozenset[int]) -> str:
@@ -177,6 +181,19 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
+@contextmanager
+def _single_threaded_blas() -> Iterator[None]:
+    """OpenBLAS starts its threads when it is loaded, unless a variable says that there is one."""
+    before = os.environ.get(_BLAS_VARIABLES[0])
+    os.environ[_BLAS_VARIABLES[0]] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[_BLAS_VARIABLES[0]]
+        if before is not None:
+            os.environ[_BLAS_VARIABLES[0]] = before
+
+
 def give_threads_back() -> None:
     """Give OpenBLAS the threads that it would have started when it was loaded."""
     if "numpy" not in sys.modules:
@@ -223,8 +240,6 @@ def _resident_file_pages() -> list[tuple[int, int]]:
     A fork maps its parent's heap, but of files only what it touches itself (Linux, mm/memory.c, `vma_needs_copy`):
     its resident set would lack what a fresh process touches while it imports.
     """
-    import numpy as np
-
     found: list[tuple[int, int]] = []
     with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
         for line in Path("/proc/self/maps").read_text().splitlines():
@@ -233,10 +248,11 @@ def _resident_file_pages() -> list[tuple[int, int]]:
                 continue
             first, end = (int(part, 16) // mmap.PAGESIZE for part in span.split("-"))
             pagemap.seek(first * 8)
-            entries = np.frombuffer(pagemap.read((end - first) * 8), np.uint64)
-            is_present = (entries >> np.uint64(63)).astype(np.int8)
-            edges = np.flatnonzero(np.diff(is_present, prepend=0, append=0)).reshape(-1, 2)
-            found += [(int(first + a) * mmap.PAGESIZE, int(b - a) * mmap.PAGESIZE) for a, b in edges]
+            entries = memoryview(pagemap.read((end - first) * 8)).cast("Q")
+            for is_present, group in groupby(enumerate(entries, first), lambda page: page[1] >> 63):
+                pages = list(group)
+                if is_present:
+                    found.append((pages[0][0] * mmap.PAGESIZE, len(pages) * mmap.PAGESIZE))
     return found
 
 

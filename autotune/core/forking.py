@@ -5,12 +5,18 @@ from __future__ import annotations
 from autotune.core.records import Record
 
 
-class Ready(Record, frozen=True, kw_only=True):
-    """The template's first message: what it has imported, or why no process may be forked from it."""
+class Imports(Record, frozen=True, kw_only=True):
+    """The launcher's first message: what the template imports besides torch."""
 
-    imported: tuple[str, ...] = ()  # of the target's own import statements, those that it ran
+    statements: tuple[str, ...] = ()  # lines of Python
+    beside: tuple[str, ...] = ()  # modules that lie beside the target: a probe would find these first
+
+
+class Ready(Record, frozen=True, kw_only=True):
+    """The template's answer: processes may be forked from it, or why not."""
+
     unsafe: str = ""  # empty: forked processes are as good as fresh ones
-    safe_imports: int | None = None  # with so many of the import statements it would be safe; None: with none
+    safe_statements: int | None = None  # with so many of the statements it would be safe; None: with none
 
 
 class ForkRequest(Record, frozen=True, kw_only=True):

@@ -41,7 +41,6 @@ from autotune.launch.watch import Watch
 from autotune.machine.nvml import find, library
 
 _TRACEBACK_BYTES = 4096  # of the log's end, kept in the failure of a probe that left no result
-_SUSPECT = frozenset(outcome for outcome in Outcome if outcome.retried) | {Outcome.TIMEOUT}
 _ENVIRON = {
     "PYTHONUNBUFFERED": "1",  # what was printed before a crash is in the log
     "PYTHONDONTWRITEBYTECODE": "1",  # nothing is written outside the study's folder
@@ -74,6 +73,9 @@ class SubprocessLauncher:
     *thread* that started it ends. `command` replaces `python -m autotune.child`, `environ` adds variables and `nvml`
     gives the driver's library; all are for tests and for running probes under another tool (a profiler, `numactl`).
     """
+
+    # Of a forked process that took no step: it may have ended so because it was forked.
+    doubted = frozenset(outcome for outcome in Outcome if outcome.retried) | {Outcome.TIMEOUT}
 
     def __init__(
         self, *, command: Sequence[str] | None = None, environ: Mapping[str, str] | None = None,
@@ -123,7 +125,7 @@ class SubprocessLauncher:
                     templates.lose(template, ending.lost)
                     if answer.failure is not None:
                         raise NoTemplate(ending.lost)
-                if answer.outcome in _SUSPECT and not ending.has_stepped:
+                if answer.outcome in self.doubted and not ending.has_stepped:
                     templates.stay_fresh(f"a forked process ended before its first step: {answer.outcome}")
                     raise NoTemplate(templates.unused_because)
         except NoTemplate as error:

@@ -20,9 +20,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
+from msgspec.structs import replace
+
 from autotune.core import codec
-from autotune.core.forking import Born, Ended, ForkRequest, Ready, Refused, Status
+from autotune.core.forking import Born, Ended, ForkRequest, Imports, Ready, Refused, Status
 from autotune.core.requests import Request
+from autotune.launch.imports import imports_of
 from autotune.launch.processes import TAG, insist, kill_all
 from autotune.machine.host import process_bytes
 
@@ -95,13 +98,13 @@ class Forked:
 class Template:
     """One template process. Raises `NoTemplate` unless it comes to be ready."""
 
-    def __init__(self, command: Sequence[str], environ: Mapping[str, str], target: str | None) -> None:
-        self._tag = uuid.uuid4().hex
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str], imports: Imports) -> None:
+        self.tag = uuid.uuid4().hex
         self._process: subprocess.Popen[bytes] | None = None
         self._open = ExitStack()
         began = time.monotonic()
         try:
-            self.ready = self._start(command, {**environ, TAG: self._tag}, target)
+            self._start(command, {**environ, TAG: self.tag}, imports)
         except BaseException:
             self.close()
             raise
@@ -137,29 +140,23 @@ class Template:
     def close(self) -> None:
         """End it, with its guard; probes that it forked end with it."""
         self._open.close()
-        insist(lambda: kill_all(self._process, self._tag))
+        insist(lambda: kill_all(self._process, self.tag))
 
-    def _start(self, command: Sequence[str], environ: Mapping[str, str], target: str | None) -> Ready:
-        """Start it with all of the target's imports, and again with as many as are safe."""
-        most: int | None = None
-        while True:
-            ready = self._exec(command, environ, target, most)
-            if not ready.unsafe:
-                return ready
-            if ready.safe_imports is None:
+    def _start(self, command: Sequence[str], environ: Mapping[str, str], imports: Imports) -> None:
+        """Start it with all imports, and again with as many as are safe."""
+        while (ready := self._exec(command, environ, imports)).unsafe:
+            if ready.safe_statements is None:
                 raise NoTemplate(ready.unsafe, for_good=True)
-            most = ready.safe_imports
+            imports = replace(imports, statements=imports.statements[: ready.safe_statements])
             self._open.close()
-            insist(lambda: kill_all(self._process, self._tag))
+            insist(lambda: kill_all(self._process, self.tag))
 
-    def _exec(self, command: Sequence[str], environ: Mapping[str, str], target: str | None, most: int | None) -> Ready:
+    def _exec(self, command: Sequence[str], environ: Mapping[str, str], imports: Imports) -> Ready:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = self._open.enter_context(ours)
         lifeline, held = os.pipe()
         self._open.callback(os.close, held)
-        words = ["--template", str(theirs.fileno()), "--lifeline", str(lifeline)]
-        words += [] if target is None else ["--target", target]
-        words += [] if most is None else ["--imports", str(most)]
+        words = ("--template", str(theirs.fileno()), "--lifeline", str(lifeline))
         with theirs:
             try:
                 self._process = subprocess.Popen(
@@ -170,6 +167,8 @@ class Template:
                 raise NoTemplate(f"the template could not be started: {error.strerror or error}") from error
             finally:
                 os.close(lifeline)
+        with suppress(OSError):  # it died: there is no answer, either
+            ours.send(codec.encode(imports))
         if not _readable(ours.fileno(), READY_SECONDS):
             raise NoTemplate(f"the template was not ready within {READY_SECONDS:g} s")
         message = _received(ours)
@@ -180,15 +179,26 @@ class Template:
 
 
 class Templates:
-    """The templates of one launcher: one for each working folder, target and environment. Safe for threads."""
+    """The templates of one launcher: one for each working folder, environment and list of imports. Safe for threads."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.unused_because = unsupported()  # why all further probes are fresh processes; empty: they are not
         self._command = command
         self._lock = threading.Lock()
         self._started: dict[object, Template] = {}
+        self._imports: dict[str | None, Imports] = {}
         self._probes = 0  # that run now
         self._losses = 0
+
+    @property
+    def running(self) -> tuple[Template, ...]:
+        """Those that have been started, and not ended."""
+        return tuple(self._started.values())
+
+    @property
+    def resident_bytes(self) -> int:
+        """What they hold."""
+        return sum(template.resident_bytes or 0 for template in self.running)
 
     @contextmanager
     def lent(self, request: Request[Any], environ: Mapping[str, str]) -> Iterator[Template]:
@@ -227,10 +237,13 @@ class Templates:
             self._end_all()
 
     def _for(self, target: str | None, environ: Mapping[str, str]) -> Template:
-        key = (Path.cwd(), target, frozenset(environ.items()))
+        if target not in self._imports:
+            self._imports[target] = imports_of(target)
+        imports = self._imports[target]
+        key = Path.cwd(), imports, frozenset(environ.items())
         if key not in self._started:
             try:
-                self._started[key] = Template(self._command, environ, target)
+                self._started[key] = Template(self._command, environ, imports)
             except NoTemplate as error:
                 self.stay_fresh(str(error))
                 if not self._probes:

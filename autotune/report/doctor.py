@@ -28,11 +28,13 @@ def foreign_cores() -> float | None:
 
 
 def checkup(
-    inspection: Inspection, *, chosen: bool = False, foreign: Callable[[], float | None] = foreign_cores
-) -> list[Check]:
+    inspection: Inspection, *, chosen: bool = False, template_bytes: int = 0,
+    foreign: Callable[[], float | None] = foreign_cores,
+) -> list[Check]:  # fmt: skip
     """All findings; the inspection was made without a target, and of a device that the user has `chosen` or not.
 
-    `foreign` tells how many cores others keep busy.
+    `template_bytes` is what the process holds that the inspection was forked from; `foreign` tells how many cores
+    others keep busy.
     """
     found = inspection.environment
     if found is None:
@@ -45,6 +47,7 @@ def checkup(
         _cores(found.usable_cores, foreign()),
         _memory(found),
         *_shared(),
+        *_starting(inspection, template_bytes),
         *_gpus(),
     ]
 
@@ -103,6 +106,15 @@ def _shared() -> list[Check]:
             )
         ]
     return [Check(name="/dev/shm", text=f"{format_bytes(free)} free")]
+
+
+def _starting(inspection: Inspection, template_bytes: int) -> list[Check]:
+    if inspection.isolation is None:
+        return []
+    text = f"forked from a process of {format_bytes(template_bytes)} that has torch imported"
+    if inspection.isolation == "fresh":
+        text = f"fresh processes: {inspection.isolation_reason}"
+    return [Check(name="probes", text=text)]
 
 
 def _gpus() -> list[Check]:

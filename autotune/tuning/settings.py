@@ -17,6 +17,7 @@ from typing import Annotated, Literal, get_args
 from msgspec import Meta
 
 from autotune.core.records import Count, Limit, ObjectiveName, Price, Share, Stability, Value
+from autotune.core.results import Isolation
 from autotune.errors import UsageError
 from autotune.sampler.names import SAMPLERS, SamplerName
 from autotune.study.layout import STUDIES
@@ -153,6 +154,10 @@ class Settings:
             called="the step timeout",
         ),
     ] = None
+    isolation: Annotated[
+        Isolation,
+        Option(help="fork: probes start from a process that has torch imported, where that is safe; fresh: none does."),
+    ] = "fork"
     seed: Annotated[Seed, Option(help="Of model, data order and sampler.")] = 0
     mode: Mode = "auto"  # auto: resume where target and machine match
     limits: dict[str, Limit] = field(default_factory=dict)  # knob name -> what may be searched

@@ -9,10 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from autotune.child.lifeline import Progress, harden
+from autotune.child.template import leave, serve
 from autotune.core import codec
+from autotune.core.forking import Ready
 from autotune.core.kinds import decode
 from autotune.core.records import Environment, TargetFacts
 from autotune.core.requests import DryRunRequest, InspectRequest, NoiseScaleRequest, StabilityRequest
@@ -174,12 +177,19 @@ FAULTS = {
     "ok": lambda _: None,
 }
 
-if __name__ == "__main__":
+FOLDER = Path()
+
+
+def main(arguments: Sequence[str]) -> int:
+    global FOLDER
     parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    for name in ("--lifeline", "--progress", "--parent"):
+    parser.add_argument("folder", type=Path, nargs="?")
+    for name in ("--lifeline", "--progress", "--parent", "--template"):
         parser.add_argument(name, type=int)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
+    if options.template is not None:
+        serve(options.template, options.lifeline, main, lambda imports, own: Ready())
+        return 0
     FOLDER = options.folder
     progress = Progress(options.progress)
     harden(options.lifeline, options.parent)
@@ -190,4 +200,8 @@ if __name__ == "__main__":
         InspectRequest: INSPECTION, StabilityRequest: COMPARISON, NoiseScaleRequest: GRADIENTS, DryRunRequest: DRY_RUN,
     }  # fmt: skip
     codec.write(FOLDER / RESULT, answers.get(type(request), OK))
-    os._exit(0)
+    return 0
+
+
+if __name__ == "__main__":
+    leave(main(sys.argv[1:]))
