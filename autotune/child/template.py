@@ -163,8 +163,9 @@ class _Template:
                 os.close(number)
             _touch(self._pages)
             give_threads_back()
-            words = ("--lifeline", str(lifeline), "--progress", str(progress), "--parent", str(template))
-            sys.argv = [sys.argv[0], request.folder, *words]
+            words = ["--lifeline", str(lifeline), "--progress", str(progress), "--parent", str(template)]
+            before = len(sys.argv) - 1
+            sys.argv[1:] = sys.orig_argv[-before:] = [request.folder, *words]
             code = self._main(sys.argv[1:])
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else 1

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
-@pytest.fixture(scope="module")  # its driver ends before a later test forks: a child would hold its pipe, and it would never end
+@pytest.fixture(
+    scope="module"
+)  # its driver ends before a later test forks: a child would hold its pipe, and it would never end
 def browser() -> Iterator[Browser]:
     """Chromium, ready for pages."""
     client = pytest.importorskip("playwright.sync_api", reason="playwright's client is not installed")
