@@ -99,6 +99,12 @@ def measure(progress: Progress) -> None:
     progress.phase("validate")
 
 
+def crash_late(progress: Progress) -> None:
+    progress.phase("warm-up")
+    progress.beat()
+    os.abort()
+
+
 def spam(progress: Progress) -> None:
     for _ in range(20):
         print("x" * 2**20)
@@ -153,6 +159,7 @@ def abort_without_memory(progress: Progress) -> None:
 
 FAULTS = {
     "segfault": lambda _: ctypes.string_at(0),
+    "late-crash": crash_late,
     "abort": lambda _: os.abort(),
     "abort-without-memory": abort_without_memory,
     "vanish": lambda _: os._exit(0),
