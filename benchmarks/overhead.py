@@ -78,9 +78,8 @@ def main() -> None:
         f"{cpu_name()}, {usable_cores()} cores, {platform.platform(terse=True)}, Python {platform.python_version()}, "
         f"torch {torch_version()}; medians of {options.runs} interleaved runs, seconds\n"
     )
-    print(
-        "| target | probe | start | load | build | first step | after the last | outside | in all | bare script | over it |"
-    )
+    columns = "start | load | build | first step | after the last | outside | in all | bare script | over it"
+    print(f"| target | probe | {columns} |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     worst = dict.fromkeys(GOAL_SECONDS, 0.0)
     for target in options.targets:
@@ -98,7 +97,7 @@ def main() -> None:
 
 
 def measured(target: str, runs: int) -> dict[str, tuple[list[dict[str, float]], list[float]]]:
-    """Of each kind the probes and the bare scripts, in turn; the first forked probe, which starts a template, is left out."""
+    """Of each kind the probes and the bare scripts, in turn, after a forked probe that starts the template."""
     found: dict[str, tuple[list[dict[str, float]], list[float]]] = {kind: ([], []) for kind in GOAL_SECONDS}
     with SubprocessLauncher(isolation="fork") as fork:
         launchers = {"fork": fork, "fresh": SubprocessLauncher()}

@@ -1,6 +1,6 @@
 """Does a study survive its searching process being killed at any moment? Real searches of a tiny target, kill -9.
 
-    python -m benchmarks.soak [--kills 100] [--seed 0] [--isolation fork]        from the repository's root; 6 to 8 s per kill
+    python -m benchmarks.soak [--kills 100] [--seed 0] [--isolation fork]     from the root; 6 to 8 s per kill
 
 The moments are spread evenly up to the time in which a first, undisturbed run finishes its second probe. After every
 kill: no process may be left, every result that was finished before must lie there unchanged, the database must be
