@@ -51,9 +51,13 @@ def serve(control: int, lifeline: int, main: Main, prepare: Callable[[Imports, f
     launcher = socket.socket(fileno=control)
     launcher.set_inheritable(False)
     ready = prepare(codec.decode(launcher.recv(MESSAGE_BYTES), Imports), frozenset({control}))
+    try:
+        pages = _resident_file_pages()
+    except OSError as error:
+        ready = Ready(unsafe=f"the kernel does not show which pages are resident: {error.strerror}")
     launcher.send(codec.encode(ready))
     if not ready.unsafe:
-        _Template(launcher, main, _resident_file_pages()).run()
+        _Template(launcher, main, pages).run()
 
 
 def prepare(imports: Imports, own: frozenset[int]) -> Ready:

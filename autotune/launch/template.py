@@ -128,12 +128,15 @@ class Template:
                     raise NoTemplate("the template died") from error
             if not _readable(ours.fileno(), ANSWER_SECONDS):
                 raise NoTemplate(f"the template did not answer within {ANSWER_SECONDS:g} s")
-            message, pidfds, _, _ = socket.recv_fds(ours, _MESSAGE_BYTES, 1)
+            try:
+                message, pidfds, _, _ = socket.recv_fds(ours, _MESSAGE_BYTES, 1)
+            except OSError as error:
+                raise NoTemplate("the template died") from error
             answer: Status | None = codec.decode(message, Status) if message else None
             if isinstance(answer, Refused):
                 raise NoTemplate(answer.reason, for_good=answer.for_good)
             if not isinstance(answer, Born):
-                raise NoTemplate("the template died, or the process that it forked")
+                raise NoTemplate("the forked process died at once" if answer else "the template died")
             on_failure.pop_all()
             return Forked(answer.pid, pidfds[0], ours)
 
