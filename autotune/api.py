@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from autotune.core.option import Option
 from autotune.core.records import Stability, Value
+from autotune.core.results import Isolation
 from autotune.errors import UsageError
 from autotune.knobs.limits import full_name, limit
 from autotune.launch.subprocess import SubprocessLauncher
@@ -42,6 +43,7 @@ def search(
     stability: Stability = "quick",
     loss_tolerance: str | float | None = None,
     step_timeout: str | float | None = None,
+    isolation: Isolation = "fork",
     seed: int = 0,
     reporter: Reporter | None = None,
     **objective_options: Any,
@@ -49,14 +51,16 @@ def search(
     """Search the best training configuration for `target` on this machine: the fastest, unless `objective` says else.
 
     `target` is a file, a module, or module:attribute, as for `autotune search`; probes are processes of their own, so
+    `target` is a file, a module, or module:attribute, as for `autotune search`; probes are processes of their own, so
     functions cannot be handed over. `time_budget` is a number of seconds, or a text with its unit like `10m`; with
     `exact` only those knobs move that keep what is computed, up to the order of rounding; `headroom` is a share of the
     memory limit, in [0, 1); `loss_tolerance` a share of the full-precision loss decrease, in [0, 1). `step_timeout` is
-    how long a micro-batch may take before it counts as hung, in seconds or as a text. Options of an objective, like
-    `within` of "memory" and `price` of "cost", are those of `autotune search --help`. A share or a price may also be a
-    text, as on the command line: `5%`. `space` says what a knob may take, by knob name, as `space` in a target does: a
-    tuple of two whole numbers is a range, a list are values, one value holds it. Prints nothing; hand in a `reporter`
-    to follow. Raises `UsageError`, `TargetError`, `StudyError`, `EnvironmentUnfit` or `NoRecommendation`.
+    how long a micro-batch may take before it counts as hung, in seconds or as a text. With `isolation` "fork" probes
+    start from a process that has torch imported, where that is safe; with "fresh" none does. Options of an objective,
+    like `within` of "memory" and `price` of "cost", are those of `autotune search --help`. A share or a price may also
+    be a text, as on the command line: `5%`. `space` says what a knob may take, by knob name, as `space` in a target
+    does: a tuple of two whole numbers is a range, a list are values, one value holds it. Prints nothing; hand in a
+    `reporter` to follow. Raises `UsageError`, `TargetError`, `StudyError`, `EnvironmentUnfit` or `NoRecommendation`.
     """
     asked = {**locals(), **objective_options}
     for name in objective_options.keys() - {one.name for one in options()}:
@@ -74,9 +78,9 @@ def search(
             f"help(autotune.search) for what each one takes."
         ) from error
     resolve(settings.target)  # a missing file is told before a folder is made for its study
-    return run(
-        settings, SubprocessLauncher(step_timeout_seconds=settings.step_timeout_seconds), reporter or SilentReporter()
-    )
+    launcher = SubprocessLauncher(step_timeout_seconds=settings.step_timeout_seconds, isolation=settings.isolation)
+    with launcher:
+        return run(settings, launcher, reporter or SilentReporter())
 
 
 def _value(option: Option, given: Any) -> Any:

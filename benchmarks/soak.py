@@ -1,6 +1,6 @@
 """Does a study survive its searching process being killed at any moment? Real searches of a tiny target, kill -9.
 
-    python -m benchmarks.soak [--kills 100] [--seed 0]        from the repository's root; 6 to 8 s per kill
+    python -m benchmarks.soak [--kills 100] [--seed 0] [--isolation fork]     from the root; 6 to 8 s per kill
 
 The moments are spread evenly up to the time in which a first, undisturbed run finishes its second probe. After every
 kill: no process may be left, every result that was finished before must lie there unchanged, the database must be
@@ -68,29 +68,30 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--isolation", choices=("fork", "fresh"), default="fork")
     options = parser.parse_args()
+    search = (*SEARCH, "--isolation", options.isolation)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # else a background job's searches cannot be interrupted
     chance = random.Random(options.seed)
     tally = Tally()
     with tempfile.TemporaryDirectory() as place:
         home = Path(place)
         (home / "model.py").write_text(TARGET)
-        latest = first_run(home, tally)
+        latest = first_run(home, search, tally)
         print(f"kills {EARLIEST_SECONDS:g} to {latest:.1f} s after the start of each run")
         for _ in range(options.kills):
-            search = start(home, *SEARCH)
-            killed(search, chance.uniform(EARLIEST_SECONDS, latest), tally)
+            killed(start(home, *search), chance.uniform(EARLIEST_SECONDS, latest), tally)
             look_around(home, tally)
-        last_run(home, tally)
+        last_run(home, search, tally)
     print(tally.table())
     bad = (tally.lost, tally.failed_resumes, tally.orphans, tally.broken_databases)
     return int(any(bad))
 
 
-def first_run(home: Path, tally: Tally) -> float:
+def first_run(home: Path, words: tuple[str, ...], tally: Tally) -> float:
     """Interrupt a search when its second probe has ended; the seconds until then."""
     began = time.monotonic()
-    search = start(home, *SEARCH)
+    search = start(home, *words)
     wait_until(lambda: search.poll() is not None or len(results(home)) >= 2, "no two probes were finished")
     seconds = time.monotonic() - began
     search.send_signal(signal.SIGINT)
@@ -144,10 +145,10 @@ def look_around(home: Path, tally: Tally) -> None:
             tally.broken_databases.append(verdict)
 
 
-def last_run(home: Path, tally: Tally) -> None:
+def last_run(home: Path, words: tuple[str, ...], tally: Tally) -> None:
     """After all kills the study must still be able to finish a probe, or to say that there is nothing left to probe."""
     before = len(tally.finished)
-    search = start(home, *SEARCH)
+    search = start(home, *words)
     wait_until(lambda: search.poll() is not None or len(results(home)) > before, "the last run came to nothing")
     search.send_signal(signal.SIGINT)
     output, _ = search.communicate()

@@ -45,6 +45,26 @@ def test_nothing_is_said_of_a_card_where_the_device_is_the_wanted_one(one_card, 
     assert advice(**circumstances) == ""
 
 
+@pytest.mark.parametrize(
+    ("way", "expected"),
+    [
+        ({"isolation": "fork"}, ["forked from a process of 300 MiB that has torch imported"]),
+        (
+            {"isolation": "fresh", "isolation_reason": "forked probes need Linux"},
+            ["fresh processes: forked probes need Linux"],
+        ),
+        ({}, []),
+    ],
+    ids=["fork", "fresh", "not-known"],
+)
+def test_how_probes_start_and_what_that_holds_is_told(way, expected):
+    inspection = Inspection(outcome=Outcome.OK, environment=environment(), **way)
+
+    checks = examine(inspection, template_bytes=300 * 2**20, foreign=lambda: 0.0)
+
+    assert [check.text for check in checks if check.name == "probes"] == expected
+
+
 def test_a_hidden_card_is_nobodys_mistake(one_card, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 

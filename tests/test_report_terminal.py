@@ -5,6 +5,7 @@ import os
 import pty
 import re
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -72,6 +73,18 @@ def test_verbose_adds_phase_frame_and_evidence_of_a_failure() -> None:
 
     assert "in phase warm-up at model.py:12: torch.OutOfMemoryError" in text
     assert "in phase" not in to_file()
+
+
+def test_verbose_says_how_each_probe_started_and_nothing_of_studies_that_do_not_know() -> None:
+    stream = io.StringIO()
+    reporter = TerminalReporter(Console(file=stream, width=120), verbose=True)
+    ways = ({"isolation": "fork"}, {"isolation": "fresh", "isolation_reason": "forked probes need Linux"}, {})
+    for number, way in enumerate(ways):
+        probe = trial(number, config(128), msgspec.structs.replace(measured(2605.0), **way))
+        reporter.probed(probe, verdict(probe), best_so_far=False)
+
+    started = [line.strip() for line in stream.getvalue().splitlines() if line.startswith("     ")]
+    assert started == ["forked", "a fresh process: forked probes need Linux"]
 
 
 def test_an_interruption_is_told_even_if_quiet() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from autotune.child import UnstableTraining
+from autotune.child import UnstableTraining, template
 from autotune.child.lifeline import Progress, harden
 from autotune.core import codec
 from autotune.core.kinds import KINDS, decode
@@ -39,6 +39,9 @@ _kept: list[BaseException] = []
 def main(arguments: Sequence[str]) -> int:
     """Do one request and return the exit status."""
     options = _parse(arguments)
+    if options.template is not None:
+        template.serve(options.template, options.lifeline, main, template.prepare)
+        return 0
     progress = Progress(options.progress)
     if options.lifeline is not None:
         harden(options.lifeline, options.parent)
@@ -118,7 +121,8 @@ def _judge(error: BaseException, request: Request[Any], phase: str) -> tuple[Out
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m autotune.child", description=__doc__)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--template", type=int, help="descriptor of requests: fork a process for each")
     parser.add_argument("--lifeline", type=int, help="descriptor that ends when the launcher does")
     parser.add_argument("--progress", type=int, help="descriptor that phases and heartbeats are written to")
     parser.add_argument("--parent", type=int, default=0, help="process id of the launcher")
@@ -126,8 +130,4 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    status = main(sys.argv[1:])
-    with suppress(Exception):  # the same again
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(status)  # tearing torch down takes half a second and can hang on loader workers (measured)
+    template.leave(main(sys.argv[1:]))

@@ -60,7 +60,8 @@ class MemoryMeter:
 
         Workers that have ended by then are not seen, nor is what they had at their own peak.
         """
-        workers = sum(_proportional_bytes(child) for child in psutil.Process().children(recursive=True))
+        children = psutil.Process().children(recursive=True)
+        workers = sum(_proportional_bytes(child, 1 + len(children)) for child in children)
         host = MemoryPeak(process_bytes=_peak_resident_bytes(), workers_bytes=workers)
         if self._device.startswith("mps"):
             self.step()
@@ -115,10 +116,13 @@ def _peak_resident_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
 
 
-def _proportional_bytes(process: psutil.Process) -> int:
-    """PSS on Linux: shared pages counted once over all sharers (the plain sum was three times too high)."""
+def _proportional_bytes(process: psutil.Process, sharers: int) -> int:
+    """What only it has, and its part of what the probe and its workers share (the plain sum was three times too high).
+
+    Not the kernel's PSS: whoever else has the same files open, or the same template, would make it smaller.
+    """
     try:
         usage = process.memory_full_info()
     except psutil.Error:
         return 0
-    return int(getattr(usage, "pss", usage.uss))
+    return int(usage.uss + max(0, usage.rss - usage.uss) / sharers)

@@ -29,9 +29,10 @@ def doctor(
     from autotune.tuning.settings import check_device
 
     check_device(device)
-    with tempfile.TemporaryDirectory(prefix="autotune-") as place:
-        inspection = SubprocessLauncher().run(InspectRequest(device=device), Path(place))
-    checks = examine(inspection, chosen=device is not None)
+    with tempfile.TemporaryDirectory(prefix="autotune-") as place, SubprocessLauncher(isolation="fork") as launcher:
+        inspection = launcher.run(InspectRequest(device=device), Path(place))
+        template_bytes = launcher.templates.resident_bytes if launcher.templates else 0
+    checks = examine(inspection, chosen=device is not None, template_bytes=template_bytes)
     if json_output:
         found = {"environment": inspection.environment, "failure": inspection.failure, "checks": checks}
         sys.stdout.write(codec.encode(found).decode())

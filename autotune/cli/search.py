@@ -36,7 +36,9 @@ def search(
     json_output: Annotated[bool, typer.Option("--json", help="The recommendation as JSON on standard output.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Copy best.json to this file too.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the result.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also why each failed probe failed.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also how each probe started, and why it failed.")
+    ] = False,
     no_progress: Annotated[bool, typer.Option("--no-progress", help="No live line.")] = False,
     **typed: Any,
 ) -> None:
@@ -87,8 +89,9 @@ def _search(
 
     console = plain_console(stderr=True)
     budget = settings.time_budget_seconds
-    with TerminalReporter(console, quiet=quiet, verbose=verbose, progress=progress, budget_seconds=budget) as reporter:
-        launcher = SubprocessLauncher(step_timeout_seconds=settings.step_timeout_seconds)
+    launcher = SubprocessLauncher(step_timeout_seconds=settings.step_timeout_seconds, isolation=settings.isolation)
+    terminal = TerminalReporter(console, quiet=quiet, verbose=verbose, progress=progress, budget_seconds=budget)
+    with launcher, terminal as reporter:
         recommendation = run(settings, launcher, reporter)
     if output is not None:
         try:

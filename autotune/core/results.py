@@ -12,6 +12,8 @@ from autotune.core.interference import Contamination, GpuUse
 from autotune.core.notices import Notice
 from autotune.core.records import PROTOCOL, Config, Environment, Purpose, Record, TargetFacts, Value
 
+Isolation = Literal["fork", "fresh"]  # forked from a process that has torch imported; exec'd
+
 
 class Outcome(StrEnum):
     """How a probe ended. `infeasible` and `retried` say what the search makes of it."""
@@ -171,6 +173,8 @@ class Answer(Record, frozen=True, kw_only=True):
     phase_seconds: dict[str, float] = {}
     started_at: str = ""  # UTC, ISO 8601
     elapsed_seconds: float = 0.0
+    isolation: Isolation | None = None  # how its process came to be; None: written before there were two ways
+    isolation_reason: str = ""  # why it was a fresh one although it might have been forked
 
     def __post_init__(self) -> None:
         if (self.outcome is Outcome.OK) != (self.failure is None):

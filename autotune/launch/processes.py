@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import Protocol
 
 import psutil
 
@@ -16,6 +17,24 @@ from autotune.errors import EnvironmentUnfit
 TAG = "_AUTOTUNE_PROBE"  # environment variable that all processes of one probe carry, with a unique value
 KILLED_WITHIN_SECONDS = 30.0  # a process that outlives SIGKILL this long is stuck inside the kernel
 _SWEEPS = 50  # over all processes, until none is left: one that is being forked is found by the next sweep
+
+
+class Leader(Protocol):
+    """The first process of a probe: the part of `subprocess.Popen` that is used, and that a forked one has, too."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end. Raises `subprocess.TimeoutExpired`."""
+        ...
+
+    def send_signal(self, number: int, /) -> None:
+        """Send it, unless the process has ended."""
+        ...
 
 
 def tagged(tag: str) -> list[psutil.Process]:
@@ -35,7 +54,7 @@ def carries(pid: int, tag: str) -> bool:
     return False
 
 
-def kill_all(leader: subprocess.Popen[bytes] | None, tag: str) -> None:
+def kill_all(leader: Leader | None, tag: str) -> None:
     """Kill a probe with all its descendants, its process group, and every process that carries its tag.
 
     Raises `EnvironmentUnfit` if the leader cannot be killed.
@@ -72,7 +91,7 @@ def insist(action: Callable[[], None]) -> None:
         raise interrupt
 
 
-def _descendants(leader: subprocess.Popen[bytes]) -> list[psutil.Process]:
+def _descendants(leader: Leader) -> list[psutil.Process]:
     found: list[psutil.Process] = []
     with suppress(psutil.Error):
         found += psutil.Process(leader.pid).children(recursive=True)
@@ -94,7 +113,7 @@ def _bury(group: int, ended: Iterable[int]) -> None:
                     waits += 1
 
 
-def _reap(leader: subprocess.Popen[bytes]) -> None:
+def _reap(leader: Leader) -> None:
     try:
         leader.wait(KILLED_WITHIN_SECONDS)
     except subprocess.TimeoutExpired:

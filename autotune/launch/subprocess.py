@@ -1,8 +1,9 @@
-"""Runs each probe in a fresh process of its own, and reads its end whatever it was.
+"""Runs each probe in a process of its own, and reads its end whatever it was.
 
     store request ─► start ─► watch ─► (silent: stacks into the log) ─► kill all that is left ─► result, or our verdict
 
-A fresh process, because a failed probe leaves fragments, poisoned device contexts and pinned memory behind
+Start is to execute Python anew (fresh), or to fork a template that has torch imported already (fork). A process of its
+own, because a failed probe leaves fragments, poisoned device contexts and pinned memory behind
 (measured: 1.6 GB held by one exception), and because settings such as PYTORCH_ALLOC_CONF are read once per process.
 """
 
@@ -19,21 +20,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 from msgspec.structs import replace
 
 from autotune.core import codec
 from autotune.core.interference import GpuUse
 from autotune.core.requests import Answered, ProbeRequest, Request, patient
-from autotune.core.results import Failure, Outcome
+from autotune.core.results import Failure, Isolation, Outcome
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.failures.classify import EXIT_CANNOT_WRITE, death_note, judge_exit, judge_worker_kill
+from autotune.knobs import environ
 from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import log_tail, open_log, store, trim_log, unwritable
 from autotune.launch.oom import oom_kills
-from autotune.launch.processes import TAG, carries, insist, kill_all
+from autotune.launch.processes import TAG, Leader, carries, insist, kill_all
 from autotune.launch.telemetry import Telemetry
+from autotune.launch.template import Forked, NoTemplate, Template, Templates
 from autotune.launch.watch import Watch
 from autotune.machine.nvml import find, library
 
@@ -57,38 +60,94 @@ class Ending:
     oom_kills: int | None  # by the kernel, in our control group, meanwhile
     host_available_share: float  # the least seen, 0..1
     gpu: GpuUse | None = None
+    has_stepped: bool = False  # an optimizer step was told
+    lost: str = ""  # how the template of a forked process went meanwhile; empty: it did not
 
 
 class SubprocessLauncher:
     """The launcher for this machine. Safe to use from several threads; a probe runs in the thread that asks for it.
+
+    With `isolation` "fork" it owns template processes: use it as a context manager, which ends them.
 
     That thread must live as long as the probe: Linux kills a process whose parent-death signal is set when the
     *thread* that started it ends. `command` replaces `python -m autotune.child`, `environ` adds variables and `nvml`
     gives the driver's library; all are for tests and for running probes under another tool (a profiler, `numactl`).
     """
 
+    # Of a forked process that took no step: it may have ended so because it was forked.
+    doubted = frozenset(outcome for outcome in Outcome if outcome.retried) | {Outcome.TIMEOUT}
+
     def __init__(
         self, *, command: Sequence[str] | None = None, environ: Mapping[str, str] | None = None,
         nvml: Callable[[], Any | None] = library, step_timeout_seconds: float | None = None,
+        isolation: Isolation = "fresh",
     ) -> None:  # fmt: skip
         """`step_timeout_seconds`: patience with a silent micro-batch, the first too, instead of the budget's."""
         # -P: the user's json.py or autotune.py must not stand in for ours; targets put their own folder on the path.
         self._command = tuple(command or (sys.executable, "-P", "-m", "autotune.child"))
         self._environ = dict(environ or {})
         self._nvml, self._step_timeout_seconds = nvml, step_timeout_seconds
+        self.templates = Templates(self._command) if isolation == "fork" else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the templates."""
+        if self.templates is not None:
+            self.templates.close()
 
     def run(self, request: Request[Answered], folder: Path) -> Answered:
         """Run the request in a process of its own; see `Launcher`."""
-        ending = self._run(request, folder)
+        answer, reason = self._forked(request, folder, self.templates) if self.templates else (None, "")
+        if answer is None:
+            answer = replace(self._answer(request, folder)[0], isolation="fresh", isolation_reason=reason)
+        store(folder, RESULT, answer)
+        return answer
+
+    def _forked(self, request: Request[Answered], folder: Path, templates: Templates) -> tuple[Answered | None, str]:
+        """The answer of a forked process; None, and why, where a fresh one has to be asked.
+
+        A probe that dies or hangs before its first step may do so because it was forked: only a fresh process is
+        believed, and no further probe is forked.
+        """
+        try:
+            with templates.lent(request, self._environment(request)) as template:
+                try:
+                    answer, ending = self._answer(request, folder, template)
+                except NoTemplate as error:
+                    templates.lose(template, str(error), for_good=error.for_good)
+                    raise
+                if ending.lost:
+                    templates.lose(template, ending.lost)
+                    if answer.failure is not None:
+                        raise NoTemplate(ending.lost)
+                if answer.outcome in self.doubted and not ending.has_stepped:
+                    templates.stay_fresh(f"a forked process ended before its first step: {answer.outcome}")
+                    raise NoTemplate(templates.unused_because)
+        except NoTemplate as error:
+            return None, str(error)
+        return replace(answer, isolation="fork"), ""
+
+    def _answer(
+        self, request: Request[Answered], folder: Path, template: Template | None = None
+    ) -> tuple[Answered, Ending]:
+        """What one process answered, or what its end means, and that end."""
+        ending = self._run(request, folder, template)
         found = _read(folder, request.kind().answer)
         if isinstance(found, str):
             found = request.failed(ending.outcome, _with_evidence(ending.failure, found))
         seen = {"gpu": ending.gpu} if isinstance(request, ProbeRequest) else {}
-        answer = replace(_timed(_told_of_kills(found, ending), ending), **seen)
-        store(folder, RESULT, answer)
-        return answer
+        return replace(_timed(_told_of_kills(found, ending), ending), **seen), ending
 
-    def _run(self, request: Request[Any], folder: Path) -> Ending:
+    def _environment(self, request: Request[Any]) -> dict[str, str]:
+        """The variables of the process from its start on, but for its tag."""
+        return {**os.environ, **_ENVIRON, **self._environ, **environ(request.process_config().values)}
+
+    def _run(self, request: Request[Any], folder: Path, template: Template | None) -> Ending:
         """From the request to an end after which no process is left.
 
         An interrupt leaves neither request nor result: a request without a result is how a searching process that died
@@ -101,7 +160,7 @@ class SubprocessLauncher:
         telemetry = self._telemetry(request, tag)
         kills_before, began, started_at = oom_kills(), time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
         try:
-            with log, self._started(request, folder, log, tag, telemetry) as watch:
+            with log, self._started(request, folder, log, tag, telemetry, template) as (process, watch):
                 watch.until_end()
                 if watch.timed_out:
                     watch.show_stacks(lambda: os.fstat(log.fileno()).st_size)
@@ -140,6 +199,8 @@ class SubprocessLauncher:
             oom_kills=kills,
             host_available_share=watch.host_available_share,
             gpu=telemetry.use() if telemetry else None,
+            has_stepped=watch.has_stepped,
+            lost=process.lost if isinstance(process, Forked) else "",
         )
 
     def _telemetry(self, request: Request[Any], tag: str) -> Telemetry | None:
@@ -152,20 +213,26 @@ class SubprocessLauncher:
 
     @contextmanager
     def _started(
-        self, request: Request[Any], folder: Path, log: BinaryIO, tag: str, telemetry: Telemetry | None
-    ) -> Iterator[Watch]:
+        self, request: Request[Any], folder: Path, log: BinaryIO, tag: str, telemetry: Telemetry | None,
+        template: Template | None,
+    ) -> Iterator[tuple[Leader, Watch]]:  # fmt: skip
         """A running probe; on leaving, however that happens, it and everything that it started is dead."""
-        process: subprocess.Popen[bytes] | None = None
+        process: Leader | None = None
         with ExitStack() as open_ends:
             lifeline, held = _pipe(open_ends)  # the probe's guard sees the end of it when this process is gone
             progress, report = _pipe(open_ends)
             try:
-                process = self._start(folder, log, tag, lifeline.fileno(), report.fileno())
+                if template is None:
+                    process = self._start(folder, log, tag, lifeline.fileno(), report.fileno())
+                else:
+                    process = open_ends.enter_context(
+                        template.fork(folder, tag, (log.fileno(), lifeline.fileno(), report.fileno()))
+                    )
                 lifeline.close()
                 report.close()
                 on_phase = telemetry.phase if telemetry else lambda name: None
                 limit = request.memory_limit_bytes if request.device == "cpu" else None
-                yield Watch(process, progress.fileno(), request.budget, folder / RESULT, on_phase, limit)
+                yield process, Watch(process, progress.fileno(), request.budget, folder / RESULT, on_phase, limit)
             finally:
                 insist(lambda: kill_all(process, tag))
                 held.close()

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from autotune.core.requests import ProbeBudget
+from autotune.launch.processes import Leader
 from autotune.machine.host import host_memory, process_bytes
 from autotune.units import format_bytes
 
@@ -29,7 +30,7 @@ class Watch:
     """What is known of one running probe. `process` has started, `pipe` is the read end of its progress pipe."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], pipe: int, budget: ProbeBudget, result: Path,
+        self, process: Leader, pipe: int, budget: ProbeBudget, result: Path,
         on_phase: Callable[[str], None] = lambda name: None, limit_bytes: int | None = None,
     ) -> None:  # fmt: skip
         """`on_phase` is told each phase as it begins, and must not wait. `limit_bytes`: of the process on the host."""
@@ -37,13 +38,14 @@ class Watch:
         self.timed_out = ""  # why the probe was given up; empty: it was not
         self.outgrown = ""  # how it passed its limit, for which it was given up; empty: it was not
         self.returncode: int | None = None  # of the probe's own end; None: it had to be ended
+        self.has_stepped = False  # an optimizer step was told
         self.host_available_share = 1.0  # the least seen, 0..1
         self._process, self._pipe, self._budget, self._result = process, pipe, budget, result
         self._on_phase, self._limit_bytes = on_phase, limit_bytes
         self._began = self._last_sign = self._phase_began = time.monotonic()
         self._finished: dict[str, float] = {}
         self._unread = b""
-        self._listening, self._has_stepped = True, False
+        self._listening = True
         self._next_look = self._began
         self._poll = select.poll()  # select() cannot look at descriptors from 1024 on
         self._poll.register(pipe, select.POLLIN)
@@ -99,7 +101,7 @@ class Watch:
             "build": budget.build_deadline_seconds,
         }
         step = budget.step_deadline_seconds
-        return known.get(self.phase, step if self._has_stepped else max(budget.first_step_deadline_seconds, step))
+        return known.get(self.phase, step if self.has_stepped else max(budget.first_step_deadline_seconds, step))
 
     def _reason(self, now: float) -> str:
         if now >= self._began + self._budget.total_deadline_seconds:
@@ -143,7 +145,7 @@ class Watch:
         if word not in ("phase", "step"):  # a target wrote to a descriptor that is not its own
             return
         self._last_sign = time.monotonic()
-        self._has_stepped = word == "step" or (self._has_stepped and name not in ("load", "build"))
+        self.has_stepped = word == "step" or (self.has_stepped and name not in ("load", "build"))
         if word == "phase" and name.isprintable() and name:
             self._finished = self.phase_seconds
             self.phase, self._phase_began = name, self._last_sign

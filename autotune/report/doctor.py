@@ -29,11 +29,13 @@ def measure_foreign_cores() -> float | None:
 
 
 def examine(
-    inspection: Inspection, *, chosen: bool = False, foreign: Callable[[], float | None] = measure_foreign_cores
-) -> list[Check]:
+    inspection: Inspection, *, chosen: bool = False, template_bytes: int = 0,
+    foreign: Callable[[], float | None] = measure_foreign_cores,
+) -> list[Check]:  # fmt: skip
     """All findings; the inspection was made without a target, and of a device that the user has `chosen` or not.
 
-    `foreign` returns how many cores others keep busy.
+    `template_bytes` is what the process holds that the inspection was forked from; `foreign` returns how many cores
+    others keep busy.
     """
     here = inspection.environment
     if here is None:
@@ -48,6 +50,7 @@ def examine(
         _cores(here.usable_cores, foreign()),
         Check(name="host memory", text=f"{available} ({memory.limit_source})"),
         *_shared_memory(),
+        *_starting(inspection, template_bytes),
         *_gpus(),
     ]
 
@@ -88,6 +91,15 @@ def _shared_memory() -> list[Check]:
         return [Check(name="/dev/shm", text=text)]
     advice = "Loader workers pass batches through it. In Docker start with --shm-size=8g or --ipc=host."
     return [Check(name="/dev/shm", text=text, state="advice", advice=advice)]
+
+
+def _starting(inspection: Inspection, template_bytes: int) -> list[Check]:
+    if inspection.isolation is None:
+        return []
+    text = f"forked from a process of {format_bytes(template_bytes)} that has torch imported"
+    if inspection.isolation == "fresh":
+        text = f"fresh processes: {inspection.isolation_reason}"
+    return [Check(name="probes", text=text)]
 
 
 def _gpus() -> list[Check]:

@@ -61,8 +61,8 @@ class TerminalReporter:
     """Writes to `console`, which should be the one of standard error: results go to standard output.
 
     Redraws only on a real terminal and only if `progress`; otherwise every event is one plain line, whole. `quiet`
-    leaves the interruption alone. `verbose` adds where a failure came from. Use it as a context manager, so that the
-    terminal is given back whatever happens.
+    leaves the interruption alone. `verbose` adds how each probe started, and where a failure came from. Use it as a
+    context manager, so that the terminal is given back whatever happens.
     """
 
     def __init__(
@@ -138,8 +138,13 @@ class TerminalReporter:
         if measured is not None and best_so_far:
             self._best = (trial.config, measured)
         self._print(probe_line(trial, verdict, knobs=self._knobs, best_so_far=best_so_far, width=self._width))
-        failure = trial.result.failure
-        if self._verbose and failure is not None:
+        if not self._verbose:
+            return
+        failure, why = trial.result.failure, trial.result.isolation_reason
+        if trial.result.isolation is not None:
+            started = "forked" if trial.result.isolation == "fork" else "a fresh process"
+            self._print(Text(f"     {started}{f': {plain(why)}' if why else ''}", "dim"))
+        if failure is not None:
             where = f" at {plain(failure.user_frame)}" if failure.user_frame else ""
             self._print(Text(f"     in phase {plain(failure.phase)}{where}: {plain(failure.evidence)}", "dim"))
 

@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from autotune.core.option import Option, described
 from autotune.core.records import Count, Limit, Share, Stability, Value
+from autotune.core.results import Isolation
 from autotune.errors import UsageError
 from autotune.objectives import OBJECTIVES, ObjectiveName
 from autotune.sampler.names import SAMPLERS, SamplerName
@@ -132,6 +133,10 @@ class Settings:
             called="the step timeout",
         ),
     ] = None
+    isolation: Annotated[
+        Isolation,
+        Option(help="fork: probes start from a process that has torch imported, where that is safe; fresh: none does."),
+    ] = "fork"
     seed: Annotated[Seed, Option(help="Of model, data order and sampler.")] = 0
     mode: Mode = "auto"  # auto: resume where target and machine match
     limits: dict[str, Limit] = field(default_factory=dict)  # knob name -> what may be searched

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,22 @@ def fate(request: Request) -> Outcome | None:
 class TestSubprocessLauncher(LauncherContract):
     def launcher(self) -> Launcher:
         return SubprocessLauncher(command=CHILD)
+
+
+class TestForkingLauncher(LauncherContract):
+    @pytest.fixture(autouse=True)
+    def _one_for_all(self) -> Iterator[None]:
+        with SubprocessLauncher(command=CHILD, isolation="fork") as self.forking:
+            self.forking.doubted = frozenset()  # to see forked processes die, too
+            yield
+        assert self.forking.templates.running == ()
+
+    def launcher(self) -> Launcher:
+        return self.forking
+
+    def test_every_process_is_forked(self, tmp_path: Path) -> None:
+        for kind in KINDS:
+            assert self._run(example(kind, self.TRAINS), tmp_path).isolation == "fork"
 
 
 class TestFakeLauncher(LauncherContract):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +14,8 @@ import pytest
 
 from autotune.core.records import Config
 from autotune.core.requests import ProbeBudget, ProbeRequest
-from autotune.core.results import ProbeResult
+from autotune.core.results import Isolation, ProbeResult
+from autotune.launch.processes import TAG
 from autotune.launch.subprocess import SubprocessLauncher
 
 MARK = "_AUTOTUNE_TEST_FOLDER"
@@ -21,16 +23,13 @@ Survivors = Callable[[], list[psutil.Process]]
 
 
 @pytest.fixture
-def survivors(tmp_path: Path) -> Iterator[Survivors]:
+def survivors(tmp_path: Path, launcher: SubprocessLauncher) -> Iterator[Survivors]:
     """The living processes that this test's probes started, found by another mark than the launcher's own tag."""
 
     def find() -> list[psutil.Process]:
-        found = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                if process.environ().get(MARK) == str(tmp_path):
-                    found.append(process)
-        return found
+        """All but the templates of the living launcher."""
+        own = {template.tag for template in (launcher.templates.running if launcher.templates else ())}
+        return [process for process in marked(tmp_path) if tag_of(process) not in own]
 
     yield find
     for process in find():
@@ -42,9 +41,36 @@ def child_command() -> tuple[str, ...]:
     return sys.executable, str(Path(__file__).with_name("faulty_child.py"))
 
 
+@pytest.fixture(params=["fresh", "fork"])
+def isolation(request: pytest.FixtureRequest) -> Isolation:
+    return request.param
+
+
 @pytest.fixture
-def launcher(tmp_path: Path, child_command: tuple[str, ...]) -> SubprocessLauncher:
-    return SubprocessLauncher(command=child_command, environ={MARK: str(tmp_path)})
+def launcher(tmp_path: Path, child_command: tuple[str, ...], isolation: Isolation) -> Iterator[SubprocessLauncher]:
+    """One that believes what becomes of a forked probe; with its end its templates are gone."""
+    with SubprocessLauncher(command=child_command, environ={MARK: str(tmp_path)}, isolation=isolation) as launcher:
+        launcher.doubted = frozenset()
+        yield launcher
+    templates = {process.pid for process in marked(tmp_path) if process.ppid() == os.getpid()}
+    assert templates == set()
+
+
+def marked(folder: Path) -> list[psutil.Process]:
+    """The living processes that descend from a launcher of the test with this folder."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(MARK) == str(folder):
+                found.append(process)
+    return found
+
+
+def tag_of(process: psutil.Process) -> str | None:
+    """Of the probe or template that it belongs to."""
+    with suppress(psutil.Error):
+        return process.environ().get(TAG)
+    return None
 
 
 @pytest.fixture

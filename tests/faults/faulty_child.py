@@ -9,10 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from autotune.child.lifeline import Progress, harden
+from autotune.child.template import leave, serve
 from autotune.core import codec
+from autotune.core.forking import Ready
 from autotune.core.kinds import decode
 from autotune.core.records import Environment, TargetFacts
 from autotune.core.requests import DryRunRequest, InspectRequest, NoiseScaleRequest, ProbeRequest, StabilityRequest
@@ -96,6 +99,12 @@ def measure(progress: Progress) -> None:
     progress.phase("validate")
 
 
+def crash_late(progress: Progress) -> None:
+    progress.phase("warm-up")
+    progress.beat()
+    os.abort()
+
+
 def spam(progress: Progress) -> None:
     for _ in range(20):
         print("x" * 2**20)
@@ -150,6 +159,7 @@ def abort_without_memory(progress: Progress) -> None:
 
 FAULTS = {
     "segfault": lambda _: ctypes.string_at(0),
+    "late-crash": crash_late,
     "abort": lambda _: os.abort(),
     "abort-without-memory": abort_without_memory,
     "vanish": lambda _: os._exit(0),
@@ -174,12 +184,19 @@ FAULTS = {
     "ok": lambda _: None,
 }
 
-if __name__ == "__main__":
+FOLDER = Path()
+
+
+def main(arguments: Sequence[str]) -> int:
+    global FOLDER
     parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    for name in ("--lifeline", "--progress", "--parent"):
+    parser.add_argument("folder", type=Path, nargs="?")
+    for name in ("--lifeline", "--progress", "--parent", "--template"):
         parser.add_argument(name, type=int)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
+    if options.template is not None:
+        serve(options.template, options.lifeline, main, lambda imports, own: Ready())
+        return 0
     FOLDER = options.folder
     progress = Progress(options.progress)
     harden(options.lifeline, options.parent)
@@ -191,4 +208,8 @@ if __name__ == "__main__":
         DryRunRequest: DRY_RUN,
     }  # fmt: skip
     codec.write(FOLDER / RESULT, answers.get(type(request)) or type(request).kind().answer(outcome=Outcome.OK))
-    os._exit(0)
+    return 0
+
+
+if __name__ == "__main__":
+    leave(main(sys.argv[1:]))

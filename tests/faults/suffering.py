@@ -10,12 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import psutil
 
 from autotune.core.records import Config
 from autotune.core.requests import ProbeBudget, ProbeRequest
-from autotune.core.results import Outcome, ProbeResult
+from autotune.core.results import Isolation, Outcome, ProbeResult
 from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.study import layout as disk
@@ -48,14 +49,27 @@ class Suffered:
 
 
 class House:
-    """One study of faults, with a launcher for each kind of surroundings."""
+    """One study of faults, with a launcher for each kind of surroundings; it believes what a forked probe suffers."""
 
-    def __init__(self, study: Path) -> None:
+    def __init__(self, study: Path, isolation: Isolation = "fresh") -> None:
         self.study = disk.make(study)
-        self._launcher = SubprocessLauncher(environ=ONE_THREAD)
+        self._launcher = SubprocessLauncher(environ=ONE_THREAD, isolation=isolation)
         narrow = private_mounts()
         command = (*narrow, sys.executable, "-P", "-m", "autotune.child")
-        self._narrow = SubprocessLauncher(command=command, environ=ONE_THREAD) if narrow else None
+        self._narrow = None
+        if narrow:
+            self._narrow = SubprocessLauncher(command=command, environ=ONE_THREAD, isolation=isolation)
+        for launcher in (self._launcher, self._narrow):
+            if launcher is not None:
+                launcher.doubted = frozenset()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for launcher in (self._launcher, self._narrow):
+            if launcher is not None:
+                launcher.close()
 
     def can(self, fault: Fault) -> bool:
         """Whether this machine lets us make the fault's surroundings."""
@@ -94,12 +108,11 @@ class House:
         return found
 
 
-def suffer_all(faults: Iterable[Fault], study: Path) -> dict[str, Suffered]:
+def suffer_all(faults: Iterable[Fault], study: Path, isolation: Isolation) -> dict[str, Suffered]:
     """Every fault by name, in a few lanes side by side."""
-    house = House(study)
-    numbered = [pair for pair in enumerate(faults) if house.can(pair[1])]
-    lanes = [numbered[lane::LANES] for lane in range(LANES)]
-    with ThreadPoolExecutor(LANES) as pool:
+    with House(study, isolation) as house, ThreadPoolExecutor(LANES) as pool:
+        numbered = [pair for pair in enumerate(faults) if house.can(pair[1])]
+        lanes = [numbered[lane::LANES] for lane in range(LANES)]
         parts = list(pool.map(house.suffer, lanes))
     return {name: suffered for part in parts for name, suffered in part.items()}
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from autotune.core import codec
 from autotune.core.requests import ProbeRequest
-from autotune.core.results import Outcome, ProbeResult
+from autotune.core.results import Isolation, Outcome, ProbeResult
 from autotune.errors import EnvironmentUnfit
 from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.launch.subprocess import SubprocessLauncher
@@ -33,10 +33,12 @@ from pathlib import Path
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.core.records import Config
 from autotune.core.requests import ProbeBudget, ProbeRequest
-command, folder, mark, fault = sys.argv[1:3], Path(sys.argv[3]), sys.argv[4], sys.argv[5]
+command, folder, mark, fault, isolation = sys.argv[1:3], Path(sys.argv[3]), *sys.argv[4:7]
 config = Config(values={"batch_size": 8, "gradient_accumulation_steps": 1})
-launcher = SubprocessLauncher(command=command, environ={mark: str(folder)})
-launcher.run(ProbeRequest(target=fault, config=config, device="cpu"), folder)
+launcher = SubprocessLauncher(command=command, environ={mark: str(folder)}, isolation=isolation)
+launcher.doubted = frozenset()
+with launcher:
+    launcher.run(ProbeRequest(target=fault, config=config, device="cpu"), folder)
 """
 
 
@@ -58,14 +60,16 @@ launcher.run(ProbeRequest(target=fault, config=config, device="cpu"), folder)
     ],
 )
 def test_a_dead_probe_is_a_result_with_evidence(
-    fault: str, outcome: Outcome, evidence: str, suffer: Suffer, tmp_path: Path, survivors: Survivors
-) -> None:
+    fault: str, outcome: Outcome, evidence: str, suffer: Suffer, tmp_path: Path, survivors: Survivors,
+    isolation: Isolation,
+) -> None:  # fmt: skip
     result = suffer(fault)
 
     assert result.failure is not None
     assert (outcome, "load") == (result.outcome, result.failure.phase)
     assert result.failure.evidence.startswith(evidence)
     assert result == codec.read(tmp_path / RESULT, ProbeResult)
+    assert result.isolation == isolation
     assert survivors() == []
 
 
@@ -186,7 +190,7 @@ def test_a_process_with_a_thousand_open_files_can_search(suffer: Suffer, tmp_pat
 
 
 def test_as_the_first_process_of_a_container_a_search_collects_no_zombies(
-    tmp_path: Path, child_command: tuple[str, ...]
+    tmp_path: Path, child_command: tuple[str, ...], isolation: Isolation
 ) -> None:
     first = ("unshare", "--pid", "--fork", "--mount-proc")
     if subprocess.run((*first, "true"), capture_output=True, check=False).returncode:
@@ -197,8 +201,8 @@ def test_as_the_first_process_of_a_container_a_search_collects_no_zombies(
     )
 
     ended = subprocess.run(
-        (*first, sys.executable, "-c", PARENT + count, *child_command, str(tmp_path), "MARK", "leave-workers"),
-        capture_output=True, text=True, check=False,
+        (*first, sys.executable, "-c", PARENT + count, *child_command, str(tmp_path), "MARK", "leave-workers",
+         isolation), capture_output=True, text=True, check=False,
     )  # fmt: skip
 
     assert ended.stdout == "[]\n", ended.stderr
@@ -206,18 +210,17 @@ def test_as_the_first_process_of_a_container_a_search_collects_no_zombies(
 
 @pytest.fixture
 def searching(
-    tmp_path: Path, child_command: tuple[str, ...], survivors: Survivors
+    tmp_path: Path, child_command: tuple[str, ...], survivors: Survivors, isolation: Isolation
 ) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
     """`searching(fault)`: another process, in the midst of a probe that hangs with three processes and their guard."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(fault: str) -> subprocess.Popen[bytes]:
-        arguments = [*child_command, str(tmp_path), "_AUTOTUNE_TEST_FOLDER", fault]
+        arguments = [*child_command, str(tmp_path), "_AUTOTUNE_TEST_FOLDER", fault, isolation]
         process = subprocess.Popen([sys.executable, "-c", PARENT, *arguments], stderr=subprocess.DEVNULL)
         started.append(process)
-        _wait_until(
-            lambda: len(survivors()) >= (4 if fault == "hang-after-setsid" else 3) or process.poll() is not None
-        )
+        expected = (4 if fault == "hang-after-setsid" else 3) + 2 * (isolation == "fork")  # a template and its guard
+        _wait_until(lambda: len(survivors()) >= expected or process.poll() is not None)
         return process
 
     yield start
@@ -274,9 +277,11 @@ def test_a_disk_that_fills_up_during_a_probe_stops_the_search(
     assert survivors() == []
 
 
-def test_a_file_size_limit_is_no_reason_for_a_traceback(tmp_path: Path, child_command: tuple[str, ...]) -> None:
+def test_a_file_size_limit_is_no_reason_for_a_traceback(
+    tmp_path: Path, child_command: tuple[str, ...], isolation: Isolation
+) -> None:
     limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n" + PARENT
-    arguments = [*child_command, str(tmp_path), "_AUTOTUNE_TEST_FOLDER", "ok"]
+    arguments = [*child_command, str(tmp_path), "_AUTOTUNE_TEST_FOLDER", "ok", isolation]
 
     search = subprocess.run([sys.executable, "-c", limited, *arguments], capture_output=True, text=True)
 

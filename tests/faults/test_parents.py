@@ -33,8 +33,8 @@ from autotune.core.records import Config
 from autotune.core.requests import ProbeBudget, ProbeRequest
 folder, target, workers, budget = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
 config = Config(values=defaults() | {{"batch_size": 8, "num_workers": workers}})
-launcher = SubprocessLauncher(environ={{{MARK!r}: str(folder)}})
-launcher.run(ProbeRequest(target=target, config=config, device="cpu", budget=ProbeBudget(**budget)), folder)
+with SubprocessLauncher(environ={{{MARK!r}: str(folder)}}, isolation=sys.argv[5]) as launcher:
+    launcher.run(ProbeRequest(target=target, config=config, device="cpu", budget=ProbeBudget(**budget)), folder)
 """
 PHASES = {
     "start": "",
@@ -51,11 +51,12 @@ PHASES = {
 }
 INTERRUPT, TWICE, KILL = (signal.SIGINT,), (signal.SIGINT,) * 5, (signal.SIGKILL,)
 Signals = tuple[signal.Signals, ...]
-Case = tuple[str, Signals]
+Case = tuple[str, Signals, str]
 ENDS: list[Case] = [
-    *((phase, INTERRUPT) for phase in PHASES),
-    *((phase, KILL) for phase in ("start", "measure", "worker")),
-    *((phase, TWICE) for phase in ("build", "worker")),
+    *((phase, INTERRUPT, "fresh") for phase in PHASES),
+    *((phase, INTERRUPT, "fork") for phase in ("start", "build", "worker")),
+    *((phase, KILL, isolation) for phase in ("start", "measure", "worker") for isolation in ("fresh", "fork")),
+    *((phase, TWICE, isolation) for phase in ("build", "worker") for isolation in ("fresh", "fork")),
 ]
 
 
@@ -69,15 +70,21 @@ class Ended:
     survivors: tuple[str, ...]
 
 
-def end(study: Path, phase: str, signals: Signals) -> Ended:
+def end(study: Path, phase: str, signals: Signals, isolation: str) -> Ended:
     """Start a search of one probe, send it `signals` when the target is in `phase`, and see what is left."""
     _, folder = disk.new_attempt(study, ProbeRequest)
     (study / "model.py").write_text(f"{HEALTHY}\n{PHASES[phase]}\n")
     budget = LONG_WINDOW if phase == "measure" else {"max_seconds": 0.2, "min_seconds": 0.1}
-    words = [str(folder), str(study / "model.py"), str(2 * (phase == "worker")), repr(budget).replace("'", '"')]
+    words = [
+        str(folder),
+        str(study / "model.py"),
+        str(2 * (phase == "worker")),
+        repr(budget).replace("'", '"'),
+        isolation,
+    ]
     search = subprocess.Popen([sys.executable, "-c", PARENT, *words], stderr=subprocess.DEVNULL)
     try:
-        wait_for(lambda: carrying(MARK, str(folder)) if phase == "start" else (folder / "here").exists(), search)
+        wait_for(lambda: begun(folder) if phase == "start" else (folder / "here").exists(), search)
         for number in signals:
             search.send_signal(number)
             time.sleep(0.01)
@@ -91,6 +98,11 @@ def end(study: Path, phase: str, signals: Signals) -> Ended:
     finally:
         search.kill()
         search.wait()
+
+
+def begun(folder: Path) -> bool:
+    """Whether the probe has been asked for, and some process is there for it."""
+    return (folder / REQUEST).exists() and bool(carrying(MARK, str(folder)))
 
 
 def wait_for(happened: Callable[[], object], search: subprocess.Popen[bytes]) -> None:
@@ -109,10 +121,14 @@ def all_ended(tmp_path_factory: pytest.TempPathFactory) -> dict[Case, Ended]:
 
 
 @pytest.mark.parametrize(
-    ("phase", "signals"), ENDS, ids=lambda part: part if isinstance(part, str) else f"{len(part)}-{part[0].name}"
+    ("phase", "signals", "isolation"),
+    ENDS,
+    ids=lambda part: part if isinstance(part, str) else f"{len(part)}-{part[0].name}",
 )
-def test_nothing_outlives_the_searching_process(phase: str, signals: Signals, all_ended: dict[Case, Ended]) -> None:
-    ended = all_ended[phase, signals]
+def test_nothing_outlives_the_searching_process(
+    phase: str, signals: Signals, isolation: str, all_ended: dict[Case, Ended]
+) -> None:
+    ended = all_ended[phase, signals, isolation]
 
     assert ended.survivors == ()
     assert ended.returncode in (-signals[0], 128 + signals[0])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.core import codec
-from autotune.core.results import Outcome, ProbeResult
+from autotune.core.results import Isolation, Outcome, ProbeResult
 from autotune.errors import EnvironmentUnfit
 from autotune.launch.base import LOG, RESULT
 from autotune.study import layout as disk
@@ -22,18 +22,23 @@ MOST_LOG_BYTES = 2**19
 each_fault = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "-"))
 
 
-@pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("faults")
+@pytest.fixture(scope="module", params=["fresh", "fork"])
+def isolation(request: pytest.FixtureRequest) -> Isolation:
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def all_suffered(request: pytest.FixtureRequest, study: Path) -> Mapping[str, Suffered]:
+def study(tmp_path_factory: pytest.TempPathFactory, isolation: Isolation) -> Path:
+    return tmp_path_factory.mktemp(isolation)
+
+
+@pytest.fixture(scope="module")
+def all_suffered(request: pytest.FixtureRequest, study: Path, isolation: Isolation) -> Mapping[str, Suffered]:
     """What came of the faults of the tests that were asked for, by name: one launcher, a few probes at a time."""
     calls = [item.callspec for item in request.session.items if hasattr(item, "callspec")]
     asked = {call.params["fault"].name for call in calls if isinstance(call.params.get("fault"), Fault)}
     chosen = [fault for fault in FAULTS if not asked or fault.name in asked]
-    return suffer_all(chosen, study)
+    return suffer_all(chosen, study, isolation)
 
 
 @pytest.fixture
@@ -44,13 +49,16 @@ def suffered(fault: Fault, all_suffered: Mapping[str, Suffered], study: Path) ->
 
 
 @each_fault
-def test_a_fault_costs_its_own_probe_and_nothing_else(fault: Fault, suffered: Suffered, study: Path) -> None:
+def test_a_fault_costs_its_own_probe_and_nothing_else(
+    fault: Fault, suffered: Suffered, study: Path, isolation: Isolation
+) -> None:
     result, failure = suffered.result, suffered.result.failure
 
     assert fault.outcome is result.outcome, failure
     assert result == codec.read(suffered.folder / RESULT, ProbeResult)
     assert suffered.survivors == ()
     assert suffered.next_result.outcome is Outcome.OK, suffered.next_result.failure
+    assert {result.isolation, suffered.next_result.isolation} == {isolation}
     assert (suffered.folder / LOG).stat().st_size < MOST_LOG_BYTES
     if failure is not None:
         assert fault.phase in ("", failure.phase)

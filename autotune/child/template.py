@@ -1,0 +1,282 @@
+"""The template process: imports once what all probes import, and forks one of them for each request.
+
+    the launcher ──control socket: folder, tag, descriptors──► the template ──fork──► a probe, as if it were exec'd
+        ▲                                                          │
+        └──────── status socket of each probe: born, ended ────────┘
+
+A fork copies one thread, and of an accelerator nothing that works. So the template has exactly one thread, has touched
+no device and has opened no socket, which is looked at before every fork; and a trial child has computed in parallel.
+It ends with its control socket; should it hang, its guard ends it (`lifeline.py`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from itertools import groupby
+from pathlib import Path
+from typing import NoReturn
+
+from autotune.child.lifeline import TAG, harden
+from autotune.core import codec
+from autotune.core.forking import Born, Ended, ForkRequest, Imports, Ready, Refused
+from autotune.core.records import Record
+
+TRIAL_SECONDS = 20.0  # for a forked child to compute in parallel: it takes milliseconds, or for ever
+MESSAGE_BYTES = 2**16
+DESCRIPTORS = 4  # log, lifeline, progress pipe, status socket
+_MADV_POPULATE_READ = 22  # linux/mman.h, from 5.14 on
+_HARMLESS = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+_BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "OPENBLAS_DEFAULT_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
+
+OF_ALL_PROBES = (
+    "torch",
+    "autotune.child.run", "autotune.targets.build", "autotune.targets.inspection",
+)  # fmt: skip
+Main = Callable[[Sequence[str]], int]
+
+
+def serve(control: int, lifeline: int, main: Main, prepare: Callable[[Imports, frozenset[int]], Ready]) -> None:
+    """Import, say `Ready`, and fork a process that runs `main` for each request, until the launcher is gone."""
+    harden(lifeline, None)
+    launcher = socket.socket(fileno=control)
+    launcher.set_inheritable(False)
+    ready = prepare(codec.decode(launcher.recv(MESSAGE_BYTES), Imports), frozenset({control}))
+    try:
+        pages = _resident_file_pages()
+    except OSError as error:
+        ready = Ready(unsafe=f"the kernel does not show which pages are resident: {error.strerror}")
+    launcher.send(codec.encode(ready))
+    if not ready.unsafe:
+        _Template(launcher, main, pages).run()
+
+
+def prepare(imports: Imports, own: frozenset[int]) -> Ready:
+    """Import torch and what the target imports, and say whether forks are safe then. `own`: sockets of ours."""
+    with _single_threaded_blas():
+        for name in OF_ALL_PROBES:
+            import_module(name)
+        if reason := unsafe(own):
+            return Ready(unsafe=f"with torch imported, the template {reason}")
+        for number, statement in enumerate(imports.statements):
+            before = set(sys.modules)
+            try:
+                exec(statement, {"__name__": __name__})
+                reason = unsafe(own)
+            except Exception as error:
+                reason = f"failed with {type(error).__name__}"
+            found = {name.partition(".")[0] for name in set(sys.modules) - before}
+            if not reason and (others := sorted(found.intersection(imports.beside))):
+                reason = f"has another {others[0]} than a probe would find"
+            if reason:
+                return Ready(unsafe=f"after `{statement}` the template {reason}", safe_statements=number)
+    return Ready(unsafe=_trial())
+
+
+def unsafe(own: frozenset[int]) -> str:
+    """What makes a fork of this process unlike a fresh one; empty if nothing does. `own`: sockets of ours."""
+    if (threads := len(list(Path("/proc/self/task").iterdir()))) != 1:
+        return f"has {threads} threads"
+    torch = sys.modules.get("torch")
+    for kind in ("cuda", "xpu"):
+        if torch is not None and getattr(torch, kind).is_initialized():
+            return f"has initialised {kind}"
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the descriptor of the listing itself
+            place = str(entry.readlink())
+            is_foreign = place.startswith(("socket:", "anon_inode:")) and int(entry.name) not in own
+            if is_foreign or (place.startswith("/dev/") and place not in _HARMLESS):
+                return f"has opened {place}"
+    return ""
+
+
+class _Template:
+    """The loop that forks."""
+
+    def __init__(self, launcher: socket.socket, main: Main, pages: list[tuple[int, int]]) -> None:
+        self._launcher, self._main, self._pages = launcher, main, pages
+        self._running: dict[int, tuple[int, int]] = {}  # pidfd -> process, status socket
+        self._poll = select.poll()
+        self._poll.register(launcher, select.POLLIN)
+
+    def run(self) -> None:
+        """Fork and bury until the control socket ends."""
+        while True:
+            for descriptor, _ in self._poll.poll():
+                if descriptor != self._launcher.fileno():
+                    self._bury(descriptor)
+                    continue
+                message, descriptors, _, _ = socket.recv_fds(self._launcher, MESSAGE_BYTES, DESCRIPTORS)
+                if not message:
+                    return
+                *inherited, status = descriptors
+                self._fork(codec.decode(message, ForkRequest), inherited, status)
+                for passed in inherited:
+                    os.close(passed)
+
+    def _fork(self, request: ForkRequest, inherited: list[int], status: int) -> None:
+        sockets = (self._launcher.fileno(), status, *(running for _, running in self._running.values()))
+        refusal = None
+        if reason := unsafe(frozenset((*sockets, *self._running))):
+            refusal = Refused(reason=f"the template {reason}", for_good=True)
+        else:
+            try:
+                pid = os.fork()
+            except OSError as error:
+                refusal = Refused(reason=f"no process could be forked: {error.strerror}", for_good=False)
+        if refusal:
+            _say(status, refusal)
+            os.close(status)
+            return
+        if pid == 0:
+            self._become(request, inherited, status)
+        pidfd = os.pidfd_open(pid)
+        self._running[pidfd] = pid, status
+        self._poll.register(pidfd, select.POLLIN)
+
+    def _bury(self, pidfd: int) -> None:
+        self._poll.unregister(pidfd)
+        pid, status = self._running.pop(pidfd)
+        _, code = os.waitpid(pid, 0)
+        _say(status, Ended(status=os.waitstatus_to_exitcode(code)))
+        os.close(pidfd)
+        os.close(status)
+
+    def _become(self, request: ForkRequest, inherited: list[int], status: int) -> NoReturn:
+        """Be what an exec'd child is, from its session to its exit."""
+        code, (log, lifeline, progress) = 1, inherited
+        try:
+            template = os.getppid()
+            os.setsid()
+            _carry(request.tag)
+            for stream in (1, 2):
+                os.dup2(log, stream)
+            own = os.pidfd_open(os.getpid())
+            _say(status, Born(pid=os.getpid()), own)
+            others = (number for pidfd, (_, other) in self._running.items() for number in (pidfd, other))
+            for number in (self._launcher.detach(), log, status, own, *others):
+                os.close(number)
+            _touch(self._pages)
+            give_threads_back()
+            words = ["--lifeline", str(lifeline), "--progress", str(progress), "--parent", str(template)]
+            before = len(sys.argv) - 1
+            sys.argv[1:] = sys.orig_argv[-before:] = [request.folder, *words]
+            code = self._main(sys.argv[1:])
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else 1
+        except BaseException:
+            traceback.print_exc()
+        leave(code)
+
+
+def leave(code: int) -> NoReturn:
+    """End the process at once: tearing torch down takes half a second and can hang on loader workers (measured)."""
+    with suppress(Exception):  # the target may have closed them
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+@contextmanager
+def _single_threaded_blas() -> Iterator[None]:
+    """OpenBLAS starts its threads when it is loaded, unless a variable says that there is one."""
+    before = os.environ.get(_BLAS_VARIABLES[0])
+    os.environ[_BLAS_VARIABLES[0]] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[_BLAS_VARIABLES[0]]
+        if before is not None:
+            os.environ[_BLAS_VARIABLES[0]] = before
+
+
+def give_threads_back() -> None:
+    """Give OpenBLAS the threads that it would have started when it was loaded."""
+    if "numpy" not in sys.modules:
+        return
+    from threadpoolctl import ThreadpoolController
+
+    asked = (os.environ.get(name, "") for name in _BLAS_VARIABLES)  # the first that is set counts (driver/others)
+    count = next((int(text) for text in asked if text.isdigit() and int(text)), len(os.sched_getaffinity(0)))
+    for library in ThreadpoolController().lib_controllers:
+        if library.internal_api == "openblas" and library.threading_layer == "pthreads":
+            library.set_num_threads(count)
+
+
+def _trial() -> str:
+    """Why a forked child cannot compute in parallel; empty if it can. It takes milliseconds, or for ever."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            import numpy as np
+            import torch
+
+            give_threads_back()
+            torch.ones(1 << 20).mul_(2).sum()
+            np.ones((512, 512)) @ np.ones((512, 512))
+            os._exit(0)
+        finally:
+            os._exit(1)
+    pidfd = os.pidfd_open(pid)
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    is_over = bool(poll.poll(TRIAL_SECONDS * 1000))
+    os.close(pidfd)
+    if not is_over:
+        os.kill(pid, signal.SIGKILL)
+    _, code = os.waitpid(pid, 0)
+    if not is_over:
+        return "a forked process hung when it computed with several threads"
+    return f"a forked process could not compute: {os.waitstatus_to_exitcode(code)}" if code else ""
+
+
+def _resident_file_pages() -> list[tuple[int, int]]:
+    """Start and length of all pages of mapped files that this process has touched.
+
+    A fork maps its parent's heap, but of files only what it touches itself (Linux, mm/memory.c, `vma_needs_copy`):
+    its resident set would lack what a fresh process touches while it imports.
+    """
+    found: list[tuple[int, int]] = []
+    with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            span, permissions, _, _, inode = line.split()[:5]
+            if inode == "0" or permissions[0] != "r":
+                continue
+            first, end = (int(part, 16) // mmap.PAGESIZE for part in span.split("-"))
+            pagemap.seek(first * 8)
+            entries = memoryview(pagemap.read((end - first) * 8)).cast("Q")
+            for is_present, group in groupby(enumerate(entries, first), lambda page: page[1] >> 63):
+                pages = list(group)
+                if is_present:
+                    found.append((pages[0][0] * mmap.PAGESIZE, len(pages) * mmap.PAGESIZE))
+    return found
+
+
+def _touch(pages: list[tuple[int, int]]) -> None:
+    libc = ctypes.CDLL(None)
+    for start, length in pages:
+        libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), _MADV_POPULATE_READ)
+
+
+def _carry(tag: str) -> None:
+    """Carry another tag than the template, also for those who look from outside: over the bytes that exec left."""
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = ctypes.c_void_p
+    place, before = getenv(TAG.encode()), os.environ[TAG]
+    assert len(before) == len(tag), "a tag has one length"
+    ctypes.memmove(place, tag.encode(), len(tag))
+    os.environ[TAG] = tag
+
+
+def _say(descriptor: int, record: Record, *passed: int) -> None:
+    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as peer:  # the launcher may be gone
+        socket.send_fds(peer, [codec.encode(record)], passed)

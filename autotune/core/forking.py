@@ -1,0 +1,48 @@
+"""What a launcher and its template process say to each other: one record a message."""
+
+from __future__ import annotations
+
+from autotune.core.records import Record
+
+
+class Imports(Record, frozen=True, kw_only=True):
+    """The launcher's first message: what the template imports besides torch."""
+
+    statements: tuple[str, ...] = ()  # lines of Python
+    beside: tuple[str, ...] = ()  # modules that lie beside the target: a probe would find these first
+
+
+class Ready(Record, frozen=True, kw_only=True):
+    """The template's answer: processes may be forked from it, or why not."""
+
+    unsafe: str = ""  # empty: forked processes are as good as fresh ones
+    safe_statements: int | None = None  # with so many of the statements it would be safe; None: with none
+
+
+class ForkRequest(Record, frozen=True, kw_only=True):
+    """Fork a process for the request in `folder`. Log, lifeline, progress pipe and status socket come with it."""
+
+    folder: str
+    tag: str
+
+
+class Born(Record, frozen=True, kw_only=True, tag="born"):
+    """The forked process leads a session of its own and carries its tag. Its pidfd comes with this."""
+
+    pid: int
+
+
+class Refused(Record, frozen=True, kw_only=True, tag="refused"):
+    """No process was forked."""
+
+    reason: str
+    for_good: bool  # the template is no longer safe; otherwise the machine could not just then
+
+
+class Ended(Record, frozen=True, kw_only=True, tag="ended"):
+    """How the forked process ended; `status` as `subprocess.Popen.returncode` has it."""
+
+    status: int
+
+
+Status = Born | Refused | Ended

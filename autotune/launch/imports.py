@@ -1,0 +1,84 @@
+"""The installed modules that a target's file imports before it does anything else: a template may import them, too.
+
+Never code of the user, which may change between two probes, and never what comes after such code: it may set a
+variable that a library reads when it is imported. So nothing counts from the first statement on that is not an import
+of installed or standard modules. The file is parsed and not run.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from autotune.core.forking import Imports
+from autotune.errors import AutotuneError
+from autotune.targets.reference import Reference, parse
+
+MOST_BESIDE = 500  # modules beside a target: a message has a limit
+WITH_OPTIMIZERS = "import torch._dynamo"  # the first optimizer imports it: half a second
+_INSTALLED = {"site-packages", "dist-packages"}  # folders of pip and of Debian
+
+
+def imports_of(target: str | None) -> Imports:
+    """The import statements of the target's file; none where it cannot be read, which the probe will report."""
+    try:
+        reference = None if target is None else parse(target)
+        file = None if reference is None else _file(reference)
+        text = "" if file is None else file.read_text()
+        tree = ast.parse(text)
+    except (AutotuneError, OSError, ValueError, SyntaxError):
+        return Imports()
+    root = reference.file.parent if reference and reference.file else Path.cwd()
+    beside = {path.stem for path in root.glob("*.py")} | {path.parent.name for path in root.glob("*/__init__.py")}
+    sets_variables = re.search(r"\b(environ|putenv)\b", text) and "TORCH" in text  # which torch._dynamo reads
+    if sets_variables or len(beside) > MOST_BESIDE:
+        return Imports()
+    return Imports(statements=(WITH_OPTIMIZERS, *_leading(tree, beside)), beside=tuple(sorted(beside)))
+
+
+def _leading(tree: ast.Module, beside: set[str]) -> tuple[str, ...]:
+    found = []
+    for statement in tree.body:
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            continue  # the docstring
+        names = _packages(statement)
+        if not names or not all(name not in beside and (_is_standard(name) or _is_installed(name)) for name in names):
+            break
+        if not all(map(_is_standard, names)):
+            found.append(ast.unparse(statement))
+    return tuple(found)
+
+
+def _packages(statement: ast.stmt) -> list[str]:
+    """The top packages that an import statement names; empty for any other statement."""
+    if isinstance(statement, ast.Import):
+        return [alias.name.partition(".")[0] for alias in statement.names]
+    if isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
+        return [statement.module.partition(".")[0]]
+    return []
+
+
+def _is_standard(name: str) -> bool:
+    return name in sys.stdlib_module_names
+
+
+def _is_installed(name: str) -> bool:
+    spec = PathFinder.find_spec(name)
+    return spec is not None and not _INSTALLED.isdisjoint(Path(spec.origin or "").parts)
+
+
+def _file(reference: Reference) -> Path | None:
+    """The file of the target; None for a module whose packages have code of their own, which would run before it."""
+    if reference.file:
+        return reference.file
+    *packages, name = reference.module.split(".")
+    place = Path.cwd()
+    for package in packages:
+        place /= package
+        begin = place / "__init__.py"
+        if begin.exists() and begin.read_bytes().strip():
+            return None
+    return place / f"{name}.py"

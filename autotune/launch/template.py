@@ -1,0 +1,281 @@
+"""Template processes of a launcher: started when first needed, asked to fork a probe, ended with the launcher.
+
+The other side is `child/template.py`. A forked probe is no child of ours: its template tells how it ended. A template
+that is killed, stopped or out of memory costs the probe that was running, which then runs in a fresh process.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+
+from msgspec.structs import replace
+
+from autotune.core import codec
+from autotune.core.forking import Born, Ended, ForkRequest, Imports, Ready, Refused, Status
+from autotune.core.requests import Request
+from autotune.launch.imports import imports_of
+from autotune.launch.processes import TAG, insist, kill_all
+from autotune.machine.host import process_bytes
+
+READY_SECONDS = 300.0  # to import everything, from a slow network disk too
+ANSWER_SECONDS = 30.0  # to fork: a large one that was swapped out takes seconds
+STATUS_SECONDS = 5.0  # from a probe's end to the word of it: the template has nothing else to do
+MOST_LOSSES = 3  # of templates, after which there is no other
+_MESSAGE_BYTES = 2**16
+
+
+class NoTemplate(Exception):
+    """A process cannot be forked, and why. `for_good`: nor can a later one."""
+
+    def __init__(self, reason: str, *, for_good: bool = False) -> None:
+        super().__init__(reason)
+        self.for_good = for_good
+
+
+class Forked:
+    """A forked probe, used like a `subprocess.Popen`. `lost` says how its template went; empty: it did not."""
+
+    def __init__(self, pid: int, pidfd: int, status: socket.socket) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self.lost = ""
+        self._pidfd, self._status = pidfd, status
+
+    def poll(self) -> int | None:
+        """The exit status as `Popen` has it; None while the probe runs."""
+        if self.returncode is None and _readable(self._status.fileno(), 0):
+            self._read_status()
+        elif self.returncode is None and _readable(self._pidfd, 0):
+            self.wait()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end. Raises `subprocess.TimeoutExpired`."""
+        if not _readable(self._pidfd, timeout):
+            raise subprocess.TimeoutExpired("a forked probe", timeout or 0.0)
+        if self.returncode is None and _readable(self._status.fileno(), STATUS_SECONDS):
+            self._read_status()
+        elif self.returncode is None:
+            self._lose("its template hangs")
+        assert self.returncode is not None, "set above"
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send it, unless the process has ended."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._status.close()
+        os.close(self._pidfd)
+
+    def _read_status(self) -> None:
+        message = _received(self._status)
+        if message:
+            self.returncode = codec.decode(message, Ended).status
+        else:
+            self._lose("its template died")
+
+    def _lose(self, how: str) -> None:
+        self.lost, self.returncode = how, -signal.SIGKILL
+
+
+class Template:
+    """One template process. Raises `NoTemplate` unless it comes to be ready."""
+
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str], imports: Imports) -> None:
+        self.tag = uuid.uuid4().hex
+        self._process: subprocess.Popen[bytes] | None = None
+        self._open = ExitStack()
+        began = time.monotonic()
+        try:
+            self._start(command, {**environ, TAG: self.tag}, imports)
+        except BaseException:
+            self.close()
+            raise
+        self.seconds = time.monotonic() - began  # that it took to be ready
+
+    @property
+    def resident_bytes(self) -> int | None:
+        """What it holds; a forked probe shares that until it writes to it."""
+        return process_bytes("VmRSS", pid=self._process.pid) if self._process else None
+
+    def fork(self, folder: Path, tag: str, descriptors: Sequence[int]) -> Forked:
+        """Fork the probe in `folder`, with log, lifeline and progress pipe. Raises `NoTemplate`."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ExitStack() as on_failure:
+            on_failure.callback(ours.close)
+            with theirs:
+                request = codec.encode(ForkRequest(folder=str(folder.absolute()), tag=tag))
+                try:
+                    socket.send_fds(self._control, [request], [*descriptors, theirs.fileno()])
+                except OSError as error:
+                    raise NoTemplate("the template died") from error
+            if not _readable(ours.fileno(), ANSWER_SECONDS):
+                raise NoTemplate(f"the template did not answer within {ANSWER_SECONDS:g} s")
+            try:
+                message, pidfds, _, _ = socket.recv_fds(ours, _MESSAGE_BYTES, 1)
+            except OSError as error:
+                raise NoTemplate("the template died") from error
+            answer: Status | None = codec.decode(message, Status) if message else None
+            if isinstance(answer, Refused):
+                raise NoTemplate(answer.reason, for_good=answer.for_good)
+            if not isinstance(answer, Born):
+                raise NoTemplate("the forked process died at once" if answer else "the template died")
+            on_failure.pop_all()
+            return Forked(answer.pid, pidfds[0], ours)
+
+    def close(self) -> None:
+        """End it, with its guard; probes that it forked end with it."""
+        self._open.close()
+        insist(lambda: kill_all(self._process, self.tag))
+
+    def _start(self, command: Sequence[str], environ: Mapping[str, str], imports: Imports) -> None:
+        """Start it with all imports, and again with as many as are safe."""
+        while (ready := self._exec(command, environ, imports)).unsafe:
+            if ready.safe_statements is None:
+                raise NoTemplate(ready.unsafe, for_good=True)
+            imports = replace(imports, statements=imports.statements[: ready.safe_statements])
+            self._open.close()
+            insist(lambda: kill_all(self._process, self.tag))
+
+    def _exec(self, command: Sequence[str], environ: Mapping[str, str], imports: Imports) -> Ready:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control = self._open.enter_context(ours)
+        lifeline, held = os.pipe()
+        self._open.callback(os.close, held)
+        words = ("--template", str(theirs.fileno()), "--lifeline", str(lifeline))
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    (*command, *words), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                    start_new_session=True, pass_fds=(theirs.fileno(), lifeline), env=environ,
+                )  # fmt: skip
+            except OSError as error:
+                raise NoTemplate(f"the template could not be started: {error.strerror or error}") from error
+            finally:
+                os.close(lifeline)
+        with suppress(OSError):  # it died: there is no answer, either
+            ours.send(codec.encode(imports))
+        if not _readable(ours.fileno(), READY_SECONDS):
+            raise NoTemplate(f"the template was not ready within {READY_SECONDS:g} s")
+        message = _received(ours)
+        if not message:
+            raise NoTemplate(f"the template died while it imported: exit status {self._process.wait()}", for_good=True)
+        ready: Ready = codec.decode(message, Ready)
+        return ready
+
+
+class Templates:
+    """The templates of one launcher: one for each working folder, environment and list of imports. Safe for threads."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.unused_because = unsupported()  # why all further probes are fresh processes; empty: they are not
+        self._command = command
+        self._lock = threading.Lock()
+        self._started: dict[object, Template] = {}
+        self._imports: dict[str | None, Imports] = {}
+        self._probes = 0  # that run now
+        self._losses = 0
+
+    @property
+    def running(self) -> tuple[Template, ...]:
+        """Those that have been started, and not ended."""
+        return tuple(self._started.values())
+
+    @property
+    def resident_bytes(self) -> int:
+        """What they hold."""
+        return sum(template.resident_bytes or 0 for template in self.running)
+
+    @contextmanager
+    def lent(self, request: Request[Any], environ: Mapping[str, str]) -> Iterator[Template]:
+        """A template for the request. Raises `NoTemplate`."""
+        with self._lock:
+            if self.unused_because:
+                raise NoTemplate(self.unused_because)
+            template = self._for(getattr(request, "target", None), environ)
+            self._probes += 1
+        try:
+            yield template
+        finally:
+            with self._lock:
+                self._probes -= 1
+                if self.unused_because and not self._probes:
+                    self._end_all()
+
+    def stay_fresh(self, reason: str) -> None:
+        """Fork no further probe."""
+        self.unused_because = self.unused_because or reason
+
+    def lose(self, template: Template, reason: str, *, for_good: bool = False) -> None:
+        """End a template that is of no use; another one is started for the next probe, unless it is `for_good`."""
+        with self._lock:
+            self._started = {key: other for key, other in self._started.items() if other is not template}
+            self._losses += 1
+            if for_good:
+                self.stay_fresh(reason)
+            elif self._losses >= MOST_LOSSES:
+                self.stay_fresh(f"{self._losses} templates were lost, the last because {reason}")
+        template.close()
+
+    def close(self) -> None:
+        """End them all."""
+        with self._lock:
+            self._end_all()
+
+    def _for(self, target: str | None, environ: Mapping[str, str]) -> Template:
+        if target not in self._imports:
+            self._imports[target] = imports_of(target)
+        imports = self._imports[target]
+        key = Path.cwd(), imports, frozenset(environ.items())
+        if key not in self._started:
+            try:
+                self._started[key] = Template(self._command, environ, imports)
+            except NoTemplate as error:
+                self.stay_fresh(str(error))
+                if not self._probes:
+                    self._end_all()
+                raise
+        return self._started[key]
+
+    def _end_all(self) -> None:
+        while self._started:
+            self._started.popitem()[1].close()
+
+
+def unsupported() -> str:
+    """Why processes cannot be forked from a template here; empty if they can."""
+    if sys.platform != "linux":
+        return "forked probes need Linux"
+    kernel = tuple(int(part) for part in os.uname().release.partition("-")[0].split(".")[:2])
+    return "" if kernel >= (5, 14) else "forked probes need Linux 5.14, for their memory to be counted"
+
+
+def _readable(descriptor: int, seconds: float | None) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(None if seconds is None else seconds * 1000))
+
+
+def _received(peer: socket.socket) -> bytes:
+    """The next message; empty if there will be none."""
+    try:
+        return peer.recv(_MESSAGE_BYTES)
+    except OSError:
+        return b""

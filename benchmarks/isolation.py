@@ -1,0 +1,96 @@
+"""Do forked probes measure what fresh ones do? The same probes both ways in turn, and how they differ.
+
+    python benchmarks/isolation.py [--rounds 5] [--targets examples/digits_cnn.py ...]      on a machine that is quiet
+
+For each target and configuration: rate and peak memory of the forked probe against the fresh one, the median over
+rounds; whether the losses are equal bit for bit; and the fixed cost of each, from being asked to the first step.
+"""
+
+import argparse
+import platform
+import statistics
+import tempfile
+from pathlib import Path
+
+from autotune.core.records import Config
+from autotune.core.requests import ProbeBudget, ProbeRequest
+from autotune.core.results import Measurement, ProbeResult
+from autotune.knobs import defaults
+from autotune.launch.subprocess import SubprocessLauncher
+from autotune.machine.environment import torch_version
+from autotune.machine.host import cpu_name, usable_cores
+
+ROOT = Path(__file__).parent.parent
+TARGETS = (
+    "benchmarks/targets/trivial.py", "benchmarks/targets/digits_mlp.py", "benchmarks/targets/tabular.py",
+    "benchmarks/targets/jpeg_cnn.py", "benchmarks/targets/denoiser.py", "examples/digits_cnn.py",
+    "examples/char_transformer.py", "examples/slow_loader.py",
+)  # fmt: skip
+CONFIGS = ({}, {"num_workers": 2}, {"num_threads": 1, "omp_wait_policy": "passive"})
+MOST_RATE, MOST_PEAK = 0.01, 0.02  # differences of medians that are accepted
+FIXED = ("start", "load", "build")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--targets", nargs="+", default=TARGETS)
+    options = parser.parse_args()
+    print(
+        f"{cpu_name()}, {usable_cores()} cores, {platform.platform(terse=True)}, Python {platform.python_version()}, "
+        f"torch {torch_version()}; medians of {options.rounds} rounds, forked against fresh\n"
+    )
+    print("| target | configuration | rate | peak | losses | fixed, forked (s) | fixed, fresh (s) |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    rates, peaks, same = [], [], True
+    with SubprocessLauncher(isolation="fork") as fork:
+        for target in options.targets:
+            for values in CONFIGS:
+                probe(fork, target, values)  # starts the template
+                pairs = [(probe(fork, target, values), probe(FRESH, target, values)) for _ in range(options.rounds)]
+                rate = statistics.median(of(a).samples_per_second / of(b).samples_per_second for a, b in pairs) - 1
+                peak = statistics.median(of(a).memory.bytes / of(b).memory.bytes for a, b in pairs) - 1
+                equal = all(have_equal_losses(of(a), of(b)) for a, b in pairs)
+                rates, peaks, same = [*rates, rate], [*peaks, peak], same and equal
+                words = ", ".join(f"{name}={value}" for name, value in values.items()) or "defaults"
+                costs = " | ".join(f"{statistics.median(map(fixed, ways)):.2f}" for ways in zip(*pairs, strict=True))
+                losses = "equal" if equal else "differ"
+                print(f"| {Path(target).stem} | {words} | {rate:+.1%} | {peak:+.1%} | {losses} | {costs} |", flush=True)
+    rate, peak = statistics.median(map(abs, rates)), max(map(abs, peaks))
+    kept = rate <= MOST_RATE and peak <= MOST_PEAK and same
+    print(f"\nrates differ by {rate:.1%} in the median, peaks by {peak:.1%} at most: {'kept' if kept else 'missed'}")
+    return int(not kept)
+
+
+FRESH = SubprocessLauncher()
+
+
+def probe(launcher: SubprocessLauncher, target: str, values: dict[str, int | str]) -> ProbeResult:
+    request = ProbeRequest(
+        target=str(ROOT / target), config=Config(values=defaults() | values), device="cpu", budget=ProbeBudget()
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        result = launcher.run(request, Path(folder))
+    assert result.isolation == ("fork" if launcher.templates else "fresh"), result.isolation_reason
+    return result
+
+
+def of(result: ProbeResult) -> Measurement:
+    assert result.measurement is not None, result.failure
+    return result.measurement
+
+
+def have_equal_losses(one: Measurement, other: Measurement) -> bool:
+    """As far as both trained one step at a time: how many steps a window has depends on the clock."""
+    count = min(len(one.warmup_seconds), len(other.warmup_seconds))
+    return one.losses[:count] == other.losses[:count]
+
+
+def fixed(result: ProbeResult) -> float:
+    """Seconds from being asked to the first step."""
+    first = of(result)
+    return sum(result.phase_seconds[name] for name in FIXED) + first.first_batch_seconds + first.warmup_seconds[0]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

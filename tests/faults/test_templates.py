@@ -1,0 +1,323 @@
+"""Whatever becomes of the template that probes are forked from costs one probe at most, and leaves nothing running."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from autotune.core.forking import Imports, Ready
+from autotune.core.records import Config
+from autotune.core.requests import ProbeBudget, ProbeRequest
+from autotune.core.results import Outcome, ProbeResult
+from autotune.knobs import defaults
+from autotune.launch import template as templates
+from autotune.launch.imports import WITH_OPTIMIZERS, imports_of
+from autotune.launch.subprocess import SubprocessLauncher
+from tests.faults.conftest import MARK, marked
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="templates need Linux")
+SHORT = ProbeBudget(
+    min_seconds=0.05, max_seconds=0.2, min_warmup_seconds=0.0, max_compute_seconds=0.05, max_loader_seconds=0.05
+)
+TARGET = """
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+def model(): return nn.Linear(8, 2)
+def dataset(): return TensorDataset(torch.randn(64, 8), torch.randint(2, (64,)))
+"""
+
+
+@pytest.fixture
+def forking(tmp_path: Path, child_command: tuple[str, ...]) -> Iterator[SubprocessLauncher]:
+    """A launcher whose probes go wrong on demand, as a search has it: it doubts what a forked probe dies of."""
+    with SubprocessLauncher(command=child_command, environ={MARK: str(tmp_path)}, isolation="fork") as launcher:
+        yield launcher
+
+
+def ask(launcher: SubprocessLauncher, folder: Path, fault: str = "ok", **budget: float) -> ProbeResult:
+    request = ProbeRequest(
+        target=fault, config=Config(values={"batch_size": 8}), device="cpu", budget=ProbeBudget(**budget)
+    )
+    return launcher.run(request, folder)
+
+
+def template_of(launcher: SubprocessLauncher) -> psutil.Process:
+    assert launcher.templates is not None
+    (running,) = launcher.templates.running
+    assert running._process is not None
+    return psutil.Process(running._process.pid)
+
+
+def test_a_killed_template_costs_nothing_between_probes_and_is_started_again(
+    forking: SubprocessLauncher, tmp_path: Path
+) -> None:
+    ask(forking, tmp_path)
+    template_of(forking).kill()
+
+    during, after = ask(forking, tmp_path), ask(forking, tmp_path)
+
+    assert (during.outcome, during.isolation) == (Outcome.OK, "fresh")
+    assert during.isolation_reason == "the template died"
+    assert (after.outcome, after.isolation) == (Outcome.OK, "fork")
+
+
+def test_a_template_that_is_killed_during_a_probe_costs_that_probe(
+    forking: SubprocessLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(forking, tmp_path)
+    _while_forking(monkeypatch, lambda: template_of(forking).kill())
+
+    result = ask(forking, tmp_path, "measure")
+
+    assert (result.outcome, result.isolation) == (Outcome.OK, "fresh")
+    assert result.isolation_reason in ("its template died", "the template died")
+
+
+def test_a_template_that_is_stopped_is_replaced(
+    forking: SubprocessLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(templates, "ANSWER_SECONDS", 1.0)
+    ask(forking, tmp_path)
+    template_of(forking).suspend()
+
+    stopped, after = ask(forking, tmp_path), ask(forking, tmp_path)
+
+    assert (stopped.outcome, stopped.isolation) == (Outcome.OK, "fresh")
+    assert stopped.isolation_reason == "the template did not answer within 1 s"
+    assert after.isolation == "fork"
+
+
+def test_the_end_of_a_probe_is_seen_although_its_template_is_stopped(
+    forking: SubprocessLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(templates, "STATUS_SECONDS", 0.5)
+    ask(forking, tmp_path)
+    _while_forking(monkeypatch, lambda: template_of(forking).suspend())
+
+    result = ask(forking, tmp_path, "measure")
+
+    assert (result.outcome, result.isolation) == (Outcome.OK, "fork")  # it had left its result
+
+
+def test_templates_that_are_lost_again_and_again_are_not_started_for_ever(
+    forking: SubprocessLauncher, tmp_path: Path
+) -> None:
+    for _ in range(templates.MOST_LOSSES):
+        ask(forking, tmp_path)
+        template_of(forking).kill()
+        ask(forking, tmp_path)
+
+    result = ask(forking, tmp_path)
+
+    assert result.isolation == "fresh"
+    assert result.isolation_reason == "3 templates were lost, the last because the template died"
+
+
+def test_a_template_that_cannot_fork_for_want_of_processes_costs_that_probe(
+    forking: SubprocessLauncher, tmp_path: Path
+) -> None:
+    ask(forking, tmp_path)
+    template = template_of(forking)
+    if psutil.Process().uids().real == 0:
+        pytest.skip("the kernel exempts the user root from the limit on processes")
+    template.rlimit(psutil.RLIMIT_NPROC, (1, 1))
+
+    result = ask(forking, tmp_path)
+
+    assert (result.outcome, result.isolation) == (Outcome.OK, "fresh")
+    assert result.isolation_reason.startswith("no process could be forked")
+
+
+@pytest.mark.parametrize("fault", ["segfault", "hang"])
+def test_a_death_before_the_first_step_is_believed_of_a_fresh_process_only(
+    fault: str, forking: SubprocessLauncher, tmp_path: Path
+) -> None:
+    result = ask(forking, tmp_path, fault, build_deadline_seconds=1.0, load_deadline_seconds=5.0)
+
+    after = ask(forking, tmp_path)
+
+    assert result.outcome is (Outcome.CRASHED if fault == "segfault" else Outcome.TIMEOUT)
+    assert (result.isolation, after.isolation) == ("fresh", "fresh")
+    assert after.isolation_reason.startswith("a forked process ended before its first step: ")
+    assert forking.templates is not None
+    assert forking.templates.running == ()
+
+
+def test_a_crash_after_the_first_step_is_the_configuration_s_and_probes_are_forked_on(
+    forking: SubprocessLauncher, tmp_path: Path
+) -> None:
+    result = ask(forking, tmp_path, "late-crash")
+
+    assert (result.outcome, result.isolation) == (Outcome.CRASHED, "fork")
+    assert ask(forking, tmp_path).isolation == "fork"
+
+
+def test_the_template_is_gone_with_its_launcher(child_command: tuple[str, ...], tmp_path: Path) -> None:
+    with SubprocessLauncher(command=child_command, environ={MARK: str(tmp_path)}, isolation="fork") as launcher:
+        ask(launcher, tmp_path)
+        assert marked(tmp_path)
+
+    give_up = time.monotonic() + 1.0
+    while marked(tmp_path) and time.monotonic() < give_up:
+        time.sleep(0.02)
+    assert marked(tmp_path) == []
+
+
+@pytest.fixture
+def probing(tmp_path: Path) -> Iterator[SimpleNamespace]:
+    """`probing.of(text, isolation)`: the result of a real target; its templates live as long as the test."""
+    launchers = {isolation: SubprocessLauncher(isolation=isolation) for isolation in ("fork", "fresh")}
+
+    def of(text: str, isolation: str = "fork", seed: int = 0, **values: object) -> ProbeResult:
+        (tmp_path / "model.py").write_text(text)
+        request = ProbeRequest(
+            target=str(tmp_path / "model.py"),
+            config=Config(values=defaults() | {"batch_size": 8} | values),
+            device="cpu",
+            budget=SHORT,
+            seed=seed,
+        )
+        return launchers[isolation].run(request, tmp_path)
+
+    yield SimpleNamespace(of=of, templates=launchers["fork"].templates)
+    for launcher in launchers.values():
+        launcher.close()
+
+
+def test_forked_and_fresh_probes_learn_the_same_and_need_the_same_memory(probing: SimpleNamespace) -> None:
+    pairs = [
+        [probing.of(TARGET, isolation, num_workers=workers).measurement for isolation in ("fork", "fresh")]
+        for workers in (0, 2)
+    ]
+
+    for forked, fresh in pairs:
+        common = min(len(forked.losses), len(fresh.losses), 4)
+        assert forked.losses[:common] == fresh.losses[:common]
+        assert forked.memory.host_bytes == pytest.approx(fresh.memory.host_bytes, rel=0.04)
+
+
+def test_a_target_s_own_files_are_imported_afresh_by_every_probe(probing: SimpleNamespace, tmp_path: Path) -> None:
+    text = "import torch\nimport mine\nfrom torch import nn\n" + TARGET.replace("nn.Linear(8, 2)", "mine.model()")
+    results = []
+    for body in ("nn.Linear(8, 2)", "1 / 0"):
+        (tmp_path / "mine.py").write_text(f"from torch import nn\ndef model(): return {body}\n")
+        results.append(probing.of(text))
+
+    assert [result.isolation for result in results] == ["fork", "fork"]
+    assert [result.outcome for result in results] == [Outcome.OK, Outcome.USER_ERROR]
+
+
+def test_each_set_of_variables_that_are_read_at_start_has_its_template(probing: SimpleNamespace) -> None:
+    results = [probing.of(TARGET, omp_wait_policy=policy) for policy in (None, "passive", None, "passive")]
+
+    assert [(result.outcome, result.isolation) for result in results] == [(Outcome.OK, "fork")] * 4
+    assert len(probing.templates.running) == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import threading, time; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()", "2 threads"),
+        ("import socket; kept = socket.socket()", "has opened socket:"),
+        ("raise ValueError", "failed with ValueError"),
+    ],
+    ids=["thread", "socket", "error"],
+)
+def test_an_import_that_makes_forks_unsafe_is_left_to_the_probes(
+    code: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "site-packages"
+    place.mkdir()
+    (place / "unsafe.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(place))
+    monkeypatch.syspath_prepend(place)
+    (tmp_path / "model.py").write_text(f"import unsafe\n{TARGET}" if "raise" not in code else TARGET)
+    asked = Imports(statements=("import json", "import unsafe", "import html"))
+    answers: list[Ready] = []
+    start = templates.Template._exec
+
+    def seen(self: templates.Template, *arguments: object) -> Ready:
+        answers.append(start(self, *arguments))  # type: ignore[arg-type]
+        return answers[-1]
+
+    monkeypatch.setattr(templates.Template, "_exec", seen)
+
+    with SubprocessLauncher(isolation="fork") as launcher:
+        monkeypatch.setattr(templates, "imports_of", lambda target: asked)
+        request = ProbeRequest(
+            target=str(tmp_path / "model.py"), config=Config(values=defaults()), device="cpu", budget=SHORT
+        )
+        result = launcher.run(request, tmp_path)
+
+    assert (result.outcome, result.isolation) == (Outcome.OK, "fork")
+    assert [answer.safe_statements for answer in answers] == [1, None]
+    assert answers[0].unsafe.startswith("after `import unsafe` the template ")
+    assert reason in answers[0].unsafe
+    assert answers[1].unsafe == ""
+
+
+def test_only_imports_that_come_before_anything_else_are_made_by_the_template(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").touch()
+    file = tmp_path / "model.py"
+    tops = {
+        '"""Doc."""\nfrom __future__ import annotations\nimport os, torch\nfrom torch import nn\n': 2,
+        "import torch\nimport os\nos.umask(0)\nimport numpy\n": 1,
+        "import torch\nimport beside\nimport numpy\n": 1,
+        "import torch\nfrom . import other\nimport numpy\n": 1,
+        "import torch\nimport no_such_module_anywhere\nimport numpy\n": 1,
+        "x = 1\nimport torch\n": 0,
+        "def broken(": -1,
+        "import torch\nimport os\nos.environ['TORCH_LOGS'] = 'all'\n": -1,
+    }
+
+    found = {}
+    for text in tops:
+        file.write_text(text)
+        found[text] = len(imports_of(str(file)).statements) - 1
+
+    assert found == tops
+
+
+def test_a_module_in_a_package_with_code_of_its_own_is_not_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    (tmp_path / "package" / "train.py").write_text("import torch\n")
+
+    assert imports_of("package.train").statements == (WITH_OPTIMIZERS, "import torch")
+    (tmp_path / "package" / "__init__.py").write_text("import os\nos.umask(0)\n")
+    assert imports_of("package.train").statements == (WITH_OPTIMIZERS,)
+
+
+def test_elsewhere_than_on_linux_every_probe_is_fresh_and_says_why(
+    child_command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(templates, "unsupported", lambda: "forked probes need Linux")
+
+    with SubprocessLauncher(command=child_command, isolation="fork") as launcher:
+        result = ask(launcher, tmp_path)
+
+    assert (result.isolation, result.isolation_reason) == ("fresh", "forked probes need Linux")
+
+
+def _while_forking(monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]) -> None:
+    """Do something once, as soon as a probe has been forked."""
+    fork = templates.Template.fork
+
+    def forked(self: templates.Template, *arguments: object) -> templates.Forked:
+        born = fork(self, *arguments)
+        monkeypatch.setattr(templates.Template, "fork", fork)
+        then()
+        return born
+
+    monkeypatch.setattr(templates.Template, "fork", forked)
