@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.child.window_stopping import Ending
+from autotune.child.window_stopping import WindowStopping
 from autotune.core.records import SEARCH_PURPOSES
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import Alone, Measurement, Trial
@@ -60,7 +60,7 @@ def replay(trial: Trial, rule: Rule, incumbent: float | None) -> Replay:
     """End the recorded window by `rule`; at the latest where the record ends."""
     measured = recorded(trial)
     workers, micro_batches = int(trial.config.values.get("num_workers") or 0), trial.config.gradient_accumulation_steps
-    ending = Ending(rule.budget, workers=workers, incumbent=incumbent if rule.compares else None)
+    ending = WindowStopping(rule.budget, workers=workers, incumbent=incumbent if rule.compares else None)
     count = 0
     for seconds, samples in zip(measured.step_seconds, measured.samples, strict=True):
         count += 1

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from autotune.child.window_stopping import Ending
+from autotune.child.window_stopping import WindowStopping
 from autotune.core.requests import ProbeBudget
 
 BUDGET = ProbeBudget(min_steps=8, min_seconds=0.75, max_seconds=4.0)
@@ -13,7 +13,7 @@ SAMPLES = 10  # of every step
 
 def _run(seconds, *, budget=BUDGET, micro_batches=1, **options):
     """Steps of `seconds(number)` until the window ends, and how many there were."""
-    ending = Ending(budget, **options)
+    ending = WindowStopping(budget, **options)
     for number in range(100_000):
         if ending.step(seconds(number), SAMPLES, micro_batches):
             return ending, number + 1

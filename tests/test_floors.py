@@ -219,6 +219,16 @@ def test_no_objective_is_asked_for_by_name_outside_its_file():
     assert asking == []
 
 
+def test_no_two_classes_share_a_name():
+    homes = {}
+    for path in _modules():
+        for node in _tree(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(path.relative_to(PACKAGE).as_posix())
+
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
 def test_no_module_is_longer_than_three_hundred_lines():
     long = {str(path): count for path in _modules() if (count := len(path.read_text().splitlines())) > 300}
 

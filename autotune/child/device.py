@@ -133,7 +133,7 @@ def _limit_data(limit_bytes: int) -> None:
     """Have the kernel refuse what would take this process far beyond `limit_bytes`; its loader workers inherit that.
 
     RLIMIT_DATA counts private writable mappings, touched or not: what is mapped and untouched by now is granted
-    besides, and stacks of threads to come. What that leaves too much the launcher sees (`Watch`) before the machine
+    besides, and stacks of threads to come. What that leaves too much the launcher sees (`Monitor`) before the machine
     runs out. (RLIMIT_AS would count what is only reserved, gigabytes under CUDA.)
     """
     _start_threads()

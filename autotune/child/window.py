@@ -30,7 +30,7 @@ from autotune.child.clock import Clock
 from autotune.child.isolated import Computing, Loading
 from autotune.child.memory_trace import MemoryTrack
 from autotune.child.warmup import WarmUp
-from autotune.child.window_stopping import Ending
+from autotune.child.window_stopping import WindowStopping
 from autotune.core.interference import Contamination
 from autotune.core.requests import ProbeBudget
 from autotune.targets.base import Command, Step
@@ -73,7 +73,7 @@ class Window:
         self._losses: list[Any] = []
         self._successes = 0
         self._look: interference.Look | None = None
-        self.ending = Ending(budget, workers=workers, incumbent=incumbent)  # by the device's clock
+        self.ending = WindowStopping(budget, workers=workers, incumbent=incumbent)  # by the device's clock
         self.computing, self.loading = Computing(budget), Loading(budget, workers, ready)
         self.first_batch_seconds = 0.0
         self.steps: list[Step] = []  # one per block, without their losses

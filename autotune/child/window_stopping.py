@@ -17,7 +17,7 @@ LOOK_GROWTH = 1.1  # looking at the spread is paid by the next step: a tenth mor
 BLOCK_SECONDS = 0.1  # of steps that are compared with the best so far as one: shorter ones are one hiccup after another
 
 
-class Ending:
+class WindowStopping:
     """Takes note of the steps of one window until it has seen enough.
 
     `workers`: a window ends after whole rounds of them, because their batches come in bursts. `incumbent`: samples/s

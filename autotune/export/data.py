@@ -15,7 +15,7 @@ OF_A_LOADER = ("pin_memory", "persistent_workers", "prefetch_factor")  # handed 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
+class ExportedData:
     """The target's data and loss, in the names that its file agreed upon."""
 
     kind: Literal["dataset", "iterable", "dataloader", "batch"] = "dataset"
@@ -91,11 +91,11 @@ class Data:
         return f"# it was measured with {more}, if it takes them\n{made}" if more else made
 
 
-def data_of(facts: TargetFacts | None) -> Data:
+def data_of(facts: TargetFacts | None) -> ExportedData:
     """The same in short; of an earlier version nothing is known, and most targets' data are taken for granted."""
     if facts is None:
-        return Data()
-    return Data(
+        return ExportedData()
+    return ExportedData(
         kind=facts.data,
         layout=facts.batch_layout,
         takes_workers=facts.takes_workers,

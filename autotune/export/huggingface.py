@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.export.data import Data, call
+from autotune.export.data import ExportedData, call
 from autotune.export.recipe import Recipe, for_each_batch, program
 from autotune.knobs.training_arguments import training_arguments
 
@@ -30,7 +30,7 @@ def text(found: Recipe) -> str:
     )
 
 
-def _for_the_trainer(data: Data) -> tuple[str, ...]:
+def _for_the_trainer(data: ExportedData) -> tuple[str, ...]:
     """What the target brings of its own, where a Trainer takes it: remarks."""
     if data.kind == "dataloader":
         return ("# and a subclass of Trainer whose get_train_dataloader() returns your dataloader(...)",)

@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.core.records import Value
 from autotune.errors import UsageError
-from autotune.export.data import Data, data_of
+from autotune.export.data import ExportedData, data_of
 from autotune.harmless import comment, plain, python, shell_word
 from autotune.knobs import KNOBS, check, defaults, environ
 from autotune.knobs.base import Plan
@@ -27,7 +27,7 @@ class Recipe:
 
     remarks: tuple[str, ...]  # where the numbers come from, and what is done before Python starts
     device: str  # "cuda"
-    data: Data
+    data: ExportedData
     loader: Mapping[str, Any]  # keyword arguments of DataLoader
     accumulation_steps: int
     arguments: Mapping[str, Any]  # of the framework's own object

@@ -33,11 +33,11 @@ from autotune.failures.classify import EXIT_CANNOT_WRITE, death_note, judge_exit
 from autotune.knobs import environ
 from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import log_tail, open_log, store, trim_log, unwritable
+from autotune.launch.monitor import Monitor
 from autotune.launch.oom import oom_kills
 from autotune.launch.processes import TAG, Leader, carries, insist, kill_all
 from autotune.launch.telemetry import Telemetry
 from autotune.launch.template import Forked, NoTemplate, Template, Templates
-from autotune.launch.watch import Watch
 from autotune.machine.nvml import find, library
 
 _TRACEBACK_BYTES = 4096  # of the log's end, kept in the failure of a probe that left no result
@@ -49,7 +49,7 @@ _ENVIRON = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
+class ProbeEnd:
     """How a probe's process ended, seen from outside."""
 
     outcome: Outcome  # what it means, should there be no result
@@ -134,7 +134,7 @@ class SubprocessLauncher:
 
     def _answer(
         self, request: Request[Answered], folder: Path, template: Template | None = None
-    ) -> tuple[Answered, Ending]:
+    ) -> tuple[Answered, ProbeEnd]:
         """What one process answered, or what its end means, and that end."""
         ending = self._run(request, folder, template)
         found = _read(folder, request.kind().answer)
@@ -147,7 +147,7 @@ class SubprocessLauncher:
         """The variables of the process from its start on, but for its tag."""
         return {**os.environ, **_ENVIRON, **self._environ, **environ(request.process_config().values)}
 
-    def _run(self, request: Request[Any], folder: Path, template: Template | None) -> Ending:
+    def _run(self, request: Request[Any], folder: Path, template: Template | None) -> ProbeEnd:
         """From the request to an end after which no process is left.
 
         An interrupt leaves neither request nor result: a request without a result is how a searching process that died
@@ -190,7 +190,7 @@ class SubprocessLauncher:
             outcome, evidence, message = Outcome.OOM_HOST, "its resident memory, looked at from outside", watch.outgrown
         else:
             message = death_note(tail) or evidence
-        return Ending(
+        return ProbeEnd(
             outcome=outcome,
             failure=Failure(phase=watch.phase, message=message, evidence=evidence, traceback=tail),
             phase_seconds={name: round(seconds, 3) for name, seconds in watch.phase_seconds.items()},
@@ -215,7 +215,7 @@ class SubprocessLauncher:
     def _started(
         self, request: Request[Any], folder: Path, log: BinaryIO, tag: str, telemetry: Telemetry | None,
         template: Template | None,
-    ) -> Iterator[tuple[Leader, Watch]]:  # fmt: skip
+    ) -> Iterator[tuple[Leader, Monitor]]:  # fmt: skip
         """A running probe; on leaving, however that happens, it and everything that it started is dead."""
         process: Leader | None = None
         with ExitStack() as open_ends:
@@ -232,7 +232,7 @@ class SubprocessLauncher:
                 report.close()
                 on_phase = telemetry.phase if telemetry else lambda name: None
                 limit = request.memory_limit_bytes if request.device == "cpu" else None
-                yield process, Watch(process, progress.fileno(), request.budget, folder / RESULT, on_phase, limit)
+                yield process, Monitor(process, progress.fileno(), request.budget, folder / RESULT, on_phase, limit)
             finally:
                 insist(lambda: kill_all(process, tag))
                 held.close()
@@ -273,7 +273,7 @@ def _read(folder: Path, kind: type[Answered]) -> Answered | str:
         return f"its {RESULT} cannot be used: {error}"
 
 
-def _timed(result: Answered, ending: Ending) -> Answered:
+def _timed(result: Answered, ending: ProbeEnd) -> Answered:
     return replace(
         result,
         phase_seconds=result.phase_seconds or ending.phase_seconds,
@@ -282,7 +282,7 @@ def _timed(result: Answered, ending: Ending) -> Answered:
     )
 
 
-def _told_of_kills(result: Answered, ending: Ending) -> Answered:
+def _told_of_kills(result: Answered, ending: ProbeEnd) -> Answered:
     """The result, judged again by what only the launcher could see of a loader worker's death."""
     evidence = result.failure.evidence if result.failure else ""
     judged = judge_worker_kill(evidence, oom_kills=ending.oom_kills, host_available_share=ending.host_available_share)

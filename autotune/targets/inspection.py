@@ -32,7 +32,7 @@ from autotune.targets.loop import Training
 from autotune.targets.model_facts import facts_of
 from autotune.targets.own_loop import OwnLoop, OwnSession
 from autotune.targets.reference import Reference
-from autotune.targets.settings import Settings, read_settings
+from autotune.targets.settings import DeclaredSettings, read_settings
 from autotune.targets.user_errors import blaming
 
 _OF_THE_LOADER = ("torch.utils.data._utils", "torch.utils.data.dataloader", "torch.random")  # ask for each batch
@@ -226,7 +226,7 @@ def _planned(values: Mapping[str, Value], device: str) -> Plan:
     return plan
 
 
-def _check_global_batch(settings: Settings, data: Data) -> None:
+def _check_global_batch(settings: DeclaredSettings, data: Data) -> None:
     held = settings.global_batch_size
     if held is not None and data.samples is not None and data.samples < held:
         raise TargetError(

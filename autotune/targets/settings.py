@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class DeclaredSettings:
     """What the target says about knobs, by knob name."""
 
     baseline: dict[str, Value] | None  # only the knobs that it names; None: not declared
@@ -24,11 +24,11 @@ class Settings:
     global_batch_size: int | None
 
 
-def read_settings(contract: Contract) -> Settings:
+def read_settings(contract: Contract) -> DeclaredSettings:
     """Read and check them. Raises `TargetError` for an unknown knob or a value that its knob cannot take."""
     baseline = _by_knob(contract, "baseline")
     space = _by_knob(contract, "space")
-    return Settings(
+    return DeclaredSettings(
         baseline=None
         if baseline is None
         else {name: _meant("baseline", checked, name, value) for name, value in baseline.items()},

@@ -26,7 +26,7 @@ STACKS_SECONDS = 1.0  # at most, for the stacks of a silent probe to reach its l
 _READ_BYTES = 2**16
 
 
-class Watch:
+class Monitor:
     """What is known of one running probe. `process` has started, `pipe` is the read end of its progress pipe."""
 
     def __init__(
