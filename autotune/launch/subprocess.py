@@ -1,6 +1,6 @@
 """Runs each probe in a process of its own, and reads its end whatever it was.
 
-    store request ─► start ─► watch ─► (silent: stacks into the log) ─► kill all that is left ─► result, or our verdict
+    store request ─► start ─► monitor ─► (silent: stacks into the log) ─► kill what is left ─► result, or our verdict
 
 Start is to execute Python anew (fresh), or to fork a template that has torch imported already (fork). A process of its
 own, because a failed probe leaves fragments, poisoned device contexts and pinned memory behind
@@ -160,10 +160,10 @@ class SubprocessLauncher:
         telemetry = self._telemetry(request, tag)
         kills_before, began, started_at = oom_kills(), time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
         try:
-            with log, self._started(request, folder, log, tag, telemetry, template) as (process, watch):
-                watch.until_end()
-                if watch.timed_out:
-                    watch.show_stacks(lambda: os.fstat(log.fileno()).st_size)
+            with log, self._started(request, folder, log, tag, telemetry, template) as (process, monitor):
+                monitor.until_end()
+                if monitor.timed_out:
+                    monitor.show_stacks(lambda: os.fstat(log.fileno()).st_size)
         except BaseException:
             (folder / REQUEST).unlink(missing_ok=True)
             (folder / RESULT).unlink(missing_ok=True)
@@ -176,30 +176,34 @@ class SubprocessLauncher:
         tail = log_tail(folder, _TRACEBACK_BYTES)
         trim_log(folder)
         outcome, evidence = judge_exit(
-            watch.returncode or 0,
-            timed_out_phase=watch.phase if watch.timed_out else None,
+            monitor.returncode or 0,
+            timed_out_phase=monitor.phase if monitor.timed_out else None,
             oom_kills=kills,
-            host_available_share=watch.host_available_share,
+            host_available_share=monitor.host_available_share,
             log_tail=tail,
         )
-        if watch.returncode == EXIT_CANNOT_WRITE:
+        if monitor.returncode == EXIT_CANNOT_WRITE:
             message = str(unwritable(folder, None))
-        elif watch.timed_out:
-            evidence = message = f"{evidence}: {watch.timed_out}"
-        elif watch.outgrown:
-            outcome, evidence, message = Outcome.OOM_HOST, "its resident memory, looked at from outside", watch.outgrown
+        elif monitor.timed_out:
+            evidence = message = f"{evidence}: {monitor.timed_out}"
+        elif monitor.outgrown:
+            outcome, evidence, message = (
+                Outcome.OOM_HOST,
+                "its resident memory, looked at from outside",
+                monitor.outgrown,
+            )
         else:
             message = death_note(tail) or evidence
         return ProbeEnd(
             outcome=outcome,
-            failure=Failure(phase=watch.phase, message=message, evidence=evidence, traceback=tail),
-            phase_seconds={name: round(seconds, 3) for name, seconds in watch.phase_seconds.items()},
+            failure=Failure(phase=monitor.phase, message=message, evidence=evidence, traceback=tail),
+            phase_seconds={name: round(seconds, 3) for name, seconds in monitor.phase_seconds.items()},
             started_at=started_at,
             elapsed_seconds=time.monotonic() - began,
             oom_kills=kills,
-            host_available_share=watch.host_available_share,
+            host_available_share=monitor.host_available_share,
             gpu=telemetry.use() if telemetry else None,
-            has_stepped=watch.has_stepped,
+            has_stepped=monitor.has_stepped,
             lost=process.lost if isinstance(process, Forked) else "",
         )
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial
 
 from autotune.core.records import Config, Environment
-from autotune.knobs import KNOBS, knob
-from autotune.knobs.base import MemoryEffect
+from autotune.knobs import knob
 from autotune.memory.model import PredictedPeak
 from autotune.sampler.grid import Grid, Hardware
 from autotune.sampler.guard import Admission
 from autotune.sampler.names import SamplerName
-from autotune.sampler.prediction import Expectation, Fit, Prediction
+from autotune.sampler.prediction import Prediction
 from autotune.sampler.space import SearchSpace
 from autotune.sampler.structured import StructuredSampler
 
@@ -155,18 +153,6 @@ class GuardedSampler(BaseSampler):
     def faster_elsewhere(self, study: optuna.Study) -> float | None:
         """Return the share by which no other configuration is expected to be faster (90 %), where a model says so."""
         return self._inner.faster_elsewhere(study) if isinstance(self._inner, StructuredSampler) else None
-
-    def fit(self, study: optuna.Study) -> Fit | None:
-        """Return the forecasts for every drawn curve and micro-batch, where the sampler has a model."""
-        if not isinstance(self._inner, StructuredSampler):
-            return None
-        drawn = [one.name for one in KNOBS if not one.ordered and one.memory is MemoryEffect.CHANGES]
-        ordered = self._encoding.ordered
-        curves = [(config.batch_size, *(config[name] for name in drawn)) for config in ordered]
-        numbers = {curve: number for number, curve in enumerate(dict.fromkeys(curves))}
-        best = self._inner.best_of_groups(study, np.array([numbers[curve] for curve in curves], np.int64))
-        points = tuple(Expectation(values=ordered[row].values, expected=expected) for row, expected in best)
-        return Fit(points=points) if points else None
 
     def expected(self, study: optuna.Study, configs: Sequence[Config]) -> list[tuple[Config, Prediction]]:
         """Return forecasts for configurations outside the space, where the sampler has a model."""

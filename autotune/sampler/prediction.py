@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from autotune.core.records import Record, Value
+from autotune.core.records import Record
 
 
 class Prediction(Record, frozen=True, kw_only=True):
@@ -23,16 +23,3 @@ class Prediction(Record, frozen=True, kw_only=True):
     gain: float | None = None  # expected improvement as a share of the best so far; None: nothing to compare with
     departure: float = 0.0  # share by which batch and curve are faster than the fitted model alone says
     why: Literal["gain", "direct"] = "gain"
-
-
-class Expectation(Record, frozen=True, kw_only=True):
-    """The forecast for one configuration after the search, measured or not."""
-
-    values: dict[str, Value]
-    expected: Prediction
-
-
-class Fit(Record, frozen=True, kw_only=True):
-    """The configurations that are expected to be fastest, for every curve and micro-batch, after a search."""
-
-    points: tuple[Expectation, ...]

@@ -136,21 +136,6 @@ class StructuredSampler(BaseSampler):
         open_rows[fitted.known.running] = False
         return acquisition.faster_elsewhere(fitted.forecast, fitted.known.measured, open_rows, fitted.chance)
 
-    def best_of_groups(self, study: optuna.Study, groups: Integers) -> list[tuple[int, Prediction]]:
-        """Return the row with the best expected value in every group, and its forecast.
-
-        `groups` holds a number for every row. Empty if nothing was measured: then only the prior could speak.
-        """
-        known = _known(study, self._grid)
-        if not len(known.measured):
-            return []
-        fitted = self._fitted(self._model, known)
-        best = acquisition.incumbents(fitted.forecast, known.measured)
-        medians = np.median(fitted.forecast.rates, axis=0)
-        members = [np.flatnonzero(groups == number) for number in np.unique(groups)]
-        rows = [int(inside[medians[inside].argmax()]) for inside in members]
-        return [(row, fitted.prediction(best, row)) for row in rows]
-
     def expected(self, study: optuna.Study, values: Sequence[Mapping[str, Value]]) -> list[Prediction]:
         """Return forecasts for configurations between those of the grid, given as values of every knob.
 

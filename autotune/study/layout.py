@@ -6,7 +6,6 @@ studies/NAME/
   study.json         what was asked, of which target, on which machine
   study.db           Optuna's store: the sampler's memory, rebuilt from probes/ if it is lost
   study.lock         held while a search runs
-  fitted.json        what the sampler expects of every curve and micro-batch, once the search has ended
   probes/0007/       request.json, result.json, log.txt, and prediction.json where the sampler expected something
   stability/0000/    the same for a paired comparison of losses
   noise_scale/0000/  the same for a sample of gradients
@@ -38,15 +37,15 @@ from autotune.knobs import completed, defaults
 from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.launch.files import store
 from autotune.launch.files import unwritable as unwritable  # the same words wherever a study cannot be written
-from autotune.sampler.prediction import Fit, Prediction
+from autotune.sampler.prediction import Prediction
 
 STUDIES = Path("studies")
 BEST, STUDY, DATABASE, LOCK = "best.json", "study.json", "study.db", "study.lock"
 PROBES, INSPECT = ProbeRequest.FOLDER, InspectRequest.FOLDER
 EARLIER = "best-{}.json"
-PREDICTION, FITTED = "prediction.json", "fitted.json"
-FORMER = "goodput"  # a folder that earlier versions made
-OWN = (BEST, STUDY, LOCK, FITTED, FORMER, *(kind.FOLDER for kind in KINDS))
+PREDICTION = "prediction.json"
+FORMER = ("fitted.json", "goodput")  # that earlier versions made
+OWN = (BEST, STUDY, LOCK, *FORMER, *(kind.FOLDER for kind in KINDS))
 IGNORED = "*\n!.gitignore\n!best.json\n"
 
 
@@ -166,17 +165,6 @@ def read_prediction(folder: Path, number: int) -> Prediction | None:
     """Read the prediction for probe `number`, if its sampler made one. Raises `StudyError` if the file is damaged."""
     path = folder / PROBES / f"{number:04d}" / PREDICTION
     return codec.read(path, Prediction) if path.is_file() else None
-
-
-def write_fit(folder: Path, fit: Fit) -> None:
-    """Keep what the search has learned of every curve. Raises `EnvironmentUnfit` if that fails."""
-    store(folder, FITTED, fit)
-
-
-def read_fit(folder: Path) -> Fit | None:
-    """Read the fit at the end of the search, if its sampler made one. Raises `StudyError` if the file is damaged."""
-    path = folder / FITTED
-    return codec.read(path, Fit) if path.is_file() else None
 
 
 def log_of(folder: Path, number: int) -> Path:

@@ -42,11 +42,9 @@ def explore(context: SearchContext) -> None:
 
 
 def bound_the_rest(context: SearchContext) -> Notice:
-    """Keep what was learned of the configurations that were not probed, and return it."""
+    """Return what was learned of the configurations that were not probed."""
     history, study, better = context.history, context.store.study, context.objective.better
     learned = len(history.search_results) >= FEWEST_PROBES  # after fewer probes it is the prior that speaks
-    if learned and (fit := context.sampler.fit(study)) is not None:
-        disk.write_fit(context.folder, fit)
     rest = context.sampler.faster_elsewhere(study) if learned else None
     found = bound(len(history.probed), len(context.trades.remaining()), rest, better)
     if found.code is Code.BOUNDED:
