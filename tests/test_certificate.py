@@ -3,7 +3,7 @@
 import pytest
 
 from autotune.core.codes import Code
-from autotune.report.blocks import result_block
+from autotune.report.answer import answer_block
 from autotune.tuning.exploration import bound
 from tests.reporting import recommendation
 
@@ -34,4 +34,4 @@ def test_a_bound_is_no_finer_than_one_probe():
 def test_the_answer_shows_it():
     found = bound(9, 1191, None)
 
-    assert found.text in result_block(recommendation(certificate=found)).plain
+    assert found.text in answer_block(recommendation(certificate=found), verbose=True).plain

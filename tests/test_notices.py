@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from autotune.core import codec
-from autotune.core.codes import Code
-from autotune.core.notices import Notice, earlier, named, notice
+from autotune.core.codes import COSTLIEST_WARNINGS, Code
+from autotune.core.notices import Notice, costliest_first, earlier, named, notice
 from autotune.core.records import Record
 
 PACKAGE = Path(__file__).parent.parent / "autotune"
@@ -54,6 +54,8 @@ SAID = [
      'The gradient noise scale could not be measured: out of memory. The recommendation has the most samples/s; nothing is known about large batches. Search again when the cause is gone, or with --objective throughput.'),
     (notice(Code.NOISE_SCALE_EARLY, steps=30, factor=30),
      'The loss had not fallen by 10% in the 30 steps before the noise scale was measured. At the start of training it can be wrong by a factor of 30. Train longer with each batch before you rely on it, or search with --objective throughput.'),
+    (notice(Code.LARGEST_BATCH_UNTRIED_OWN_LOOP, free_share=0.1),
+     "Batches differ in shape, and the largest was not tried, because this data does not show which one it is. 10% of the memory are kept free for it. The target's own loop chooses its batches: pad all of them to the longest to have it tried."),
     (notice(Code.GLOBAL_BATCH_HELD, batch=64),
      'global batch held at 64'),
     (notice(Code.EXACT),
@@ -209,3 +211,15 @@ def test_sentences_of_earlier_versions_are_read():
 
     assert read == Answer(one=earlier("held at 64"), several=(earlier("first"), earlier("second")))
     assert codec.decode(b'{"one": ""}', Answer) == Answer()
+
+
+def test_every_warning_has_a_place_in_the_order_of_what_it_costs():
+    warnings = [code for code in Code if code.number // 100 == 1]
+
+    assert sorted(COSTLIEST_WARNINGS) == sorted(warnings)
+
+
+def test_warnings_come_by_what_they_cost_and_those_of_earlier_versions_last():
+    spread, norm = notice(Code.RATES_SPREAD, spread=0.1), notice(Code.BATCH_NORM, now=32, before=64)
+
+    assert costliest_first([earlier("old"), spread, norm]) == [norm, spread, earlier("old")]

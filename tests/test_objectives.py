@@ -180,7 +180,7 @@ def test_memory_keeps_the_baseline_where_nothing_is_leaner():
     found = _recommended(request, *alike)
 
     assert phrases.headline(found) == (
-        "keep your baseline: no configuration was measurably smaller in memory and nearly as fast (measured twice)"
+        "keep your baseline: no configuration was measurably smaller in memory and nearly as fast"
     )
 
 

@@ -13,7 +13,8 @@ from autotune.core.interference import Contamination, GpuUse
 from autotune.core.notices import earlier
 from autotune.core.results import Outcome
 from autotune.report import phrases
-from autotune.report.blocks import result_block, trials_table
+from autotune.report.answer import answer_block
+from autotune.report.blocks import trials_table
 from autotune.report.chart import Chart
 from autotune.report.charts import CHARTS
 from autotune.report.page import render
@@ -65,7 +66,7 @@ def test_rates_on_the_page_are_those_of_best_json_and_of_the_terminal() -> None:
     page = Page(render(study)).text
 
     rate = phrases.rate_phrase(best)
-    assert rate in result_block(best).plain
+    assert rate in answer_block(best).plain
     assert rate in page
     assert page.count("2,330") >= 3  # the answer, the curve's table and the waterfall's
     assert phrases.memory_phrase(best) in page

@@ -4,6 +4,7 @@ import io
 import os
 import pty
 import re
+import time
 
 import msgspec
 import pytest
@@ -15,7 +16,7 @@ from autotune.knobs.num_workers import NumWorkers
 from autotune.objectives.verdict import judge
 from autotune.report.columns import RESULT_ROOM, columns, fitting, header, line_width
 from autotune.report.probes import table
-from autotune.report.terminal import TerminalReporter, probe_line
+from autotune.report.terminal import REDRAWS_PER_SECOND, TerminalReporter, probe_line
 from autotune.tuning.reporter import Reporter
 from tests.reporting import config, failed, ladder, measured, recommendation, request, trial, view
 
@@ -32,6 +33,7 @@ def tell(reporter: Reporter, trials: tuple[Trial, ...]) -> None:
         reporter.probing(one.number, one.config, one.purpose)
         reporter.probed(one, verdict(one), best_so_far=one.number == 6)
     reporter.note("a note")
+    reporter.detail("a detail")
     reporter.finished(recommendation())
 
 
@@ -73,6 +75,11 @@ def test_verbose_adds_phase_frame_and_evidence_of_a_failure() -> None:
 
     assert "in phase warm-up at model.py:12: torch.OutOfMemoryError" in text
     assert "in phase" not in to_file()
+
+
+def test_what_happens_between_probes_is_kept_only_by_who_wants_to_know_all() -> None:
+    assert "a note" in to_file() and "a detail" not in to_file()
+    assert "a detail" in to_file(verbose=True)
 
 
 def test_verbose_says_how_each_probe_started_and_nothing_of_studies_that_do_not_know() -> None:
@@ -123,6 +130,8 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns_wide: int) -> str:
             reporter.opening(["title"])
             reporter.probing(0, one.config, "baseline")
             reporter.probed(one, verdict(one), best_so_far=True)
+            reporter.detail("Comparing the losses.")
+            time.sleep(1.5 / REDRAWS_PER_SECOND)
             reporter.probing(1, config(128), "search")
         stream.write("the end")
         stream.flush()
@@ -138,6 +147,7 @@ def test_a_terminal_gets_a_live_line_and_its_cursor_back(monkeypatch: pytest.Mon
 
     assert "Ctrl-C keeps the study" in seen
     assert "best 152 samples/s (1.00× baseline)" in seen
+    assert "Comparing the losses." in seen
     assert "0:00 / 10:00 · 1 probe ·" in seen
     assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
 

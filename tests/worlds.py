@@ -104,6 +104,8 @@ class Listener(SilentReporter):
     def note(self, text):
         self.notes.append(text)
 
+    detail = note
+
     def finished(self, recommendation):
         self.answer = recommendation
 

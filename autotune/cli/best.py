@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
-from autotune.cli.output import plain_console
+from autotune.cli.output import plain_console, text_width
+from autotune.errors import AutotuneError
 from autotune.harmless import plain
 
 
@@ -18,15 +21,18 @@ def best(
         str | None, typer.Option("--key", "-k", help="Print the value of one knob only: batch_size.")
     ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="The whole recommendation as JSON.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also all settings, evidence and warnings.")] = False,
 ) -> None:
-    """Print the recommended configuration.
+    """Print the recommendation, as the search did.
 
-    Reads best.json alone.
+    Needs best.json alone. The probes, where they are kept, add what each change is worth.
     """
     from autotune.cli.options import known
     from autotune.core import codec
-    from autotune.report.blocks import best_block
+    from autotune.report.answer import answer_block
+    from autotune.study.layout import find
     from autotune.study.recommendation import load_result
+    from autotune.study.view import load_view
 
     result = load_result(study)
     if key is not None:
@@ -35,4 +41,8 @@ def best(
     elif json_output:
         sys.stdout.write(codec.encode(result).decode())
     else:
-        plain_console().print(best_block(result), soft_wrap=True)
+        folder, view, out = find(study), None, plain_console()
+        with suppress(AutotuneError):  # only best.json is left, or can be read
+            view = load_view(folder)
+        result = replace(result, study=str(folder))  # it may have been moved
+        out.print(answer_block(result, view, width=text_width(out), verbose=verbose), soft_wrap=True)

@@ -18,6 +18,11 @@ def plain_console(*, stderr: bool = False) -> Console:
     return _HarmlessConsole(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
+def text_width(console: Console) -> int | None:
+    """Return the characters of a line on a terminal; None in a file, where lines stay whole."""
+    return console.width if console.file.isatty() else None
+
+
 def say(text: object, *, stderr: bool = False) -> None:
     """Print `text` on one line; it may name what is not ours."""
     typer.echo(plain(str(text)), err=stderr)

@@ -13,7 +13,7 @@ import typer
 
 from autotune.cli.dry_run import plan
 from autotune.cli.options import Options, with_search_options
-from autotune.cli.output import plain_console
+from autotune.cli.output import plain_console, text_width
 from autotune.core.records import Limit
 from autotune.errors import UsageError
 from autotune.tuning.settings import Settings
@@ -37,7 +37,7 @@ def search(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Copy best.json to this file too.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the result.")] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Also how each probe started, and why it failed.")
+        bool, typer.Option("--verbose", "-v", help="Also what the search decides, why probes failed, and all details.")
     ] = False,
     no_progress: Annotated[bool, typer.Option("--no-progress", help="No live line.")] = False,
     **typed: Any,
@@ -81,7 +81,7 @@ def _search(
 ) -> None:
     from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
-    from autotune.report.blocks import result_block
+    from autotune.report.answer import answer_block
     from autotune.report.terminal import TerminalReporter
     from autotune.study.layout import unwritable
     from autotune.study.view import load_view
@@ -102,7 +102,8 @@ def _search(
         sys.stdout.write(codec.encode(recommendation).decode())
     else:
         view = load_view(Path(recommendation.study))
-        plain_console().print(result_block(recommendation, view), soft_wrap=True)
+        out = plain_console()
+        out.print(answer_block(recommendation, view, width=text_width(out), verbose=verbose), soft_wrap=True)
 
 
 def _command() -> str:

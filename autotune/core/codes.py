@@ -77,11 +77,6 @@ class Code(StrEnum):
         "Batches differ in shape, and the largest was not tried, because this data does not show which one it is. "
         "{free_share:share} of the memory are kept free for it.",
         "Write worst_batch(batch_size), which returns one such batch, to have it tried.")
-    LARGEST_BATCH_UNTRIED_OWN_LOOP = (
-        "largest-batch-untried-own-loop", 121,
-        "Batches differ in shape, and the largest was not tried, because this data does not show which one it is. "
-        "{free_share:share} of the memory are kept free for it.",
-        "The target's own loop chooses its batches: pad all of them to the longest to have it tried.")
     BATCH_NORM = (
         "batch-norm", 111,
         "BatchNorm now sees micro-batches of {now} instead of {before}, which changes its statistics.",
@@ -122,6 +117,11 @@ class Code(StrEnum):
         "The loss had not fallen by 10% in the {steps} steps before the noise scale was measured. At the start of "
         "training it can be wrong by a factor of {factor}.",
         "Train longer with each batch before you rely on it, or search with --objective throughput.")
+    LARGEST_BATCH_UNTRIED_OWN_LOOP = (
+        "largest-batch-untried-own-loop", 121,
+        "Batches differ in shape, and the largest was not tried, because this data does not show which one it is. "
+        "{free_share:share} of the memory are kept free for it.",
+        "The target's own loop chooses its batches: pad all of them to the longest to have it tried.")
 
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"
@@ -260,3 +260,15 @@ class Code(StrEnum):
         "sooner-to-loss", 603,
         "{gain:.2f}× as fast to a given loss as {baseline} ({low:.2f} to {high:.2f}, estimated)")
     # fmt: on
+
+
+# What is not in it costs least: an earlier version's sentence. First what spoils the model or ends the training.
+COSTLIEST_WARNINGS = (
+    Code.PRECISION_UNDECIDED, Code.LOSSES_UNJUDGED, Code.MEMORY_GROWS, Code.SAMPLES_REPEATED,
+    Code.GLOBAL_BATCH_CHANGED, Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE, Code.BATCH_NORM,
+    Code.LARGEST_BATCH_UNTRIED, Code.LARGEST_BATCH_UNTRIED_OWN_LOOP,
+    # then what makes the answer doubtful or leaves speed on the table, then what is good to know
+    Code.ONLY_BASELINE_TRIED, Code.CONFIRMATION_INTERFERENCE, Code.INTERFERENCE_THROUGHOUT, Code.RATES_SPREAD,
+    Code.LOADER_BOUND, Code.LOADER_BOUND_SEARCH_SHORT, Code.LOADER_BOUND_WORKERS_FIXED, Code.LOADER_BOUND_WORKERS_TRIED,
+    Code.NOISE_SCALE_UNKNOWN, Code.NOISE_SCALE_EARLY, Code.SYNTHETIC_BATCHES, Code.PROBES_LEFT_OUT,
+)  # fmt: skip

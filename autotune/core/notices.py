@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from string import Formatter
 from typing import Any
 
-from autotune.core.codes import Code
+from autotune.core.codes import COSTLIEST_WARNINGS, Code
 from autotune.core.records import Record, Value
 from autotune.units import counted, format_bytes, format_rate, format_seconds, format_share
 
@@ -42,6 +43,12 @@ def notice(code: Code, **numbers: Value) -> Notice:
 def earlier(text: str) -> Notice:
     """Return the notice of a sentence that has no code."""
     return Notice(code=Code.EARLIER, numbers={}, text=text)
+
+
+def costliest_first(warnings: Iterable[Notice]) -> list[Notice]:
+    """Return the warnings in the order of what they cost whoever overlooks them."""
+    places = {code: place for place, code in enumerate(COSTLIEST_WARNINGS)}
+    return sorted(warnings, key=lambda one: places.get(one.code, len(places)))
 
 
 def named(template: str) -> set[str]:

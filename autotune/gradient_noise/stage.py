@@ -49,7 +49,7 @@ def measure_gradient_noise(context: SearchContext) -> None:
             f"{no_noise_scale(history.samples[-1][1])} Until it is known, all batch sizes count as equally efficient."
         )
     else:
-        context.reporter.note(f"{describe_noise(history.noise).text}.")
+        context.reporter.detail(f"{describe_noise(history.noise).text}.")
 
 
 def _next(attempts: Sequence[Sample], request: StudyRequest, seconds: float) -> NoiseScaleRequest | None:

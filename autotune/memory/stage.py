@@ -39,7 +39,7 @@ def predict_memory(context: SearchContext) -> None:
     _, place = disk.new_attempt(context.folder, DryRunRequest)
     found = context.launcher.run(asked, place)  # the search goes on without it, whatever its fault
     history.add_dry_run(found)
-    context.reporter.note(describe_dry_run(found, context.space, memory.fits))
+    context.reporter.detail(describe_dry_run(found, context.space, memory.fits))
 
 
 def asking(

@@ -79,15 +79,17 @@ def _compare(context: SearchContext, config: Config) -> None:
         name, full = names(request)
         again = " once more" if attempts else ""
         seeds = f" of {len(request.seeds)} seeds" if len(request.seeds) > 1 else ""
-        context.reporter.note(
+        context.reporter.detail(
             f"Comparing the losses of {name} and {full}{again}: {request.steps} paired steps{seeds} at batch "
             f"{request.candidate.batch_size}."
         )
         context.history.add_comparison(request, context.run(request))
         attempts += 1
     verdict = next(one for one in context.history.loss_verdicts if one.values == precision_of(config))
-    out = " It is rejected." if verdict.excludes else ""
-    context.reporter.note(f"{verdict.reason.text}.{out}")
+    if verdict.excludes:
+        context.reporter.note(f"{verdict.reason.text}. It is rejected.")
+    else:
+        context.reporter.detail(f"{verdict.reason.text}.")
 
 
 def _next(context: SearchContext, config: Config) -> StabilityRequest | None:

@@ -10,19 +10,14 @@ from rich.text import Text
 
 from autotune.core.records import Environment, TargetFacts, Value
 from autotune.core.results import Trial
-from autotune.harmless import python, shell_word
 from autotune.knobs import touched
-from autotune.report import phrases, steps
 from autotune.report.columns import columns, fitting, header
 from autotune.report.phrases import environment_line, plain
 from autotune.report.terminal import probe_line
-from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
-from autotune.units import counted, format_seconds, format_share
+from autotune.units import counted, format_seconds
 
-INDENT = 14  # "Recommended" and what stands to the right of it
 FEWEST_GAP = 3
-BEFORE_PYTHON = "(in the shell, before Python starts: it is read when torch is imported)"
 LONGEST_PADDED = 60  # a longer text must not push the next column off the screen
 
 
@@ -43,60 +38,6 @@ SIGNS = {
     "busy": ("!", "yellow"),
     "bad": ("✗", "red"),
 }
-
-
-def result_block(recommendation: Recommendation, view: StudyView | None = None) -> Text:
-    """What a search came to, up to one sentence that a person can repeat. Print it with `soft_wrap=True`.
-
-    `view` of the study adds what each change gained.
-    """
-    better = phrases.is_better(recommendation)
-    block = Text()
-    _titled(block, "Recommended", phrases.headline(recommendation), "bold green" if better else "bold yellow")
-    waiting = f"waiting for data {format_share(recommendation.data_wait_share)}"
-    numbers = [phrases.rate_phrase(recommendation), phrases.memory_phrase(recommendation), waiting]
-    for line in (
-        phrases.batch_phrase(recommendation),
-        " · ".join(phrases.settings(recommendation.params)),
-        " · ".join(numbers),
-        recommendation.stability.text,
-        recommendation.certificate.text if recommendation.certificate else "",
-        *(reason.text for reason in recommendation.reasons),
-    ):
-        if line:
-            block.append(f"  {plain(line)}\n")
-    for index, (name, lost) in enumerate(phrases.runners_up(recommendation)):
-        rate = "" if lost.samples_per_second is None else f"{phrases.samples_per_second(lost.samples_per_second)}, "
-        _titled(block, "Not chosen" if index == 0 else "", f"{name}: {rate}{lost.reason.text}")
-    for index, line in enumerate(() if view is None else _steps(view)):
-        _titled(block, "Step by step" if index == 0 else "", line)
-    for index, warning in enumerate(recommendation.warnings):
-        _titled(block, "Warnings" if index == 0 else "", warning.text, "yellow")
-    for index, line in enumerate(phrases.exports(recommendation.params)):
-        _titled(block, "Set" if index == 0 else "", f"{line}   {BEFORE_PYTHON}")
-    typed = shell_word(recommendation.study)
-    _titled(block, "Next", f"autotune best {typed}        autotune dashboard {typed}")
-    _titled(block, "", f"python: autotune.load_best({python(recommendation.study)})")
-    return block.append(f"\n{phrases.closing_sentence(recommendation)}", "bold")
-
-
-def best_block(recommendation: Recommendation) -> Text:
-    """The recommended values, one a line by the names that `load_best` returns, and where they hold."""
-    width = max(len(name) for name in recommendation.params) + FEWEST_GAP
-    block = Text()
-    for name, value in recommendation.params.items():
-        block.append(f"{plain(name).ljust(width)}{plain(str(value)):>10}\n")
-    for line in phrases.exports(recommendation.params):
-        block.append(f"{plain(line)}   {BEFORE_PYTHON}\n")
-    environment = recommendation.environment
-    block.append(
-        plain(
-            f"{phrases.rate_phrase(recommendation)}, {phrases.headline(recommendation)}, on "
-            f"{environment.device_name}, torch {environment.torch}, {recommendation.measured_at[:10]}"
-        ),
-        "dim",
-    )
-    return block
 
 
 def trials_table(
@@ -173,26 +114,6 @@ def doctor_block(checks: Sequence[Check]) -> Text:
         )
     hint = f", with {counted(advice, 'piece')} of advice above" if advice else ""
     return block.append(f"This machine is fit for a search{hint}.", "bold")
-
-
-def _steps(view: StudyView) -> list[str]:
-    """Each change with its gain in samples/s, and how much of that was measured."""
-    way = steps.step_rows(view)
-    if not way:
-        return []
-    width = max((len(one.change) for one in way if len(one.change) <= LONGEST_PADDED), default=0)
-    together = {True: "   together, not one by one", False: ""}
-    return [
-        *(
-            f"{one.change.ljust(width)}   {one.rate} {one.gain or 'samples/s'}{together[one.step.changes > 1]}"
-            for one in way
-        ),
-        steps.verdict(view),
-    ]
-
-
-def _titled(block: Text, title: str, text: str, style: str = "") -> None:
-    block.append(title.ljust(INDENT), "bold").append(f"{plain(text)}\n", style)
 
 
 def _rank(trial: Trial, sort: str) -> tuple[float, int]:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from autotune.core.codes import Code
 from autotune.core.records import Config, Environment, TargetFacts, Value
 from autotune.core.results import Measurement, Outcome, Trial, Verdict
 from autotune.harmless import plain as plain  # the same word for it in all of report
@@ -16,6 +17,7 @@ from autotune.objectives import objective_of
 from autotune.objectives.verdict import WORDS
 from autotune.study.recommendation import Recommendation, RunnerUp
 from autotune.study.recommendation import baseline_name as named
+from autotune.tuning.choice import TIE
 from autotune.units import counted, format_bytes, format_count, format_rate, format_share
 from autotune.units import format_speedup as format_speedup
 
@@ -47,10 +49,10 @@ def shown(knob: Knob, values: Mapping[str, Value]) -> str:
     return knob.show(value)
 
 
-def settings(values: Mapping[str, Value]) -> tuple[str, ...]:
+def settings(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> tuple[str, ...]:
     """The knobs apart from the global batch, each in words; one at a value that needs no word is left out."""
     phrases = []
-    for knob in KNOBS:
+    for knob in knobs:
         if knob.name in GLOBAL_BATCH:
             continue
         try:
@@ -105,7 +107,7 @@ def factor_phrase(factor: float, low: float | None, high: float | None) -> str:
 
 
 def baseline_name(recommendation: Recommendation) -> str:
-    """`your baseline`, or `the default (assumed)` where the user named none."""
+    """`your baseline`, or `the assumed default` where the user named none."""
     return named(assumed=recommendation.baseline_assumed)
 
 
@@ -141,23 +143,52 @@ def is_better(recommendation: Recommendation) -> bool:
     return bool(achieved(recommendation)) or is_faster(recommendation)
 
 
+def undecided(recommendation: Recommendation) -> RunnerUp | None:
+    """The configuration that seemed faster than the baseline that is kept, by what the noise does not settle."""
+    if recommendation.params != recommendation.baseline:
+        return None
+    open_ones = [one for one in recommendation.runners_up if one.reason.code is Code.FASTER_NOT_SIGNIFICANT]
+    seemed = {_share(one): one for one in open_ones if _share(one) > TIE}
+    return seemed[max(seemed)] if seemed else None
+
+
 def headline(recommendation: Recommendation) -> str:
-    """What came out, in one line: `17.1× faster than your baseline (16.7 to 17.5), measured 3 times`."""
+    """What came out, in one line: `17.1× faster than your baseline (16.7 to 17.5)`."""
     name, spread = baseline_name(recommendation), interval(recommendation)
-    measured, objective = f"measured {times(recommendation.rounds)}", objective_of(recommendation.goal)
+    objective, rival = objective_of(recommendation.goal), undecided(recommendation)
+    if rival is not None:
+        what = next(text for text, one in runners_up(recommendation) if one is rival)
+        return (
+            f"undecided between {name} and {what}, which was {_share(rival):.0%} {objective.better}, but not "
+            f"measurably: {name} is kept"
+        )
     if recommendation.params == recommendation.baseline:
         if not recommendation.runners_up:
-            return f"keep {name}: no other configuration ran ({measured})"
-        return f"keep {name}: no configuration was {objective.unbeaten} ({measured})"
+            return f"keep {name}: no other configuration ran"
+        return f"keep {name}: no configuration was {objective.unbeaten}"
     if recommendation.speedup is None:
-        return f"{objective.best} configuration found, {measured}; {name} does not run here, so there is no speed-up"
+        return f"{objective.best} configuration found; {name} does not run here, so there is no speed-up"
     if achieved(recommendation):
-        return f"{achieved(recommendation)}, {measured}"
+        return achieved(recommendation)
     factor = f"{format_speedup(recommendation.speedup)}×"
     if is_faster(recommendation):
-        return f"{factor} faster than {name}{f' ({spread})' if spread else ''}, {measured}"
-    seen = f"{factor}{f', {spread}' if spread else ''}, {measured}"
+        return f"{factor} faster than {name}{f' ({spread})' if spread else ''}"
+    seen = f"{factor}{f', {spread}' if spread else ''}"
     return f"{objective.best} allowed configuration, not measurably faster than {name} ({seen})"
+
+
+def kept(recommendation: Recommendation, changed: Sequence[str]) -> str:
+    """What is as in the baseline: `batch_size 64 × 1 · no loader workers`; empty if nothing is worth a word."""
+    values, same = recommendation.params, [knob for knob in KNOBS if knob.name not in changed]
+    batch = " × ".join(str(values.get(name)) for name in GLOBAL_BATCH)
+    parts = [] if set(changed) & set(GLOBAL_BATCH) else [f"batch_size {batch}"]
+    return " · ".join([*parts, *settings(values, same)])
+
+
+def _share(one: RunnerUp) -> float:
+    """By how much it seemed better, a share."""
+    share = one.reason.numbers.get("share")
+    return share if isinstance(share, float) else 0.0
 
 
 def batch_phrase(recommendation: Recommendation) -> str:
@@ -196,16 +227,6 @@ def confidence(recommendation: Recommendation) -> str:
     if spread and recommendation.params != recommendation.baseline and not is_faster(recommendation):
         return f"{text}; the speed-up's interval ({spread}) includes 1"
     return text
-
-
-def closing_sentence(recommendation: Recommendation) -> str:
-    """The whole answer as a person would repeat it."""
-    result = f"{rate_phrase(recommendation)} on {recommendation.environment.device_name}"
-    if recommendation.speedup is not None and is_faster(recommendation):
-        result += f", {format_speedup(recommendation.speedup)}× {baseline_name(recommendation)}"
-    if achieved(recommendation):
-        result += f", {achieved(recommendation)}"
-    return plain(f"{recommendation.model} trains at {result}, with {configuration_phrase(recommendation.params)}.")
 
 
 def outcome_word(trial: Trial, verdict: Verdict, best_so_far: bool = False) -> str:

@@ -61,8 +61,9 @@ class TerminalReporter:
     """Writes to `console`, which should be the one of standard error: results go to standard output.
 
     Redraws only on a real terminal and only if `progress`; otherwise every event is one plain line, whole. `quiet`
-    leaves the interruption alone. `verbose` adds how each probe started, and where a failure came from. Use it as a
-    context manager, so that the terminal is given back whatever happens.
+    leaves the interruption alone. `verbose` adds what the search does and decides between probes, which otherwise only
+    the live line shows while it lasts, how each probe started, and where a failure came from. Use it as a context
+    manager, so that the terminal is given back whatever happens.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class TerminalReporter:
         self._began = clock()
         self._live: Live | None = None
         self._running: tuple[int, Config, str] | None = None
+        self._doing = ""  # between probes
         self._probe_began = self._began
         self._spinner = Spinner("dots")
         self._has_header = False
@@ -114,7 +116,7 @@ class TerminalReporter:
 
     def probing(self, number: int, config: Config, purpose: str) -> None:
         """Show the probe in the live line."""
-        self._running, self._probe_began = (number, config, purpose), self._clock()
+        self._running, self._probe_began, self._doing = (number, config, purpose), self._clock(), ""
         if not self._has_header:
             self._has_header = True
             self._print(Text(header(fitting(columns(self._knobs), self._width)), "dim"))
@@ -152,12 +154,18 @@ class TerminalReporter:
         """Print the sentence."""
         self._print(Text(plain(text), "dim"))
 
+    def detail(self, text: str) -> None:
+        """Show the sentence in the live line; print it only if verbose."""
+        self._doing = text
+        if self._verbose:
+            self.note(text)
+
     def finished(self, recommendation: Recommendation) -> None:
-        """Say how much was tried; the result itself belongs on standard output."""
+        """Say how much was tried, and what of the rest is known; the result itself belongs on standard output."""
         self.close()
-        self._print(
-            Text(f"\n{counted(recommendation.probes, 'probe')} in {format_seconds(recommendation.seconds)}", "dim")
-        )
+        text = f"{counted(recommendation.probes, 'probe')} in {format_seconds(recommendation.seconds)}"
+        rest = f"; {recommendation.certificate.text}" if recommendation.certificate else ""
+        self._print(Text(f"\n{text}{plain(rest)}\n", "dim"))
 
     def interrupted(self, view: StudyView, resume_command: str) -> None:
         """Say what is kept and how to go on, even if quiet."""
@@ -193,6 +201,8 @@ class TerminalReporter:
             seconds = format_seconds(self._clock() - self._probe_began)
             row.add_row(cells(chosen, number, config, None), self._spinner, f" {purpose} {seconds}")
             parts.append(row)
+        elif self._doing:
+            parts.append(Text(plain(self._doing), "dim", no_wrap=True, overflow="ellipsis"))
         return Group(*parts, Text(), self._progress_line())
 
     def _progress_line(self) -> Text:

@@ -122,8 +122,8 @@ class Recommendation(Record, frozen=True, kw_only=True):
 
 
 def baseline_name(*, assumed: bool) -> str:
-    """`your baseline`, or `the default (assumed)` where the user named none."""
-    return "the default (assumed)" if assumed else "your baseline"
+    """`your baseline`, or `the assumed default` where the user named none."""
+    return "the assumed default" if assumed else "your baseline"
 
 
 def load_result(study: str | Path | None = None) -> Recommendation:

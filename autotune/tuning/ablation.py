@@ -123,6 +123,11 @@ def _ends(view: StudyView) -> tuple[Config, Config] | None:
     return Config(values=dict(best.baseline)), Config(values=dict(best.params))
 
 
+def changes_between(one: Mapping[str, Value], other: Mapping[str, Value]) -> list[tuple[str, ...]]:
+    """Return the changes from one configuration to the other, each the names of the knobs that move together."""
+    return _grouped(_changed(Config(values=dict(one)), Config(values=dict(other))))
+
+
 def _changed(one: Config, other: Config) -> tuple[str, ...]:
     return tuple(knob.name for knob in KNOBS if _value(one.values, knob.name) != _value(other.values, knob.name))
 

@@ -33,12 +33,12 @@ def explore(context: SearchContext) -> None:
     history, ruled_out = context.history, set[Why]()
     while (why := reason_to_stop(state_of(context))) is None:
         for line in context.trades.exclusions(ruled_out):
-            context.reporter.note(line)
+            context.reporter.detail(line)
         if is_reference_due(history.judged, history.typical_seconds):
             _probe_reference(context)
         else:
             _probe_next(context)
-    context.reporter.note(f"Search finished: {why}.")
+    context.reporter.detail(f"Search finished: {why}.")
 
 
 def bound_the_rest(context: SearchContext) -> Notice:
@@ -48,7 +48,7 @@ def bound_the_rest(context: SearchContext) -> Notice:
     rest = context.sampler.faster_elsewhere(study) if learned else None
     found = bound(len(history.probed), len(context.trades.remaining()), rest, better)
     if found.code is Code.BOUNDED:
-        context.reporter.note(f"{found.text.capitalize()}.")
+        context.reporter.detail(f"{found.text.capitalize()}.")
     return found
 
 
@@ -93,7 +93,7 @@ def _probe_reference(context: SearchContext) -> None:
     probe_with_retry(context, context.request.baseline, "reference")
     text = describe_drift(context.history.judged, context.request.baseline)
     if text:
-        context.reporter.note(text)
+        context.reporter.detail(text)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,9 +39,9 @@ def probe_with_repeat(
         return first
     text = f"Probe {first[0].number}: {'; '.join(causes)}."
     if not (has_time() if has_time else context.budget.affords_probe):
-        context.reporter.note(f"{text} There is no time for another try.")
+        context.reporter.detail(f"{text} There is no time for another try.")
         return first
-    context.reporter.note(f"{text} Trying once more.")
+    context.reporter.detail(f"{text} Trying once more.")
     context.pause(BACK_OFF_SECONDS)
     repeat = probe_with_retry(context, config, purpose, window=window, repeats=first[0].number)
     if context.history.is_busy:

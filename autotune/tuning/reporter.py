@@ -15,7 +15,7 @@ from autotune.study.view import StudyView
 class Reporter(Protocol):
     """The receiver of what a search does, in this order; must not raise, and must not take noticeable time.
 
-    opening ─► (probing ─► probed | note)* ─► finished | interrupted
+    opening ─► (probing ─► probed | note | detail)* ─► finished | interrupted
     """
 
     def opening(self, lines: Sequence[str], knobs: Sequence[Knob]) -> None:
@@ -31,6 +31,10 @@ class Reporter(Protocol):
         """The search has a message for people, in one or two sentences."""
         ...
 
+    def detail(self, text: str) -> None:
+        """The search says what it does or decided: shown while it happens, and kept for those who want to know all."""
+        ...
+
     def finished(self, recommendation: Recommendation) -> None:
         """Show the answer of the search."""
 
@@ -44,4 +48,4 @@ class SilentReporter:
     def note(self, *reported: object, **named: object) -> None:
         """Ignore what is reported."""
 
-    opening = probing = probed = finished = interrupted = note
+    opening = probing = probed = detail = finished = interrupted = note

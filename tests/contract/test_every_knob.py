@@ -92,7 +92,7 @@ def test_a_knob_that_breaks_the_contract_fails_it(broken, test):
 
 def test_a_new_knob_is_one_registry_line(monkeypatch, tmp_path):
     """Space, guard, sampler, search, table and best.json all know it, and none was edited."""
-    from autotune.report.blocks import best_block
+    from autotune.report.answer import answer_block
     from autotune.study.view import load_view
     from autotune.tuning.engine import search
     from autotune.tuning.reporter import SilentReporter
@@ -112,7 +112,7 @@ def test_a_new_knob_is_one_registry_line(monkeypatch, tmp_path):
     assert view.request.domains["toy"] == (1, 2, 3)
     assert len({trial.config["toy"] for trial in view.trials}) > 1
     assert found.params["toy"] in (1, 2, 3)
-    assert "toy" in str(best_block(found))
+    assert "toy" in str(answer_block(found, verbose=True))
 
 
 def test_the_accumulation_follows_from_a_held_global_batch():

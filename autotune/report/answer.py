@@ -1,0 +1,228 @@
+"""The answer of a study on a terminal: the sentence, what each change is worth, what to know and what next."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, costliest_first
+from autotune.core.records import Value
+from autotune.harmless import python, shell_word
+from autotune.knobs import knob
+from autotune.report import phrases, steps
+from autotune.report.losses import is_doubtful, losses_phrase
+from autotune.report.phrases import plain
+from autotune.study.recommendation import Recommendation
+from autotune.study.view import StudyView
+from autotune.tuning.ablation import HELD_TOGETHER, changes_between
+from autotune.units import counted, format_rate, format_share
+
+WIDEST = 100  # characters: longer lines are hard to read
+MOST_LINES = 15  # of that width: one look
+MOST_WARNINGS = 3
+LONGEST_TEXT, LONGEST_NAME = 240, 48  # characters: a warning may quote a message of any length
+TITLES = 12  # characters before each line
+NEXT_SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
+BATCH_CHANGED = (Code.GLOBAL_BATCH_CHANGED, Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE)
+TOLD_ABOVE = (*BATCH_CHANGED, Code.PRECISION_UNDECIDED)  # in the first sentences, and beside the losses
+BEFORE_PYTHON = "(in the shell, before Python starts)"
+
+
+class Line(NamedTuple):
+    """One line below the sentence: what it is about, its text, and the colour of both."""
+
+    title: str
+    text: str
+    style: str = ""
+
+
+def answer_block(
+    best: Recommendation, view: StudyView | None = None, *, width: int | None = WIDEST, verbose: bool = False
+) -> Text:
+    """Return what a search came to. Print it with `soft_wrap=True`: it is broken here, and never within a command.
+
+    `view` of the study adds what each change is worth. `width` in characters; None: whole lines, for a file. `verbose`
+    adds everything else.
+    """
+    width = sys.maxsize if width is None else min(width, WIDEST)
+    head = [line for text in sentences(best) for line in flow(plain(text).split(), width)]
+    above, warnings = [*changes(best, view, width), *numbers(best, width)], costliest_first(to_know(best))
+    room = MOST_LINES - len(head) - 1 - len(above) - len(following(best, width))
+    told = [*map(_whole, best.warnings)] if verbose else fitting(warnings, room, width)
+    below = following(best, width, left_out=0 if verbose else len(warnings) - len(told))
+    lines = [*above, *(line for text in told for line in titled("!", text, width, "yellow")), *below]
+    lines += details(best, view, width) if verbose else []
+    block = Text("\n".join(head) + "\n\n", "bold green" if phrases.is_better(best) else "bold yellow")
+    for line in lines:
+        block.append(f"  {line.title.ljust(TITLES - 2)}", line.style or "bold").append(f"{line.text}\n", line.style)
+    block.right_crop(1)
+    return block
+
+
+def sentences(best: Recommendation) -> list[str]:
+    """Return the answer as a person would repeat it, and what has to be known to train with it.
+
+    Another answer of the same search (for another global batch, say) is one more sentence here.
+    """
+    changed = next((one for one in best.warnings if one.code in BATCH_CHANGED), None)
+    return [_first(best), *([_learning_rate(changed)] if changed else [])]
+
+
+def _first(best: Recommendation) -> str:
+    found, now, before = phrases.headline(best), best.global_batch_size, best.baseline_global_batch_size
+    name = _cropped(plain(best.model), LONGEST_NAME)
+    if phrases.achieved(best):
+        text = f"{name}: {found}"
+    elif phrases.is_faster(best) and best.params != best.baseline:
+        text = f"{name} trains {found}"
+    else:
+        text = found[0].upper() + found[1:]
+    if now != before:
+        return f"With a global batch of {now} instead of {before}: {text}."
+    return f"{text}." if best.params == best.baseline else f"{text}, with the same global batch of {now}."
+
+
+def _learning_rate(changed: Notice) -> str:
+    """Say that another global batch learns otherwise, and what to begin with."""
+    given = changed.numbers
+    if changed.code is Code.GLOBAL_BATCH_CHANGED:
+        start = f"{given.get('learning_rate_factor', 1.0):.2g} times today's"
+    else:
+        start = f"{given.get('sgd_factor', 1.0):.2g} (SGD) or {given.get('adam_factor', 1.0):.2g} (Adam) times today's"
+    return f"That changes what it learns. Learning rate to start from: {start}."
+
+
+def changes(best: Recommendation, view: StudyView | None, width: int) -> Iterator[Line]:
+    """Yield each change with what it was and what it is worth, then what was kept."""
+    groups = changes_between(best.baseline, best.params)
+    worths = steps.worths(best, view)
+    rows = [(one[0], _value(one, best.params), f"was {_value(one, best.baseline)}") for one in groups]
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    for group, row in zip(groups, rows, strict=True):
+        cells = "  ".join(text + " " * (size - cell_len(text)) for text, size in zip(row, widths, strict=True))
+        first, *rest = flow([cells, f"  {worths[group]}".rstrip()], width - TITLES)
+        yield Line("" if group is not groups[0] else "Change", first.rstrip())
+        yield from (Line("", text) for text in rest)
+    kept = phrases.kept(best, [name for group in groups for name in group])
+    yield from titled("Kept" if groups else "Settings", kept, width)
+
+
+def numbers(best: Recommendation, width: int) -> Iterator[Line]:
+    """Yield speed, memory and losses."""
+    baseline = best.baseline_samples_per_second
+    spread = "" if best.relative_half_width is None else f" ± {phrases.half_width(best.relative_half_width)}"
+    compared = baseline is not None and best.params != best.baseline
+    parts = [
+        f"{phrases.rate_phrase(best)}{spread}",
+        *([f"baseline {format_rate(baseline)}"] if compared and baseline is not None else []),
+        f"measured {phrases.times(best.rounds)} on {plain(best.environment.device_name)}",
+    ]
+    yield from (Line("Speed" * (not n), text) for n, text in enumerate(flow(parts, width - TITLES, ", ")))
+    waiting = f"waiting for data {format_share(best.data_wait_share)}"
+    yield Line("Memory", f"{phrases.memory_phrase(best)} · {waiting}")
+    yield from titled(
+        "Losses", _cropped(losses_phrase(best), LONGEST_TEXT), width, "yellow" if is_doubtful(best) else ""
+    )
+
+
+def to_know(best: Recommendation) -> list[Notice]:
+    """Return the warnings that nothing else in the block tells."""
+    return [one for one in best.warnings if one.code not in TOLD_ABOVE]
+
+
+def fitting(warnings: Sequence[Notice], room: int, width: int) -> list[str]:
+    """Return the texts of at most three warnings that fill no more than `room` lines, but always one.
+
+    The last ones are shortened to what they mean first, then left out: the first one costs the most.
+    """
+    most = min(len(warnings), MOST_WARNINGS)
+    tries = [(most, whole) for whole in range(most, -1, -1)] + [(count, 0) for count in range(most - 1, 0, -1)]
+    texts: list[str] = []
+    for count, whole in tries:
+        texts = [(_whole if n < whole else _meaning)(one) for n, one in enumerate(warnings[:count])]
+        if sum(len(titled("!", text, width)) for text in texts) <= room:
+            break
+    return texts
+
+
+def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]:
+    """Return what to do next; `left_out`: warnings that are told elsewhere only."""
+    study, parts = shell_word(best.study), []
+    lines = [Line("Set", f"{line}   {BEFORE_PYTHON}") for line in phrases.exports(best.params)]
+    if phrases.undecided(best):
+        text = "Run the same command again when the machine is quiet, or with a longer --time-budget. Probes are kept."
+        lines += titled("Next", text, width)
+    elif best.params != best.baseline:
+        parts = [f"autotune.load_best({python(best.study)})", f"autotune export {study} --to torch"]
+        lines += [Line("Use it" * (not n), text) for n, text in enumerate(flow(parts, width - TITLES, " · "))]
+    parts = [f"autotune best {study} --verbose", f"autotune report {study}"]
+    if left_out:
+        parts = [f"{counted(left_out, 'more warning')}: {parts[0]}"]
+    return lines + [Line("More" * (not n), text) for n, text in enumerate(flow(parts, width - TITLES, " · "))]
+
+
+def details(best: Recommendation, view: StudyView | None, width: int) -> Iterator[Line]:
+    """Yield everything else: the dict, the evidence, who lost, the steps, where it was measured."""
+    told = [best.stability, *(one.reason for one in best.loss_verdicts), *best.reasons, best.certificate]
+    lost = [
+        f"{name}: {'' if (rate := one.samples_per_second) is None else f'{phrases.samples_per_second(rate)}, '}"
+        f"{one.reason.text}"
+        for name, one in phrases.runners_up(best)
+    ]
+    environment = f"{phrases.environment_line(best.environment)} · {best.measured_at[:10]}"
+    for title, texts in (
+        ("All", [f"{name}: {python(value)}" for name, value in best.params.items()]),
+        ("Why", list(dict.fromkeys(one.text for one in told if one is not None))),
+        ("Others", lost),
+        ("Machine", [environment]),
+    ):
+        for number, text in enumerate(texts):
+            yield from titled("" if number else title, text, width)
+    for number, text in enumerate(() if view is None else steps.step_lines(view)):
+        yield Line("" if number else "Steps", plain(text))
+
+
+def titled(title: str, text: str, width: int, style: str = "") -> list[Line]:
+    """Return `text`, broken between words, with the title before its first line."""
+    lines = flow(plain(text).split(), width - TITLES)
+    return [Line(title if number == 0 else "", line, style) for number, line in enumerate(lines)]
+
+
+def flow(parts: Sequence[str], width: int, between: str = " ") -> list[str]:
+    """Return the parts on as few lines as they need; none is broken, however long."""
+    lines: list[str] = []
+    for part in filter(None, parts):
+        if lines and cell_len(lines[-1] + between + part) <= width:
+            lines[-1] += between + part
+        else:
+            lines.append(part)
+    return lines
+
+
+def _whole(warning: Notice) -> str:
+    return warning.text
+
+
+def _meaning(warning: Notice) -> str:
+    """The first sentence of a warning, without what to do."""
+    return _cropped(NEXT_SENTENCE.split(warning.text, maxsplit=1)[0], LONGEST_TEXT)
+
+
+def _cropped(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _value(group: tuple[str, ...], values: dict[str, Value]) -> str:
+    """The value of one change as in the dict, `bfloat16`; the batch with its accumulation, `32 × 2`."""
+    if group == HELD_TOGETHER:
+        return " × ".join(plain(str(values.get(name))) for name in group)
+    value = values.get(group[0])
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return phrases.shown(knob(group[0]), values) if value is None else plain(str(value))

@@ -1,0 +1,59 @@
+"""What is known of the losses of an answer, in one clause."""
+
+from __future__ import annotations
+
+from autotune.core.codes import Code
+from autotune.core.records import Config
+from autotune.core.results import LossVerdict
+from autotune.knobs import KNOBS, defaults
+from autotune.precision.judge import precision_of
+from autotune.report.phrases import plain, shown
+from autotune.study.recommendation import Recommendation
+from autotune.units import counted, format_share
+
+NUDGED = 3.0  # times what a nudge of 1e-6 does is allowed (`precision.judge`)
+BARELY = 1.01  # a tolerance and what was allowed are rounded apart
+WHY_OPEN = {
+    Code.LOSSES_UNDECIDED: "{steps} are too noisy to tell",
+    Code.ONE_SEED_UNDECIDED: "too noisy to tell, even {other} does not repeat itself",
+    Code.COMPARISON_FAILED: "the comparison failed",
+    Code.COMPARISON_SHORT: "too few steps in the time",
+    Code.REFERENCE_NOT_FINITE: "losses of {other} itself are not finite",
+    Code.REFERENCE_LEARNS_NOTHING: "{other} itself did not learn in {steps}",
+}
+
+
+def losses_phrase(best: Recommendation) -> str:
+    """Return `bf16 matches fp32: 0.2% apart after 50 paired steps`, or what else is known."""
+    verdict = _verdict(best)
+    if verdict is None or best.goal.stability == "off":
+        return best.stability.text
+    one, other = _names(verdict)
+    steps = counted(verdict.steps, "paired step") + (f" of {verdict.seeds} seeds" if verdict.seeds > 1 else "")
+    if verdict.verdict != "ok":
+        why = WHY_OPEN.get(verdict.reason.code, "{steps} do not tell").format(steps=steps, other=other)
+        return f"undecided whether {one} learns as {other} does: {why}. Compare a longer run of both."
+    difference, allowed = abs(verdict.difference or 0.0), verdict.allowed or 0.0
+    if allowed <= best.goal.loss_tolerance * BARELY:
+        return f"{one} matches {other}: {format_share(difference)} apart after {steps}"
+    if verdict.seeds <= 1 and difference <= allowed / NUDGED:
+        return f"{one} differs from {other} no more than {other} from itself nudged by 1e-6, in {steps}"
+    return f"{one} and {other} could not be told apart in {steps}: noisy, {format_share(allowed)} would not show"
+
+
+def is_doubtful(best: Recommendation) -> bool:
+    """Return whether it is open if this learns as full precision does."""
+    return any(one.code in (Code.PRECISION_UNDECIDED, Code.LOSSES_UNJUDGED) for one in best.warnings)
+
+
+def _verdict(best: Recommendation) -> LossVerdict | None:
+    """The verdict on the recommended precision; None for full precision, and for one that was not compared."""
+    own = precision_of(Config(values=best.params))
+    return next((one for one in best.loss_verdicts if one.values == own), None)
+
+
+def _names(verdict: LossVerdict) -> tuple[str, str]:
+    """`bf16` and `fp32`."""
+    differing = [one for one in KNOBS if one.name in verdict.values and verdict.values[one.name] != one.default]
+    one, other = (" ".join(shown(it, values) for it in differing) for values in (verdict.values, defaults()))
+    return plain(one), plain(other)

@@ -1,0 +1,386 @@
+"""The answer on a terminal: what stands in its fifteen lines, and what only --verbose tells."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from autotune.core.codes import Code
+from autotune.core.notices import earlier, notice
+from autotune.core.results import LossVerdict
+from autotune.knobs import defaults
+from autotune.report.answer import MOST_LINES, answer_block, sentences
+from autotune.report.losses import losses_phrase
+from autotune.study.recommendation import Recommendation, RunnerUp
+from tests.reporting import GIB, config, ladder, measured, recommendation, trial, view
+
+BASE = config(64, gradient_accumulation_steps=1)
+BEST = config(64, amp_dtype="bfloat16", channels_last=True)
+HALFWAY = config(64, amp_dtype="bfloat16")
+MATCH = {"candidate": "bf16", "reference": "fp32", "difference": 0.002, "steps": 50, "batch": 64, "allowed": 0.02}
+BF16 = LossVerdict(
+    verdict="ok", values={"amp_dtype": "bfloat16"}, reason=notice(Code.LOSSES_MATCH, **MATCH), batch_size=64, steps=50,
+    seeds=1, difference=0.002, allowed=0.02,
+)  # fmt: skip
+SPREAD = notice(Code.RATES_SPREAD, spread=0.13)
+LOADER = notice(Code.LOADER_BOUND_SEARCH_SHORT, wait_share=0.34, workers=8)
+NORM = notice(Code.BATCH_NORM, now=32, before=64)
+
+
+def answer(**changes: Any) -> Recommendation:
+    """The answer of a small study: bf16 and channels_last are twice as fast."""
+    settings: dict[str, Any] = {
+        "study": "studies/digits", "model": "digits", "params": BEST.values, "baseline": BASE.values,
+        "samples_per_second": 2000.0, "baseline_samples_per_second": 1000.0, "relative_half_width": 0.03,
+        "speedup": 2.0, "speedup_low": 1.9, "speedup_high": 2.1, "global_batch_size": 64,
+        "baseline_global_batch_size": 64, "warnings": (), "runners_up": (), "loss_verdicts": (BF16,),
+        "stability": BF16.reason,
+    }  # fmt: skip
+    return recommendation(**(settings | changes))
+
+
+def probed(best: Recommendation, **rates: float) -> Any:
+    """The study with the baseline, the recommendation, and bf16 alone at these samples/s."""
+    between = [trial(2, HALFWAY, measured(rates["halfway"]))] if rates else []
+    ends = (trial(0, BASE, measured(1000.0), "baseline"), trial(1, BEST, measured(2000.0)))
+    return view((*ends, *between), best)
+
+
+def lines(block: Text) -> list[str]:
+    return block.plain.splitlines()
+
+
+def printed(block: Text) -> str:
+    stream = io.StringIO()
+    Console(file=stream).print(block, soft_wrap=True)
+    return stream.getvalue()
+
+
+def test_a_plain_win_is_told_in_this_form() -> None:
+    best = answer(warnings=(SPREAD, NORM))
+
+    assert (
+        answer_block(best, probed(best, halfway=1500.0)).plain
+        == """\
+digits trains 2.00× faster than your baseline (1.90 to 2.10), with the same global batch of 64.
+
+  Change    amp_dtype      bfloat16  was fp32   added 50% before other changes
+            channels_last  yes       was no     without it 25% slower
+  Kept      batch_size 64 × 1 · no loader workers
+  Speed     2,000 samples/s ± 3%, baseline 1,000, measured 3 times on Example GPU
+  Memory    49 GiB of 80 GiB (39% free) · waiting for data 1%
+  Losses    bf16 matches fp32: 0.2% apart after 50 paired steps
+  !         BatchNorm now sees micro-batches of 32 instead of 64, which changes its statistics. Keep
+            batch_size 64 where that matters (--fix batch=64, or --exact).
+  !         Repeats of one configuration differed by 13%: this machine is busy or throttled. Smaller
+            gains are not reliable. Search again when the machine is quiet.
+  Use it    autotune.load_best("studies/digits") · autotune export studies/digits --to torch
+  More      autotune best studies/digits --verbose · autotune report studies/digits"""
+    )
+
+
+def test_a_baseline_that_stays_is_told_without_changes() -> None:
+    lost = RunnerUp(config=BEST, samples_per_second=900.0, reason=notice(Code.SLOWER, share=0.1, worse="slower"))
+    kept = answer(
+        params=BASE.values, samples_per_second=1000.0, speedup=1.0, speedup_low=1.0, speedup_high=1.0,
+        runners_up=(lost,), stability=notice(Code.LOSSES_FINITE, steps=240),
+    )  # fmt: skip
+
+    assert (
+        answer_block(kept, probed(kept)).plain
+        == """\
+Keep your baseline: no configuration was measurably faster.
+
+  Settings  batch_size 64 × 1 · no autocast · no loader workers
+  Speed     1,000 samples/s ± 3%, measured 3 times on Example GPU
+  Memory    49 GiB of 80 GiB (39% free) · waiting for data 1%
+  Losses    full precision; losses finite over 240 optimizer steps
+  More      autotune best studies/digits --verbose · autotune report studies/digits"""
+    )
+
+
+def test_where_nothing_was_declared_a_changed_global_batch_comes_first() -> None:
+    changed = notice(Code.GLOBAL_BATCH_CHANGED, now=256, before=32, factor=8.0, learning_rate_factor=2.83)
+    free = answer(
+        baseline_assumed=True, baseline=config(32).values, params=config(256).values, global_batch_size=256,
+        baseline_global_batch_size=32, warnings=(LOADER, changed), stability=notice(Code.LOSSES_FINITE, steps=240),
+    )  # fmt: skip
+
+    assert (
+        answer_block(free).plain
+        == """\
+With a global batch of 256 instead of 32: digits trains 2.00× faster than the assumed default (1.90
+to 2.10).
+That changes what it learns. Learning rate to start from: 2.8 times today's.
+
+  Change    batch_size  256 × 1  was 32 × 1   without it 50% slower
+  Kept      no autocast · no loader workers
+  Speed     2,000 samples/s ± 3%, baseline 1,000, measured 3 times on Example GPU
+  Memory    49 GiB of 80 GiB (39% free) · waiting for data 1%
+  Losses    full precision; losses finite over 240 optimizer steps
+  !         Training waits for data 34% of the time. Search longer (up to 8 workers are allowed), or
+            make the samples cheaper.
+  Use it    autotune.load_best("studies/digits") · autotune export studies/digits --to torch
+  More      autotune best studies/digits --verbose · autotune report studies/digits"""
+    )
+
+
+def test_what_noise_left_open_is_called_undecided_and_says_what_it_would_take() -> None:
+    why = notice(Code.FASTER_NOT_SIGNIFICANT, share=0.46, better="faster")
+    open_ = answer(
+        params=BASE.values, samples_per_second=1000.0, relative_half_width=0.4, speedup=1.0, speedup_low=1.0,
+        speedup_high=1.0, runners_up=(RunnerUp(config=BEST, samples_per_second=1460.0, reason=why),),
+        warnings=(SPREAD,), stability=notice(Code.LOSSES_FINITE, steps=240),
+    )  # fmt: skip
+
+    assert (
+        answer_block(open_, probed(open_)).plain
+        == """\
+Undecided between your baseline and 64×1 bf16 nhwc, which was 46% faster, but not measurably: your
+baseline is kept.
+
+  Settings  batch_size 64 × 1 · no autocast · no loader workers
+  Speed     1,000 samples/s ± 40%, measured 3 times on Example GPU
+  Memory    49 GiB of 80 GiB (39% free) · waiting for data 1%
+  Losses    full precision; losses finite over 240 optimizer steps
+  !         Repeats of one configuration differed by 13%: this machine is busy or throttled. Smaller
+            gains are not reliable. Search again when the machine is quiet.
+  Next      Run the same command again when the machine is quiet, or with a longer --time-budget.
+            Probes are kept.
+  More      autotune best studies/digits --verbose · autotune report studies/digits"""
+    )
+
+
+def test_a_baseline_that_needs_too_much_memory_is_no_yardstick() -> None:
+    shapes = notice(Code.LARGEST_BATCH_UNTRIED, free_share=0.1)
+    bound = answer(
+        baseline=config(512).values, params=config(128, gradient_accumulation_steps=4).values, speedup=None,
+        speedup_low=None, speedup_high=None, baseline_samples_per_second=None, peak_bytes=71 * GIB,
+        headroom_fraction=0.11, global_batch_size=512, baseline_global_batch_size=512, warnings=(shapes,),
+        stability=notice(Code.LOSSES_FINITE, steps=240),
+    )  # fmt: skip
+
+    assert (
+        answer_block(bound, probed(bound)).plain
+        == """\
+Fastest configuration found; your baseline does not run here, so there is no speed-up, with the same
+global batch of 512.
+
+  Change    batch_size  128 × 4  was 512 × 1   not measured alone
+  Kept      no autocast · no loader workers
+  Speed     2,000 samples/s ± 3%, measured 3 times on Example GPU
+  Memory    71 GiB of 80 GiB (11% free) · waiting for data 1%
+  Losses    full precision; losses finite over 240 optimizer steps
+  !         Batches differ in shape, and the largest was not tried, because this data does not show
+            which one it is. 10% of the memory are kept free for it. Write worst_batch(batch_size),
+            which returns one such batch, to have it tried.
+  Use it    autotune.load_best("studies/digits") · autotune export studies/digits --to torch
+  More      autotune best studies/digits --verbose · autotune report studies/digits"""
+    )
+
+
+ALL = (
+    SPREAD, LOADER, NORM, notice(Code.SYNTHETIC_BATCHES), notice(Code.INTERFERENCE_THROUGHOUT),
+    notice(Code.MEMORY_GROWS, step_bytes=8 << 20, steps_left=1024), earlier("Something else. " * 99),
+)  # fmt: skip
+EVERYTHING = {
+    **config(32, gradient_accumulation_steps=2, amp_dtype="bfloat16", num_workers=8, channels_last=True).values,
+    "activation_checkpointing": True, "num_threads": 2, "omp_wait_policy": "passive",
+}  # fmt: skip
+SIX = {**EVERYTHING, "omp_wait_policy": None}
+
+
+@pytest.mark.parametrize("warnings", [ALL[:count] for count in range(len(ALL) + 1)], ids=len)
+@pytest.mark.parametrize("params", [BEST.values, SIX], ids=["two changes", "six"])
+def test_whatever_there_is_to_say_fifteen_lines_of_100_columns_hold_it(warnings: Any, params: Any) -> None:
+    best = answer(warnings=warnings, params=params)
+
+    told = lines(answer_block(best, probed(best, halfway=1500.0)))
+
+    assert len(told) <= MOST_LINES
+    assert max(map(len, told)) <= 100
+    assert any("Memory grows by 8 MiB" in line for line in told) is (len(warnings) >= 6)  # the costliest is never out
+    left = len(warnings) - sum(line.startswith("  !") for line in told)
+    assert (f"{left} more warning" in "\n".join(told)) is (left > 0)
+
+
+def test_at_most_three_warnings_are_told_and_the_costliest_comes_first() -> None:
+    told = [line for line in lines(answer_block(answer(warnings=ALL))) if line.startswith("  !")]
+
+    assert [line[12:].split()[0] for line in told] == ["Memory", "BatchNorm", "Other"]
+
+
+def test_a_narrow_terminal_breaks_lines_between_words_and_never_a_command() -> None:
+    best = answer(warnings=ALL)
+
+    told = lines(answer_block(best, probed(best, halfway=1500.0), width=80))
+
+    assert [line for line in told if len(line) > 80 and "autotune" not in line] == []
+    assert "            autotune export studies/digits --to torch" in told
+
+
+def test_a_file_gets_whole_lines() -> None:
+    best = answer(warnings=(SPREAD,))
+
+    assert f"  !         {SPREAD.text}" in lines(answer_block(best, width=None))
+
+
+def test_verbose_keeps_all_of_it_and_adds_the_rest() -> None:
+    lost = RunnerUp(config=HALFWAY, samples_per_second=1500.0, reason=earlier("25% slower"))
+    best = answer(warnings=ALL, runners_up=(lost,))
+
+    told = printed(answer_block(best, probed(best, halfway=1500.0), verbose=True))
+
+    assert [one.text for one in ALL if " ".join(one.text.split()) not in " ".join(told.split())] == []
+    assert [name for name in best.params if f" {name}: " not in told] == []
+    assert "64×1 bf16 nchw: 1,500 samples/s, 25% slower" in told
+    assert "precision fp32 → bf16                1,500 (+500)" in told
+    assert "tolerance 2.0%" in told
+    assert "torch 2.13.0 · 2026-11-21" in told
+    assert "more warning" not in told
+
+
+def test_each_thing_is_said_once() -> None:
+    doubt = notice(Code.PRECISION_UNDECIDED, why="bf16 may or may not match fp32")
+    unclear = answer(
+        warnings=(doubt,), stability=notice(Code.LOSSES_NOT_CLEARED, steps=240),
+        loss_verdicts=(LossVerdict(
+            verdict="inconclusive", values={"amp_dtype": "bfloat16"}, batch_size=64, steps=50, seeds=3,
+            reason=notice(Code.LOSSES_UNDECIDED, **MATCH, low=0.01, high=0.05)),),
+    )  # fmt: skip
+
+    for best, word in ((answer(), "bf16"), (unclear, "bf16"), (answer(), "baseline (")):
+        assert answer_block(best).plain.count(word) == 1
+    assert "undecided whether bf16 learns as fp32 does: 50 paired steps of 3 seeds are too noisy to tell" in (
+        losses_phrase(unclear)
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "bf16 matches fp32: 0.2% apart after 50 paired steps"),
+        ({"allowed": 0.15}, "bf16 differs from fp32 no more than fp32 from itself nudged by 1e-6, in 50 paired steps"),
+        (
+            {"allowed": 0.15, "difference": 0.1},
+            "bf16 and fp32 could not be told apart in 50 paired steps: noisy, 15% would not show",
+        ),
+        (
+            {"allowed": 0.15, "seeds": 3},
+            "bf16 and fp32 could not be told apart in 50 paired steps of 3 seeds: noisy, 15% would not show",
+        ),
+    ],
+)
+def test_losses_are_one_clause(changes: dict[str, Any], said: str) -> None:
+    fields = {name: getattr(BF16, name) for name in BF16.__struct_fields__} | changes
+
+    assert losses_phrase(answer(loss_verdicts=(LossVerdict(**fields),))) == said
+
+
+def test_the_verdict_on_a_precision_that_is_not_recommended_is_not_told_of_the_answer() -> None:
+    finite = notice(Code.LOSSES_FINITE, steps=240)
+
+    assert losses_phrase(answer(params=BASE.values, stability=finite)) == finite.text
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        ({"halfway": 1500.0}, ["added 50% before other changes", "without it 25% slower"]),
+        ({"halfway": 1990.0}, ["added 99% before other changes", "without it 0.5% slower (not significant)"]),
+        ({"halfway": 900.0}, ["cost 10% before other changes", "without it 55% slower"]),
+        ({}, ["not measured alone", "not measured alone"]),
+    ],
+)
+def test_a_change_is_worth_what_was_measured_without_it(rates: dict[str, float], expected: list[str]) -> None:
+    best = answer()
+
+    told = lines(answer_block(best, probed(best, **rates)))
+
+    assert [line.rpartition("   ")[2] for line in told[2:4]] == expected
+
+
+def test_without_probes_nothing_is_said_of_the_worth_of_changes() -> None:
+    assert lines(answer_block(answer()))[2].endswith("was fp32")
+
+
+def test_what_has_to_be_set_before_python_starts_is_a_line_to_copy() -> None:
+    passive = answer(params=BEST.values | {"num_threads": 2, "omp_wait_policy": "passive"})
+
+    (line,) = [line for line in lines(answer_block(passive)) if "export " in line and "--to" not in line]
+
+    assert line == "  Set       export OMP_WAIT_POLICY=passive   (in the shell, before Python starts)"
+    assert "OMP_WAIT" not in answer_block(answer()).plain
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"speedup": 1.02, "speedup_low": 0.98, "speedup_high": 1.06},
+            "Fastest allowed configuration, not measurably faster than your baseline (1.02×, 0.98 to 1.06), "
+            "with the same global batch of 64.",
+        ),
+        ({"params": BASE.values, "runners_up": ()}, "Keep your baseline: no other configuration ran."),
+        (
+            {"speedup_low": None, "speedup_high": None, "rounds": 1},
+            "digits trains 2.00× faster than your baseline, with the same global batch of 64.",
+        ),
+        ({"model": "\x1b[31m\nx"}, "[31m x trains 2.00× faster than your baseline"),
+    ],
+)
+def test_the_sentence_is_honest_about(changes: dict[str, object], expected: str) -> None:
+    assert expected in " ".join(lines(answer_block(answer(**changes)))[:2])
+
+
+def test_a_learning_rate_from_the_noise_scale_is_told_for_both_optimizers() -> None:
+    changed = notice(
+        Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE, now=256, before=64, factor=4.0, sgd_factor=3.1, adam_factor=1.8
+    )
+
+    told = sentences(answer(global_batch_size=256, warnings=(changed,)))
+
+    assert told[1] == "That changes what it learns. Learning rate to start from: 3.1 (SGD) or 1.8 (Adam) times today's."
+
+
+def test_the_next_commands_can_be_pasted_whatever_the_study_is_called() -> None:
+    text = printed(answer_block(answer(study='my studies/[a] :x: "b"')))
+
+    assert "autotune best 'my studies/[a] :x: \"b\"' --verbose" in text
+    assert 'load_best("my studies/[a] :x: \\"b\\"")' in text
+
+
+def test_a_layout_that_no_configuration_has_is_not_told_of_those_that_lost() -> None:
+    plain, nhwc = config(512, num_workers=4), config(256, channels_last=True)
+    lost = [RunnerUp(config=one, samples_per_second=9.0, reason=earlier("slower")) for one in (plain, nhwc)]
+    params = config(1024, num_workers=4).values
+
+    alone = printed(answer_block(answer(params=params, runners_up=tuple(lost[:1])), verbose=True))
+    both = printed(answer_block(answer(params=params, runners_up=tuple(lost)), verbose=True))
+
+    assert "Others    512×1 workers 4: 9.00 samples/s" in alone
+    assert "512×1 workers 4 nchw: 9.00" in both and "256×1 workers 0 nhwc: 9.00" in both
+
+
+def test_steps_that_were_measured_together_only_are_told_so() -> None:
+    best = recommendation()
+    ends = tuple(one for one in ladder() if one.number in (0, 6))
+
+    apart = printed(answer_block(best, view(ladder(), best), verbose=True))
+    together = printed(answer_block(best, view(ends, best), verbose=True))
+
+    assert "Every step is one change, measured." in apart
+    assert "2,330 (+2,180)   together, not one by one" in together
+    assert together.count("not measured alone") == 4
+
+
+def test_every_knob_has_a_value_that_can_be_shown() -> None:
+    best = answer(params=EVERYTHING, baseline=defaults() | BASE.values)
+
+    told = answer_block(best, width=200).plain
+
+    assert [name for name in defaults() if name != "gradient_accumulation_steps" and name not in told] == []
