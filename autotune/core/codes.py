@@ -77,11 +77,6 @@ class Code(StrEnum):
         "Batches differ in shape, and the largest was not tried, because this data does not show which one it is. "
         "{free_share:share} of the memory is kept free for it.",
         "Write worst_batch(batch_size), which returns one such batch, to have it tried.")
-    LARGEST_BATCH_UNTRIED_OWN_LOOP = (
-        "largest-batch-untried-own-loop", 121,
-        "Batches differ in shape, and the largest was not tried, because this data does not show which one it is. "
-        "{free_share:share} of the memory is kept free for it.",
-        "The target's own loop chooses its batches: pad all of them to the longest to have it tried.")
     BATCH_NORM = (
         "batch-norm", 111,
         "BatchNorm now sees micro-batches of {now} instead of {before}, which changes its statistics.",
@@ -122,6 +117,11 @@ class Code(StrEnum):
         "The loss had not fallen by 10% in the {steps} steps before the noise scale was measured. At the start of "
         "training it can be wrong by a factor of {factor}.",
         "Train longer with each batch before you rely on it, or search with --objective throughput.")
+    LARGEST_BATCH_UNTRIED_OWN_LOOP = (
+        "largest-batch-untried-own-loop", 121,
+        "Batches differ in shape, and the largest was not tried, because this data does not show which one it is. "
+        "{free_share:share} of the memory is kept free for it.",
+        "The target's own loop chooses its batches: pad all of them to the longest to have it tried.")
 
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"
