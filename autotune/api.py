@@ -51,7 +51,6 @@ def search(
     """Search the best training configuration for `target` on this machine: the fastest, unless `objective` says else.
 
     `target` is a file, a module, or module:attribute, as for `autotune search`; probes are processes of their own, so
-    `target` is a file, a module, or module:attribute, as for `autotune search`; probes are processes of their own, so
     functions cannot be handed over. `time_budget` is a number of seconds, or a text with its unit like `10m`; with
     `exact` only those knobs move that keep what is computed, up to the order of rounding; `headroom` is a share of the
     memory limit, in [0, 1); `loss_tolerance` a share of the full-precision loss decrease, in [0, 1). `step_timeout` is

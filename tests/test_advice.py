@@ -76,10 +76,10 @@ def test_shapes_that_vary_without_a_worst_batch_are_said_with_the_name_to_write(
 def test_a_loop_of_the_targets_own_is_not_asked_for_a_worst_batch():
     own = replace(REQUEST, facts=replace(REQUEST.facts, owns_loop=True))
 
-    said = _warnings(_winner({"shapes_vary": True}), own)
+    (said,) = _warnings(_winner({"shapes_vary": True}), own)
 
-    assert "worst_batch" not in said
-    assert "chooses its batches: pad all of them to the longest" in said
+    assert "worst_batch" not in said.text
+    assert "chooses its batches: pad all of them to the longest" in said.text
 
 
 def test_the_headroom_that_is_named_is_the_one_that_was_asked_for():

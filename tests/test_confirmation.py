@@ -52,9 +52,9 @@ def test_where_something_else_than_speed_is_sought_no_window_is_cut(tmp_path):
 @pytest.mark.parametrize(
     ("left", "said"),
     [
-        (0.0, "Confirming 3 configurations in 3 interleaved rounds of fresh processes, "),
-        (1e6, "Confirming 5 configurations in up to 12 interleaved rounds of fresh processes, the slower half dropped "
-              "after 3, "),
+        (0.0, "Confirming 3 configurations in 3 interleaved rounds of separate processes, "),
+        (1e6, "Confirming 5 configurations in up to 12 interleaved rounds of separate processes, the slower half "
+              "dropped after 3, "),
     ],
 )  # fmt: skip
 def test_the_plan_is_told_in_a_line(tmp_path, left, said):

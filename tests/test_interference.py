@@ -38,7 +38,7 @@ def _gpu(**changes):
 @pytest.mark.parametrize(
     ("contamination", "gpu", "words"),
     [
-        (_busy(), None, "1.0 cores busy and it waited 20%"),
+        (_busy(), None, "1.0 cores busy, and the probe waited 20%"),
         (None, _gpu(foreign_processes=(7, 8), foreign_share=0.3), "other processes took 30% of its GPU's time"),
         (None, _gpu(throttle_reasons=("hardware thermal slowdown",)), "hardware thermal slowdown"),
         (None, _gpu(throttle_reasons=("power cap", "power brake")), "power brake"),

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from autotune.child.lifeline import Progress
+from autotune.core.codes import Code
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import Outcome, StabilityResult
 from autotune.knobs import KNOBS
@@ -145,7 +146,7 @@ def test_activations_that_overflow_float16_are_unstable(tmp_path):
     verdict = _judged(tmp_path, OVERFLOWING, "float16")
 
     assert verdict.verdict == "unstable"
-    assert "losses are not finite, with fp32 all are" in verdict.reason
+    assert (verdict.reason.code, verdict.reason.numbers["broken"]) == (Code.LOSSES_NOT_FINITE, 50)
 
 
 def test_the_same_activations_do_not_overflow_bfloat16(tmp_path):
@@ -161,7 +162,7 @@ def test_gradients_underflow_in_float16_unless_the_loss_is_scaled(tmp_path, scal
     verdict = _compared_with(request, plan)
 
     assert verdict.verdict == word, verdict.reason
-    assert ("exactly zero" in verdict.reason) is not scaled
+    assert ("exactly zero" in verdict.reason.text) is not scaled
 
 
 def test_weights_in_bfloat16_that_swallow_small_updates_learn_less(tmp_path):
@@ -182,7 +183,7 @@ def test_a_learning_rate_that_wrecks_full_precision_too_is_not_blamed_on_the_dty
     verdict = _judged(tmp_path, WILD, dtype)
 
     assert verdict.verdict == "inconclusive"
-    assert "fp32 itself" in verdict.reason
+    assert "fp32 itself" in verdict.reason.text
 
 
 def test_a_target_whose_draws_cannot_be_repeated_asks_for_several_seeds(tmp_path):
@@ -299,7 +300,7 @@ def test_an_error_in_the_comparison_is_a_result_that_names_the_users_line(tmp_pa
 
     assert (result.outcome, result.runs) == (Outcome.USER_ERROR, ())
     assert result.failure.phase == "measure"
-    assert "ZeroDivisionError" in judge(request, result).reason
+    assert "ZeroDivisionError" in judge(request, result).reason.text
 
 
 @pytest.mark.parametrize("reference", ["pkg.train", "script.py"])

@@ -176,7 +176,7 @@ global batch of 512.
   Memory    71 GiB of 80 GiB (11% free) · waiting for data 1%
   Losses    full precision; losses finite over 240 optimizer steps
   !         Batches differ in shape, and the largest was not tried, because this data does not show
-            which one it is. 10% of the memory are kept free for it. Write worst_batch(batch_size),
+            which one it is. 10% of the memory is kept free for it. Write worst_batch(batch_size),
             which returns one such batch, to have it tried.
   Use it    autotune.load_best("studies/digits") · autotune export studies/digits --to torch
   More      autotune best studies/digits --verbose · autotune report studies/digits"""

@@ -78,7 +78,7 @@ def test_what_is_typed_wrong_names_the_option(monkeypatch: pytest.MonkeyPatch) -
         _typed(monkeypatch, ["--ratio", "much"])
     with pytest.raises(UsageError, match=r"--ratio: ratio must be in \(0, 9\), got 9\.0"):
         _typed(monkeypatch, ["--ratio", "9"])
-    with pytest.raises(UsageError, match=r"AUTOTUNE_SIZE.* Use one of: small, large\."):
+    with pytest.raises(UsageError, match=r"size must be one of small, large, got 'huge'.*AUTOTUNE_SIZE"):
         _typed(monkeypatch, [], AUTOTUNE_SIZE="huge")
 
 

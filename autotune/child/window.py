@@ -1,11 +1,11 @@
-"""When a probe measures what: the stages that a session is led through. The watch that it reports to.
+"""The phases of a probe, and when it moves from one to the next.
 
     warm-up    until steps are steady                                     told apart, not measured
     compute    the same batch again and again: computing alone            only where there is a loader
     drain      what the workers held ready is thrown away                 the same
     load       whole rounds of the workers, not trained on: loading alone the same
     settle     one batch per worker, so that the workers are out of step with nothing but each other
-    window     whole multiples of the workers, until enough is known (`ending.py`)
+    window     whole multiples of the workers, until enough is known (`window_stopping.py`)
 
 Steps below 5 ms are taken together in blocks from `compute` on, settling left out: looking at each of them would cost a
 good part of what they take.

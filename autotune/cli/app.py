@@ -35,7 +35,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     help="Finds the batch size, precision and data-loading settings that train your PyTorch model fastest on this "
-    "machine without changing what it learns, and proves it.",
+    "machine, at the same global batch size.",
     epilog="Exit status: 0 a recommendation · 1 nothing usable · 2 usage or target error · 3 machine unfit · "
     "70 a fault of autotune itself · 130 interrupted (the study is kept).",
 )

@@ -75,7 +75,7 @@ class Code(StrEnum):
     LARGEST_BATCH_UNTRIED = (
         "largest-batch-untried", 110,
         "Batches differ in shape, and the largest was not tried, because this data does not show which one it is. "
-        "{free_share:share} of the memory are kept free for it.",
+        "{free_share:share} of the memory is kept free for it.",
         "Write worst_batch(batch_size), which returns one such batch, to have it tried.")
     BATCH_NORM = (
         "batch-norm", 111,
@@ -120,7 +120,7 @@ class Code(StrEnum):
     LARGEST_BATCH_UNTRIED_OWN_LOOP = (
         "largest-batch-untried-own-loop", 121,
         "Batches differ in shape, and the largest was not tried, because this data does not show which one it is. "
-        "{free_share:share} of the memory are kept free for it.",
+        "{free_share:share} of the memory is kept free for it.",
         "The target's own loop chooses its batches: pad all of them to the longest to have it tried.")
 
     # 2xx: reasons for the choice, and what it costs

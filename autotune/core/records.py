@@ -173,7 +173,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     has_sampler: bool = False  # it orders samples by a sampler of its own
     batch_layout: BatchLayout | None = None  # None: an earlier version did not note it
     checkpointable_blocks: int = 0  # parts of the model that could be computed again in the backward pass
-    owns_loop: bool = False  # it trains by a loop of its own, which is watched and not led
+    owns_loop: bool = False  # it trains by a loop of its own, which is only observed
     findings: tuple[Finding, ...] = ()
     step: StepFacts | None = None
 

@@ -44,7 +44,7 @@ class Outcome(StrEnum):
 
     @property
     def retried(self) -> bool:
-        """Perhaps an accident: tried once more in a fresh process before it is judged."""
+        """Perhaps an accident: tried once more in another process before it is judged."""
         return self in (Outcome.CRASHED, Outcome.DEVICE_FAULT, Outcome.COMPILE_FAILED)
 
 

@@ -1,4 +1,4 @@
-"""What an objective is: what a search maximises, who then wins, and in which words that is told.
+"""The base class of objectives: the score to maximise, the order among ties, and the words for both.
 
 A search maximises `score`, one number per probe, and confirms the finalists in interleaved rounds. Among those that
 `slack` lets pass for as good as the best one, the lowest `order` wins; what then still ties is decided for all
@@ -107,7 +107,7 @@ class Objective(ABC):
         return None
 
     def order(self, summary: ConfigSummary) -> float:
-        """Which of several that score alike is wanted: the lowest. 0 for all: the objective does not care."""
+        """Sort key among equal scores: the lowest wins; 0 for all: no preference."""
         return 0.0
 
     def is_lower(self, one: ConfigSummary, other: ConfigSummary) -> bool:

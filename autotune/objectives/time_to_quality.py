@@ -44,7 +44,7 @@ class TimeToQuality(Objective):
         if facts.owns_loop:
             raise UsageError(
                 "--objective time-to-quality compares the gradients of single micro-batches, and the target trains by "
-                "a loop of its own. Such a loop is watched and not led. Write model() and dataset(), or search with "
+                "a loop of its own. Such a loop is only observed. Write model() and dataset(), or search with "
                 "--objective throughput."
             )
         if facts.data == "batch":

@@ -40,8 +40,8 @@ def interference_causes(result: ProbeResult) -> tuple[str, ...]:
     contamination = result.measurement.contamination if result.measurement is not None else None
     if contamination is not None and contamination.contaminated:
         found.append(
-            f"other processes kept {contamination.foreign_cores or 0:.1f} cores busy and it waited "
-            f"{format_share(contamination.run_queue_wait_share or 0)} of its time for one"
+            f"other processes kept {contamination.foreign_cores or 0:.1f} cores busy, and the probe waited "
+            f"{format_share(contamination.run_queue_wait_share or 0)} of its time for a core"
         )
     return tuple(found) if result.gpu is None else (*found, *_on_the_card(result.gpu))
 

@@ -9,9 +9,8 @@ studies/NAME/
   probes/0007/       request.json, result.json, log.txt, and prediction.json where the sampler expected something
   stability/0000/    the same for a paired comparison of losses
   noise_scale/0000/  the same for a sample of gradients
-  dry_run/0000/      the same for a dry run, which predicts memory
+  dry_run/0000/      the same for a dry run, which predicts memory; and so for each kind in `core/kinds.py`
   inspect/           the same for the inspection
-  noise_scale/0000/  the same for a sample of gradients; one such folder for each kind of measurement (`core/kinds.py`)
   .gitignore         everything but best.json
 """
 

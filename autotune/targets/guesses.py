@@ -44,7 +44,7 @@ def nearest(name: str, others: Collection[str]) -> str:
 
 
 def unread(module: ModuleType, names: Collection[str]) -> dict[str, Unread]:
-    """By agreed name that is not among `names`: what the module probably calls so.
+    """Map each agreed name that is not among `names` to what the module probably calls so.
 
     That may be the agreed name itself, where `names` come from a function of the module.
     """

@@ -30,7 +30,7 @@ def measure_baseline(context: SearchContext) -> None:
     """
     history, known = context.history, context.history.baseline_known
     runs = known is not None and known[0].result.measurement is not None
-    if known is None or (runs and not context.resumed and not is_known(history.baseline_probes)):
+    if known is None or (runs and not context.interrupted_confirmation and not is_known(history.baseline_probes)):
         known = trial, _ = _probed(context)
         if trial.result.outcome in FATAL_AT_BASELINE:
             assert trial.result.failure is not None, "only OK has none"

@@ -22,7 +22,7 @@ MOST_RACES = 3  # while nothing holds at all: then memory or the machine is at i
 
 
 def confirm(context: SearchContext) -> list[ConfigSummary]:
-    """Race the finalists; return all that were raced, the baseline if it runs, and one of each refused arithmetic.
+    """Race the finalists; return all that were raced, the baseline if it runs, and one of each refused precision.
 
     If all finalists fail, the next ones of the search are raced, as far as time allows; while nothing has held, over
     the budget too. Raises `NoRecommendation` if no probe was usable.
@@ -54,7 +54,7 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
 
 def _finalists(context: SearchContext) -> list[ConfigSummary]:
     """Return as many finalists as there is time for, after comparing their losses; those of a race that is resumed."""
-    history, budget, resumed = context.history, context.budget, context.resumed.finalists
+    history, budget, resumed = context.history, context.budget, context.interrupted_confirmation.finalists
     if resumed and not any(map(history.refusal, resumed)):
         return [ConfigSummary(config=one, found=history.summary(one).found) for one in resumed]
     margin = racing.margin([rate for _, rate in history.references])
@@ -89,7 +89,7 @@ def _as_probed(context: SearchContext, baseline: ConfigSummary) -> ConfigSummary
 
 def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSummary]:
     """Report the schedule of one race in a line, and carry it out."""
-    budget, known = context.budget, len(context.resumed)
+    budget, known = context.budget, len(context.interrupted_confirmation)
     configs, window = [one.config for one in racers], budget.window
     leading = sum(config != context.request.baseline for config in configs)
     others = len(configs) - leading
@@ -114,7 +114,7 @@ def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSum
         )
 
     finished = racing.race(
-        racers, rounds, probe, context.request, resumed=context.resumed,
+        racers, rounds, probe, context.request, resumed=context.interrupted_confirmation,
         affords=lambda running: budget.affords_round(running, window),
     )  # fmt: skip
     has_repeated = any(trial.repeats is not None for trial, _ in context.history.judged[first:])
@@ -126,7 +126,7 @@ def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSum
 
 
 def _announced(leading: int, others: int, rounds: int) -> str:
-    """`Confirming 9 configurations in up to 12 interleaved rounds of fresh processes, the slower half ...`."""
+    """`Confirming 9 configurations in up to 12 interleaved rounds of separate processes, the slower half ...`."""
     most = "up to " if rounds > racing.SURE_ROUNDS else ""
     halved = [
         str(after)
@@ -135,4 +135,4 @@ def _announced(leading: int, others: int, rounds: int) -> str:
     ]
     left = f", the slower half dropped after {' and '.join(halved)}" if halved else ""
     count = counted(leading + others, "configuration")
-    return f"Confirming {count} in {most}{rounds} interleaved rounds of fresh processes{left}"
+    return f"Confirming {count} in {most}{rounds} interleaved rounds of separate processes{left}"

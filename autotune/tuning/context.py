@@ -48,7 +48,7 @@ class SearchContext:
     trades: Trades  # refuses what the guard refuses, and what cannot win
     store: Store
     sampler: GuardedSampler
-    resumed: ResumedConfirmation  # a confirmation that was interrupted; false: there is none
+    interrupted_confirmation: ResumedConfirmation  # to be gone on with; false: there is none
 
     @property
     def objective(self) -> Objective:

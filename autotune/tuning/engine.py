@@ -80,7 +80,7 @@ def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
     measure_gradient_noise(context)
     measure_baseline(context)
     probe_nearest(context)
-    if context.resumed:
+    if context.interrupted_confirmation:
         predict_memory(context)
         context.reporter.note(
             "Resuming an interrupted confirmation; completed rounds are reused. To search further, run this command "
@@ -171,7 +171,9 @@ def _context(
             settings=settings, folder=folder, request=request, space=space, launcher=launcher, reporter=reporter,
             pause=pause, history=history, budget=TimeBudget(history, settings.time_budget_seconds, clock, began),
             guard=guard, memory=memory, trades=trades, store=store, sampler=GuardedSampler(sampler, encoding, trades),
-            resumed=ResumedConfirmation(history.judged, answered_probes(folder, request), request.baseline),
+            interrupted_confirmation=ResumedConfirmation(
+                history.judged, answered_probes(folder, request), request.baseline
+            ),
         )  # fmt: skip
     finally:
         store.close()

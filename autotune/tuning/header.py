@@ -22,8 +22,8 @@ from autotune.units import counted, format_bytes, format_count, format_seconds
 
 MEASURED = ProbeBudget()  # how long a probe measures
 OWN_LOOP = (
-    "the target's own loop is watched and not led, so not measured: computing and loading alone, the largest batch, "
-    "validation; memory is not predicted"
+    "the target's own loop runs by itself and is only observed, so not measured: computing and loading alone, the "
+    "largest batch, validation; memory is not predicted"
 )
 
 
@@ -32,7 +32,7 @@ def opening_lines(
 ) -> list[str]:
     """Return five lines of plain text; a sixth where earlier probes had another seed.
 
-    `refused`: a search of this would not begin, which only a dry run outlives.
+    `refused`: the search would be refused; only `--dry-run` still prints these lines.
     """
     environment, facts = request.environment, request.facts
     device = "CPU" if environment.device == "cpu" else environment.device_name and environment.device.upper()

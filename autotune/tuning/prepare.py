@@ -135,7 +135,7 @@ def held_global_batch(settings: Settings, facts: TargetFacts, baseline: Config) 
     """Return the samples per optimizer step to hold, or None to search them too.
 
     Without a word from the user they are held if the target says what they are: a tuner must not change what the
-    model learns without saying so. Whoever declared other knobs only, and no batch, said nothing about it.
+    model learns without saying so. A baseline without a batch size does not hold the global batch.
     """
     wish = settings.global_batch
     if isinstance(wish, int):
@@ -212,8 +212,8 @@ def fault(outcome: Outcome, failure: Failure, log: Path | None) -> TargetError |
     """Return the error of a failure that ends a search; the user's own words first, the log last."""
     if outcome is Outcome.ENVIRONMENT:
         asks = (
-            f"{failure.user_frame}: {failure.message}. The target asks for what this machine or its torch does not "
-            f"have. Leave the choice of the device to --device, and look with `autotune doctor`."
+            f"{failure.user_frame}: {failure.message}. The target uses a device that this machine or its torch "
+            f"lacks. Select it with --device; `autotune doctor` lists what there is."
         )
         return EnvironmentUnfit(asks if failure.user_frame else failure.message)
     where = f"\nFull log: {log}" if log else ""

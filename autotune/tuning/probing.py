@@ -45,7 +45,9 @@ def probe_with_repeat(
     context.pause(BACK_OFF_SECONDS)
     repeat = probe_with_retry(context, config, purpose, window=window, repeats=first[0].number)
     if context.history.is_busy:
-        context.reporter.note(f"There was interference in {MOST_VAIN_REPEATS} repeats in a row, too: no more repeats.")
+        context.reporter.note(
+            f"{MOST_VAIN_REPEATS} repeats in a row also had interference; probes are no longer repeated."
+        )
     return first if the_one_that_counts(first[0], repeat[0])[0] is first[0] else repeat
 
 
@@ -53,7 +55,7 @@ def probe_with_retry(
     context: SearchContext, config: Config, purpose: Purpose, place: Place | None = None, *,
     window: ProbeBudget | None = None, repeats: int | None = None,
 ) -> Judged:  # fmt: skip
-    """Probe, and once more in a fresh process if it looked like an accident. `window`: not the purpose's own."""
+    """Probe, and once more in another process if it looked like an accident. `window`: not the purpose's own."""
     judged = _probe(context, _asked(context, config, purpose, place, window=window, repeats=repeats))
     outcome = judged[0].result.outcome
     if outcome.retried:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Self
 from unittest import mock
 
 from autotune.testing import FakeLauncher
@@ -14,9 +15,24 @@ ANSWERED = (0, 1, 2, 3, 130)  # README's exit statuses, but for a fault of autot
 MOST_TOLD = 600  # characters of one fault
 
 
+class _OfThisProcess(FakeLauncher):
+    """A fake that is made and ended as the real one is."""
+
+    templates = None  # it forks nothing
+
+    def __init__(self, **options: object) -> None:
+        super().__init__()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+
 def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """`autotune *words` in the current folder, with these environment variables."""
-    with mock.patch("autotune.launch.subprocess.SubprocessLauncher", lambda **options: FakeLauncher()):
+    with mock.patch("autotune.launch.subprocess.SubprocessLauncher", _OfThisProcess):
         return run_here(Path.cwd(), *words, **variables)
 
 

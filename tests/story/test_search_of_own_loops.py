@@ -33,5 +33,5 @@ def test_what_is_not_measured_is_said_before_the_first_probe(tmp_path, launcher)
 
 
 def test_gradients_of_single_micro_batches_are_refused_at_once(tmp_path, launcher):
-    with pytest.raises(UsageError, match="watched and not led"):
+    with pytest.raises(UsageError, match="only observed"):
         searched(tmp_path, launcher, objective="time-to-quality", global_batch="free")

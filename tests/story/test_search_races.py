@@ -40,7 +40,7 @@ def test_many_that_are_alike_race_and_are_halved(tmp_path):
     assert len(answer.confirmations) == len(counts)
     assert max(counts.values()) > 3 >= sorted(counts.values())[len(counts) // 3]
     assert max(counts.values()) == len(next(c for c in answer.confirmations if c.config == _baseline(listener)).rounds)
-    plan = f"in up to {MOST_ROUNDS} interleaved rounds of fresh processes, the slower half dropped after 3 and 6"
+    plan = f"in up to {MOST_ROUNDS} interleaved rounds of separate processes, the slower half dropped after 3 and 6"
     assert any(plan in note for note in listener.notes)
 
 
