@@ -129,6 +129,23 @@ def test_a_study_that_goes_on_with_another_seed_says_so_and_what_that_changes(tm
     )
 
 
+MINIMAL = Settings(target="model.py")
+
+
+def test_a_search_opens_with_four_lines_and_says_what_is_not_searched():
+    own = facts(data="dataloader", dataset_samples=None, takes_workers=False)
+    usual, without = (
+        opening_lines(
+            Path("s"), study_request(facts=of), space(of=of), Settings(target="m.py"), resumed=False, brief=True
+        )
+        for of in (facts(), own)
+    )
+
+    assert len(usual) == 4
+    assert f" · {len(space().configs)} configurations" in usual[3]
+    assert without[4:] == ["But   workers not tuned: dataloader() takes no num_workers"]
+
+
 @pytest.mark.parametrize(("seconds", "probes", "wanted"), [(2, None, "12 probes"), (2, 1, "6 probes"), (60, 1, "")])
 def test_a_time_budget_in_which_no_search_ends_is_answered_by_one_that_does(seconds, probes, wanted):
     settings = Settings(target="model.py", time_budget_seconds=seconds, probes=probes)

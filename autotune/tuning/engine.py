@@ -55,7 +55,9 @@ def search(
     began = clock()
     try:
         with open_study(settings, launcher) as study:
-            lines = opening_lines(study.folder, study.request, study.space, settings, resumed=study.is_resumed)
+            lines = opening_lines(
+                study.folder, study.request, study.space, settings, resumed=study.is_resumed, brief=True
+            )
             reporter.opening(lines, moving(study.request))
             short = "" if study.is_resumed else short_budget(settings, study.space, clock() - began)
             for note in filter(None, (study.notice, short)):

@@ -28,10 +28,12 @@ OWN_LOOP = (
 
 
 def opening_lines(
-    folder: Path, request: StudyRequest, space: SearchSpace, settings: Settings, *, resumed: bool, refused: bool = False
-) -> list[str]:
+    folder: Path, request: StudyRequest, space: SearchSpace, settings: Settings, *, resumed: bool,
+    refused: bool = False, brief: bool = False,
+) -> list[str]:  # fmt: skip
     """Return five lines of plain text; a sixth where earlier probes had another seed.
 
+    `brief`: four, and a fifth only for what is not searched: the columns of the probes show what is.
     `refused`: the search would be refused; only `--dry-run` still prints these lines.
     """
     environment, facts = request.environment, request.facts
@@ -40,6 +42,7 @@ def opening_lines(
     inferred = [f"{finding.name} inferred" for finding in facts.findings if finding.inferred]
     limit = f", limited to {format_bytes(request.memory_limit_bytes)}" if request.goal.memory_limit_bytes else ""
     state = "refused" if refused else "resumed" if resumed else "new"
+    configurations, left_out = counted(len(space.configs), "configuration"), not_searched(request, space)
     return [
         f"autotune {autotune_version()} · {request.target} · study {folder} ({state})",
         f"{device:<5} {environment.device_name} · {format_bytes(environment.device_bytes)}{limit}"
@@ -47,9 +50,9 @@ def opening_lines(
         f"Task  {facts.name}, {format_count(facts.parameter_count)} parameters · {facts.data}{samples}"
         + "".join(f" · {text}" for text in inferred),
         f"Hold  {held(request)} · baseline {baseline(request, space, settings)}{_sought(request)}"
-        f" · budget {format_seconds(settings.time_budget_seconds)}",
-        f"Space {counted(len(space.configs), 'configuration')}: {_domains(space, request.baseline)}"
-        + "".join(f" · {text}" for text in not_searched(request, space)),
+        f" · budget {format_seconds(settings.time_budget_seconds)}" + (f" · {configurations}" if brief else ""),
+        *([f"But   {' · '.join(left_out)}"] if brief and left_out else []),
+        *([] if brief else [" · ".join((f"Space {configurations}: {_domains(space, request.baseline)}", *left_out))]),
         *(_other_seeds(folder, request.seed) if resumed else ()),
     ]
 

@@ -237,7 +237,7 @@ def test_a_study_can_be_read_as_it_was_searched(tmp_path):
     view = load_view(tmp_path)
     assert list(view.trials) == listener.trials
     assert not view.running
-    assert len(listener.lines) == 5
+    assert len(listener.lines) == 4
 
 
 def test_the_reporter_hears_of_every_better_probe_and_of_no_other(tmp_path):
