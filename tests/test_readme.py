@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from autotune.knobs import KNOBS
+from autotune.report.answer import answer_block
+from autotune.study.view import load_view
 
 pytestmark = pytest.mark.slow  # runs its commands
 
@@ -82,12 +84,14 @@ def test_no_placeholder_is_left() -> None:
 
 
 def test_the_output_in_readme_is_that_of_the_recorded_study() -> None:
-    shown = re.search(r"Recommended   (\d\.\d+)× faster than your baseline \((.+?) to (.+?)\)", README)
+    shown = re.search(r"digits_cnn trains (\d\.\d+)× faster than your baseline \((.+?) to (.+?)\)", README)
     from autotune import load_result
 
     recorded = load_result(ROOT / "studies" / "digits_cnn-epyc")
 
     assert shown
+    study = load_view(ROOT / "studies" / "digits_cnn-epyc")
+    assert str(answer_block(recorded, study)).partition("  Use it")[0] in README
     assert [f"{value:.2f}" for value in (recorded.speedup, recorded.speedup_low, recorded.speedup_high)] == [
         *shown.groups()
     ]

@@ -68,7 +68,7 @@ def test_a_plain_win_is_told_in_this_form() -> None:
         == """\
 digits trains 2.00× faster than your baseline (1.90 to 2.10), with the same global batch of 64.
 
-  Change    amp_dtype      bfloat16  was fp32   added 50% before other changes
+  Change    amp_dtype      bfloat16  was fp32   added 50% before 1 other change
             channels_last  yes       was no     without it 25% slower
   Kept      batch_size 64 × 1 · no loader workers
   Speed     2,000 samples/s ± 3%, baseline 1,000, measured 3 times on Example GPU
@@ -264,6 +264,7 @@ def test_each_thing_is_said_once() -> None:
     ("changes", "said"),
     [
         ({}, "bf16 matches fp32: 0.2% apart after 50 paired steps"),
+        ({"difference": 1e-5}, "bf16 matches fp32: less than 0.1% apart after 50 paired steps"),
         ({"allowed": 0.15}, "bf16 differs from fp32 no more than fp32 from itself nudged by 1e-6, in 50 paired steps"),
         (
             {"allowed": 0.15, "difference": 0.1},
@@ -290,9 +291,9 @@ def test_the_verdict_on_a_precision_that_is_not_recommended_is_not_told_of_the_a
 @pytest.mark.parametrize(
     ("rates", "expected"),
     [
-        ({"halfway": 1500.0}, ["added 50% before other changes", "without it 25% slower"]),
-        ({"halfway": 1990.0}, ["added 99% before other changes", "without it 0.5% slower (not significant)"]),
-        ({"halfway": 900.0}, ["cost 10% before other changes", "without it 55% slower"]),
+        ({"halfway": 1500.0}, ["added 50% before 1 other change", "without it 25% slower"]),
+        ({"halfway": 1990.0}, ["added 99% before 1 other change", "without it 0.5% slower (not significant)"]),
+        ({"halfway": 900.0}, ["cost 10% before 1 other change", "without it 55% slower"]),
         ({}, ["not measured alone", "not measured alone"]),
     ],
 )

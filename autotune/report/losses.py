@@ -12,6 +12,7 @@ from autotune.study.recommendation import Recommendation
 from autotune.units import counted, format_share
 
 NUDGED = 3.0  # times what a nudge of 1e-6 does is allowed (`precision.judge`)
+FINEST = 0.001  # a difference that is shown
 BARELY = 1.01  # a tolerance and what was allowed are rounded apart
 WHY_OPEN = {
     Code.LOSSES_UNDECIDED: "{steps} are too noisy to tell",
@@ -35,7 +36,8 @@ def losses_phrase(best: Recommendation) -> str:
         return f"undecided whether {one} learns as {other} does: {why}. Compare a longer run of both."
     difference, allowed = abs(verdict.difference or 0.0), verdict.allowed or 0.0
     if allowed <= best.goal.loss_tolerance * BARELY:
-        return f"{one} matches {other}: {format_share(difference)} apart after {steps}"
+        apart = format_share(difference) if difference >= FINEST else f"less than {format_share(FINEST)}"
+        return f"{one} matches {other}: {apart} apart after {steps}"
     if verdict.seeds <= 1 and difference <= allowed / NUDGED:
         return f"{one} differs from {other} no more than {other} from itself nudged by 1e-6, in {steps}"
     return f"{one} and {other} could not be told apart in {steps}: noisy, {format_share(allowed)} would not show"

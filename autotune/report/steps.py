@@ -109,9 +109,11 @@ def _worth(
     if group not in alone:
         return "not measured alone"
     before, after = alone[group]
+    others = len(changes_between(after.config.values, best.params))
     gain = after.samples_per_second / before.samples_per_second - 1
     doubt = "" if _differs(before, after) else NOT_SIGNIFICANT
-    return f"{'added' if gain > 0 else 'cost'} {format_share(abs(gain))} before other changes{doubt}"
+    did = f"{'added' if gain > 0 else 'cost'} {format_share(abs(gain))}"
+    return f"{did} before {counted(others, 'other change')}{doubt}"
 
 
 def _slower(ratio: float) -> str:
