@@ -214,7 +214,7 @@ def test_a_target_that_asks_for_another_device_is_shown_its_line():
 
     said = str(fault(Outcome.ENVIRONMENT, failure, None))
 
-    assert said.startswith("model.py:3 in model: no CUDA. The target asks for what")
+    assert said.startswith("model.py:3 in model: no CUDA. The target uses a device that")
 
 
 def test_any_other_end_says_how_and_where():

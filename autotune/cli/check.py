@@ -57,7 +57,7 @@ def check(
     # A mistake is an error before anything runs.
     Options(context).parsed("--memory-limit", memory_limit, lambda text: parse_bytes(text, total=1))
     settings = Settings(target=target, device=device)
-    request, space = preview(settings, SubprocessLauncher(), memory_limit=memory_limit)
+    request, space, _ = preview(settings, SubprocessLauncher(), memory_limit=memory_limit)
     predicts, console = memory or memory_limit is not None, plain_console()
     if not json_output:
         settled = (f"hold {held(request)}", f"baseline {baseline(request, space, settings)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from typing import TYPE_CHECKING
 
 from autotune.cli.output import say
@@ -21,9 +20,8 @@ def plan(settings: Settings, *, as_json: bool) -> None:
     from autotune.tuning.header import opening_lines, short_budget
     from autotune.tuning.open_study import place_aside, preview
 
-    began = time.monotonic()
-    request, space = preview(settings, SubprocessLauncher())
-    seconds = time.monotonic() - began
+    with SubprocessLauncher(isolation=settings.isolation) as launcher:
+        request, space, seconds = preview(settings, launcher)
     resumed, refusal = _begins(settings, request)
     if as_json:
         asked = {"request": request, "configurations": [config.values for config in space.configs]}

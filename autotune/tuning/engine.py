@@ -59,7 +59,7 @@ def search(
                 study.folder, study.request, study.space, settings, resumed=study.is_resumed, brief=True
             )
             reporter.opening(lines, moving(study.request))
-            short = "" if study.is_resumed else short_budget(settings, study.space, clock() - began)
+            short = "" if study.is_resumed else short_budget(settings, study.space, study.inspection_seconds)
             for note in filter(None, (study.notice, short)):
                 reporter.note(note)
             try:

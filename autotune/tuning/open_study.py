@@ -36,6 +36,7 @@ class OpenStudy:
     request: StudyRequest
     space: SearchSpace
     is_resumed: bool  # an earlier search is continued
+    inspection_seconds: float
     notice: str = ""  # what was rebuilt of a damaged study
 
 
@@ -53,13 +54,16 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
     folder, lock = settings.folder, None
     try:
         lock = Lock(folder)
-        found = inspect(
+        environment, facts, seconds = inspect(
             settings.target, settings.device, settings.seed, folder / disk.INSPECT, launcher,
             memory_limit=settings.memory_limit,
         )  # fmt: skip
-        request, space = settle(settings, *found)
+        request, space = settle(settings, environment, facts)
         is_resumed = begin(folder, request, settings.mode, lock)
-        yield OpenStudy(folder=folder, request=request, space=space, is_resumed=is_resumed, notice=notice)
+        yield OpenStudy(
+            folder=folder, request=request, space=space, is_resumed=is_resumed, inspection_seconds=seconds,
+            notice=notice,
+        )  # fmt: skip
     except (KeyboardInterrupt, UsageError, EnvironmentUnfit):
         disk.clear_away(folder)  # but not after a `TargetError`, which names its log
         raise
@@ -89,18 +93,18 @@ def begin(folder: Path, request: StudyRequest, mode: Literal["auto", "resume", "
 
 def preview(
     settings: Settings, launcher: Launcher, *, memory_limit: str | None = None
-) -> tuple[StudyRequest, SearchSpace]:
-    """Return what a search with these settings would ask, and its space. Writes nothing that stays.
+) -> tuple[StudyRequest, SearchSpace, float]:
+    """Return what a search with these settings would ask, its space, and the seconds of the inspection.
 
-    Raises `UsageError` if the target holds more than a `memory_limit` before it trains, which is the settings' own
-    by default.
+    Writes nothing that stays. Raises `UsageError` if the target holds more than a `memory_limit` before it trains,
+    which is the settings' own by default.
     """
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
-        found = inspect(
+        environment, facts, seconds = inspect(
             settings.target, settings.device, settings.seed, Path(place), launcher, keeps_log=False,
             memory_limit=memory_limit or settings.memory_limit,
         )  # fmt: skip
-    return settle(settings, *found)
+    return *settle(settings, environment, facts), seconds
 
 
 def check_alike(folder: Path, request: StudyRequest) -> bool:

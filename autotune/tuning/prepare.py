@@ -26,11 +26,11 @@ LEAST_LIMIT_BYTES = 2**20  # less is a number without its unit: torch alone take
 def inspect(
     target: str, device: str | None, seed: int, place: Path, launcher: Launcher, *, keeps_log: bool = True,
     memory_limit: str | None = None,
-) -> tuple[Environment, TargetFacts]:  # fmt: skip
-    """Return what a child finds out about machine and target in folder `place`; `keeps_log`: that will stay there.
+) -> tuple[Environment, TargetFacts, float]:  # fmt: skip
+    """Return what a child finds out about machine and target in folder `place`, and the seconds that it took.
 
-    Raises `TargetError` with the user's own frames, `EnvironmentUnfit`, or `UsageError` for a `memory_limit` that the
-    target exceeds before it trains.
+    `keeps_log`: the folder will stay there. Raises `TargetError` with the user's own frames, `EnvironmentUnfit`, or
+    `UsageError` for a `memory_limit` that the target exceeds before it trains.
     """
     inspection = launcher.run(InspectRequest(target=target, device=device, seed=seed), disk.make(place))
     if inspection.failure is not None:
@@ -42,7 +42,7 @@ def inspect(
             f"--memory-limit {memory_limit} is less than the {format_bytes(held)} that {target} holds before its first "
             f"step: Python, torch, model and data. No batch can be trained in that. Give more, or leave it out."
         )
-    return inspection.environment, inspection.facts
+    return inspection.environment, inspection.facts, inspection.elapsed_seconds
 
 
 def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> tuple[StudyRequest, SearchSpace]:

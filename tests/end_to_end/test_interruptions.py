@@ -164,7 +164,7 @@ def test_a_search_killed_in_the_confirmation_goes_on_with_the_round_that_it_was_
     again.kill()
     output, _ = again.communicate()
 
-    assert "its whole rounds count" in output
+    assert "completed rounds are reused" in output
     begun = confirmed(home)[len(kept)]
     assert begun == kept[len(kept) // 2 % 2]  # every other round begins at the other end
 

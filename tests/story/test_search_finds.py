@@ -3,11 +3,12 @@
 from dataclasses import replace
 from itertools import count
 
+import msgspec
 import pytest
 
 from autotune.core import codec
 from autotune.core.records import SEARCH_PURPOSES, Config, Goal, Limit
-from autotune.core.requests import ProbeRequest
+from autotune.core.requests import InspectRequest, ProbeRequest
 from autotune.core.results import Outcome, Trial
 from autotune.objectives.verdict import judge
 from autotune.sampler.space import build
@@ -187,8 +188,11 @@ def test_a_budget_that_is_too_short_is_said_after_the_baseline_and_the_advice_is
 
 def test_a_budget_that_no_search_fits_into_is_said_before_the_first_probe_and_once(tmp_path):
     class SlowToLoad(FakeLauncher):
-        def clock(self):
-            return super().clock() + (3.0 if (tmp_path / "study" / "inspect" / "result.json").exists() else 0.0)
+        def run(self, request, folder):
+            answer = super().run(request, folder)
+            return (
+                msgspec.structs.replace(answer, elapsed_seconds=3.0) if isinstance(request, InspectRequest) else answer
+            )
 
     listener, settings = Listener(), {"time_budget_seconds": 50, "sampler": "structured"}
     for _ in range(2):  # the second search goes on, and needs less
