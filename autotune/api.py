@@ -101,7 +101,7 @@ def _signature() -> inspect.Signature:
     own = [
         inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.annotation)
         for one in options()
-        if one.objective
+        if one.objectives
     ]
     return signature.replace(parameters=[*named, *own])
 

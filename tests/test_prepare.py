@@ -227,5 +227,5 @@ def test_any_other_end_says_how_and_where():
 
 
 def test_a_share_is_told_as_it_is_typed():
-    with pytest.raises(UsageError, match=r"^--within 10% has no effect with --objective throughput\."):
-        settle(_settings(within=0.1), ENVIRONMENT, facts())
+    with pytest.raises(UsageError, match=r"^--within 10% has no effect here\. .* held at 64\."):
+        settle(_settings(within=0.1), ENVIRONMENT, facts(global_batch_size=64))

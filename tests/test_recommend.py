@@ -219,8 +219,10 @@ def test_an_ordinary_answer_has_no_warnings():
 
 
 def test_another_global_batch_brings_a_learning_rate_to_start_from():
-    said = _warnings(config(batch_size=256), FREE)[Code.GLOBAL_BATCH_CHANGED]
+    found = _recommended(_candidate(config(batch_size=256), 100, 100), request=FREE)
 
+    said = found.global_batch_change
+    assert Code.GLOBAL_BATCH_CHANGED not in {warning.code for warning in found.warnings}  # it is no footnote
     assert said.numbers == {"before": 64, "now": 256, "factor": 4.0, "learning_rate_factor": 2.0}
     assert "--global-batch 64" in said.text
 

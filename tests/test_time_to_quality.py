@@ -26,7 +26,7 @@ from autotune.study.summary import ConfigSummary
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher, Machine
 from autotune.testing.answers import sampled_gradients
-from autotune.tuning.advice import warnings_of
+from autotune.tuning.global_batch import global_batch_change
 from tests.worlds import (
     Listener,
     config,
@@ -90,7 +90,7 @@ def test_the_answer_tells_the_noise_scale_with_its_interval_and_the_learning_rat
     assert (found.low, found.high) == batch_range(found.noise, found.half_batch)
     assert answer.reasons[0] == describe_noise(found.noise)
     assert answer.reasons[3].code is Code.BEST_GLOBAL_BATCH
-    assert Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE in {warning.code for warning in answer.warnings}
+    assert answer.global_batch_change.code is Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE
     assert any(note.startswith("Measuring the gradient noise scale") for note in listener.notes)
     assert codec.read(folder / disk.BEST, Recommendation) == answer
 
@@ -116,7 +116,7 @@ def test_the_sampler_knows_what_a_large_batch_wastes_before_anything_was_probed(
         params = study.ask(encoding.distributions).params
         return encoding.config(params).global_batch_size()
 
-    assert first(1.0) < 128 < first(None)
+    assert first(1.0) < 64 < first(None)
 
 
 def test_a_search_that_goes_on_does_not_measure_again(story):
@@ -258,7 +258,7 @@ def test_a_loss_that_had_not_fallen_is_a_warning(tmp_path, story):
 def test_the_learning_rate_is_advised_by_the_noise_scale_where_it_is_known():
     winner = ConfigSummary(config=config(batch_size=128), trials=(trial(measured()),), verdicts=(good(1.0),))
 
-    by_noise, by_root = (next(warnings_of(winner, REQUEST, 0.0, noise_scale=phi)).numbers for phi in (64.0, None))
+    by_noise, by_root = (global_batch_change(winner, REQUEST, phi).numbers for phi in (64.0, None))
 
     assert (by_noise["sgd_factor"], by_noise["adam_factor"]) == pytest.approx((1.33, 1.15), abs=0.01)
     assert by_root["learning_rate_factor"] == pytest.approx(1.41, abs=0.01)

@@ -20,6 +20,9 @@ def best(
     key: Annotated[
         str | None, typer.Option("--key", "-k", help="Print the value of one knob only: batch_size.")
     ] = None,
+    global_batch: Annotated[
+        int | None, typer.Option(help="What was confirmed with so many samples per step. [default: the recommended]")
+    ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="The whole recommendation as JSON.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also all settings, evidence and warnings.")] = False,
 ) -> None:
@@ -31,10 +34,10 @@ def best(
     from autotune.core import codec
     from autotune.report.answer import answer_block
     from autotune.study.layout import find
-    from autotune.study.recommendation import load_result
+    from autotune.study.recommendation import at_global_batch, load_result
     from autotune.study.view import load_view
 
-    result = load_result(study)
+    result = at_global_batch(load_result(study), global_batch)
     if key is not None:
         value = result.params[known("--key", key)]
         sys.stdout.write((plain(value) if isinstance(value, str) else json.dumps(value)) + "\n")

@@ -25,6 +25,9 @@ def export(
     to: Annotated[
         str, typer.Option(help="torch, hf (TrainingArguments), lightning, accelerate or deepspeed (JSON).")
     ] = Framework.TORCH.value,
+    global_batch: Annotated[
+        int | None, typer.Option(help="What was confirmed with so many samples per step. [default: the recommended]")
+    ] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", help="A file. [default: standard output]")] = None,
 ) -> None:
     """Print the recommendation as code for your framework.
@@ -38,12 +41,12 @@ def export(
     from autotune.export.recipe import recipe
     from autotune.harmless import comment
     from autotune.study.layout import STUDY, find, read_request
-    from autotune.study.recommendation import load_result
+    from autotune.study.recommendation import at_global_batch, load_result
 
     one_of("--to", to, tuple(Framework))
     framework = Framework(to)
     folder = find(study)
-    best = load_result(folder)
+    best = at_global_batch(load_result(folder), global_batch)
     if best.facts is None and (folder / STUDY).is_file():  # an earlier version kept them in the study alone
         best = replace(best, facts=read_request(folder).facts)
     found, home = recipe(best, framework), import_module(HOMES[framework])

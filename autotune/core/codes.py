@@ -167,6 +167,19 @@ class Code(StrEnum):
         "best-global-batch", 215,
         "estimate: a global batch of {low:batch} to {high:batch} (middle {middle:batch}) reaches a given training "
         "loss soonest; how well the model generalises is not measured")
+    GLOBAL_BATCH_UNDECLARED = (
+        "global-batch-undeclared", 216,
+        "no batch size was declared: {batch} reaches {share:.0%} of the fastest; declare yours to hold it")
+    GLOBAL_BATCH_FREE = (
+        "global-batch-free", 217,
+        "the global batch is free: {batch} reaches {share:.0%} of the fastest; hold yours with --global-batch {before}")
+    FASTER_WITH_BASELINE_BATCH = (
+        "faster-with-baseline-batch", 218,
+        "if you train with {batch} today:[ {speedup:.2f}×][ ({low:.2f} to {high:.2f}),] {samples_per_second:rate} "
+        "samples/s without changing it")
+    NOT_FASTER_WITH_BASELINE_BATCH = (
+        "not-faster-with-baseline-batch", 219,
+        "if you train with {batch} today: nothing that was measured is faster without changing it")
 
     # 3xx: why a configuration was not chosen
     NOT_MEASURED_AGAIN = "not-measured-again", 301, "not re-measured"
@@ -181,6 +194,9 @@ class Code(StrEnum):
     FASTER_NOT_SIGNIFICANT = "faster-not-significant", 306, "{share:.1%} {better} (not significant)" + MORE_MEMORY
     SLOWER_NOT_SIGNIFICANT = "slower-not-significant", 307, "{share:.1%} {worse} (not significant)" + MORE_MEMORY
     SLOWER = "slower", 308, "{share:.1%} {worse}" + MORE_MEMORY
+    FASTER_WITH_LARGER_BATCH = (
+        "faster-with-larger-batch", 309,
+        "{share:.1%} {better}, too little for a global batch of {batch}" + MORE_MEMORY)
 
     # 4xx: what is known of the losses
     LOSSES_NOT_CHECKED = "losses-not-checked", 401, "not checked (--stability off)"

@@ -27,7 +27,7 @@ class Option:
     goal: str = ""  # the field of `Goal` that it becomes, which resuming compares; "": none
     compared_as: str = ""  # in a refusal to resume; "": its flag
 
-    objective: str = ""  # the only objective that looks at it; "": all do; from here on added by `described`
+    objectives: tuple[str, ...] = ()  # those that look at it; none: all do; from here on added by `described`
     field: str = ""
     parts: tuple[Any, ...] = ()  # of the type: classes, literals, bounds
     default: Any = None
@@ -82,10 +82,10 @@ class Option:
         raise ValueError(f"{self.called or self.name} must be {rule}, got {value!r}")
 
 
-def described(kind: type[Any], objective: str = "") -> tuple[Option, ...]:
+def described(kind: type[Any], objectives: tuple[str, ...] = ()) -> tuple[Option, ...]:
     """Return the description of every field of a dataclass or record that has one, in their order.
 
-    Options of an `objective` have no default here, so that one is known to be given; their help says it.
+    Options of some `objectives` have no default here, so that one is known to be given; their help says it.
     """
     hints = get_type_hints(kind, include_extras=True)
     found = []
@@ -96,15 +96,15 @@ def described(kind: type[Any], objective: str = "") -> tuple[Option, ...]:
             if isinstance(option, Option):
                 read = option.read or (parse_number if float in parts else None)
                 described = replace(option, field=field.name, parts=parts, default=default, read=read)
-                found.append(_belonging(described, objective) if objective else described)
+                found.append(_belonging(described, objectives) if objectives else described)
     return tuple(found)
 
 
-def _belonging(option: Option, objective: str) -> Option:
-    """Return the option as one of `objective`."""
+def _belonging(option: Option, objectives: tuple[str, ...]) -> Option:
+    """Return the option as one of `objectives`."""
     told = "" if option.default is None else f" [default: {option.write(option.default)}]"
     return replace(
-        option, help=f"{option.help}{told}", objective=objective, parts=(*option.parts, NoneType), default=None
+        option, help=f"{option.help}{told}", objectives=objectives, parts=(*option.parts, NoneType), default=None
     )
 
 

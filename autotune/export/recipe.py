@@ -124,7 +124,9 @@ def _remarks(best: Recommendation) -> tuple[str, ...]:
     gain = "" if best.speedup is None else f", {format_speedup(best.speedup)}× {baseline}"
     if best.params == best.baseline:
         gain = f", {baseline} itself: nothing was measurably faster"
+    change = best.global_batch_change
     said = (
+        *((change.text,) if change else ()),
         f"{best.model}: {format_rate(best.samples_per_second)} samples/s{gain}; measured on {where}",
         f"Global batch {best.global_batch_size} on one device; on N devices accumulate N times less to keep it.",
         *(ASSUMED,) * (best.facts is None),

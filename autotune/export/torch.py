@@ -17,7 +17,7 @@ from autotune.core.records import Value
 from autotune.errors import EnvironmentMismatch, EnvironmentUnfit, UsageError
 from autotune.export.recipe import planned
 from autotune.knobs import defaults, environ
-from autotune.study.recommendation import load_result, warn_of_mismatches
+from autotune.study.recommendation import at_global_batch, load_result, warn_of_mismatches
 
 if TYPE_CHECKING:
     import torch
@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 Module = TypeVar("Module", bound="torch.nn.Module")
 
 
-def apply(study: str | Path | None = None, *, check: bool = True, device: str | None = None) -> Tuned:
+def apply(
+    study: str | Path | None = None, *, global_batch: int | None = None, check: bool = True, device: str | None = None
+) -> Tuned:
     """The recommendation of a study (its folder, its name, or the newest), ready for a training loop.
 
+    `global_batch` is that of `load_best`.
     `device` None means the kind of device that was measured. `check` warns with `EnvironmentMismatch` where this
     machine differs from the one of the measurement, or where this process was started without an environment variable
     that belongs to the recommendation. Raises `StudyNotFound`, `NoRecommendation`, and `EnvironmentUnfit` if the
@@ -38,7 +41,7 @@ def apply(study: str | Path | None = None, *, check: bool = True, device: str | 
             f"apply() takes the folder or the name of a study, got an object of type {type(study).__name__}. The dict "
             f"of load_best() does not say on which device it was measured. Write autotune.apply('studies/NAME')."
         )
-    result = load_result(study)
+    result = at_global_batch(load_result(study), global_batch)
     if check:
         warn_of_mismatches(result)
     for name, text in environ(result.params).items() if check else ():

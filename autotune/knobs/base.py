@@ -97,6 +97,7 @@ class Knob(ABC):
     default: Value
     memory: MemoryEffect
     numerics: bool = False  # changes the arithmetic: recommended only after its losses agreed with the default's
+    on_request: bool = False  # searched only where user or target says what it may be, or `--tune` names it
     counts_workers: bool = False  # its value is the number of processes that load
 
     @abstractmethod

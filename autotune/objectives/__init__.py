@@ -35,5 +35,6 @@ def completed(goal: Goal) -> Goal:
 
     Raises `ValueError` or `msgspec.ValidationError` where today's objectives cannot have it.
     """
-    options = objective_of(goal).options.of(goal)
-    return replace(goal, objective_options=to_builtins(options))
+    objective = objective_of(goal)
+    options = to_builtins(objective.options.of(goal))
+    return replace(goal, objective_options=options if objective.uses_options(goal) else {})

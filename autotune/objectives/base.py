@@ -24,6 +24,8 @@ from autotune.study.summary import ConfigSummary
 
 # The allocator rounds, and the host's resident set varies from run to run: peaks within this factor are the same.
 MEMORY_STEP = 1.1
+DESCENT = 4  # probes: the batches below the fastest one, halving what is left of a ladder of up to fifteen
+KNEE = 0.05  # of the best score: beyond it a larger global batch gains little and changes much (decisions/0044)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,7 @@ class Decision:
 
 
 class ObjectiveOptions(Record, frozen=True, kw_only=True):
-    """The options of one objective, each a field annotated with an `Option`; by default there is none.
+    """The options of an objective, each a field annotated with an `Option`; by default there is none.
 
     `within: Annotated[Share, Option(help="How much slower memory may be.")] = 0.05` is `--within` of the command line,
     a variable, a key of a settings file, an argument of `autotune.search`, and part of a study's identity.
@@ -84,6 +86,10 @@ class Objective(ABC):
         """Raise `UsageError` where machine, target or the rest of the goal rule it out; asked before any probe."""
         return
 
+    def uses_options(self, goal: Goal) -> bool:
+        """Whether the options make a difference for this goal: else they are no part of it."""
+        return True
+
     @abstractmethod
     def score(self, result: ProbeResult, goal: Goal, noise_scale: float | None = None) -> float | None:
         """Return what is maximised, above 0; None if this probe did not measure what it takes.
@@ -106,6 +112,13 @@ class Objective(ABC):
         """
         return None
 
+    def knee(self, goal: Goal) -> float | None:
+        """By which share of the best score a configuration with a smaller global batch may fall behind and still win.
+
+        None: the global batch is held, or the score itself says what a larger one is worth.
+        """
+        return KNEE if goal.global_batch is None else None
+
     def order(self, summary: ConfigSummary) -> float:
         """Sort key among equal scores: the lowest wins; 0 for all: no preference."""
         return 0.0
@@ -114,9 +127,9 @@ class Objective(ABC):
         """Whether `one` is wanted before `other` by more than what the order may be off by."""
         return self.order(one) * self.order_step < self.order(other)
 
-    def probes_after(self) -> int:
+    def probes_after(self, goal: Goal) -> int:
         """Probes to keep for what follows the search proper (see `tuning/refinement.py`); 0: nothing does."""
-        return 0
+        return 0 if self.knee(goal) is None else DESCENT
 
     def headline(self, decision: Decision) -> Notice | None:
         """Return what was measurably gained over the baseline; None: the speed-up shows it."""

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
-from autotune.core.option import Option
-from autotune.core.records import Goal, Share
-from autotune.objectives.base import MEMORY_STEP, Decision, ObjectiveOptions
-from autotune.objectives.throughput import Throughput
+from autotune.core.records import Environment, Goal, TargetFacts
+from autotune.objectives.base import DESCENT, MEMORY_STEP, Decision
+from autotune.objectives.throughput import SpeedOptions, Throughput
 from autotune.study.summary import ConfigSummary
-from autotune.units import format_percent, parse_fraction
-
-DESCENT = 4  # probes: the batches below the fastest one, halving what is left of a ladder of up to fifteen
-
-
-class MemoryOptions(ObjectiveOptions, frozen=True, kw_only=True):
-    """What speed may be given for memory."""
-
-    within: Annotated[
-        Share, Option(help="How much slower memory may be than the fastest.", read=parse_fraction, write=format_percent)
-    ] = 0.05
 
 
 class Memory(Throughput):
@@ -32,21 +18,30 @@ class Memory(Throughput):
 
     name = "memory"
     option_help = "the least within --within of the fastest"
-    options = MemoryOptions
     wish = "the least memory that is nearly as fast as the fastest"
     is_speed = False
     order_step = MEMORY_STEP
     best, unbeaten = "most memory-efficient", "measurably smaller in memory and nearly as fast"
 
+    def check(self, goal: Goal, environment: Environment, facts: TargetFacts) -> None:
+        """Accept every goal."""
+
+    def uses_options(self, goal: Goal) -> bool:
+        """Whether speed may be given: always for memory."""
+        return True
+
+    def knee(self, goal: Goal) -> None:
+        """None: the speed is given for memory."""
+
     def slack(self, goal: Goal) -> float:
         """The share of speed that the user gives for memory."""
-        return MemoryOptions.of(goal).within
+        return SpeedOptions.of(goal).within
 
     def order(self, summary: ConfigSummary) -> float:
         """The peak, in bytes."""
         return float(summary.peak_bytes)
 
-    def probes_after(self) -> int:
+    def probes_after(self, goal: Goal) -> int:
         """What it takes to find the smallest batch that is still fast enough."""
         return DESCENT
 
@@ -66,7 +61,7 @@ class Memory(Throughput):
 
     def reasons(self, decision: Decision) -> tuple[Notice, ...]:
         """What the fastest would have been, and would have needed."""
-        now, fastest, within = decision.chosen, decision.leader, MemoryOptions.of(decision.goal).within
+        now, fastest, within = decision.chosen, decision.leader, SpeedOptions.of(decision.goal).within
         if now == fastest:
             return (notice(Code.LEAST_MEMORY_IS_FASTEST, within=within),)
         slower = max(0.0, 1 - now.score / fastest.score)

@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
-from autotune.core.records import Goal
+from typing import Annotated
+
+from autotune.core.option import Option
+from autotune.core.records import Environment, Goal, Share, TargetFacts
 from autotune.core.results import ProbeResult
-from autotune.objectives.base import Objective
+from autotune.errors import UsageError
+from autotune.objectives.base import KNEE, Objective, ObjectiveOptions
+from autotune.units import format_percent, parse_fraction
+
+
+class SpeedOptions(ObjectiveOptions, frozen=True, kw_only=True):
+    """What speed may be given for something else."""
+
+    within: Annotated[
+        Share,
+        Option(
+            help="How much slower than the fastest: for a smaller global batch where it is free, or for memory.",
+            read=parse_fraction,
+            write=format_percent,
+        ),
+    ] = KNEE
 
 
 class Throughput(Objective):
@@ -16,10 +34,33 @@ class Throughput(Objective):
 
     name = "throughput"
     option_help = "samples/s"
+    options: type[ObjectiveOptions] = SpeedOptions
     unit = "samples/s"
     wish = "the most samples per second"
     is_speed = True
 
+    def check(self, goal: Goal, environment: Environment, facts: TargetFacts) -> None:
+        """Refuse to give speed for a smaller global batch where it is held."""
+        within = self._within(goal)
+        if goal.global_batch is not None and within != KNEE:
+            raise UsageError(
+                f"--within {format_percent(within)} has no effect here. It says how much speed may be given for a "
+                f"smaller global batch, and the global batch is held at {goal.global_batch}. Add --global-batch free, "
+                f"search with --objective memory, or leave it out."
+            )
+
+    def uses_options(self, goal: Goal) -> bool:
+        """Whether speed may be given for anything."""
+        return self.options is not SpeedOptions or goal.global_batch is None
+
     def score(self, result: ProbeResult, goal: Goal, noise_scale: float | None = None) -> float | None:
         """Samples/s of the window."""
         return None if result.measurement is None else result.measurement.samples_per_second
+
+    def knee(self, goal: Goal) -> float | None:
+        """The share of speed that the user gives for a smaller global batch, where it is free."""
+        return self._within(goal) if goal.global_batch is None else None
+
+    def _within(self, goal: Goal) -> float:
+        options = self.options.of(goal)
+        return options.within if isinstance(options, SpeedOptions) else KNEE

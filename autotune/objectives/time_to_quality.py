@@ -65,6 +65,9 @@ class TimeToQuality(Objective):
         """1 / (1 + B / phi)."""
         return lambda config: efficiency(config.global_batch_size(), noise_scale)
 
+    def knee(self, goal: Goal) -> None:
+        """None: a score that counts what a large batch wastes has its own best batch."""
+
     def headline(self, decision: Decision) -> Notice | None:
         """`2.31× as fast to a given loss as your baseline (2.15 to 2.48, estimated)`."""
         return decision.gained(Code.SOONER_TO_LOSS)

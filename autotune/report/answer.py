@@ -29,8 +29,8 @@ MOST_WARNINGS = 3
 LONGEST_TEXT, LONGEST_NAME = 240, 48  # characters: a warning may quote a message of any length
 TITLES = 12  # characters before each line
 NEXT_SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
-BATCH_CHANGED = (Code.GLOBAL_BATCH_CHANGED, Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE)
-TOLD_ABOVE = (*BATCH_CHANGED, Code.PRECISION_UNDECIDED)  # in the first sentences, and beside the losses
+OF_GLOBAL_BATCH = (Code.GLOBAL_BATCH_UNDECLARED, Code.GLOBAL_BATCH_FREE, Code.FASTER_WITH_BASELINE_BATCH,
+                   Code.NOT_FASTER_WITH_BASELINE_BATCH)  # fmt: skip
 BEFORE_PYTHON = "(in the shell, before Python starts)"
 
 
@@ -66,12 +66,10 @@ def answer_block(
 
 
 def sentences(best: Recommendation) -> list[str]:
-    """Return the answer as a person would repeat it, and what has to be known to train with it.
-
-    Another answer of the same search (for another global batch, say) is one more sentence here.
-    """
-    changed = next((one for one in best.warnings if one.code in BATCH_CHANGED), None)
-    return [_first(best), *([_learning_rate(changed)] if changed else [])]
+    """Return the answer as a person would repeat it, what has to be known to train with it, and the one beside it."""
+    changed = best.global_batch_change
+    beside = [f"{one.text[0].upper()}{one.text[1:]}." for one in best.reasons if one.code in OF_GLOBAL_BATCH]
+    return [_first(best), *([_learning_rate(changed)] if changed else []), *beside]
 
 
 def _first(best: Recommendation) -> str:
@@ -133,7 +131,7 @@ def numbers(best: Recommendation, width: int) -> Iterator[Line]:
 
 def to_know(best: Recommendation) -> list[Notice]:
     """Return the warnings that nothing else in the block tells."""
-    return [one for one in best.warnings if one.code not in TOLD_ABOVE]
+    return [one for one in best.warnings if one.code is not Code.PRECISION_UNDECIDED]
 
 
 def fitting(warnings: Sequence[Notice], room: int, width: int) -> list[str]:

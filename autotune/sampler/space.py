@@ -160,7 +160,8 @@ def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Conf
                 f"exclude it. Another value would change what is computed. Leave one of them out, or change --baseline."
             )
         return (today,)
-    is_tuned, limit = goal.tune is None or knob.name in goal.tune, goal.limits.get(knob.name)
+    unasked = knob.on_request and circumstances.limit is None
+    is_tuned, limit = not unasked if goal.tune is None else knob.name in goal.tune, goal.limits.get(knob.name)
     if not is_tuned and (limit is None or _within(today, limit)):
         return (today,)
     values = knob.domain(circumstances)

@@ -1,38 +1,31 @@
-"""The answer of a search: `best.json`, how it is kept, and how a training script reads it without torch or Optuna.
-
-best.json     the answer that stands
-best-1.json   the first answer that it replaced, or that did not replace it
-best-2.json   the next one
-"""
+"""The answer of a search, `best.json`: what it holds, and how a training script reads it without torch or Optuna."""
 
 from __future__ import annotations
 
-import math
-import shutil
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
 from autotune import objectives
 from autotune.core import codec
+from autotune.core.codes import Code
 from autotune.core.notices import Notice
-from autotune.core.records import Config, Environment, Goal, Record, StudyRequest, TargetFacts, Value
+from autotune.core.records import Config, Environment, Goal, Record, TargetFacts, Value
 from autotune.core.results import LossVerdict
-from autotune.errors import EnvironmentMismatch, NoRecommendation, StudyError
+from autotune.errors import EnvironmentMismatch, NoRecommendation
 from autotune.gradient_noise.records import NoiseScale
 from autotune.harmless import plain
 from autotune.knobs import completed, defaults
-from autotune.machine.environment import fingerprint, mismatches
+from autotune.machine.environment import mismatches
 from autotune.study import layout as disk
 from autotune.study.baseline_rate import why_unanswered
 from autotune.study.layout import find
-from autotune.units import counted, format_share
+from autotune.units import counted
 
 VERSION = 1
+BATCH_CHANGES = (Code.GLOBAL_BATCH_CHANGED, Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE)
 
 
 class Confirmation(Record, frozen=True, kw_only=True):
@@ -77,6 +70,23 @@ class BatchAdvice(Record, frozen=True, kw_only=True):
     high: float | None
 
 
+class AtBaselineBatch(Record, frozen=True, kw_only=True):
+    """The best configuration with the baseline's global batch, where another one is recommended; confirmed alike."""
+
+    global_batch_size: int
+    params: dict[str, Value]
+    samples_per_second: float
+    relative_half_width: float | None  # 95 %; None: a single round
+    speedup: float | None  # over the baseline, by rounds; None: the baseline itself cannot run here
+    speedup_low: float | None  # 95 % interval; None: a single round
+    speedup_high: float | None
+    rounds: int
+    peak_bytes: int
+    headroom_fraction: float
+    data_wait_share: float
+    stability: Notice
+
+
 class Recommendation(Record, frozen=True, kw_only=True):
     """A configuration that was itself run, with all that it takes to believe it."""
 
@@ -86,6 +96,7 @@ class Recommendation(Record, frozen=True, kw_only=True):
     study: str
     target: str
     model: str
+    global_batch_change: Notice | None = None  # from the baseline's, with a learning rate to start from; None: it stays
     params: dict[str, Value]  # what `load_best` returns
     samples_per_second: float
     relative_half_width: float | None  # 95 %, of samples_per_second; None: a single round
@@ -118,6 +129,7 @@ class Recommendation(Record, frozen=True, kw_only=True):
     certificate: Notice | None = None  # what is known of all that was not measured; None: of an earlier version
     batch_advice: BatchAdvice | None = None  # of `time-to-quality` only
     achieved: Achieved | None = None  # None: of a version that knew throughput only
+    at_baseline_batch: AtBaselineBatch | None = None  # None: that is the recommended one, or of an earlier version
     facts: TargetFacts | None = None  # of the target, for exported programs; None: of an earlier version
 
 
@@ -148,9 +160,13 @@ def read_best(path: Path) -> Recommendation:
 
 
 def _completed(best: Recommendation) -> Recommendation:
-    """Return it with today's knobs and options."""
+    """Return it with today's knobs and options, and with what was a warning where it belongs."""
+    change, other = best.global_batch_change, best.at_baseline_batch
     return replace(
         best,
+        global_batch_change=change or next((one for one in best.warnings if one.code in BATCH_CHANGES), None),
+        warnings=tuple(one for one in best.warnings if one.code not in BATCH_CHANGES),
+        at_baseline_batch=other and replace(other, params=defaults() | other.params),
         goal=objectives.completed(best.goal),
         params=defaults() | best.params,
         baseline=defaults() | best.baseline,
@@ -159,13 +175,41 @@ def _completed(best: Recommendation) -> Recommendation:
     )
 
 
-def load_best(study: str | Path | None = None, *, check: bool = True) -> dict[str, Value]:
+def at_global_batch(answer: Recommendation, samples: int | None) -> Recommendation:
+    """Return what was confirmed with a global batch of so many samples; `answer` itself for None.
+
+    Raises `NoRecommendation` for one that was not.
+    """
+    other = answer.at_baseline_batch
+    if samples is None or samples == answer.global_batch_size:
+        return answer
+    if other is None or samples != other.global_batch_size:
+        known = " and ".join(str(one.global_batch_size) for one in (answer, other) if one is not None)
+        raise NoRecommendation(
+            f"{answer.study} has no answer for a global batch of {samples}, only for {known}. A search confirms the "
+            f"one that it recommends and the baseline's. Ask for one of those, or search with --global-batch {samples}."
+        )
+    own = {name: getattr(other, name) for name in other.__struct_fields__}
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("global_batch_change", "at_baseline_batch", "tokens_per_second", "batch_advice", "achieved", "certificate")
+    )
+    lost = [one for one in answer.runners_up if one.config.values != other.params]
+    alike = tuple(one for one in lost if one.config.global_batch_size() == samples)
+    return replace(answer, **own, **nothing, reasons=(), warnings=(), runners_up=alike)
+
+
+def load_best(
+    study: str | Path | None = None, *, global_batch: int | None = None, check: bool = True
+) -> dict[str, Value]:
     """The recommended setting of every knob as a plain dict, JSON-safe, always with all keys.
+
+    With `global_batch` what was confirmed with so many samples per optimizer step: the recommended ones, or those of
+    the baseline. Raises `NoRecommendation` for others.
 
     Warns with `EnvironmentMismatch` where this machine differs from the one that was measured, unless `check` is
     false. Raises what `load_result` raises. Imports neither torch nor Optuna.
     """
-    result = load_result(study)
+    result = at_global_batch(load_result(study), global_batch)
     if check:
         warn_of_mismatches(result)
     return dict(result.params)
@@ -176,100 +220,3 @@ def warn_of_mismatches(result: Recommendation) -> None:
     for difference in mismatches(result.environment):
         text = f"{plain(difference)} Run `autotune search` here, or pass check=False."
         warnings.warn(text, EnvironmentMismatch, stacklevel=3)
-
-
-def answered_probes(folder: Path, request: StudyRequest) -> int:
-    """Return how many probes the study in `folder` had at its last answer to `request`, kept or not; 0 without one."""
-    machine = fingerprint(request.environment)
-    probes = [0]
-    for path in (folder / disk.BEST, *folder.glob(disk.EARLIER.format("*"))):
-        with suppress(StudyError, FileNotFoundError):
-            answer = read_best(path)
-            if (answer.target, answer.goal, answer.fingerprint) == (request.target, request.goal, machine):
-                probes.append(answer.probes)
-    return max(probes)
-
-
-def keep_answer(folder: Path, answer: Recommendation, fails: Callable[[Config], bool]) -> tuple[Recommendation, str]:
-    """Write `answer`, as best.json unless the earlier one is better supported; return which stands, and a note on it.
-
-    `fails`: whether a configuration has turned out not to run or not to train since. Raises `EnvironmentUnfit`.
-    """
-    best, aside, earlier = folder / disk.BEST, _free(folder), None
-    with suppress(StudyError, FileNotFoundError):
-        earlier = read_best(best)
-    if earlier is not None and _question(earlier) != _question(answer):
-        earlier = None  # best.json is all that a clone of somebody's study holds: it may be another machine's
-    if earlier is not None and is_better_supported(earlier, answer) and not fails(Config(values=earlier.params)):
-        write_answer(aside, answer)
-        told = (
-            f"The earlier recommendation is kept: it rests on {_support(earlier)}, this one on "
-            f"{_support(answer)}. This one is saved as {aside.name}; a longer --time-budget would support it better."
-        )
-        return replace(earlier, study=str(folder)), told
-    try:
-        if best.is_file():
-            shutil.copyfile(best, aside)
-    except OSError as error:
-        raise disk.unwritable(folder, error) from error
-    write_answer(best, answer)
-    changed = earlier is not None and earlier.params != answer.params
-    return answer, f"This recommendation replaces the earlier one, which is saved as {aside.name}." if changed else ""
-
-
-def write_answer(path: Path, answer: Recommendation) -> None:
-    """Write `answer` to `path` in its study. Raises `EnvironmentUnfit` if that fails."""
-    try:
-        codec.write(path, answer)
-    except OSError as error:
-        raise disk.unwritable(path.parent, error) from error
-
-
-def is_better_supported(earlier: Recommendation, later: Recommendation) -> bool:
-    """Return whether the later answer says less: it compared nothing, or took fewer rounds to a wider interval.
-
-    Not where its gain surely exceeds the earlier one, however few its rounds.
-    """
-    if _has_compared(earlier) != _has_compared(later):
-        return _has_compared(earlier)
-    if not _has_compared(earlier) or _gain(later)[0] > _gain(earlier)[1]:
-        return False
-    return later.rounds < earlier.rounds and _width(later) > _width(earlier)
-
-
-def _question(answer: Recommendation) -> tuple[object, ...]:
-    """What two answers must share to be compared."""
-    return answer.target, answer.goal, answer.baseline, answer.fingerprint
-
-
-def _has_compared(answer: Recommendation) -> bool:
-    """Whether anything was confirmed beside the baseline."""
-    return any(dict(one.config.values) != answer.baseline for one in answer.confirmations)
-
-
-def _gain(answer: Recommendation) -> tuple[float, float]:
-    """The interval of what was gained over the baseline; as wide as can be where it is not known."""
-    if answer.achieved is not None:
-        low, high = answer.achieved.gain_low, answer.achieved.gain_high
-    else:
-        low, high = answer.speedup_low, answer.speedup_high
-    return low or 0.0, high or math.inf
-
-
-def _width(answer: Recommendation) -> float:
-    return math.inf if answer.relative_half_width is None else answer.relative_half_width
-
-
-def _support(answer: Recommendation) -> str:
-    """`4 interleaved rounds (± 3%)`."""
-    if not _has_compared(answer):
-        return "the baseline alone"
-    rounds = f"{answer.rounds} interleaved round{'' if answer.rounds == 1 else 's'}"
-    return rounds if math.isinf(_width(answer)) else f"{rounds} (± {format_share(_width(answer))})"
-
-
-def _free(folder: Path) -> Path:
-    number = 1
-    while (path := folder / disk.EARLIER.format(number)).exists():
-        number += 1
-    return path

@@ -13,7 +13,8 @@ from autotune.core.results import Trial, Verdict
 from autotune.errors import AutotuneError
 from autotune.knobs import KNOBS, defaults
 from autotune.study import layout as disk
-from autotune.study.recommendation import Recommendation, write_answer
+from autotune.study.answers import write_answer
+from autotune.study.recommendation import Recommendation
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries, view_of
 from autotune.tuning.choice import TIE

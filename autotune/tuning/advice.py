@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Sequence
 
 from autotune.core.codes import Code
@@ -10,7 +9,6 @@ from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest
 from autotune.core.results import Trial
 from autotune.core.stats import memory_growth
-from autotune.gradient_noise.estimate import learning_rate_factor
 from autotune.knobs import loader_workers, worker_knob
 from autotune.objectives.verdict import headroom_bytes
 from autotune.study.interference import interference_causes
@@ -34,13 +32,12 @@ def reasons_for(request: StudyRequest) -> Iterator[Notice]:
 
 def warnings_of(
     winner: ConfigSummary, request: StudyRequest, spread: float, *, busy: bool = False,
-    probed: Collection[Config] = (), noise_scale: float | None = None,
+    probed: Collection[Config] = (),
 ) -> Iterator[Notice]:  # fmt: skip
     """Yield the warnings that the winner needs, with a next step each; `probed`: all that the study has tried."""
     now, before = winner.config.batch_size, request.baseline.batch_size
     if set(probed) == {request.baseline} and any(len(values) > 1 for values in request.domains.values()):
         yield notice(Code.ONLY_BASELINE_TRIED)
-    yield from _global_batch(winner, request, noise_scale)
     yield from _loader(winner, request, probed)
     yield from _repeated_samples(winner, request)
     yield from _growth(winner, request)
@@ -57,20 +54,6 @@ def warnings_of(
         yield notice(Code.INTERFERENCE_THROUGHOUT)
     if request.facts.data == "batch":
         yield notice(Code.SYNTHETIC_BATCHES)
-
-
-def _global_batch(winner: ConfigSummary, request: StudyRequest, phi: float | None) -> Iterator[Notice]:
-    now, before = winner.config.global_batch_size(), request.baseline.global_batch_size()
-    factor = now / before
-    if now != before and phi is None:
-        rate = math.sqrt(factor)
-        yield notice(Code.GLOBAL_BATCH_CHANGED, now=now, before=before, factor=factor, learning_rate_factor=rate)
-    elif now != before and phi is not None:
-        rate = learning_rate_factor(now, before, phi)
-        yield notice(
-            Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE,
-            now=now, before=before, factor=factor, sgd_factor=rate, adam_factor=math.sqrt(rate),
-        )  # fmt: skip
 
 
 def _repeated_samples(winner: ConfigSummary, request: StudyRequest) -> Iterator[Notice]:

@@ -28,6 +28,9 @@ SEARCH = ProbeBudget(min_seconds=0.75)
 # Of a confirmation for which the budget is too short otherwise: the noise is between probes (docs/notes/timing.md 2).
 BRIEF = ProbeBudget(min_seconds=0.75, max_seconds=2.0, target_precision=0.05)
 MOST_RESERVED = 0.4  # share of the budget kept for the confirmation; of a short one more, once three could be confirmed
+# With a free global batch who is within 5 % need not be told apart: rather more finalists than eight rounds.
+KNEE_FINALISTS = 5
+KNEE_PROBES = racing.probes(KNEE_FINALISTS, racing.SURE_ROUNDS, 1)
 STEPS = 50  # of a first comparison of losses (docs/notes/precision.md 3)
 SEED_SECONDS = 60.0  # at most, for so many steps of the three runs of one seed
 RUNS = 3  # of one seed: full precision, the same perturbed, the candidate
@@ -41,6 +44,7 @@ class TimeBudget:
         """The search `began` at that moment of `clock`."""
         self._history, self._clock, self._began = history, clock, began
         self.seconds, self._objective = seconds, objective_of(history.request.goal)
+        self._probes_after = self._objective.probes_after(history.request.goal)
 
     @property
     def elapsed_seconds(self) -> float:
@@ -88,7 +92,7 @@ class TimeBudget:
         """
         if self.missing_finalists == choice.FEWEST_FINALISTS:
             return 0.0
-        others = self.comparison_seconds + self._history.typical_seconds * self._objective.probes_after()
+        others = self.comparison_seconds + self._history.typical_seconds * self._probes_after
         most = MOST_RESERVED * self.seconds
         if self.missing_finalists == 0:
             most = max(most, self.shortest_seconds + others)
@@ -138,14 +142,16 @@ class TimeBudget:
     def schedule(self, available: int) -> racing.Schedule:
         """Return how many of so many finalists can race beside the baseline, and for how many rounds."""
         seconds = self.probe_seconds(self._racers(racing.MOST_FINALISTS), self.window)
-        return racing.schedule(available, 1, self.left_seconds / seconds)
+        affordable, knee = self.left_seconds / seconds, self._objective.knee(self._history.request.goal)
+        few = choice.FEWEST_FINALISTS if knee is None or affordable < KNEE_PROBES else KNEE_FINALISTS
+        return racing.schedule(available, 1, affordable, few)
 
     def shortage(self, probes: int) -> tuple[float, int]:
         """Return by how many seconds the budget is too short for so many probes and the shortest confirmation.
 
         And the minutes that would be enough; 0.0 and 0 if it is long enough.
         """
-        over = (probes + self._objective.probes_after()) * self._history.typical_seconds - self.spare_seconds
+        over = (probes + self._probes_after) * self._history.typical_seconds - self.spare_seconds
         if over <= 0:
             return 0.0, 0
         return over, math.ceil((self.seconds + over + self.comparison_seconds) / 60)

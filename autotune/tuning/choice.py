@@ -2,6 +2,7 @@
 
     finalists who may be as fast as the best one of the search, for all that one probe can tell
 
+    knee      where the global batch is free: only the smallest one that is nearly as fast as the fastest
     best      the highest score of all that may be recommended
     tied      those that are as good as the best: within 2 %, within 5 % and not significantly slower, or within what
               the objective may give up
@@ -41,7 +42,7 @@ def finalists(
     preferred one (`preferences`) of those that are as fast within noise; then the next fastest. What failed when it
     was last probed is out: a crash that a fresh process did not repeat does not count, a failed confirmation does.
     Where the objective gives speed for something else, those follow the fastest that have most of it within what may
-    be given.
+    be given. Where the global batch is free, those follow that its two answers need (`_ends`).
     """
     results: dict[Config, list[Judged]] = {}
     for trial, verdict in judged:
@@ -53,24 +54,66 @@ def finalists(
     if not ranked:
         return []
     best, slack = ranked[0].score, objective_of(request.goal).slack(request.goal)
+    ends = _ends(ranked, request, max(margin, NOISE))
     least = best * (1 - (NOISE if slack is None else slack))
     equal = [one for one in ranked[1:] if one.config != request.baseline and one.score >= least]
     keys = preferences(equal, request)  # the baseline is confirmed in any case
     near = [equal[one] for one in sorted(range(len(equal)), key=lambda one: keys[one])]
     within = sum(one.score >= best * (1 - max(margin, slack or 0.0)) for one in ranked)
-    count = min(most, max(within, FEWEST_FINALISTS))
+    count = min(most, max(within, len(ends), FEWEST_FINALISTS))
     seats = min(1, count - 2) if slack is None else count - 1  # for who is not chosen for speed alone
-    order = {one.config: one for one in (ranked[0], *near[: max(seats, 0)], *ranked)}
+    order = {one.config: one for one in (ranked[0], *ends, *near[: max(seats, 0)], *ranked)}
     chosen = sorted([*order.values()][:count], key=lambda one: -one.score)
     return [ConfigSummary(config=one.config, found=one.found) for one in chosen]
+
+
+def _ends(ranked: Sequence[ConfigSummary], request: StudyRequest, noise: float) -> list[ConfigSummary]:
+    """Return whom the answers with a free global batch need, the most needed first; none where it is held.
+
+    The fastest at the knee, the fastest at the baseline's global batch, and the fastest of each that may turn out to be
+    the knee, for all that one probe can tell: downwards, then the one above.
+    """
+    share = objective_of(request.goal).knee(request.goal)
+    if share is None:
+        return []
+    fastest: dict[int, ConfigSummary] = {}
+    for one in ranked:
+        if one.config != request.baseline:  # it is confirmed in any case
+            fastest.setdefault(one.config.global_batch_size(), one)
+    least = (1 - share) * ranked[0].score
+    by_size = sorted(fastest.values(), key=lambda one: _size(one.config, request))
+    may = [one for one in by_size if one.score >= (1 - noise) * least]
+    knee = next((number for number, one in enumerate(may) if one.score >= least), 0)
+    unchanged = fastest.get(request.baseline.global_batch_size())
+    return [*may[knee : knee + 1], *([unchanged] if unchanged else []), *may[:knee][::-1], *may[knee + 1 : knee + 2]]
+
+
+def at_knee(
+    summaries: Sequence[ConfigSummary], rounds: Rounds, request: StudyRequest, allowed: Sequence[int]
+) -> list[int]:
+    """Return those of `allowed` that reach what is asked of the best score with the smallest global batch.
+
+    With the baseline, which no other replaces unless it is measurably better. All of them where the global batch is
+    held. Below the baseline's no global batch counts as smaller: what does not change is the least change.
+    """
+    share = objective_of(request.goal).knee(request.goal)
+    if share is None:
+        return list(allowed)
+    best = max(allowed, key=rounds.mean_rate)
+    near = [one for one in allowed if one == best or rounds.ratio(best, one)[0] * (1 - share) <= 1]
+    sizes = {one: _size(summaries[one].config, request)[0] for one in near}
+    return [
+        one for one in allowed if summaries[one].config == request.baseline or sizes.get(one) == min(sizes.values())
+    ]
 
 
 def preferences(summaries: Sequence[ConfigSummary], request: StudyRequest) -> list[tuple[float, ...]]:
     """Return a sort key for each of the summaries, which are all equally good: the lowest is preferred.
 
-    First what the objective prefers. Then, in this order: the smaller global batch where it is free; the baseline's
-    micro-batch where BatchNorm takes its statistics from it; fewer changes to the baseline; full precision; no
-    environment variable; less memory, where memory is scarce; fewer processes and threads.
+    First what the objective prefers. Then, in this order: where the global batch is free the smaller one, though rather
+    the baseline's than one that is smaller still; the baseline's micro-batch where BatchNorm takes its statistics from
+    it; fewer changes to the baseline; full precision; no environment variable; less memory, where memory is scarce;
+    fewer processes and threads.
     """
     objective = objective_of(request.goal)
     first = min(summaries, key=objective.order, default=None)
@@ -89,12 +132,20 @@ def preferences(summaries: Sequence[ConfigSummary], request: StudyRequest) -> li
 def _cautions(config: Config, request: StudyRequest) -> tuple[float, ...]:
     baseline = request.baseline
     return (
-        float(config.global_batch_size() if request.goal.global_batch is None else 0),
+        *_size(config, request),
         float(request.facts.has_batch_norm and config.batch_size != baseline.batch_size),
         float(changes(config, baseline)),
         sum(knob.caution(config[knob.name]) for knob in KNOBS if knob.numerics),
         float(sum(bool(knob.environ(config[knob.name])) for knob in KNOBS)),
     )
+
+
+def _size(config: Config, request: StudyRequest) -> tuple[float, float, float]:
+    """Return a sort key of its global batch where that is free: the baseline's, then smaller ones, then larger ones."""
+    now, before = config.global_batch_size(), request.baseline.global_batch_size()
+    if request.goal.global_batch is not None:
+        return 0.0, 0.0, 0.0
+    return float(max(now, before)), float(now != before), float(now)
 
 
 def _is_scarce(summary: ConfigSummary, request: StudyRequest) -> bool:
@@ -103,6 +154,7 @@ def _is_scarce(summary: ConfigSummary, request: StudyRequest) -> bool:
 
 def choose(summaries: Sequence[ConfigSummary], rounds: Rounds, request: StudyRequest, allowed: Sequence[int]) -> int:
     """Return the position of the recommended one; `rounds` are of their scores, `allowed` may be recommended."""
+    allowed = at_knee(summaries, rounds, request, allowed)
     best = max(allowed, key=rounds.mean_rate)
     tied = [one for one in allowed if one == best or is_tied(rounds, best, one, summaries, request)]
     base = next((one for one in allowed if summaries[one].config == request.baseline), None)

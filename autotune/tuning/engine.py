@@ -16,8 +16,9 @@ from autotune.objectives import objective_of
 from autotune.sampler.guard import Guard
 from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make
 from autotune.study import layout as disk
+from autotune.study.answers import answered_probes, keep_answer
 from autotune.study.history import History
-from autotune.study.recommendation import Recommendation, answered_probes, keep_answer
+from autotune.study.recommendation import Recommendation
 from autotune.study.store import Store
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import load_view
@@ -32,7 +33,7 @@ from autotune.tuning.header import moving, opening_lines, short_budget
 from autotune.tuning.open_study import OpenStudy, open_study
 from autotune.tuning.probing import learn
 from autotune.tuning.recommend import recommend
-from autotune.tuning.refinement import refine_batch, refine_memory
+from autotune.tuning.refinement import refine_batch, refine_global_batch, refine_memory
 from autotune.tuning.reporter import Reporter
 from autotune.tuning.resumed_confirmation import ResumedConfirmation
 from autotune.tuning.settings import Settings
@@ -94,6 +95,7 @@ def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
         predict_memory(context)
         explore(context)
         refine_batch(context)
+        refine_global_batch(context)
         refine_memory(context)
     certificate = bound_the_rest(context)
     summaries = confirm(context)

@@ -69,8 +69,8 @@ def state_of(context: SearchContext) -> SearchState:
         budget_seconds=budget.seconds,
         reserve_seconds=budget.reserve_seconds,
         typical_seconds=history.typical_seconds,
-        # Those that the objective probes after the exploration are among them; two in three are the exploration's.
-        probes=None if asked is None else asked - min(context.objective.probes_after(), asked // 3),
+        probes=asked,
+        reserved=0 if asked is None else min(context.objective.probes_after(context.request.goal), asked // 3),
         probed=sum(trial.purpose == "search" and trial.number >= history.first_number for trial, _ in found),
         promises=context.store.promises,
     )
@@ -108,6 +108,7 @@ class SearchState:
     typical_seconds: float  # one probe
     probes: int | None  # allowed in this run
     probed: int  # in this run
+    reserved: int = 0  # of the probes allowed, for what is probed after the exploration: one in three at most
     promises: Sequence[float | None] = ()  # of each proposal of this run: expected gain over the best; None: unknown
 
 
@@ -115,8 +116,9 @@ def reason_to_stop(state: SearchState) -> str | None:
     """Return why the search ends here, in words; None if it goes on."""
     if state.remaining == 0:
         return "no configuration is left to try"
-    if state.probes is not None and state.probed >= state.probes:
-        return f"the limit of {counted(state.probes, 'probe')} is reached"
+    if state.probes is not None and state.probed >= state.probes - state.reserved:
+        rest = f", except for {state.reserved} for the refinement" if state.reserved else ""
+        return f"the limit of {counted(state.probes, 'probe')} is reached{rest}"
     needed = state.elapsed_seconds + state.typical_seconds + state.reserve_seconds
     if needed > state.budget_seconds:
         kept = format_seconds(state.reserve_seconds)

@@ -18,7 +18,7 @@ from autotune.study import layout as disk
 from autotune.tuning.choice import FEWEST_FINALISTS
 from autotune.tuning.racing import FEWEST_ROUNDS, probes
 from autotune.tuning.settings import Settings
-from autotune.units import counted, format_bytes, format_count, format_seconds
+from autotune.units import counted, format_bytes, format_count, format_seconds, format_share
 
 MEASURED = ProbeBudget()  # how long a probe measures
 OWN_LOOP = (
@@ -61,7 +61,9 @@ def held(request: StudyRequest) -> str:
     """Return what the search may not change: the samples per optimizer step, or nothing."""
     if request.goal.global_batch is not None:
         return f"global batch {request.goal.global_batch}"
-    return "nothing: the global batch is searched too (hold it with --global-batch)"
+    knee = objective_of(request.goal).knee(request.goal)
+    sought = "" if knee is None else f", for the smallest within {format_share(knee)} of the best"
+    return f"nothing: the global batch is searched too{sought} (hold it with --global-batch)"
 
 
 def baseline(request: StudyRequest, space: SearchSpace, settings: Settings) -> str:
@@ -126,6 +128,10 @@ def not_searched(request: StudyRequest, space: SearchSpace) -> list[str]:
                 "BatchNorm takes its statistics from it" if knob.name == "batch_size" else "it changes what is computed"
             )
             lines.append(f"{knob.label} not searched: --exact holds it, because {why}")
+    if samples is None and goal.tune is None and "gradient_accumulation_steps" not in limited:
+        lines.append(
+            "accum not searched: it changes what the model learns and hardly the speed (search it with --accum 1:8)"
+        )
     asked = "batch_size" in limited or goal.tune is not None
     if samples is not None and len(batches) == 1 and not (asked or goal.exact):
         all_of_them = ",".join(str(size) for size in range(1, samples + 1) if samples % size == 0)

@@ -58,8 +58,8 @@ def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> 
     }
     goal = Goal(**{name: value for name, value in answers.items() if value is not None})
     check_options(settings)
-    goal = completed(goal)
     objective_of(goal).check(goal, environment, facts)
+    goal = completed(goal)
     space = build(facts, environment, goal, baseline)
     request = StudyRequest(
         target=settings.target,
@@ -82,10 +82,11 @@ def check_options(settings: Settings) -> None:
     """Raise `UsageError` where an option of another objective is given."""
     for one in options():
         value = settings.given(one)
-        if one.objective not in ("", settings.objective) and value is not None:
+        if one.objectives and settings.objective not in one.objectives and value is not None:
             raise UsageError(
                 f"{one.flag} {one.write(value)} has no effect with --objective {settings.objective}. It belongs to "
-                f"{one.objective}, which was probably meant. Add --objective {one.objective}, or leave {one.flag} out."
+                f"{' and '.join(one.objectives)}. Add --objective {one.objectives[-1]}, which was probably meant, or "
+                f"leave {one.flag} out."
             )
 
 

@@ -66,17 +66,17 @@ def fewest_rounds(configurations: int) -> int:
     return max(FEWEST_ROUNDS, 1 + math.ceil(FEWEST_FREEDOM / rivals)) if rivals else FEWEST_ROUNDS
 
 
-def schedule(available: int, others: int, affordable: float) -> Schedule:
-    """Return the schedule: as many finalists as eight rounds allow with `affordable` probes, three at least.
+def schedule(available: int, others: int, affordable: float, fewest: int = FEWEST_FINALISTS) -> Schedule:
+    """Return the schedule: as many finalists as eight rounds allow with `affordable` probes, `fewest` at least.
 
     Then as many rounds as there is time for, `fewest_rounds` at least: a short budget is overrun rather than nothing
     confirmed.
     """
-    few, most = min(available, FEWEST_FINALISTS), min(available, MOST_FINALISTS)
+    few, most = min(available, fewest), min(available, MOST_FINALISTS)
     finalists = next((n for n in range(most, few, -1) if probes(n, GOAL_ROUNDS, others) <= affordable), few)
-    fewest = fewest_rounds(finalists + others)
-    rounds = (n for n in range(MOST_ROUNDS, fewest, -1) if probes(finalists, n, others) <= affordable)
-    return Schedule(finalists=finalists, rounds=next(rounds, fewest))
+    least = fewest_rounds(finalists + others)
+    rounds = (n for n in range(MOST_ROUNDS, least, -1) if probes(finalists, n, others) <= affordable)
+    return Schedule(finalists=finalists, rounds=next(rounds, least))
 
 
 def margin(references: Sequence[float]) -> float:
@@ -214,7 +214,7 @@ def compared(
 def tie(goal: Goal) -> float:
     """Return by which share of the best score a configuration may fall behind and still win."""
     slack = objective_of(goal).slack(goal)
-    return TIE if slack is None else slack
+    return max(TIE, objective_of(goal).knee(goal) or 0.0) if slack is None else slack
 
 
 def _is_clear(running: Sequence[ConfigSummary], baseline: Config, goal: Goal) -> bool:

@@ -20,10 +20,18 @@ from autotune.objectives.base import MEMORY_STEP, Decision
 from autotune.objectives.verdict import WORDS, instability
 from autotune.precision.judge import full_precision, precision_of
 from autotune.study.interference import Judged
-from autotune.study.recommendation import Achieved, Confirmation, Recommendation, RunnerUp, baseline_name
+from autotune.study.recommendation import (
+    Achieved,
+    Confirmation,
+    Recommendation,
+    RunnerUp,
+    baseline_name,
+)
 from autotune.study.summary import ConfigSummary, Status
 from autotune.tuning.advice import left_out_warnings, reasons_for, warnings_of
 from autotune.tuning.choice import TIE, choose, confidence
+from autotune.tuning.figures import half_width, significant, speedup
+from autotune.tuning.global_batch import at_baseline_batch, batch_reasons, global_batch_change
 from autotune.tuning.header import shown
 from autotune.tuning.racing import compared
 from autotune.units import counted
@@ -50,27 +58,29 @@ def recommend(
     index = choose(held, scored, request, allowed)
     winner = held[index]
     achieved, own_reasons = _achieved(held, rounds, scored, index, base, request)
-    speedup: tuple[float | None, float | None, float | None] = (None, None, None)
-    if base is not None:
-        speedup = (1.0, 1.0, 1.0) if base == index else _rounded(rounds.ratio(index, base))
-    width = winner.relative_half_width
-    warnings = warnings_of(winner, request, rounds.noise, busy=busy, probed=probed, noise_scale=noise_scale)
+    faster = speedup(rounds, index, base)
+    warnings = warnings_of(winner, request, rounds.noise, busy=busy, probed=probed)
     stability, doubt = _stability(winner, request, losses)
+    unchanged = at_baseline_batch(
+        held, rounds, scored, index, base, request, lambda one: _stability(one, request, losses)[0]
+    )
+    share = min(scored.ratio(index, one)[0] for one in allowed)
     return Recommendation(
         study=study,
         target=request.target,
         model=request.facts.name,
+        global_batch_change=global_batch_change(winner, request, noise_scale),
         params={knob.name: winner.config[knob.name] for knob in KNOBS},
-        samples_per_second=_significant(winner.samples_per_second),
-        relative_half_width=None if width is None else round(width, 4),
+        samples_per_second=significant(winner.samples_per_second),
+        relative_half_width=half_width(winner),
         tokens_per_second=_tokens(winner.measurements),
-        speedup=speedup[0],
-        speedup_low=speedup[1],
-        speedup_high=speedup[2],
+        speedup=faster[0],
+        speedup_low=faster[1],
+        speedup_high=faster[2],
         rounds=len(winner.rates),
         baseline=dict(request.baseline.values),
         baseline_assumed=request.baseline_assumed,
-        baseline_samples_per_second=None if base is None else _significant(held[base].samples_per_second),
+        baseline_samples_per_second=None if base is None else significant(held[base].samples_per_second),
         global_batch_size=winner.config.global_batch_size(),
         baseline_global_batch_size=request.baseline.global_batch_size(),
         peak_bytes=winner.peak_bytes,
@@ -79,7 +89,12 @@ def recommend(
         data_wait_share=round(winner.data_wait_share, 4),
         stability=stability,
         loss_verdicts=tuple(losses),
-        reasons=(*own_reasons, *reasons_for(request), *_failed(candidates, held)),
+        reasons=(
+            *batch_reasons(winner, share, unchanged, request),
+            *own_reasons,
+            *reasons_for(request),
+            *_failed(candidates, held),
+        ),
         warnings=(*left_out_warnings(candidates), *warnings, *([doubt] if doubt else [])),
         runners_up=tuple(
             _runner_up(one, winner, held, scored, request) for one in candidates if one.config != winner.config
@@ -93,6 +108,7 @@ def recommend(
         probes=probes,
         seconds=round(seconds, 1),
         achieved=achieved,
+        at_baseline_batch=unchanged,
         certificate=certificate,
     )
 
@@ -120,8 +136,8 @@ def _achieved(
     estimate, low, high = gain or (None, None, None)
     achieved = Achieved(
         unit=objective.unit,
-        score=_significant(decision.chosen.score),
-        baseline_score=None if decision.baseline is None else _significant(decision.baseline.score),
+        score=significant(decision.chosen.score),
+        baseline_score=None if decision.baseline is None else significant(decision.baseline.score),
         gain=None if estimate is None else round(estimate, 4),
         gain_low=round(low, 4) if low else None,
         gain_high=round(high, 4) if high is not None and math.isfinite(high) else None,
@@ -150,7 +166,7 @@ def _runner_up(
     ratio = scored.ratio(held.index(winner), index, confidence(scored, is_baseline=is_baseline))
     return RunnerUp(
         config=candidate.config,
-        samples_per_second=_significant(held[index].samples_per_second),
+        samples_per_second=significant(held[index].samples_per_second),
         reason=candidate.refused or _why_not(candidate, winner, ratio, request),
     )
 
@@ -168,6 +184,12 @@ def _why_not(
     share = 1 / estimate - 1
     if objective.slack(request.goal) is not None:
         return notice(Code.FASTER_WITHIN_LIMIT, share=share, better=objective.better, **memory)
+    if (
+        objective.knee(request.goal) is not None
+        and candidate.config.global_batch_size() > winner.config.global_batch_size()
+    ):
+        batch = candidate.config.global_batch_size()
+        return notice(Code.FASTER_WITH_LARGER_BATCH, share=share, better=objective.better, batch=batch, **memory)
     if high < 1:
         return notice(Code.FASTER_BELOW_THRESHOLD, share=share, better=objective.better, threshold=TIE, **memory)
     return notice(Code.FASTER_NOT_SIGNIFICANT, share=share, better=objective.better, **memory)
@@ -176,8 +198,8 @@ def _why_not(
 def _confirmation(summary: ConfigSummary) -> Confirmation:
     return Confirmation(
         config=summary.config,
-        samples_per_second=_significant(summary.samples_per_second),
-        rounds=tuple(_significant(value) for value in summary.rates),
+        samples_per_second=significant(summary.samples_per_second),
+        rounds=tuple(significant(value) for value in summary.rates),
         trials=tuple(trial.number for trial in summary.trials),
         peak_bytes=summary.peak_bytes,
         data_wait_share=round(summary.data_wait_share, 4),
@@ -215,17 +237,7 @@ def _stability(
 
 def _tokens(measured: Sequence[Measurement]) -> float | None:
     rates = [m.tokens_per_second for m in measured if m.tokens_per_second is not None]
-    return _significant(sum(rates) / len(rates)) if rates else None
-
-
-def _rounded(ratio: tuple[float, float, float]) -> tuple[float | None, float | None, float | None]:
-    estimate, low, high = ratio
-    return round(estimate, 4), (round(low, 4) if low > 0 else None), (round(high, 4) if math.isfinite(high) else None)
-
-
-def _significant(value: float) -> float:
-    """Five digits: more than any spread supports, few enough to read."""
-    return float(f"{value:.5g}")
+    return significant(sum(rates) / len(rates)) if rates else None
 
 
 def _nothing_held(candidates: Sequence[ConfigSummary]) -> str:

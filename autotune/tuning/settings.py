@@ -21,6 +21,7 @@ from autotune.core.records import Count, Limit, Share, Stability, Value
 from autotune.core.results import Isolation
 from autotune.errors import UsageError
 from autotune.objectives import OBJECTIVES, ObjectiveName
+from autotune.objectives.base import ObjectiveOptions
 from autotune.sampler.names import SAMPLERS, SamplerName
 from autotune.study.layout import STUDIES
 from autotune.units import parse_bytes, parse_fraction, parse_seconds
@@ -157,12 +158,12 @@ class Settings:
     @classmethod
     def of(cls, **given: Any) -> Self:
         """Return settings from values by field, options of an objective among them; None: that one is not given."""
-        own = {name: given.pop(name) for name in [one.name for one in options() if one.objective] if name in given}
+        own = {name: given.pop(name) for name in [one.name for one in options() if one.objectives] if name in given}
         return cls(objective_options={name: value for name, value in own.items() if value is not None}, **given)
 
     def given(self, option: Option) -> Any:
         """Return the value of an option; None for one of an objective that was not given."""
-        return self.objective_options.get(option.name) if option.objective else getattr(self, option.field)
+        return self.objective_options.get(option.name) if option.objectives else getattr(self, option.field)
 
     @property
     def folder(self) -> Path:
@@ -183,16 +184,19 @@ def options() -> tuple[Option, ...]:
     """Return the options of a search in the order of `--help`, those of the objectives behind `--objective`."""
     own = described(Settings)
     behind = 1 + [one.name for one in own].index("objective")
+    objectives: dict[type[ObjectiveOptions], tuple[str, ...]] = {}
+    for one in OBJECTIVES:
+        objectives[one.options] = (*objectives.get(one.options, ()), one.name)
     return (
         *own[:behind],
-        *(option for objective in OBJECTIVES for option in described(objective.options, objective.name)),
+        *(option for options, names in objectives.items() for option in described(options, names)),
         *own[behind:],
     )
 
 
 def goal_names() -> dict[str, str]:
     """Return what a refusal to resume calls the fields of `Goal` and the options of objectives."""
-    return {one.goal or one.name: one.compared_as or one.flag for one in options() if one.goal or one.objective}
+    return {one.goal or one.name: one.compared_as or one.flag for one in options() if one.goal or one.objectives}
 
 
 def check_device(name: str | None) -> None:

@@ -8,7 +8,8 @@ from autotune.core.records import Limit
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome
 from autotune.study import layout as disk
-from autotune.study.recommendation import Recommendation, answered_probes, is_better_supported, load_result
+from autotune.study.answers import answered_probes, is_better_supported
+from autotune.study.recommendation import Recommendation, load_result
 from autotune.testing import FakeLauncher, Machine
 from tests.worlds import Listener, declared, environment, searched
 

@@ -1,0 +1,121 @@
+"""The keeping of answers in a study: the best supported one stands as best.json, and none is lost.
+
+best.json     the answer that stands
+best-1.json   the first answer that it replaced, or that did not replace it
+best-2.json   the next one
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from autotune.core import codec
+from autotune.core.records import Config, StudyRequest
+from autotune.errors import StudyError
+from autotune.machine.environment import fingerprint
+from autotune.study import layout as disk
+from autotune.study.recommendation import Recommendation, read_best
+from autotune.units import format_share
+
+
+def answered_probes(folder: Path, request: StudyRequest) -> int:
+    """Return how many probes the study in `folder` had at its last answer to `request`, kept or not; 0 without one."""
+    machine = fingerprint(request.environment)
+    probes = [0]
+    for path in (folder / disk.BEST, *folder.glob(disk.EARLIER.format("*"))):
+        with suppress(StudyError, FileNotFoundError):
+            answer = read_best(path)
+            if (answer.target, answer.goal, answer.fingerprint) == (request.target, request.goal, machine):
+                probes.append(answer.probes)
+    return max(probes)
+
+
+def keep_answer(folder: Path, answer: Recommendation, fails: Callable[[Config], bool]) -> tuple[Recommendation, str]:
+    """Write `answer`, as best.json unless the earlier one is better supported; return which stands, and a note on it.
+
+    `fails`: whether a configuration has turned out not to run or not to train since. Raises `EnvironmentUnfit`.
+    """
+    best, aside, earlier = folder / disk.BEST, _free(folder), None
+    with suppress(StudyError, FileNotFoundError):
+        earlier = read_best(best)
+    if earlier is not None and _question(earlier) != _question(answer):
+        earlier = None  # best.json is all that a clone of somebody's study holds: it may be another machine's
+    if earlier is not None and is_better_supported(earlier, answer) and not fails(Config(values=earlier.params)):
+        write_answer(aside, answer)
+        told = (
+            f"The earlier recommendation is kept: it rests on {_support(earlier)}, this one on "
+            f"{_support(answer)}. This one is saved as {aside.name}; a longer --time-budget would support it better."
+        )
+        return replace(earlier, study=str(folder)), told
+    try:
+        if best.is_file():
+            shutil.copyfile(best, aside)
+    except OSError as error:
+        raise disk.unwritable(folder, error) from error
+    write_answer(best, answer)
+    changed = earlier is not None and earlier.params != answer.params
+    return answer, f"This recommendation replaces the earlier one, which is saved as {aside.name}." if changed else ""
+
+
+def write_answer(path: Path, answer: Recommendation) -> None:
+    """Write `answer` to `path` in its study. Raises `EnvironmentUnfit` if that fails."""
+    try:
+        codec.write(path, answer)
+    except OSError as error:
+        raise disk.unwritable(path.parent, error) from error
+
+
+def is_better_supported(earlier: Recommendation, later: Recommendation) -> bool:
+    """Return whether the later answer says less: it compared nothing, or took fewer rounds to a wider interval.
+
+    Not where its gain surely exceeds the earlier one, however few its rounds.
+    """
+    if _has_compared(earlier) != _has_compared(later):
+        return _has_compared(earlier)
+    if not _has_compared(earlier) or _gain(later)[0] > _gain(earlier)[1]:
+        return False
+    return later.rounds < earlier.rounds and _width(later) > _width(earlier)
+
+
+def _question(answer: Recommendation) -> tuple[object, ...]:
+    """What two answers must share to be compared."""
+    return answer.target, answer.goal, answer.baseline, answer.fingerprint
+
+
+def _has_compared(answer: Recommendation) -> bool:
+    """Whether anything was confirmed beside the baseline."""
+    return any(dict(one.config.values) != answer.baseline for one in answer.confirmations)
+
+
+def _gain(answer: Recommendation) -> tuple[float, float]:
+    """The interval of what was gained over the baseline; as wide as can be where it is not known."""
+    if answer.achieved is not None:
+        low, high = answer.achieved.gain_low, answer.achieved.gain_high
+    else:
+        low, high = answer.speedup_low, answer.speedup_high
+    return low or 0.0, high or math.inf
+
+
+def _width(answer: Recommendation) -> float:
+    return math.inf if answer.relative_half_width is None else answer.relative_half_width
+
+
+def _support(answer: Recommendation) -> str:
+    """`4 interleaved rounds (± 3%)`."""
+    if not _has_compared(answer):
+        return "the baseline alone"
+    rounds = f"{answer.rounds} interleaved round{'' if answer.rounds == 1 else 's'}"
+    return rounds if math.isinf(_width(answer)) else f"{rounds} (± {format_share(_width(answer))})"
+
+
+def _free(folder: Path) -> Path:
+    number = 1
+    while (path := folder / disk.EARLIER.format(number)).exists():
+        number += 1
+    return path

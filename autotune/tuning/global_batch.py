@@ -1,0 +1,87 @@
+"""What an answer says of the global batch: how it changes, what the change gains, and the best without it. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
+from autotune.core.records import StudyRequest
+from autotune.core.stats import Rounds
+from autotune.gradient_noise.estimate import learning_rate_factor
+from autotune.knobs import KNOBS
+from autotune.objectives import objective_of
+from autotune.study.recommendation import AtBaselineBatch
+from autotune.study.summary import ConfigSummary
+from autotune.tuning.choice import choose
+from autotune.tuning.figures import half_width, significant, speedup
+
+
+def global_batch_change(winner: ConfigSummary, request: StudyRequest, phi: float | None = None) -> Notice | None:
+    """Return how the winner changes the baseline's global batch; `phi` is the gradient noise scale, where known."""
+    now, before = winner.config.global_batch_size(), request.baseline.global_batch_size()
+    factor = now / before
+    if now == before:
+        return None
+    if phi is None:
+        rate = math.sqrt(factor)
+        return notice(Code.GLOBAL_BATCH_CHANGED, now=now, before=before, factor=factor, learning_rate_factor=rate)
+    rate = learning_rate_factor(now, before, phi)
+    return notice(
+        Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE,
+        now=now, before=before, factor=factor, sgd_factor=rate, adam_factor=math.sqrt(rate),
+    )  # fmt: skip
+
+
+def batch_reasons(
+    winner: ConfigSummary, share: float, unchanged: AtBaselineBatch | None, request: StudyRequest
+) -> Iterator[Notice]:
+    """Yield what was decided where the global batch is free: `share` of the best score is the winner's."""
+    if objective_of(request.goal).knee(request.goal) is None:
+        return
+    now, before = winner.config.global_batch_size(), request.baseline.global_batch_size()
+    if request.baseline_assumed:
+        yield notice(Code.GLOBAL_BATCH_UNDECLARED, batch=now, share=share)
+    else:
+        yield notice(Code.GLOBAL_BATCH_FREE, batch=now, share=share, before=before)
+    if unchanged is not None and unchanged.params == request.baseline.values:
+        yield notice(Code.NOT_FASTER_WITH_BASELINE_BATCH, batch=before)
+    elif unchanged is not None:
+        yield notice(
+            Code.FASTER_WITH_BASELINE_BATCH, batch=before, samples_per_second=unchanged.samples_per_second,
+            speedup=unchanged.speedup, low=unchanged.speedup_low, high=unchanged.speedup_high,
+        )  # fmt: skip
+
+
+def at_baseline_batch(
+    held: Sequence[ConfigSummary], rates: Rounds, scores: Rounds, winner: int, baseline: int | None,
+    request: StudyRequest, stability: Callable[[ConfigSummary], Notice],
+) -> AtBaselineBatch | None:  # fmt: skip
+    """Return the best of those with the baseline's global batch, where that is free and not the winner's.
+
+    None too if none was confirmed. The numbers are positions in `held`; `stability` says what is known of losses.
+    """
+    if objective_of(request.goal).knee(request.goal) is None:
+        return None
+    batch = request.baseline.global_batch_size()
+    may = [i for i, one in enumerate(held) if one.config.global_batch_size() == batch and not one.refused]
+    if not may or winner in may:
+        return None
+    index = choose(held, scores, request, may)
+    best = held[index]
+    estimate, low, high = speedup(rates, index, baseline)
+    return AtBaselineBatch(
+        global_batch_size=batch,
+        params={knob.name: best.config[knob.name] for knob in KNOBS},
+        samples_per_second=significant(best.samples_per_second),
+        relative_half_width=half_width(best),
+        speedup=estimate,
+        speedup_low=low,
+        speedup_high=high,
+        rounds=len(best.rates),
+        peak_bytes=best.peak_bytes,
+        headroom_fraction=round(1 - best.peak_bytes / request.memory_limit_bytes, 4),
+        data_wait_share=round(best.data_wait_share, 4),
+        stability=stability(best),
+    )
