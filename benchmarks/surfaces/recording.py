@@ -40,7 +40,7 @@ def record(task: Task, launcher: Launcher, command: str, progress: Progress = la
     Raises what an inspection raises, and `RuntimeError` if the baseline does not run: then nothing else is worth a try.
     """
     with tempfile.TemporaryDirectory() as place:
-        environment, facts = inspect(task.target, task.device, 0, Path(place, "inspect"), launcher)
+        environment, facts, _ = inspect(task.target, task.device, 0, Path(place, "inspect"), launcher)
         request, space = settle(task.coarse(), environment, facts)
         others = [config for config in space.configs if config != request.baseline]
         random.Random(0).shuffle(others)  # a machine that drifts then favours no batch
