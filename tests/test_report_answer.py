@@ -220,6 +220,14 @@ def test_at_most_three_warnings_are_told_and_the_costliest_comes_first() -> None
     assert [line[12:].split()[0] for line in told] == ["Memory", "BatchNorm", "Other"]
 
 
+def test_a_warning_that_lists_much_says_what_it_means_in_a_file_too() -> None:
+    many = notice(Code.CONFIRMATION_INTERFERENCE, rounds="64×1 in 2 of 2", probes="probe 7 (it waited); " * 20)
+
+    told = lines(answer_block(answer(warnings=(many,)), width=None))
+
+    assert "  !         There was interference in too many rounds of the confirmation: 64×1 in 2 of 2." in told
+
+
 def test_a_narrow_terminal_breaks_lines_between_words_and_never_a_command() -> None:
     best = answer(warnings=ALL)
 

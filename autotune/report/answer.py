@@ -54,7 +54,7 @@ def answer_block(
     head = [line for text in sentences(best) for line in flow(plain(text).split(), width)]
     above, warnings = [*changes(best, view, width), *numbers(best, width)], costliest_first(to_know(best))
     room = MOST_LINES - len(head) - 1 - len(above) - len(following(best, width))
-    told = [*map(_whole, best.warnings)] if verbose else fitting(warnings, room, width)
+    told = [one.text for one in costliest_first(best.warnings)] if verbose else fitting(warnings, room, width)
     below = following(best, width, left_out=0 if verbose else len(warnings) - len(told))
     lines = [*above, *(line for text in told for line in titled("!", text, width, "yellow")), *below]
     lines += details(best, view, width) if verbose else []
@@ -204,7 +204,8 @@ def flow(parts: Sequence[str], width: int, between: str = " ") -> list[str]:
 
 
 def _whole(warning: Notice) -> str:
-    return warning.text
+    """The warning with what to do; its meaning alone if it lists too much, as probes with their causes."""
+    return warning.text if len(warning.text) <= LONGEST_TEXT else _meaning(warning)
 
 
 def _meaning(warning: Notice) -> str:

@@ -133,10 +133,10 @@ def test_plain_pipes_carry_no_escape_bytes(words: tuple[str, ...], recorded: Rec
 
 
 @pytest.mark.parametrize("columns", [60, 120])
-@pytest.mark.parametrize("command", ["best", "show"])
-def test_a_terminal_truncates_no_number(command: str, columns: int, recorded: Recorded) -> None:
-    shown = on_a_terminal(recorded.home, columns, command)
-    piped = run_here(recorded.home, command).stdout
+@pytest.mark.parametrize("words", [("best", "--verbose"), ("show",)])  # all warnings, at any width
+def test_a_terminal_truncates_no_number(words: tuple[str, ...], columns: int, recorded: Recorded) -> None:
+    shown = on_a_terminal(recorded.home, columns, *words)
+    piped = run_here(recorded.home, *words).stdout
 
     assert set(numbers(shown)) <= set(numbers(piped))
     for rate in re.findall(r" ([\d,.]+) +(?:[\d.]+%|–) ", piped):
