@@ -12,9 +12,9 @@ from autotune.core import codec
 from autotune.dashboard.server import StudyServer
 from autotune.study import layout as disk
 from autotune.study.lock import Lock
+from tests.dashboard.test_live import add_probe
 from tests.reporting import ladder, recommendation, written
 from tests.serving import serving
-from tests.test_dashboard_live import add_probe
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -9,7 +9,7 @@ import torch
 from autotune.core.records import Environment
 from autotune.export.torch import Tuned
 from autotune.machine.environment import gpus, mismatches, nvml_problem, visible_gpus
-from tests.test_environment import here
+from tests.machine.test_environment import here
 
 
 def measured() -> Environment:

@@ -378,7 +378,7 @@ def test_a_torch_that_cannot_be_imported_is_the_environments_fault(target, tmp_p
     broken.mkdir()
     (broken / "torch.py").write_text("raise OSError('libtorch.so: cannot open shared object file')")
 
-    places = f"{broken}{os.pathsep}{Path(__file__).parents[1]}"
+    places = f"{broken}{os.pathsep}{Path(__file__).parents[2]}"
     inspection = SubprocessLauncher(environ={"PYTHONPATH": places}).run(InspectRequest(), tmp_path)
 
     assert inspection.outcome is Outcome.ENVIRONMENT

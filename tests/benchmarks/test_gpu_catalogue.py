@@ -181,7 +181,7 @@ def test_a_search_may_overrun_its_budget_but_not_the_slice(now):
 
 def test_a_small_target_trains_in_the_plain_loop(monkeypatch):
     monkeypatch.setenv("CATALOGUE_SMALL", "1")
-    monkeypatch.chdir(Path(__file__).parents[1])
+    monkeypatch.chdir(Path(__file__).parents[2])
     (task,) = catalogue("tabular_mlp", device="cpu", small=True)
 
     trained = in_turn(task, {USUAL: task.baseline}, 0.05, 1)[USUAL]

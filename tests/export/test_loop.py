@@ -29,7 +29,7 @@ from tests.commandline import run_here
 from tests.exporting import TRAINERS, exported
 from tests.reporting import ENVIRONMENT, FACTS, recommendation, request, view, written
 
-DOCUMENT = Path(__file__).parent.parent / "docs" / "using-the-answer.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "using-the-answer.md"
 MICRO, STEPS, MICRO_BATCHES = 4, 4, 7  # seven micro-batches an epoch leave three over
 ACCUMULATED: dict[str, Value] = {"batch_size": MICRO, "gradient_accumulation_steps": STEPS}
 OWN_LOSS = (Finding(name="loss", text="loss(model, batch)"),)

@@ -20,7 +20,7 @@ from autotune.objectives.verdict import judge
 from autotune.study import layout as disk
 from autotune.study.lock import Lock
 from autotune.study.store import NUMBER
-from tests.test_study import REQUEST, _sampler, _store
+from tests.study.test_study import REQUEST, _sampler, _store
 from tests.worlds import measured
 
 

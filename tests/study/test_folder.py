@@ -181,7 +181,7 @@ def test_clearing_away_leaves_nothing_of_ours(tmp_path):
 @pytest.mark.parametrize("name", ["digits_cnn-xeon", "slow_loader-xeon"])
 def test_a_study_that_was_recorded_with_fewer_knobs_reads_as_if_they_had_been_left_alone(name, tmp_path):
     younger = {"num_threads", "omp_wait_policy"}  # than some study of a user
-    recorded = Path(__file__).parent.parent / "studies" / name
+    recorded = Path(__file__).parents[2] / "studies" / name
     for path in (path for path in recorded.rglob("*.json") if path.name != "prediction.json"):
         older = tmp_path / path.relative_to(recorded)
         older.parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from autotune.core.codes import COSTLIEST_WARNINGS, Code
 from autotune.core.notices import Notice, costliest_first, earlier, named, notice
 from autotune.core.records import Record
 
-PACKAGE = Path(__file__).parent.parent / "autotune"
+PACKAGE = Path(__file__).parent.parent.parent / "autotune"
 # ruff: noqa: E501 - whole sentences, as they are read
 # fmt: off
 SAID = [

@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.slow  # whole benchmarks
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 STUBBORN = "#!/bin/sh\necho begun\nsleep 60\necho ended\n"
 
 

@@ -65,7 +65,7 @@ def test_help_lists_every_exit_status() -> None:
         assert status in told.partition("Exit status:")[2]
 
 
-RECORDED = Path(__file__).parent.parent / "studies" / "digits_cnn-xeon"
+RECORDED = Path(__file__).parents[2] / "studies" / "digits_cnn-xeon"
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.flops import counted
 from benchmarks.utilisation import PEAKS, peak_flops, utilisation
 
-CATALOGUE = Path(__file__).parents[1] / "benchmarks" / "catalogue"
+CATALOGUE = Path(__file__).parents[2] / "benchmarks" / "catalogue"
 H200 = "NVIDIA H200"
 
 

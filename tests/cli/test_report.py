@@ -62,7 +62,7 @@ def test_what_cannot_be_written_is_one_clear_error(home: Path, words: tuple[str,
 
 
 def test_the_comparison_of_losses_is_no_failure_where_it_went_well(tmp_path: Path) -> None:
-    recorded = str(Path(__file__).parents[1] / "studies" / "digits_cnn-xeon")
+    recorded = str(Path(__file__).parents[2] / "studies" / "digits_cnn-xeon")
 
     all_of_it, failures = run(tmp_path, "show", recorded), run(tmp_path, "show", recorded, "--failed")
 

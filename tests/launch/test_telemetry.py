@@ -23,7 +23,7 @@ from autotune.launch.subprocess import SubprocessLauncher
 from autotune.launch.telemetry import Telemetry, summary
 from autotune.machine.nvml import Glance, find, glance
 
-CHILD = (sys.executable, str(Path(__file__).parent / "faults" / "faulty_child.py"))
+CHILD = (sys.executable, str(Path(__file__).parents[1] / "faults" / "faulty_child.py"))
 UUID = "f1d0"
 FOREIGN = 1  # a process that is always there and never ours
 

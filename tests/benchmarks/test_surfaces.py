@@ -22,7 +22,7 @@ from benchmarks.surfaces.surface import condensed, read
 from benchmarks.surfaces.tasks import TASKS, Task, chosen
 from tests.worlds import config, declared, measured
 
-SURFACES = Path(__file__).parents[1] / "studies" / "surfaces"
+SURFACES = Path(__file__).parents[2] / "studies" / "surfaces"
 RECORDED = sorted(SURFACES.glob("*.json"))
 TASK = Task(
     name="fake",
