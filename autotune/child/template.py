@@ -4,8 +4,9 @@
         ▲                                                          │
         └──────── status socket of each probe: born, ended ────────┘
 
-A fork copies one thread, and of an accelerator nothing that works. So the template has exactly one thread, has touched
-no device and has opened no socket, which is looked at before every fork; and a trial child has computed in parallel.
+A fork copies one thread, and of an accelerator nothing that works; what is open or shared, all forks have in common. So
+the template has exactly one thread, no child, no device, and nothing open or shared, which is looked at before every
+fork (`safety.py`); and a trial child has computed in parallel.
 It ends with its control socket; should it hang, its guard ends it (`lifeline.py`).
 """
 
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from autotune.child.lifeline import TAG, harden
+from autotune.child.safety import unsafe
 from autotune.core import codec
 from autotune.core.forking import Born, Ended, ForkRequest, Imports, Ready, Refused
 from autotune.core.records import Record
@@ -35,7 +37,6 @@ TRIAL_SECONDS = 20.0  # for a forked child to compute in parallel: it takes mill
 MESSAGE_BYTES = 2**16
 DESCRIPTORS = 4  # log, lifeline, progress pipe, status socket
 _MADV_POPULATE_READ = 22  # linux/mman.h, from 5.14 on
-_HARMLESS = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 _BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "OPENBLAS_DEFAULT_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
 OF_ALL_PROBES = (
@@ -82,23 +83,6 @@ def prepare(imports: Imports, own: frozenset[int]) -> Ready:
     return Ready(unsafe=_trial())
 
 
-def unsafe(own: frozenset[int]) -> str:
-    """What makes a fork of this process unlike a fresh one; empty if nothing does. `own`: sockets of ours."""
-    if (threads := len(list(Path("/proc/self/task").iterdir()))) != 1:
-        return f"has {threads} threads"
-    torch = sys.modules.get("torch")
-    for kind in ("cuda", "xpu"):
-        if torch is not None and getattr(torch, kind).is_initialized():
-            return f"has initialised {kind}"
-    for entry in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the descriptor of the listing itself
-            place = str(entry.readlink())
-            is_foreign = place.startswith(("socket:", "anon_inode:")) and int(entry.name) not in own
-            if is_foreign or (place.startswith("/dev/") and place not in _HARMLESS):
-                return f"has opened {place}"
-    return ""
-
-
 class _Template:
     """The loop that forks."""
 
@@ -124,9 +108,10 @@ class _Template:
                     os.close(passed)
 
     def _fork(self, request: ForkRequest, inherited: list[int], status: int) -> None:
-        sockets = (self._launcher.fileno(), status, *(running for _, running in self._running.values()))
+        processes, sockets = zip(*self._running.values(), strict=True) if self._running else ((), ())
+        own = (self._launcher.fileno(), *inherited, status, *self._running, *sockets)
         refusal = None
-        if reason := unsafe(frozenset((*sockets, *self._running))):
+        if reason := unsafe(own, processes):
             refusal = Refused(reason=f"the template {reason}", for_good=True)
         else:
             try:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import psutil
@@ -121,6 +122,13 @@ def test_templates_that_are_lost_again_and_again_are_not_started_for_ever(
     assert result.isolation_reason == "3 templates were lost, the last because the template died"
 
 
+def test_a_log_in_shared_memory_is_the_probe_s_own(forking: SubprocessLauncher) -> None:
+    with TemporaryDirectory(dir="/dev/shm") as folder:
+        result = ask(forking, Path(folder))
+
+    assert (result.outcome, result.isolation) == (Outcome.OK, "fork")
+
+
 def test_a_template_that_cannot_fork_for_want_of_processes_costs_that_probe(
     forking: SubprocessLauncher, tmp_path: Path
 ) -> None:
@@ -145,8 +153,19 @@ def test_a_death_before_the_first_step_is_believed_of_a_fresh_process_only(
     after = ask(forking, tmp_path)
 
     assert result.outcome is (Outcome.CRASHED if fault == "segfault" else Outcome.TIMEOUT)
-    assert (result.isolation, after.isolation) == ("fresh", "fresh")
-    assert after.isolation_reason.startswith("a forked process ended before its first step: ")
+    assert (result.isolation, after.isolation) == ("fresh", "fork")  # a fresh process ended so, too
+    assert result.isolation_reason.startswith("a forked process ended before its first step: ")
+
+
+def test_a_failure_that_only_a_forked_process_has_is_not_told_and_the_next_probes_are_fresh(
+    forking: SubprocessLauncher, tmp_path: Path
+) -> None:
+    result, after = ask(forking, tmp_path, "bound-to-its-process"), ask(forking, tmp_path)
+
+    assert (result.outcome, result.isolation) == (Outcome.OK, "fresh")
+    assert (after.outcome, after.isolation) == (Outcome.OK, "fresh")
+    told = "a forked process ended before its first step: user-error: not where I was imported"
+    assert result.isolation_reason == after.isolation_reason == told
     assert forking.templates is not None
     assert forking.templates.running == ()
 
@@ -211,8 +230,9 @@ def test_a_target_s_own_files_are_imported_afresh_by_every_probe(probing: Simple
         (tmp_path / "mine.py").write_text(f"from torch import nn\ndef model(): return {body}\n")
         results.append(probing.of(text))
 
-    assert [result.isolation for result in results] == ["fork", "fork"]
+    assert [result.isolation for result in results] == ["fork", "fresh"]  # a failure is asked again
     assert [result.outcome for result in results] == [Outcome.OK, Outcome.USER_ERROR]
+    assert results[1].isolation_reason.startswith("a forked process ended before its first step: user-error: ")
 
 
 def test_each_set_of_variables_that_are_read_at_start_has_its_template(probing: SimpleNamespace) -> None:
