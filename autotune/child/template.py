@@ -32,6 +32,7 @@ from autotune.child.safety import unsafe
 from autotune.core import codec
 from autotune.core.forking import Born, Ended, ForkRequest, Imports, Ready, Refused
 from autotune.core.records import Record
+from autotune.targets import variables
 
 TRIAL_SECONDS = 20.0  # for a forked child to compute in parallel: it takes milliseconds, or for ever
 MESSAGE_BYTES = 2**16
@@ -69,10 +70,12 @@ def prepare(imports: Imports, own: frozenset[int]) -> Ready:
         if reason := unsafe(own):
             return Ready(unsafe=f"with torch imported, the template {reason}")
         for number, statement in enumerate(imports.statements):
-            before = set(sys.modules)
+            before, set_before = set(sys.modules), variables.read_early()
             try:
                 exec(statement, {"__name__": __name__})
-                reason = unsafe(own)
+                variables.hide(set_before)
+                name = variables.changed(set_before)
+                reason = f"has set {name}" if name else unsafe(own)
             except Exception as error:
                 reason = f"failed with {type(error).__name__}"
             found = {name.partition(".")[0] for name in set(sys.modules) - before}
@@ -80,6 +83,8 @@ def prepare(imports: Imports, own: frozenset[int]) -> Ready:
                 reason = f"has another {others[0]} than a probe would find"
             if reason:
                 return Ready(unsafe=f"after `{statement}` the template {reason}", safe_statements=number)
+    if imports.statements:
+        variables.hold()
     return Ready(unsafe=_trial())
 
 

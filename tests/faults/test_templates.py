@@ -235,6 +235,20 @@ def test_a_target_s_own_files_are_imported_afresh_by_every_probe(probing: Simple
     assert results[1].isolation_reason.startswith("a forked process ended before its first step: user-error: ")
 
 
+def test_a_target_that_sets_a_variable_of_torch_is_believed_of_fresh_processes_only(
+    probing: SimpleNamespace, tmp_path: Path
+) -> None:
+    (tmp_path / "settings.py").write_text("import os\nassert 'TORCHINDUCTOR_CACHE_DIR' not in os.environ\n")
+    same = probing.of(f"import settings\n{TARGET}")
+    (tmp_path / "settings.py").write_text("import os\nos.environ['TORCH_COMPILE_DISABLE'] = '1'\n")
+
+    results = [probing.of(f"import settings\n{TARGET}") for _ in range(2)]
+
+    assert (same.outcome, same.isolation) == (Outcome.OK, "fork")
+    assert [(result.outcome, result.isolation) for result in results] == [(Outcome.OK, "fresh")] * 2
+    assert "the target sets TORCH_COMPILE_DISABLE" in results[1].isolation_reason
+
+
 def test_each_set_of_variables_that_are_read_at_start_has_its_template(probing: SimpleNamespace) -> None:
     results = [probing.of(TARGET, omp_wait_policy=policy) for policy in (None, "passive", None, "passive")]
 
