@@ -13,6 +13,7 @@ It ends with its control socket; should it hang, its guard ends it (`lifeline.py
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import select
@@ -30,12 +31,11 @@ from typing import NoReturn
 from autotune.child.lifeline import TAG, harden
 from autotune.child.safety import unsafe
 from autotune.core import codec
-from autotune.core.forking import Born, Ended, ForkRequest, Imports, Ready, Refused
+from autotune.core.forking import MESSAGE_BYTES, Born, Ended, ForkRequest, Imports, Ready, Refused
 from autotune.core.records import Record
 from autotune.targets import variables
 
 TRIAL_SECONDS = 20.0  # for a forked child to compute in parallel: it takes milliseconds, or for ever
-MESSAGE_BYTES = 2**16
 DESCRIPTORS = 4  # log, lifeline, progress pipe, status socket
 _MADV_POPULATE_READ = 22  # linux/mman.h, from 5.14 on
 _BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "OPENBLAS_DEFAULT_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
@@ -72,7 +72,8 @@ def prepare(imports: Imports, own: frozenset[int]) -> Ready:
         for number, statement in enumerate(imports.statements):
             before, set_before = set(sys.modules), variables.read_early()
             try:
-                exec(statement, {"__name__": __name__})
+                with _called(imports.program):
+                    exec(statement, {"__name__": __name__})
                 variables.hide(set_before)
                 name = variables.changed(set_before)
                 reason = f"has set {name}" if name else unsafe(own)
@@ -147,7 +148,14 @@ class _Template:
         try:
             template = os.getppid()
             os.setsid()
-            _carry(request.tag)
+            try:
+                _carry(request.tag)
+            except OSError as error:
+                _say(
+                    status,
+                    Refused(reason=f"the template cannot be told from its forks: {error.strerror}", for_good=True),
+                )
+                leave(code)
             for stream in (1, 2):
                 os.dup2(log, stream)
             own = os.pidfd_open(os.getpid())
@@ -177,6 +185,16 @@ def leave(code: int) -> NoReturn:
 
 
 @contextmanager
+def _called(program: str) -> Iterator[None]:
+    """Show a library the command line that it would see in a probe, where the target imports it."""
+    arguments, sys.argv = sys.argv, [program]
+    try:
+        yield
+    finally:
+        sys.argv = arguments
+
+
+@contextmanager
 def _single_threaded_blas() -> Iterator[None]:
     """OpenBLAS starts its threads when it is loaded, unless a variable says that there is one."""
     before = os.environ.get(_BLAS_VARIABLES[0])
@@ -184,7 +202,7 @@ def _single_threaded_blas() -> Iterator[None]:
     try:
         yield
     finally:
-        del os.environ[_BLAS_VARIABLES[0]]
+        os.environ.pop(_BLAS_VARIABLES[0], None)
         if before is not None:
             os.environ[_BLAS_VARIABLES[0]] = before
 
@@ -265,6 +283,8 @@ def _carry(tag: str) -> None:
     assert len(before) == len(tag), "a tag has one length"
     ctypes.memmove(place, tag.encode(), len(tag))
     os.environ[TAG] = tag
+    if f"{TAG}={tag}".encode() not in Path("/proc/self/environ").read_bytes().split(b"\0"):
+        raise OSError(errno.EFAULT, "an import has moved its environment variables")
 
 
 def _say(descriptor: int, record: Record, *passed: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from autotune.core import codec
 from autotune.core.forking import Imports, Ready
 from autotune.core.records import Config
 from autotune.core.requests import ProbeBudget, ProbeRequest
@@ -318,6 +320,61 @@ def test_only_imports_that_come_before_anything_else_are_made_by_the_template(tm
         found[text] = len(imports_of(str(file)).statements) - 1
 
     assert found == tops
+
+
+@pytest.mark.parametrize("text", ["x = " + "-" * 20000 + "1", "x = " + "+".join("1" * 50000), "(" * 1000, "\0"])
+def test_a_target_that_cannot_be_parsed_is_left_to_the_probes(text: str, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(text)
+
+    assert imports_of(str(tmp_path / "model.py")).statements in ((), (WITH_OPTIMIZERS,))
+
+
+def test_all_that_a_probe_would_find_beside_the_target_goes_first(tmp_path: Path) -> None:
+    names = (
+        "numpy.py",
+        "msgspec.abi3.so",
+        "psutil.pyc",
+        "pytest/__init__.py",
+        "broken\udcff.py",
+        "not-a-name.py",
+        "a.txt",
+    )
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "model.py").write_text("import torch\nimport msgspec\n")
+
+    found = imports_of(str(tmp_path / "model.py"))
+
+    assert found.statements == (WITH_OPTIMIZERS, "import torch")
+    assert found.beside == ("model", "msgspec", "numpy", "psutil", "pytest")
+    assert codec.decode(codec.encode(found), Imports) == found
+
+
+def test_more_modules_beside_the_target_than_a_message_holds_leave_all_imports_to_the_probes(tmp_path: Path) -> None:
+    for number in range(400):
+        (tmp_path / f"{'m' * 200}{number}.py").touch()
+    (tmp_path / "model.py").write_text("import torch\n")
+
+    assert imports_of(str(tmp_path / "model.py")) == Imports()
+
+
+def test_an_interrupt_leaves_no_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+
+    def close(number: int) -> None:
+        ended.append(number)
+        if len(ended) == 1:
+            raise KeyboardInterrupt
+
+    owner = templates.Templates(("true",))
+    owner._started = {key: SimpleNamespace(close=partial(close, key)) for key in (1, 2)}  # type: ignore[misc]
+
+    with pytest.raises(KeyboardInterrupt):
+        owner.close()
+
+    assert ended == [1, 1, 2]
+    assert owner.running == ()
 
 
 def test_a_module_in_a_package_with_code_of_its_own_is_not_looked_into(
