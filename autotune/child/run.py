@@ -22,7 +22,7 @@ from autotune.core.results import Inspection, Measurement, MemoryPeak, Outcome, 
 from autotune.knobs import KNOBS, completed
 from autotune.knobs.base import Plan
 from autotune.machine.host import process_bytes
-from autotune.targets import resolve
+from autotune.targets import resolve, variables
 
 VALIDATION_BATCHES = 2  # enough to see the memory of evaluation; its speed is not our subject
 
@@ -36,6 +36,8 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     for knob in KNOBS:
         knob.apply(config[knob.name], plan)
     session = resolve(request.target).open(config, plan, progress.phase)
+    variables.check()
+    variables.show()
     import_module("torch._dynamo")  # the first step would; loader workers that are forked before that hold 70 MB less
     meter = MemoryMeter(device)
 

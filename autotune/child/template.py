@@ -4,14 +4,16 @@
         ▲                                                          │
         └──────── status socket of each probe: born, ended ────────┘
 
-A fork copies one thread, and of an accelerator nothing that works. So the template has exactly one thread, has touched
-no device and has opened no socket, which is looked at before every fork; and a trial child has computed in parallel.
+A fork copies one thread, and of an accelerator nothing that works; what is open or shared, all forks have in common. So
+the template has exactly one thread, no child, no device, and nothing open or shared, which is looked at before every
+fork (`safety.py`); and a trial child has computed in parallel.
 It ends with its control socket; should it hang, its guard ends it (`lifeline.py`).
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import select
@@ -27,15 +29,15 @@ from pathlib import Path
 from typing import NoReturn
 
 from autotune.child.lifeline import TAG, harden
+from autotune.child.safety import unsafe
 from autotune.core import codec
-from autotune.core.forking import Born, Ended, ForkRequest, Imports, Ready, Refused
+from autotune.core.forking import MESSAGE_BYTES, Born, Ended, ForkRequest, Imports, Ready, Refused
 from autotune.core.records import Record
+from autotune.targets import variables
 
 TRIAL_SECONDS = 20.0  # for a forked child to compute in parallel: it takes milliseconds, or for ever
-MESSAGE_BYTES = 2**16
 DESCRIPTORS = 4  # log, lifeline, progress pipe, status socket
 _MADV_POPULATE_READ = 22  # linux/mman.h, from 5.14 on
-_HARMLESS = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 _BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "OPENBLAS_DEFAULT_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
 OF_ALL_PROBES = (
@@ -68,10 +70,13 @@ def prepare(imports: Imports, own: frozenset[int]) -> Ready:
         if reason := unsafe(own):
             return Ready(unsafe=f"with torch imported, the template {reason}")
         for number, statement in enumerate(imports.statements):
-            before = set(sys.modules)
+            before, set_before = set(sys.modules), variables.read_early()
             try:
-                exec(statement, {"__name__": __name__})
-                reason = unsafe(own)
+                with _called(imports.program):
+                    exec(statement, {"__name__": __name__})
+                variables.hide(set_before)
+                name = variables.changed(set_before)
+                reason = f"has set {name}" if name else unsafe(own)
             except Exception as error:
                 reason = f"failed with {type(error).__name__}"
             found = {name.partition(".")[0] for name in set(sys.modules) - before}
@@ -79,24 +84,9 @@ def prepare(imports: Imports, own: frozenset[int]) -> Ready:
                 reason = f"has another {others[0]} than a probe would find"
             if reason:
                 return Ready(unsafe=f"after `{statement}` the template {reason}", safe_statements=number)
+    if imports.statements:
+        variables.hold()
     return Ready(unsafe=_trial())
-
-
-def unsafe(own: frozenset[int]) -> str:
-    """What makes a fork of this process unlike a fresh one; empty if nothing does. `own`: sockets of ours."""
-    if (threads := len(list(Path("/proc/self/task").iterdir()))) != 1:
-        return f"has {threads} threads"
-    torch = sys.modules.get("torch")
-    for kind in ("cuda", "xpu"):
-        if torch is not None and getattr(torch, kind).is_initialized():
-            return f"has initialised {kind}"
-    for entry in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the descriptor of the listing itself
-            place = str(entry.readlink())
-            is_foreign = place.startswith(("socket:", "anon_inode:")) and int(entry.name) not in own
-            if is_foreign or (place.startswith("/dev/") and place not in _HARMLESS):
-                return f"has opened {place}"
-    return ""
 
 
 class _Template:
@@ -124,9 +114,10 @@ class _Template:
                     os.close(passed)
 
     def _fork(self, request: ForkRequest, inherited: list[int], status: int) -> None:
-        sockets = (self._launcher.fileno(), status, *(running for _, running in self._running.values()))
+        processes, sockets = zip(*self._running.values(), strict=True) if self._running else ((), ())
+        own = (self._launcher.fileno(), *inherited, status, *self._running, *sockets)
         refusal = None
-        if reason := unsafe(frozenset((*sockets, *self._running))):
+        if reason := unsafe(own, processes):
             refusal = Refused(reason=f"the template {reason}", for_good=True)
         else:
             try:
@@ -157,7 +148,14 @@ class _Template:
         try:
             template = os.getppid()
             os.setsid()
-            _carry(request.tag)
+            try:
+                _carry(request.tag)
+            except OSError as error:
+                _say(
+                    status,
+                    Refused(reason=f"the template cannot be told from its forks: {error.strerror}", for_good=True),
+                )
+                leave(code)
             for stream in (1, 2):
                 os.dup2(log, stream)
             own = os.pidfd_open(os.getpid())
@@ -187,6 +185,16 @@ def leave(code: int) -> NoReturn:
 
 
 @contextmanager
+def _called(program: str) -> Iterator[None]:
+    """Show a library the command line that it would see in a probe, where the target imports it."""
+    arguments, sys.argv = sys.argv, [program]
+    try:
+        yield
+    finally:
+        sys.argv = arguments
+
+
+@contextmanager
 def _single_threaded_blas() -> Iterator[None]:
     """OpenBLAS starts its threads when it is loaded, unless a variable says that there is one."""
     before = os.environ.get(_BLAS_VARIABLES[0])
@@ -194,7 +202,7 @@ def _single_threaded_blas() -> Iterator[None]:
     try:
         yield
     finally:
-        del os.environ[_BLAS_VARIABLES[0]]
+        os.environ.pop(_BLAS_VARIABLES[0], None)
         if before is not None:
             os.environ[_BLAS_VARIABLES[0]] = before
 
@@ -275,6 +283,8 @@ def _carry(tag: str) -> None:
     assert len(before) == len(tag), "a tag has one length"
     ctypes.memmove(place, tag.encode(), len(tag))
     os.environ[TAG] = tag
+    if f"{TAG}={tag}".encode() not in Path("/proc/self/environ").read_bytes().split(b"\0"):
+        raise OSError(errno.EFAULT, "an import has moved its environment variables")
 
 
 def _say(descriptor: int, record: Record, *passed: int) -> None:

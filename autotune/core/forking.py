@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from autotune.core.records import Record
 
+MESSAGE_BYTES = 2**16  # that a message may have
+
 
 class Imports(Record, frozen=True, kw_only=True):
     """The launcher's first message: what the template imports besides torch."""
 
     statements: tuple[str, ...] = ()  # lines of Python
+    program: str = ""  # what `sys.argv` names while they are imported
     beside: tuple[str, ...] = ()  # modules that lie beside the target: a probe would find these first
 
 

@@ -10,33 +10,55 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from importlib.machinery import PathFinder
+from importlib.machinery import PathFinder, all_suffixes
 from pathlib import Path
 
-from autotune.core.forking import Imports
+from autotune.core import codec
+from autotune.core.forking import MESSAGE_BYTES, Imports
 from autotune.errors import AutotuneError
 from autotune.targets.reference import Reference, parse
 
-MOST_BESIDE = 500  # modules beside a target: a message has a limit
 WITH_OPTIMIZERS = "import torch._dynamo"  # the first optimizer imports it: half a second
+_SUFFIXES = tuple(all_suffixes())
 _INSTALLED = {"site-packages", "dist-packages"}  # folders of pip and of Debian
 
 
 def imports_of(target: str | None) -> Imports:
     """The import statements of the target's file; none where it cannot be read, which the probe will report."""
     try:
-        reference = None if target is None else parse(target)
-        file = None if reference is None else _file(reference)
-        text = "" if file is None else file.read_text()
-        tree = ast.parse(text)
-    except (AutotuneError, OSError, ValueError, SyntaxError):
+        imports = _imports(None if target is None else parse(target))
+        is_short = len(codec.encode(imports)) <= MESSAGE_BYTES
+    except (
+        AutotuneError,
+        OSError,
+        ValueError,
+        SyntaxError,
+        RecursionError,
+        MemoryError,
+    ):  # the last two: of the parser
         return Imports()
-    root = reference.file.parent if reference and reference.file else Path.cwd()
-    beside = {path.stem for path in root.glob("*.py")} | {path.parent.name for path in root.glob("*/__init__.py")}
-    sets_variables = re.search(r"\b(environ|putenv)\b", text) and "TORCH" in text  # which torch._dynamo reads
-    if sets_variables or len(beside) > MOST_BESIDE:
+    return imports if is_short else Imports()
+
+
+def _imports(reference: Reference | None) -> Imports:
+    file = None if reference is None else _file(reference)
+    text = "" if file is None else file.read_text()
+    tree = ast.parse(text)
+    if re.search(r"\b(environ|putenv)\b", text) and "TORCH" in text:  # which torch._dynamo reads
         return Imports()
-    return Imports(statements=(WITH_OPTIMIZERS, *_leading(tree, beside)), beside=tuple(sorted(beside)))
+    beside = _modules_in(reference.file.parent if reference and reference.file else Path.cwd())
+    return Imports(
+        statements=(WITH_OPTIMIZERS, *_leading(tree, beside)),
+        program=reference.label if reference else "",
+        beside=tuple(sorted(beside)),
+    )
+
+
+def _modules_in(folder: Path) -> set[str]:
+    """The names of what could be imported from there; a folder counts as a package if it has code."""
+    files = {entry.name.partition(".")[0] for entry in folder.iterdir() if entry.name.endswith(_SUFFIXES)}
+    packages = {inner.parent.name for suffix in _SUFFIXES for inner in folder.glob(f"*/__init__{suffix}")}
+    return {name for name in files | packages if name.isidentifier()}
 
 
 def _leading(tree: ast.Module, beside: set[str]) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ class SubprocessLauncher:
     """
 
     # Of a forked process that took no step: it may have ended so because it was forked.
-    doubted = frozenset(outcome for outcome in Outcome if outcome.retried) | {Outcome.TIMEOUT}
+    doubted = frozenset(outcome for outcome in Outcome if outcome is not Outcome.OK and not outcome.out_of_memory)
 
     def __init__(
         self, *, command: Sequence[str] | None = None, environ: Mapping[str, str] | None = None,
@@ -111,8 +111,7 @@ class SubprocessLauncher:
     def _forked(self, request: Request[Answered], folder: Path, templates: Templates) -> tuple[Answered | None, str]:
         """The answer of a forked process; None, and why, where a fresh one has to be asked.
 
-        A probe that dies or hangs before its first step may do so because it was forked: only a fresh process is
-        believed, and no further probe is forked.
+        A probe may fail before its first step because it was forked: a fresh one is believed, and may end all forking.
         """
         try:
             with templates.lent(request, self._environment(request)) as template:
@@ -126,11 +125,15 @@ class SubprocessLauncher:
                     if answer.failure is not None:
                         raise NoTemplate(ending.lost)
                 if answer.outcome in self.doubted and not ending.has_stepped:
-                    templates.stay_fresh(f"a forked process ended before its first step: {answer.outcome}")
-                    raise NoTemplate(templates.unused_because)
+                    ended = f"{answer.outcome}: {answer.failure and answer.failure.message}"
+                    reason = f"a forked process ended before its first step: {ended}"
+                    fresh, _ = self._answer(request, folder)
+                    if fresh.outcome is not answer.outcome:
+                        templates.stay_fresh(reason)
+                    return replace(fresh, isolation="fresh", isolation_reason=reason), ""
+                return replace(answer, isolation="fork"), ""
         except NoTemplate as error:
             return None, str(error)
-        return replace(answer, isolation="fork"), ""
 
     def _answer(
         self, request: Request[Answered], folder: Path, template: Template | None = None
@@ -187,11 +190,8 @@ class SubprocessLauncher:
         elif monitor.timed_out:
             evidence = message = f"{evidence}: {monitor.timed_out}"
         elif monitor.outgrown:
-            outcome, evidence, message = (
-                Outcome.OOM_HOST,
-                "its resident memory, looked at from outside",
-                monitor.outgrown,
-            )
+            outcome, message = Outcome.OOM_HOST, monitor.outgrown
+            evidence = "its resident memory, looked at from outside"
         else:
             message = death_note(tail) or evidence
         return ProbeEnd(

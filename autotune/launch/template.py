@@ -23,7 +23,7 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from autotune.core import codec
-from autotune.core.forking import Born, Ended, ForkRequest, Imports, Ready, Refused, Status
+from autotune.core.forking import MESSAGE_BYTES, Born, Ended, ForkRequest, Imports, Ready, Refused, Status
 from autotune.core.requests import Request
 from autotune.launch.imports import imports_of
 from autotune.launch.processes import TAG, insist, kill_all
@@ -33,7 +33,6 @@ READY_SECONDS = 300.0  # to import everything, from a slow network disk too
 ANSWER_SECONDS = 30.0  # to fork: a large one that was swapped out takes seconds
 STATUS_SECONDS = 5.0  # from a probe's end to the word of it: the template has nothing else to do
 MOST_LOSSES = 3  # of templates, after which there is no other
-_MESSAGE_BYTES = 2**16
 
 
 class NoTemplate(Exception):
@@ -129,7 +128,7 @@ class Template:
             if not _readable(ours.fileno(), ANSWER_SECONDS):
                 raise NoTemplate(f"the template did not answer within {ANSWER_SECONDS:g} s")
             try:
-                message, pidfds, _, _ = socket.recv_fds(ours, _MESSAGE_BYTES, 1)
+                message, pidfds, _, _ = socket.recv_fds(ours, MESSAGE_BYTES, 1)
             except OSError as error:
                 raise NoTemplate("the template died") from error
             answer: Status | None = codec.decode(message, Status) if message else None
@@ -255,8 +254,13 @@ class Templates:
         return self._started[key]
 
     def _end_all(self) -> None:
-        while self._started:
-            self._started.popitem()[1].close()
+        def end() -> None:
+            while self._started:
+                key = next(iter(self._started))
+                self._started[key].close()
+                del self._started[key]
+
+        insist(end)
 
 
 def unsupported() -> str:
@@ -276,6 +280,6 @@ def _readable(descriptor: int, seconds: float | None) -> bool:
 def _received(peer: socket.socket) -> bytes:
     """The next message; empty if there will be none."""
     try:
-        return peer.recv(_MESSAGE_BYTES)
+        return peer.recv(MESSAGE_BYTES)
     except OSError:
         return b""

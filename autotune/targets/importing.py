@@ -16,6 +16,7 @@ from typing import Any
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from autotune.errors import TargetError
+from autotune.targets import variables
 from autotune.targets.reference import Reference
 from autotune.targets.user_errors import blaming
 
@@ -38,12 +39,14 @@ def load(reference: Reference) -> ModuleType:
         sys.path.insert(0, str(root))
     with blaming(f"import of {reference.label}", root), _as_a_script(reference.label), _without_training(reference):
         try:
-            return _imported(reference, root)
+            module = _imported(reference, root)
         except Exception:
             if not forgotten:
                 raise
             sys.modules.update(forgotten)
-            return _imported(reference, root)
+            module = _imported(reference, root)
+    variables.check()
+    return module
 
 
 def _imported(reference: Reference, root: Path) -> ModuleType:

@@ -19,7 +19,16 @@ from autotune.core.forking import Ready
 from autotune.core.kinds import decode
 from autotune.core.records import Environment, TargetFacts
 from autotune.core.requests import DryRunRequest, InspectRequest, NoiseScaleRequest, ProbeRequest, StabilityRequest
-from autotune.core.results import Inspection, LossRun, Measurement, MemoryPeak, Outcome, ProbeResult, StabilityResult
+from autotune.core.results import (
+    Failure,
+    Inspection,
+    LossRun,
+    Measurement,
+    MemoryPeak,
+    Outcome,
+    ProbeResult,
+    StabilityResult,
+)
 from autotune.gradient_noise.records import GradientSample, NoiseScaleResult
 from autotune.launch.base import REQUEST, RESULT
 from autotune.memory.model import Arm, DryRun
@@ -157,6 +166,13 @@ def abort_without_memory(progress: Progress) -> None:
     os.abort()
 
 
+def refuse_another_process(progress: Progress) -> None:
+    if os.getpid() != BORN:
+        failure = Failure(phase="load", message="not where I was imported", evidence="raised")
+        codec.write(FOLDER / RESULT, ProbeResult(outcome=Outcome.USER_ERROR, failure=failure))
+        os._exit(0)
+
+
 FAULTS = {
     "segfault": lambda _: ctypes.string_at(0),
     "late-crash": crash_late,
@@ -181,10 +197,11 @@ FAULTS = {
     "cannot-write": lambda _: os._exit(74),
     "leave-workers": leave_workers,
     "measure": measure,
+    "bound-to-its-process": refuse_another_process,
     "ok": lambda _: None,
 }
 
-FOLDER = Path()
+FOLDER, BORN = Path(), os.getpid()
 
 
 def main(arguments: Sequence[str]) -> int:

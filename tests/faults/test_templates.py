@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from autotune.core import codec
 from autotune.core.forking import Imports, Ready
 from autotune.core.records import Config
 from autotune.core.requests import ProbeBudget, ProbeRequest
@@ -121,6 +124,13 @@ def test_templates_that_are_lost_again_and_again_are_not_started_for_ever(
     assert result.isolation_reason == "3 templates were lost, the last because the template died"
 
 
+def test_a_log_in_shared_memory_is_the_probe_s_own(forking: SubprocessLauncher) -> None:
+    with TemporaryDirectory(dir="/dev/shm") as folder:
+        result = ask(forking, Path(folder))
+
+    assert (result.outcome, result.isolation) == (Outcome.OK, "fork")
+
+
 def test_a_template_that_cannot_fork_for_want_of_processes_costs_that_probe(
     forking: SubprocessLauncher, tmp_path: Path
 ) -> None:
@@ -145,8 +155,19 @@ def test_a_death_before_the_first_step_is_believed_of_a_fresh_process_only(
     after = ask(forking, tmp_path)
 
     assert result.outcome is (Outcome.CRASHED if fault == "segfault" else Outcome.TIMEOUT)
-    assert (result.isolation, after.isolation) == ("fresh", "fresh")
-    assert after.isolation_reason.startswith("a forked process ended before its first step: ")
+    assert (result.isolation, after.isolation) == ("fresh", "fork")  # a fresh process ended so, too
+    assert result.isolation_reason.startswith("a forked process ended before its first step: ")
+
+
+def test_a_failure_that_only_a_forked_process_has_is_not_told_and_the_next_probes_are_fresh(
+    forking: SubprocessLauncher, tmp_path: Path
+) -> None:
+    result, after = ask(forking, tmp_path, "bound-to-its-process"), ask(forking, tmp_path)
+
+    assert (result.outcome, result.isolation) == (Outcome.OK, "fresh")
+    assert (after.outcome, after.isolation) == (Outcome.OK, "fresh")
+    told = "a forked process ended before its first step: user-error: not where I was imported"
+    assert result.isolation_reason == after.isolation_reason == told
     assert forking.templates is not None
     assert forking.templates.running == ()
 
@@ -211,8 +232,23 @@ def test_a_target_s_own_files_are_imported_afresh_by_every_probe(probing: Simple
         (tmp_path / "mine.py").write_text(f"from torch import nn\ndef model(): return {body}\n")
         results.append(probing.of(text))
 
-    assert [result.isolation for result in results] == ["fork", "fork"]
+    assert [result.isolation for result in results] == ["fork", "fresh"]  # a failure is asked again
     assert [result.outcome for result in results] == [Outcome.OK, Outcome.USER_ERROR]
+    assert results[1].isolation_reason.startswith("a forked process ended before its first step: user-error: ")
+
+
+def test_a_target_that_sets_a_variable_of_torch_is_believed_of_fresh_processes_only(
+    probing: SimpleNamespace, tmp_path: Path
+) -> None:
+    (tmp_path / "settings.py").write_text("import os\nassert 'TORCHINDUCTOR_CACHE_DIR' not in os.environ\n")
+    same = probing.of(f"import settings\n{TARGET}")
+    (tmp_path / "settings.py").write_text("import os\nos.environ['TORCH_COMPILE_DISABLE'] = '1'\n")
+
+    results = [probing.of(f"import settings\n{TARGET}") for _ in range(2)]
+
+    assert (same.outcome, same.isolation) == (Outcome.OK, "fork")
+    assert [(result.outcome, result.isolation) for result in results] == [(Outcome.OK, "fresh")] * 2
+    assert "the target sets TORCH_COMPILE_DISABLE" in results[1].isolation_reason
 
 
 def test_each_set_of_variables_that_are_read_at_start_has_its_template(probing: SimpleNamespace) -> None:
@@ -284,6 +320,61 @@ def test_only_imports_that_come_before_anything_else_are_made_by_the_template(tm
         found[text] = len(imports_of(str(file)).statements) - 1
 
     assert found == tops
+
+
+@pytest.mark.parametrize("text", ["x = " + "-" * 20000 + "1", "x = " + "+".join("1" * 50000), "(" * 1000, "\0"])
+def test_a_target_that_cannot_be_parsed_is_left_to_the_probes(text: str, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(text)
+
+    assert imports_of(str(tmp_path / "model.py")).statements in ((), (WITH_OPTIMIZERS,))
+
+
+def test_all_that_a_probe_would_find_beside_the_target_goes_first(tmp_path: Path) -> None:
+    names = (
+        "numpy.py",
+        "msgspec.abi3.so",
+        "psutil.pyc",
+        "pytest/__init__.py",
+        "broken\udcff.py",
+        "not-a-name.py",
+        "a.txt",
+    )
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "model.py").write_text("import torch\nimport msgspec\n")
+
+    found = imports_of(str(tmp_path / "model.py"))
+
+    assert found.statements == (WITH_OPTIMIZERS, "import torch")
+    assert found.beside == ("model", "msgspec", "numpy", "psutil", "pytest")
+    assert codec.decode(codec.encode(found), Imports) == found
+
+
+def test_more_modules_beside_the_target_than_a_message_holds_leave_all_imports_to_the_probes(tmp_path: Path) -> None:
+    for number in range(400):
+        (tmp_path / f"{'m' * 200}{number}.py").touch()
+    (tmp_path / "model.py").write_text("import torch\n")
+
+    assert imports_of(str(tmp_path / "model.py")) == Imports()
+
+
+def test_an_interrupt_leaves_no_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+
+    def close(number: int) -> None:
+        ended.append(number)
+        if len(ended) == 1:
+            raise KeyboardInterrupt
+
+    owner = templates.Templates(("true",))
+    owner._started = {key: SimpleNamespace(close=partial(close, key)) for key in (1, 2)}  # type: ignore[misc]
+
+    with pytest.raises(KeyboardInterrupt):
+        owner.close()
+
+    assert ended == [1, 1, 2]
+    assert owner.running == ()
 
 
 def test_a_module_in_a_package_with_code_of_its_own_is_not_looked_into(

@@ -1,0 +1,50 @@
+"""The environment variables that torch and its libraries read when they are imported, which a template did early."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from autotune.errors import EnvironmentUnfit
+
+_READ = re.compile(r"TORCH|PYTORCH|(OMP|MKL|KMP|GOMP|OPENBLAS|CUDA|NCCL|TRITON)_")
+_SET_BY_MANY = {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"}  # by scikit-learn: after torch in a fresh process, too
+_SET_BY_TORCH = "TORCHINDUCTOR_CACHE_DIR"  # when torch._dynamo is imported
+
+_at_fork: dict[str, str] | None = None  # None: nothing was imported before its time
+_later: dict[str, str] = {}
+
+
+def read_early() -> dict[str, str]:
+    """Those variables that are set now."""
+    return {name: os.environ[name] for name in os.environ if _READ.match(name) and name not in _SET_BY_MANY}
+
+
+def changed(before: dict[str, str]) -> str:
+    """The first of those variables that differs from before; empty if none does."""
+    now = read_early()
+    return min((name for name in before.keys() | now.keys() if before.get(name) != now.get(name)), default="")
+
+
+def hide(before: dict[str, str]) -> None:
+    """Take back what importing torch._dynamo set; `show` gives it again, once a fresh process would have it."""
+    if _SET_BY_TORCH not in before and _SET_BY_TORCH in os.environ:
+        _later[_SET_BY_TORCH] = os.environ.pop(_SET_BY_TORCH)
+
+
+def show() -> None:
+    """Give what importing torch._dynamo would set."""
+    for name, value in _later.items():
+        os.environ.setdefault(name, value)
+
+
+def hold() -> None:
+    """From now on, in this process and in its forks, these variables are set too late."""
+    global _at_fork
+    _at_fork = read_early()
+
+
+def check() -> None:
+    """Raise `EnvironmentUnfit` if the target set a variable that was read before."""
+    if _at_fork is not None and (name := changed(_at_fork)):
+        raise EnvironmentUnfit(f"the target sets {name}, which a library that is imported already has read")

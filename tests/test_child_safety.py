@@ -1,0 +1,89 @@
+"""Nothing that all forks of a process would have in common goes unseen before a fork."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from autotune.child.lifeline import TAG
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="templates need Linux")
+LOOK = "from autotune.child.safety import unsafe; print(unsafe(own, probes))"
+
+
+def told(code: str) -> str:
+    """What a process that has run the code is found to be; pytest itself has much open."""
+    command = [sys.executable, "-c", f"import os, subprocess\nown, probes = (), ()\n{code}\n{LOOK}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("pass", ""),
+        ("own = os.pipe()", ""),
+        ("kept = os.pipe()", "has opened pipe:"),
+        ("kept = open(os.__file__)", "has opened /"),
+        ("kept = open('/dev/null')", "has opened /dev/null"),
+        ("kept = os.dup(1)", "has opened pipe:"),
+        ("kept = open('/dev/urandom')", ""),
+        ("kept = subprocess.Popen(['sleep', '600'])", "has started process "),
+        ("kept = subprocess.Popen(['sleep', '1']); probes = [kept.pid]", ""),
+        ("import multiprocessing; kept = multiprocessing.Lock()", "has writable memory that its forks would share"),
+        ("import mmap; kept = mmap.mmap(-1, 4096)", "has writable memory that its forks would share"),
+        ("import mmap; kept = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE)", ""),
+    ],
+)  # fmt: skip
+def test_what_forks_would_have_in_common_is_seen(code: str, reason: str) -> None:
+    if "Popen" in code and reason:
+        code += "\nimport atexit; atexit.register(kept.kill)"
+
+    found = told(code)
+
+    assert found.startswith(reason) if reason else found == ""
+
+
+CARRY = """
+from autotune.child.lifeline import TAG
+from autotune.child.template import _carry
+try:
+    _carry("b" * 8)
+except OSError as error:
+    print(error.strerror)
+print(f"{TAG}={'b' * 8}".encode() in open("/proc/self/environ", "rb").read())
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("", ["True"]),
+        (
+            "import os; kept = dict(os.environ); os.environ.clear(); os.environ.update(kept)",
+            ["an import has moved its environment variables", "False"],
+        ),
+    ],
+)
+def test_a_fork_that_cannot_be_told_from_its_template_is_refused(code: str, told: list[str]) -> None:
+    environ = {**os.environ, TAG: "a" * 8}
+    command = [sys.executable, "-c", code + CARRY]
+
+    found = subprocess.run(command, capture_output=True, text=True, check=True, env=environ).stdout.splitlines()
+
+    assert found == told
+
+
+def test_a_library_sees_the_target_as_its_command_line() -> None:
+    code = "import sys\nfrom autotune.child import template\nfrom autotune.core.forking import Imports\n"
+    ask = "assert sys.argv == ['model.py']"
+    code += (
+        f"found = template.prepare(Imports(statements=({f'import sys; {ask}'!r},), program='model.py'), frozenset())\n"
+    )
+    code += "print(repr(found.unsafe), sys.argv)"
+
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+    assert told == "'' ['-c']"
