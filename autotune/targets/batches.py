@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,25 @@ def count_tokens(batch: Any) -> int:
         return 0
     ids = batch.get("input_ids") if isinstance(batch, Mapping) else None
     return ids.numel() if isinstance(ids, torch.Tensor) else 0
+
+
+def first_dimension(batch: Any) -> int | None:
+    """The size that most parts of the batch have first, of equally many the earlier; None where no part has any.
+
+    A list within the batch is one part: it holds one entry per sample.
+    """
+    parts = batch if isinstance(batch, list | tuple) else [batch]
+    sizes = Counter(shape[0] for shape in map(shape_of, _values(parts)) if shape)
+    return sizes.most_common(1)[0][0] if sizes else None
+
+
+def _values(parts: Iterable[Any]) -> Iterator[Any]:
+    """The parts, and in the place of mappings what they hold."""
+    for part in parts:
+        if isinstance(part, Mapping):
+            yield from _values(part.values())
+        else:
+            yield part
 
 
 class Shapes:

@@ -52,7 +52,7 @@ class Contract:
     names: dict[str, Any]
     unread: dict[str, Unread] = field(default_factory=dict)  # by agreed name, which `names` lacks
     theirs: dict[str, str] = field(default_factory=dict)  # by agreed name, what the user calls it: "Net.training_step"
-    loader: dict[str, Any] = field(default_factory=dict)  # further arguments of the DataLoader over `dataset`
+    loader: dict[str, Any] = field(default_factory=dict)  # further arguments of a DataLoader that has workers
     notes: tuple[Finding, ...] = ()  # what `check` says beside: what of the user's code is not run
 
     def __post_init__(self) -> None:

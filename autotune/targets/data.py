@@ -114,12 +114,13 @@ def training_source(contract: Contract, data: Data, plan: Plan, offered: Mapping
         return _own_loader(contract, plan, offered)
     _check_size(data, int(plan.loader_options["batch_size"]))
     options = dict(plan.loader_options)
+    own = contract.loader if options["num_workers"] else {}  # what only a loader with workers may be given
     if "sampler" in contract:
         options["sampler"] = _sampler(contract, {**offered, "dataset": data.dataset})
     elif data.kind == "dataset":
         options["shuffle"] = True
     # The last batch of an epoch may be smaller: dropped, so that every optimizer step has the held global batch.
-    return Epochs(_loader(contract, data.dataset, model, {**contract.loader, **options, "drop_last": True}))
+    return Epochs(_loader(contract, data.dataset, model, {**own, **options, "drop_last": True}))
 
 
 def validation_source(contract: Contract, data: Data, plan: Plan, model: Any) -> Source:

@@ -21,7 +21,7 @@ from autotune.core.records import Config, TargetFacts
 from autotune.errors import TargetError
 from autotune.knobs.base import Plan
 from autotune.targets.base import Command, Step, Watch
-from autotune.targets.batches import Shapes, count_tokens
+from autotune.targets.batches import Shapes, count_tokens, describe, first_dimension
 from autotune.targets.loop import BEAT_SECONDS
 
 
@@ -42,14 +42,25 @@ class _Block:
 class Report:
     """What a loop tells of itself, handed to a watch in the blocks that the watch asks for."""
 
-    def __init__(self, watch: Watch) -> None:
-        self.shapes, self.stopped = Shapes(), False
+    def __init__(self, watch: Watch, label: str) -> None:
+        self.shapes, self.stopped, self._label = Shapes(), False, label
         self._watch, self._block = watch, _Block()
         self._is_first, self._late = True, 0.0
 
     def fetched(self, batches: Sequence[Any], samples: int, seconds: float) -> None:
-        """The loop waited `seconds` for these micro-batches of `samples` each."""
+        """The loop waited `seconds` for these micro-batches, each asked for with `samples`.
+
+        Raises `TargetError` if one holds another number: it would be measured under a false name. Not covered: batches
+        of objects that cannot be looked into.
+        """
         began = time.perf_counter()
+        for batch in batches:
+            if (arrived := first_dimension(batch)) not in (None, samples):
+                raise TargetError(
+                    f"{self._label} was asked for batches of {samples} samples, and {arrived} arrived: "
+                    f"{describe(batch)}. A loader or a collator of its own probably cuts batches of another size, "
+                    f"which could be neither tuned nor held. Make it use the batch size that it is given."
+                )
         if self._is_first:
             self._is_first = False
             self._watch.first_batch(seconds)
@@ -137,7 +148,7 @@ class OwnSession:
 
     def train(self, watch: Watch) -> None:
         """Let the loop run until the watch says `STOP`. Raises `TargetError` if it ends before."""
-        self._report = report = Report(watch)
+        self._report = report = Report(watch, self._loop.label)
         self._loop.run(report)
         if not report.stopped:
             raise TargetError(

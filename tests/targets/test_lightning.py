@@ -78,7 +78,7 @@ def test_a_class_that_asks_for_the_batch_size_is_given_it_and_says_nothing_about
 
 def test_a_datamodule_gives_samples_order_and_collate(tmp_path: Path) -> None:
     text = HEAD + NET.replace("batch[0]", "torch.stack([x for x, _ in batch])").replace("batch[1]", "0.0") + DATA
-    session = start(tmp_path, text, batch_size=4)
+    session = start(tmp_path, text, batch_size=4, num_workers=1)
 
     session.train(watch(2))
 
@@ -138,6 +138,56 @@ def test_a_dry_run_builds_one_for_every_arm(tmp_path: Path) -> None:
                 dry.training({"amp_dtype": dtype}, 1).step(32, nullcontext(), held.append)
 
     assert [tuple(tensor.shape) for tensor in held] == [(32, 1)] * 8
+
+
+@pytest.mark.parametrize("hook", ["configure_model(self)", "setup(self, stage)"])
+def test_every_arm_of_a_dry_run_is_a_module_that_its_hooks_have_built(tmp_path: Path, hook: str) -> None:
+    building = "self.net = nn.Sequential(nn.Linear(1, 3), nn.Linear(3, 1))"
+    text = HEAD + NET.replace("batch[0][:, 0].tolist()", "None") + OWN_LOADER
+    text = text.replace("self.net = nn.Sequential(nn.Linear(1, width), nn.Linear(width, 1))", "self.net = None")
+    with clean_imports():
+        reference = str(write(tmp_path, f"{text}    def {hook}: {building}\n"))
+        dry = resolve(reference).dry(Config(values=defaults()), "cpu", lambda name: None, shapes_vary=False)
+        arms = [dry.training({}, 1) for _ in range(2)]
+
+    assert [len(list(arm.tensors())) for arm in arms] == [4, 4]
+
+
+STREAM = """
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self): yield from ROWS
+"""
+
+
+@pytest.mark.parametrize("length", ["", "    def __len__(self): return 64\n"])
+def test_an_iterable_dataset_is_read_in_its_own_order(tmp_path: Path, length: str) -> None:
+    text = HEAD + STREAM + length + NET + OWN_LOADER.replace("ROWS, batch_size=16, shuffle=True", "Stream(), 16")
+
+    assert inspect(tmp_path, text).baseline == {"batch_size": 16, "num_workers": 0}
+    session = start(tmp_path, text, batch_size=2, num_workers=0)
+    session.train(watch(2))
+    assert session.model.seen == [([0.0, 1.0], 0), ([2.0, 3.0], 1)]
+
+
+def test_what_only_workers_take_is_left_out_without_them(tmp_path: Path) -> None:
+    asked = "num_workers=1, multiprocessing_context='fork', timeout=60, shuffle=True"
+    text = COMPLETE.replace("shuffle=True", asked)
+
+    start(tmp_path, text, batch_size=2, num_workers=0).train(watch(1))
+    assert start(tmp_path, text, batch_size=2, num_workers=1).source.loader.timeout == 60
+
+
+def test_a_random_sampler_of_the_users_own_class_is_kept(tmp_path: Path) -> None:
+    buckets = """
+class Buckets(RandomSampler):
+    def __iter__(self): return iter(range(8, 64))
+"""
+    text = HEAD + buckets + NET + OWN_LOADER.replace("shuffle=True", "sampler=Buckets(ROWS)")
+    session = start(tmp_path, text, batch_size=2)
+
+    session.train(watch(1))
+
+    assert session.model.seen == [([8.0, 9.0], 0)]
 
 
 MANUAL = NET.replace("        self.seen = []", "        self.seen = []\n        self.automatic_optimization = False")

@@ -149,6 +149,51 @@ def test_what_cannot_be_probed_is_told_with_what_to_do(tmp_path: Path, text: str
         start(tmp_path, text, batch_size=8).train(watch(2))
 
 
+OWN_LOADER = """
+from torch.utils.data import DataLoader
+class Own(Trainer):
+    def get_train_dataloader(self): return DataLoader(rows, batch_size=4, collate_fn=self.data_collator)
+"""
+OWN_COLLATOR = """
+from transformers import default_data_collator
+def four(samples): return default_data_collator(samples[:4])
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        COMPLETE.replace("made = Trainer", "made = Own") + OWN_LOADER,
+        COMPLETE.replace("train_dataset=rows", "train_dataset=rows, data_collator=four") + OWN_COLLATOR,
+    ],
+)
+def test_batches_of_another_size_than_was_asked_for_are_not_measured(tmp_path: Path, text: str) -> None:
+    assert inspect(tmp_path, text).baseline["batch_size"] == 4  # which is what arrives
+    for asked in (8, 32):
+        with pytest.raises(TargetError, match=f"was asked for batches of {asked} samples, and 4 arrived: .x: float32"):
+            start(tmp_path, text, batch_size=asked).train(watch(2))
+
+
+def test_the_baseline_is_that_of_the_arguments_it_trains_with(tmp_path: Path) -> None:
+    teacher = '    teacher = TrainingArguments("teacher", per_device_train_batch_size=2)\n    made ='
+    changed = "    arguments.per_device_train_batch_size = 16\n    made ="
+
+    for more, size in ((teacher, 4), (changed, 16)):
+        facts = inspect(tmp_path, COMPLETE.replace("    made =", more))
+        assert facts.baseline == {
+            "batch_size": size, "gradient_accumulation_steps": 3, "num_workers": 0, "amp_dtype": "bfloat16"
+        }  # fmt: skip
+    config = Config(values=defaults() | {"batch_size": 8})
+    assert inspect(tmp_path, COMPLETE.replace("    made =", teacher), config).baseline["batch_size"] == 4
+
+
+def test_other_arguments_made_meanwhile_are_not_taken_for_its_own(tmp_path: Path) -> None:
+    decoy = EARLIER.replace("    made =", '    TrainingArguments("decoy")\n    made =')
+
+    with pytest.raises(TargetError, match="than it was given: none arrived"):
+        inspect(tmp_path, decoy.replace("seed=1", "use_cpu=True"))
+
+
 def test_a_configuration_and_what_is_read_back_of_it_agree() -> None:
     for dtype in (None, "bfloat16", "float16"):
         words = {None: {}, "bfloat16": {"bf16": True}, "float16": {"fp16": True}}[dtype]

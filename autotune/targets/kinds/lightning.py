@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, default_collate
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, default_collate
 
 from autotune.core.records import Finding
 from autotune.errors import TargetError
@@ -30,7 +30,7 @@ LEFT_OUT = (  # a Trainer would run them as well
     "on_train_start", "on_train_epoch_start", "on_train_batch_start", "on_before_zero_grad", "on_before_backward",
     "on_after_backward", "on_before_optimizer_step", "on_train_batch_end", "on_train_epoch_end", "validation_step",
 )  # fmt: skip
-_LOADER = ("worker_init_fn", "multiprocessing_context", "timeout")  # of the user's loader, kept
+_LOADER = ("worker_init_fn", "multiprocessing_context", "timeout")  # of the user's loader, kept where there are workers
 _THEIRS = ("lightning", "pytorch_lightning", "lightning_fabric", "torch")  # packages whose hooks are no user's
 
 
@@ -50,14 +50,21 @@ def read(loaded: Loaded, offered: Mapping[str, Any]) -> Contract | None:
     _prepare(module, source, loaded)
     own = {name: value for name, value in loaded.names.items() if name != "setup"}
     loader = None if any(name in own for name in DATA) else _loader(source, loaded)
-    ready, name = [module], type(module).__name__  # a dry run builds more of them, one for every arm
+    ready, name = [module], type(module).__name__
+
+    def model() -> Any:
+        if not ready:  # a dry run builds more of them, one for every arm
+            ready.append(_made(kind, loaded, offered))
+            _prepare(ready[0], ready[0], loaded)
+        return ready.pop()
+
     names = {
-        "model": (lambda: ready.pop() if ready else _made(kind, loaded, offered)) if inspect.isclass(kind) else kind,
+        "model": model if inspect.isclass(kind) else kind,
         "loss": _loss(module, source),
         "optimizer": lambda model: _optimizer(model, name),
-        **(_data(loader) if loader else {}),
+        **(_data(loader) if loader is not None else {}),
     }
-    if loader and not any(_is_given(one, "batch_size") for one in (kind, data_kind)):
+    if loader is not None and not any(_is_given(one, "batch_size") for one in (kind, data_kind)):
         names["baseline"] = {"batch_size": loader.batch_size, "num_workers": loader.num_workers}
     theirs = {"loss": f"{name}.training_step", "optimizer": f"{name}.configure_optimizers"}
     return Contract(
@@ -65,7 +72,7 @@ def read(loaded: Loaded, offered: Mapping[str, Any]) -> Contract | None:
         root=loaded.root,
         names={**names, **own},
         theirs={key: text for key, text in theirs.items() if key not in own},
-        loader={key: getattr(loader, key) for key in _LOADER} if loader else {},
+        loader={key: getattr(loader, key) for key in _LOADER} if loader is not None else {},
         notes=_notes(module, source, has_baseline="baseline" in names and "baseline" not in own),
     )
 
@@ -158,7 +165,7 @@ def _data(loader: DataLoader[Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"dataset": lambda: loader.dataset}
     if loader.collate_fn is not default_collate:
         found["collate"] = loader.collate_fn
-    if hasattr(loader.dataset, "__getitem__") and not isinstance(loader.sampler, RandomSampler):
+    if not isinstance(loader.dataset, IterableDataset) and type(loader.sampler) is not RandomSampler:
         found["sampler"] = lambda: loader.sampler
     return found
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from autotune.core.records import Config, Finding, TargetFacts
+from autotune.core.records import Config, Finding, TargetFacts, Value
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Plan
@@ -34,6 +34,7 @@ from autotune.targets.settings import read_settings
 from autotune.targets.user_errors import blaming
 
 NAME = "trainer"
+GIVEN = "_given_to_autotune"  # attribute of TrainingArguments, and so of their copies
 ENDLESS = 10**9  # epochs: the watch ends a probe
 QUIET = {  # a probe writes nothing and tells nobody
     "save_strategy": "no", "eval_strategy": "no", "logging_strategy": "no", "report_to": "none", "disable_tqdm": True,
@@ -62,7 +63,7 @@ class HuggingFaceTrainer(OwnLoop):
     def __init__(self, loaded: Loaded, offered: Mapping[str, Any]) -> None:
         self.label, self.root, self._loaded, self._offered = loaded.label, loaded.root, loaded, offered
         self._trainer: Any = None
-        self._own: dict[str, Any] = {}  # the values of the user's TrainingArguments
+        self._baseline: dict[str, Value] = {}
 
     def build(self, config: Config | None, plan: Plan) -> nn.Module:
         """Make the Trainer with the user's arguments, or those of `config`. Raises `TargetError`."""
@@ -72,9 +73,10 @@ class HuggingFaceTrainer(OwnLoop):
             asked |= UNSET | training_arguments(loader, plan.accumulation_steps, _named(config, plan.device))
         os.environ["ACCELERATE_TORCH_DEVICE"] = plan.device  # else it takes the first of its kind
         function = bind(getattr(self._loaded.module, NAME), NAME, self._offered)
-        with blaming(f"{NAME}()", self._loaded.root), _overriding({**QUIET, **asked}, self._own):
+        with blaming(f"{NAME}()", self._loaded.root), _overriding({**QUIET, **asked}):
             self._trainer = trainer = function(**self._offered)
-        self._check(asked)
+        own = self._check(asked)
+        self._baseline = present(vars(trainer.args) if config is None else own)
         for callback in list(trainer.callback_handler.callbacks):  # trackers, progress bars, and what ends by max_steps
             if type(callback).__module__.startswith("transformers."):
                 trainer.remove_callback(callback)
@@ -139,7 +141,7 @@ class HuggingFaceTrainer(OwnLoop):
             name=name,
             data="iterable" if samples is None else "dataset",
             dataset_samples=samples,
-            baseline=present(self._own) | (settings.baseline or {}),
+            baseline=self._baseline | (settings.baseline or {}),
             space=settings.space,
             global_batch_size=settings.global_batch_size,
             batch_layout="dict",
@@ -148,16 +150,20 @@ class HuggingFaceTrainer(OwnLoop):
             findings=tuple(Finding(name=part, text=text) for part, text in found.items()),
         )
 
-    def _check(self, asked: Mapping[str, Any]) -> None:
-        """Raise `TargetError` unless there is a Trainer that will do what was asked for."""
+    def _check(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """The values that the user gave its TrainingArguments.
+
+        Raises `TargetError` unless there is a Trainer that will do what was asked for.
+        """
         from transformers import Trainer
 
-        trainer, own = self._trainer, self._own
+        trainer = self._trainer
         if not isinstance(trainer, Trainer):
             raise TargetError(
                 f"{NAME}() returned a {type(trainer).__name__}. The function of that name is called for a "
                 f"transformers.Trainer, which is then timed. Return one, or rename the function."
             )
+        own: dict[str, Any] = vars(trainer.args).get(GIVEN, {})
         lost = [name for name, value in asked.items() if getattr(trainer.args, name) != value]
         if lost or not own:
             what = ", ".join(lost) if own else "none arrived"
@@ -177,6 +183,7 @@ class HuggingFaceTrainer(OwnLoop):
                 f"train_dataset has {samples} samples, one batch needs {size}. The last partial batch is left out, so "
                 f"there would be none at all. Lower the batch, or give more samples."
             )
+        return own
 
 
 def _beside(loaded: Loaded) -> Contract:
@@ -195,15 +202,15 @@ def _named(config: Config, device: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _overriding(values: Mapping[str, Any], own: dict[str, Any]) -> Iterator[None]:
-    """Meanwhile all `TrainingArguments` are made with `values`; what the user gave is put into `own`."""
+def _overriding(values: Mapping[str, Any]) -> Iterator[None]:
+    """Meanwhile all `TrainingArguments` are made with `values`; what the user gave is kept in their `GIVEN`."""
     from transformers import TrainingArguments
 
     original = TrainingArguments.__post_init__
 
     def changed(self: Any) -> None:
-        own.update(vars(self))
-        vars(self).update(values)
+        given = {name: value for name, value in vars(self).items() if name != GIVEN}
+        vars(self).update({GIVEN: given, **values})
         original(self)
         if self.n_gpu > 1:  # it would train on all of them, by DataParallel
             self._n_gpu = 1
