@@ -231,8 +231,8 @@ class Code(StrEnum):
         "{candidate} could not be compared with {reference}: {failure} ({evidence})")
     COMPARISON_SHORT = (
         "comparison-short", 410,
-        "{candidate} could not be compared with {reference}: {steps} of {asked} paired steps were done in "
-        "{limit:seconds}, and it takes {least}")
+        "{candidate} could not be compared with {reference}: {steps} of {asked} paired steps were done[ in "
+        "{limit:seconds}], and it takes {least}")
     REFERENCE_NOT_FINITE = (
         "reference-not-finite", 411,
         "{candidate} cannot be judged: {broken} of {steps} losses of {reference} itself are not finite")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from string import Formatter
 from typing import Any
 
@@ -31,12 +31,14 @@ class Notice(Record, frozen=True, kw_only=True):
 
 
 def notice(code: Code, **numbers: Value) -> Notice:
-    """Return the notice with its text. A number that is None is not given, and what needs it in the text is left out.
+    """Return the notice with its text. What needs a number that is None, or is not finite, is left out of the text.
 
-    Numbers keep five digits, as in the rest of an answer.
+    Such a number is not given: JSON has none of them. A sentence that cannot do without it says inf or nan. The others
+    keep five digits, as in the rest of an answer.
     """
-    given = {name: _five_digits(value) for name, value in numbers.items() if value is not None}
-    text = " ".join(_worded(part, given) for part in (code.sentence, code.next_step) if part)
+    said: dict[str, Value] = {name: value for name, value in numbers.items() if value is not None}
+    given: dict[str, Value] = {name: _five_digits(value) for name, value in said.items() if _is_finite(value)}
+    text = " ".join(_worded(part, said | given, given.keys()) for part in (code.sentence, code.next_step) if part)
     return Notice(code=code, numbers=given, text=text)
 
 
@@ -56,8 +58,8 @@ def named(template: str) -> set[str]:
     return {name for _, name, _, _ in Formatter().parse(template) if name}
 
 
-def _worded(template: str, numbers: dict[str, Value]) -> str:
-    shown = OPTIONAL.sub(lambda part: part[1] if named(part[1]) <= numbers.keys() else "", template)
+def _worded(template: str, numbers: dict[str, Value], given: Set[str]) -> str:
+    shown = OPTIONAL.sub(lambda part: part[1] if named(part[1]) <= given else "", template)
     return _WORDS.vformat(shown, (), numbers)
 
 
@@ -82,7 +84,11 @@ def _money(amount: float) -> str:
 
 
 def _five_digits(value: Value) -> Value:
-    return float(f"{value:.5g}") if isinstance(value, float) and math.isfinite(value) else value
+    return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+def _is_finite(value: Value) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 _FORMATS = {

@@ -37,7 +37,7 @@ def load(reference: Reference) -> ModuleType:
     forgotten = _forget_code_below(root)
     if sys.path[:1] != [str(root)]:
         sys.path.insert(0, str(root))
-    with blaming(f"import of {reference.label}", root), _as_a_script(reference.label), _without_training(reference):
+    with blaming(f"import of {reference.label}", root), as_a_script(reference.label), _without_training(reference):
         try:
             module = _imported(reference, root)
         except Exception:
@@ -121,7 +121,7 @@ def _from_module(name: str, root: Path) -> ModuleType:
 
 
 @contextmanager
-def _as_a_script(label: str) -> Iterator[None]:
+def as_a_script(label: str, meanwhile: str = "being imported") -> Iterator[None]:
     """Show the user's code its own name as command line, and treat an early exit as the mistake that it is here."""
     arguments = sys.argv
     sys.argv = [label]
@@ -129,8 +129,9 @@ def _as_a_script(label: str) -> Iterator[None]:
         yield
     except SystemExit as error:
         raise TargetError(
-            f"{label} ended the process while being imported (SystemExit: {error.code}). It probably parses a command "
-            f'line or runs a main function there. Put that behind if __name__ == "__main__":.'
+            f"{label} ended the process while {meanwhile} (SystemExit: {error.code}). It probably parses a command "
+            f'line or runs a main function there. Put that behind if __name__ == "__main__":, or give its arguments '
+            f"defaults."
         ) from error
     finally:
         sys.argv = arguments

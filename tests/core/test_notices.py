@@ -1,5 +1,6 @@
 """Warnings and reasons: a closed list of codes, and what each of them says."""
 
+import math
 import re
 from pathlib import Path
 
@@ -205,6 +206,21 @@ def test_what_is_not_given_is_left_out_with_its_words():
 
     assert few.numbers == {"steps": 8}
     assert more.text == f"{few.text}, 3 skipped by the gradient scaler"
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+def test_a_number_that_is_not_finite_is_not_given(bad):
+    short = {"candidate": "bf16", "reference": "fp32", "steps": 12, "asked": 50, "least": 20}
+    found = notice(Code.COMPARISON_SHORT, limit=bad, **short)
+
+    assert found == notice(Code.COMPARISON_SHORT, limit=None, **short)
+    assert found.text.endswith("12 of 50 paired steps were done, and it takes 20")
+    assert notice(Code.BOUNDED, rest=bad, better="faster").numbers == {"better": "faster"}
+    for code in Code:
+        names = named(code.sentence) | named(code.next_step)
+        for name in names:
+            found = notice(code, **{other: bad if other == name else 2.0 for other in names})
+            assert codec.decode(codec.encode(found), Notice) == found and name not in found.numbers
 
 
 def test_json_carries_code_numbers_and_text():

@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import pack_sequence
 
 from autotune.errors import TargetError
 from autotune.targets import resolve
+from autotune.targets.batches import first_dimension
 from autotune.targets.counting import OwnBatches
 from tests.targets_support import HEAD, clean_imports, inspect, refused, start, watch, write
 
@@ -321,3 +322,20 @@ def test_a_count_that_is_no_number_says_so(tmp_path: Path) -> None:
     error = refused(tmp_path, text + "def samples(batch): len(batch[1])\n")
 
     assert "samples(batch) returned a NoneType" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("batch", "size"),
+    [
+        ({"ids": torch.zeros(4, 16), "mask": torch.zeros(4, 16), "pixels": torch.zeros(900, 8)}, 4),
+        (
+            {"pixels": torch.zeros(2, 3, 8, 8), "labels": [{"boxes": torch.zeros(5, 4)}, {"boxes": torch.zeros(5, 4)}]},
+            2,
+        ),
+        ((torch.zeros(8, 3), {"y": torch.zeros(8), "weight": torch.tensor(1.0)}), 8),
+        (torch.zeros(8, 3), 8),
+        ([object()], None),
+    ],
+)
+def test_the_first_dimension_of_most_parts_is_what_a_loop_of_the_users_own_took(batch, size):
+    assert first_dimension(batch) == size

@@ -190,6 +190,10 @@ class Buckets(RandomSampler):
     assert session.model.seen == [([8.0, 9.0], 0)]
 
 
+def test_a_helper_that_makes_a_trainer_does_not_hide_the_module(tmp_path: Path) -> None:
+    assert inspect(tmp_path, COMPLETE + "def trainer(): raise AssertionError\n").name == "Net"
+
+
 MANUAL = NET.replace("        self.seen = []", "        self.seen = []\n        self.automatic_optimization = False")
 BACKWARD = NET + OWN_LOADER + "    def backward(self, loss): loss.backward()\n"
 MANY = NET.replace("return [descent], [torch.optim.lr_scheduler.StepLR(descent, 1)]", "return [descent, descent]")

@@ -138,7 +138,7 @@ EARLIER = functools.reduce(lambda text, change: text.replace(*change), MOVED, CO
         (COMPLETE.replace(OWN, "auto_find_batch_size=True"), "TrainingArguments have auto_find_batch_size, which"),
         (
             COMPLETE.replace("train_dataset=rows", "train_dataset=rows[:2]"),
-            "train_dataset has 2 samples, one batch needs 8.",
+            "train_dataset has 2 samples, one step needs 8 samples.",
         ),
         (COMPLETE.replace("Counting.ends += 1", STOP), "ended its training before it was measured"),
         (COMPLETE.replace("train_dataset=rows", "train_dataset=None"), "training requires a train_dataset"),
@@ -147,6 +147,31 @@ EARLIER = functools.reduce(lambda text, change: text.replace(*change), MOVED, CO
 def test_what_cannot_be_probed_is_told_with_what_to_do(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises((TargetError, ValueError), match=re.escape(said)):
         start(tmp_path, text, batch_size=8).train(watch(2))
+
+
+def test_a_last_step_of_fewer_micro_batches_is_left_out(tmp_path: Path) -> None:
+    session = start(tmp_path, COMPLETE, batch_size=8, gradient_accumulation_steps=4, num_workers=0)
+
+    told = watch(3)
+    session.train(told)
+
+    assert [step.samples for step in told.steps] == [32] * 3
+    assert [step.micro_batches for step in told.steps] == [4] * 3
+    assert told.epochs == 2
+    with pytest.raises(TargetError, match="train_dataset has 50 samples, one step needs 8 batches of 8"):
+        start(tmp_path, COMPLETE, batch_size=8, gradient_accumulation_steps=8)
+
+
+def test_a_parser_in_trainer_sees_a_command_line_without_arguments(tmp_path: Path, monkeypatch) -> None:
+    from_parser = "HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()[0]"
+    text = "from transformers import HfArgumentParser\n" + TEXT.replace(
+        'TrainingArguments("out", ARGUMENTS)', from_parser
+    )
+    monkeypatch.setattr("sys.argv", ["autotune", "--lifeline", "4"])
+
+    assert inspect(tmp_path, text).baseline["batch_size"] == 8
+    with pytest.raises(TargetError, match=r"ended the process while trainer\(\) ran \(SystemExit: 3\)"):
+        inspect(tmp_path, COMPLETE.replace("return made", "raise SystemExit(3)"))
 
 
 OWN_LOADER = """

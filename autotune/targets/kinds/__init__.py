@@ -16,7 +16,7 @@ from autotune.targets.reference import Reference
 
 # Asked in this order, until one does not answer None. Each is given the module, imported, and what its functions may
 # ask for (`arguments.py`): batch_size, num_workers, device, knobs.
-KINDS: tuple[Callable[[Loaded, Mapping[str, Any]], Contract | OwnLoop | None], ...] = (trainer, lightning, functions)
+KINDS: tuple[Callable[[Loaded, Mapping[str, Any]], Contract | OwnLoop | None], ...] = (lightning, trainer, functions)
 
 
 def load(reference: Reference, offered: Mapping[str, Any], phase: Callable[[str], None]) -> Contract | OwnLoop:

@@ -27,6 +27,7 @@ from autotune.knobs.wording import Framework
 from autotune.targets.arguments import bind
 from autotune.targets.batches import move
 from autotune.targets.contract import DATA, Contract
+from autotune.targets.importing import as_a_script
 from autotune.targets.loaded import Loaded
 from autotune.targets.model_facts import facts_of
 from autotune.targets.own_loop import OwnLoop, Report
@@ -67,13 +68,16 @@ class HuggingFaceTrainer(OwnLoop):
 
     def build(self, config: Config | None, plan: Plan) -> nn.Module:
         """Make the Trainer with the user's arguments, or those of `config`. Raises `TargetError`."""
-        asked: dict[str, Any] = {"use_cpu": True} if plan.device == "cpu" else {}
+        asked: dict[str, Any] = {"dataloader_drop_last": True}
+        if plan.device == "cpu":
+            asked["use_cpu"] = True
         if config is not None:
             loader = {**plan.loader_options, "drop_last": True}
             asked |= UNSET | training_arguments(loader, plan.accumulation_steps, _named(config, plan.device))
         os.environ["ACCELERATE_TORCH_DEVICE"] = plan.device  # else it takes the first of its kind
         function = bind(getattr(self._loaded.module, NAME), NAME, self._offered)
-        with blaming(f"{NAME}()", self._loaded.root), _overriding({**QUIET, **asked}):
+        blamed = blaming(f"{NAME}()", self._loaded.root)
+        with blamed, as_a_script(self.label, f"{NAME}() ran"), _overriding({**QUIET, **asked}):
             self._trainer = trainer = function(**self._offered)
         own = self._check(asked)
         self._baseline = present(vars(trainer.args) if config is None else own)
@@ -97,6 +101,8 @@ class HuggingFaceTrainer(OwnLoop):
         def fetched(*arguments: Any, **named: Any) -> Any:
             asked = time.perf_counter()
             batches, items = fetch(*arguments, **named)
+            if len(batches) < trainer.args.gradient_accumulation_steps:  # at the end of the data: no whole step
+                batches = []
             report.fetched(batches, trainer.args.per_device_train_batch_size, time.perf_counter() - asked)
             return batches, items
 
@@ -178,10 +184,12 @@ class HuggingFaceTrainer(OwnLoop):
                     f"stays. Leave {name} out."
                 )
         samples, size = _count(trainer.train_dataset), trainer.args.per_device_train_batch_size
-        if samples is not None and samples < size:
+        accumulated = trainer.args.gradient_accumulation_steps
+        if samples is not None and samples < size * accumulated:
+            needed = f"{size} samples" if accumulated == 1 else f"{accumulated} batches of {size}"
             raise TargetError(
-                f"train_dataset has {samples} samples, one batch needs {size}. The last partial batch is left out, so "
-                f"there would be none at all. Lower the batch, or give more samples."
+                f"train_dataset has {samples} samples, one step needs {needed}. A last partial step is left out, so "
+                f"there would be none at all. Lower the batch or its accumulation, or give more samples."
             )
         return own
 
