@@ -238,8 +238,9 @@ def test_a_target_s_own_files_are_imported_afresh_by_every_probe(probing: Simple
 
 
 def test_a_target_that_sets_a_variable_of_torch_is_believed_of_fresh_processes_only(
-    probing: SimpleNamespace, tmp_path: Path
+    probing: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)  # another test may have compiled
     (tmp_path / "settings.py").write_text("import os\nassert 'TORCHINDUCTOR_CACHE_DIR' not in os.environ\n")
     same = probing.of(f"import settings\n{TARGET}")
     (tmp_path / "settings.py").write_text("import os\nos.environ['TORCH_COMPILE_DISABLE'] = '1'\n")

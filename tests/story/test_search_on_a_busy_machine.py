@@ -114,7 +114,7 @@ def test_a_machine_that_is_always_busy_is_not_probed_twice_throughout(tmp_path):
     answer, pauses = _search(tmp_path, Disturbed(busy=lambda request: 0.5), listener, probes=20)
 
     assert len(pauses) == 1 + MOST_VAIN_REPEATS  # the baseline was probed twice, too
-    assert sum("no more repeats" in note for note in listener.notes) == 1
+    assert sum("no longer repeated" in note for note in listener.notes) == 1
     assert Code.INTERFERENCE_THROUGHOUT in {warning.code for warning in answer.warnings}
 
 
