@@ -135,14 +135,20 @@ def test_a_pipe_that_nobody_writes_to_holds_nobody_up(studies: Path, name: str) 
     assert log[0] == (404 if name.endswith("log.txt") else 200)
 
 
-def raw(server: StudyServer, request_bytes: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
-        connection.sendall(request_bytes)
-        connection.shutdown(socket.SHUT_WR)
-        received = b""
-        while part := connection.recv(65536):
-            received += part
-        return received
+def raw(server: StudyServer, request_bytes: bytes, tries: int = 5) -> bytes:
+    """The whole reply. A reset may swallow it while a long request is on its way (RFC 9112, 9.6): asked again then."""
+    try:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+            connection.sendall(request_bytes)
+            connection.shutdown(socket.SHUT_WR)
+            received = b""
+            while part := connection.recv(65536):
+                received += part
+            return received
+    except ConnectionError:
+        if tries == 1:
+            raise
+        return raw(server, request_bytes, tries - 1)
 
 
 NO_REQUESTS = (
