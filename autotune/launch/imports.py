@@ -28,14 +28,7 @@ def imports_of(target: str | None) -> Imports:
     try:
         imports = _imports(None if target is None else parse(target))
         is_short = len(codec.encode(imports)) <= MESSAGE_BYTES
-    except (
-        AutotuneError,
-        OSError,
-        ValueError,
-        SyntaxError,
-        RecursionError,
-        MemoryError,
-    ):  # the last two: of the parser
+    except (AutotuneError, OSError, ValueError, SyntaxError, RecursionError, MemoryError):  # the last two: the parser's
         return Imports()
     return imports if is_short else Imports()
 

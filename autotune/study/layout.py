@@ -226,10 +226,6 @@ def _has_record(folder: Path) -> bool:
     return (folder / STUDY).is_file() or (folder / BEST).is_file()
 
 
-def _studies(root: Path) -> list[Path]:
-    return [entry for entry in root.iterdir() if is_study(entry)] if root.is_dir() else []
-
-
 class _Dated(msgspec.Struct):
     created_at: str = ""
     measured_at: str = ""
