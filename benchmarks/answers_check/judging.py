@@ -139,7 +139,7 @@ def beside_load(answers: Answers, target: Target) -> Finding:
     if search is None or not answers.answered:
         return Finding(standing=Standing.NOT_RUN, text="–")
     if search.failure:
-        return Finding(standing=Standing.FAILS, text=f"failed: {search.failure}")
+        return Finding(standing=Standing.FAILS, text="failed")
     if search.undecided:
         return Finding(standing=Standing.HOLDS, text="undecided")
     same = _same(Loops(answers), answers.answered[0], key(search.values))

@@ -23,6 +23,7 @@ from autotune.study.recommendation import Recommendation
 from benchmarks.answers_check.records import Search
 from benchmarks.answers_check.targets import Target
 
+ERROR = "error: "  # the line of the command line that says why
 RUNS = "runs"  # folder of studies and of what the searches said
 LATEST = 5.0  # times the budget after which a search hangs, with two minutes for what it does before
 WAITED_SECONDS = 30.0  # for a search that was told to end
@@ -114,8 +115,9 @@ def _run(command: tuple[str, ...], said: Path, most_seconds: float) -> str:
             _end(process)
     if status == 0:
         return ""
-    last = (errors.read_text(errors="replace").strip().splitlines() or [""])[-1]
-    return f"exit status {status}: {last.strip()}"[:200]
+    told = errors.read_text(errors="replace").strip().splitlines() or [""]
+    why = next((line for line in reversed(told) if line.startswith(ERROR)), told[-1])
+    return f"exit status {status}: {why.removeprefix(ERROR).strip()}"[:200]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -89,7 +89,7 @@ def test_every_cell_of_a_grid_holds_the_global_batch(target):
 
 def test_a_target_that_is_none_is_named():
     with pytest.raises(ValueError, match=r"no target is called tabuler: there are tabular, .* and all"):
-        chosen("denoiser,tabuler")
+        chosen("restorer,tabuler")
 
 
 def test_a_key_says_what_is_not_the_default_and_comes_back_complete():
@@ -436,7 +436,7 @@ def test_a_search_that_fails_is_a_result(tmp_path):
 
     search = searching.searched(target, 1, 5.0, tmp_path)
 
-    assert search.failure.startswith("exit status 2: ")
+    assert search.failure.startswith("exit status 2: broken.py:1 in <module>: RuntimeError: no data here")
     assert search.values == {}
     assert (tmp_path / "runs" / "broken-1.log").read_text()
 
