@@ -90,8 +90,7 @@ def rivals(answer: str, answers: Answers, target: Target) -> tuple[str, ...]:
     """The fastest that were screened, the fastest first, with as many samples per optimizer step as the answer."""
     living = {config: rate for config, rate in answers.screened.items() if not isinstance(rate, Died)}
     fastest = sorted(living, key=lambda config: -living[config])
-    alike = dict.fromkeys(_alike(config, answer, target) for config in fastest)
-    return tuple(config for config in alike if samples(config) == samples(answer))[:RIVALS]
+    return tuple(dict.fromkeys(_alike(config, answer, target) for config in fastest))[:RIVALS]
 
 
 def curve(answers: Answers, target: Target) -> dict[int, str]:

@@ -176,5 +176,7 @@ def _missing(answers: Answers | None, searches: int) -> str:
     if answers.loaded is None:
         parts.append("the search beside a load")
     if len(answers.rounds) < judging.LEAST_ROUNDS:
-        parts.append(f"{judging.LEAST_ROUNDS - len(answers.rounds)} of at least {judging.LEAST_ROUNDS} rounds of plain loops")
+        parts.append(
+            f"{judging.LEAST_ROUNDS - len(answers.rounds)} of at least {judging.LEAST_ROUNDS} rounds of plain loops"
+        )
     return ", ".join(parts)

@@ -418,6 +418,22 @@ def test_every_other_round_goes_backwards(loops):
     assert ran == [*changes.wanted(done, HELD), *reversed(changes.wanted(done, HELD))]
 
 
+def test_what_died_in_a_round_is_not_trained_again(loops, monkeypatch):
+    alive, dead = training.plain.in_turn, said(batch_size=16, gradient_accumulation_steps=4, amp_dtype="bfloat16")
+
+    def in_turn(task, configs, seconds, rounds):
+        ran = alive(task, configs, seconds, rounds)
+        return {text: Trained(died="killed") if text == dead and seconds == 3.0 else ran[text] for text in ran}
+
+    monkeypatch.setattr(training.plain, "in_turn", in_turn)
+    effort = training.Effort(seconds=3.0, rounds=3, minutes=10)
+
+    done = training.trained(HELD, searched_once(), effort, lambda answers: None, clock=lambda: 0.0)
+
+    assert [one.rates[dead] for one in done.rounds] == ["killed"] * 3
+    assert loops.count(dead) == 2  # screened, and once in the rounds
+
+
 def gone(pid):
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
