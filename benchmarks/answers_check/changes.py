@@ -16,7 +16,6 @@ from benchmarks.answers_check.targets import Target
 BATCH = ("batch_size", "gradient_accumulation_steps")  # one change: where their product is held, neither moves alone
 RIVALS = 3  # of all that was screened, beside the answers
 OTHERS = 2  # confirmed configurations of each search that are screened
-ADDED = 3  # changes an answer does not make, at most, of those that its rivals make
 
 
 def changes(one: str, other: str) -> list[tuple[str, ...]]:
@@ -48,18 +47,18 @@ def reverted(answer: str, baseline: Mapping[str, Value]) -> dict[tuple[str, ...]
     return {group: put(answer, group, key(baseline)) for group in changes(answer, key(baseline))}
 
 
-def added(answer: str, answers: Answers, target: Target) -> list[tuple[tuple[str, ...], str]]:
-    """The answer with one change that it does not make and a rival makes, for a few, the fastest rival's first.
+def added(answer: str, answers: Answers, target: Target) -> dict[tuple[str, ...], str]:
+    """The answer with one change that it does not make and a rival makes, as the fastest of these makes it.
 
     Not the batch where none is declared: the curve judges that one.
     """
-    kept, found = changes(answer, key(answers.baseline)), list[tuple[tuple[str, ...], str]]()
+    left_out = {*changes(answer, key(answers.baseline))} | (set() if target.declares_batch else {BATCH})
+    found = dict[tuple[str, ...], str]()
     for rival in rivals(answer, answers, target):
         for group in changes(answer, rival):
-            change = group, put(answer, group, rival)
-            if group not in kept and (group != BATCH or target.declares_batch) and change not in found:
-                found.append(change)
-    return found[:ADDED]
+            if group not in left_out:
+                found.setdefault(group, put(answer, group, rival))
+    return found
 
 
 def swapped(answer: str, other: str) -> dict[tuple[str, ...], str]:
@@ -112,7 +111,7 @@ def _wanted(answers: Answers, target: Target) -> Iterator[str]:
         yield answer
         yield from rivals(answer, answers, target)
         yield from reverted(answer, answers.baseline).values()
-        yield from (config for _, config in added(answer, answers, target))
+        yield from added(answer, answers, target).values()
     if answers.answered:
         first = answers.answered[0]
         beside = (key(loaded.values),) if loaded and loaded.values else ()

@@ -180,7 +180,7 @@ def ablated(answers: Answers, target: Target) -> list[Change]:
     for answer in answers.answered:
         for group, config in changes.reverted(answer, answers.baseline).items():
             found.append(_kept(loops, answer, group, config))
-        for group, config in changes.added(answer, answers, target):
+        for group, config in changes.added(answer, answers, target).items():
             found.append(_missing(loops, answer, group, config))
     return found
 

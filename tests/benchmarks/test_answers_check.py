@@ -130,7 +130,7 @@ def test_what_a_rival_does_and_an_answer_does_not_is_tried_alone():
 
     tried = changes.added(answers.answered[0], answers, HELD)
 
-    assert tried == [(("amp_dtype",), said(batch_size=64, amp_dtype="bfloat16"))]
+    assert tried == {("amp_dtype",): said(batch_size=64, amp_dtype="bfloat16")}
 
 
 def test_arithmetic_that_paired_losses_excluded_is_no_rival():
