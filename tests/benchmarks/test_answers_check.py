@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 from msgspec.structs import replace
 
+import autotune
 from autotune.knobs import defaults
 from benchmarks.answers_check import changes, judging, searching, training
 from benchmarks.answers_check.__main__ import arguments, begun
@@ -22,6 +24,7 @@ from benchmarks.answers_check.targets import TARGETS, Target, chosen
 from benchmarks.answers_check.telling import lines
 from benchmarks.surfaces.plain import Trained
 
+STUDIES = Path(__file__).parents[2] / "studies"
 HELD = Target(
     name="held", what="declared", target="held.py", global_batch=64, memory_limit=None, usual=16,
     grid={"batch_size": (16, 32, 64), "amp_dtype": (None, "bfloat16")},
@@ -444,6 +447,36 @@ def until(held):
             return True
         time.sleep(0.1)
     return False
+
+
+@pytest.mark.parametrize("name", ["slow_loader-xeon", "digits_cnn-epyc"])
+def test_the_answer_of_a_study_is_read_with_what_was_confirmed_beside_it(name):
+    asked = Search(number=1, seconds=60.0, finished_at="2026-11-22T00:00:00")
+
+    search = searching.with_answer(asked, STUDIES / name)
+
+    best = autotune.load_result(STUDIES / name)
+    assert (search.values, search.baseline, search.speedup) == (best.params, best.baseline, best.speedup)
+    assert best.params not in search.others
+    assert (search.failure, search.undecided, search.seconds) == ("", "", 60.0)
+
+
+def test_an_answer_whose_headline_says_undecided_is_read_as_such(monkeypatch):
+    monkeypatch.setattr(searching, "headline", lambda best: "undecided between a and b, which was 3 % faster")
+    asked = Search(number=0, seconds=60.0, finished_at="2026-11-22T00:00:00")
+
+    search = searching.with_answer(asked, STUDIES / "slow_loader-xeon")
+
+    assert search.undecided == "undecided between a and b, which was 3 % faster"
+
+
+def test_a_study_without_an_answer_is_a_failed_search(tmp_path):
+    (tmp_path / "study.json").write_text("{}")
+
+    search = searching.with_answer(Search(number=1, seconds=60.0, finished_at="2026-11-22T00:00:00"), tmp_path)
+
+    assert search.failure
+    assert search.values == {}
 
 
 @pytest.mark.slow
