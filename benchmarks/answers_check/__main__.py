@@ -19,7 +19,9 @@ three make, and where no batch is declared the curve over batches. From these:
 (e) where no batch is declared, it is the knee of the curve within a power of two, without accumulation.
 
 Each target's numbers lie in `--folder` as one small JSON file, its studies and what the searches said beside it, in
-`runs/`. What is there is not run again, a failed search neither: it is a result. Delete the file to begin anew.
+`runs/`. What is there is not run again, a failed search neither: it is a result. Delete the file to begin anew. Three
+rounds of plain loops are the least that says anything, and about what `--minutes` holds; the next call adds some, until
+there are `--plain-rounds`. Where it leaves changes undecided, more of both tell.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ def arguments(given: list[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60.0, help="time budget of each search")
     parser.add_argument("--load", action=argparse.BooleanOptionalAction, default=True, help="search beside a load too")
     parser.add_argument("--stages", default=",".join(STAGES), help=f"only these: {', '.join(STAGES)}")
-    parser.add_argument("--trained", type=float, default=3.0, help="seconds of each plain loop in the rounds")
+    parser.add_argument("--trained", type=float, default=2.0, help="seconds of each plain loop in the rounds")
     parser.add_argument("--plain-rounds", type=int, default=5, help="of plain loops, however many calls they take")
     parser.add_argument("--minutes", type=float, default=2.9, help="of plain loops, for each target in one call")
     parser.add_argument("--folder", type=Path, default=Path("studies/answers"), help="where everything is kept")
