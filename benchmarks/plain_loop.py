@@ -24,6 +24,7 @@ if CONFIG.get("omp_wait_policy"):
 
 import torch  # noqa: E402
 
+LOADED_AHEAD = 2  # batches of each worker that wait when the first step ends: DataLoader's default prefetch_factor
 LEAST_WARM_UP_STEPS = 5  # on a GPU, where the first ones load kernels and fill the allocator's cache
 
 
@@ -49,7 +50,8 @@ def main(path: str, config: dict, seconds: float, steps: int, limit_bytes: int, 
     dtype = getattr(torch, config["amp_dtype"]) if config.get("amp_dtype") else None
     scaler = torch.amp.GradScaler(kind, enabled=dtype is torch.float16)
     count = config.get("gradient_accumulation_steps", 1)
-    least = 1 if kind == "cpu" else LEAST_WARM_UP_STEPS
+    ahead = LOADED_AHEAD * config.get("num_workers", 0)  # a short window would count them as if just loaded
+    least = (1 if kind == "cpu" else LEAST_WARM_UP_STEPS) + -(-ahead // count)
     began, measured_from, samples, done = time.perf_counter(), None, 0, 0
     batches = (batch for _ in itertools.count() for batch in loader)
     for micro_batch, batch in enumerate(batches, start=1):
