@@ -33,8 +33,7 @@ MOST_RESERVED = 0.4  # share of the budget kept for the confirmation; of a short
 # With a free global batch who is within 5 % need not be told apart: rather more finalists than eight rounds.
 KNEE_FINALISTS = 5
 KNEE_PROBES = racing.probes(KNEE_FINALISTS, racing.SURE_ROUNDS, 1)
-MOST_ELIMINATION = 0.25  # share of the budget kept to take changes back
-LAST_ROUND = 3  # probes: the leader, what remains of it, the baseline
+MOST_ELIMINATION = 0.33  # share of the budget kept to take changes back
 STEPS = 50  # of a first comparison of losses (docs/notes/precision.md 3)
 SEED_SECONDS = 60.0  # at most, for so many steps of the three runs of one seed
 RUNS = 3  # of one seed: full precision, the same perturbed, the candidate
@@ -111,7 +110,7 @@ class TimeBudget:
         if best is None or changed < 2:  # without a single one is the baseline, which races
             return 0.0
         seconds = self.probe_seconds([best[0].config, history.request.baseline], self.brief_window)
-        return min(elimination_probes(changed) * seconds, MOST_ELIMINATION * self.seconds)
+        return min(racing.FEWEST_ROUNDS * (changed + 2) * seconds, MOST_ELIMINATION * self.seconds)
 
     @property
     def missing_finalists(self) -> int:
@@ -176,12 +175,6 @@ class TimeBudget:
         margin = racing.margin([rate for _, rate in self._history.references])
         found = choice.finalists(self._history.drift_corrected, self._history.request, most=most, margin=margin)
         return [*(one.config for one in found), self._history.request.baseline]
-
-
-def elimination_probes(changed: int) -> int:
-    """Return the probes of the shortest elimination of so many changes: two rounds, and two of what remains."""
-    reduced = LAST_ROUND if changed > 1 else 0
-    return racing.FEWEST_ROUNDS * (changed + 2 + reduced)
 
 
 def _score(pair: Judged) -> float:

@@ -94,7 +94,7 @@ def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSum
     leading = sum(config != context.request.baseline for config in configs)
     others = len(configs) - leading
     least = racing.probes(leading, racing.fewest_rounds(len(configs)), others) - known
-    if least * budget.probe_seconds(configs, window) > budget.left_seconds:
+    if least * budget.probe_seconds(configs, window) > budget.race_seconds:
         window = budget.brief_window
     probe_seconds = budget.probe_seconds(configs, window)
     rounds = racing.schedule(leading, others, known + budget.race_seconds / probe_seconds).rounds

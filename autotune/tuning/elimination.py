@@ -27,12 +27,20 @@ from autotune.study.interference import Judged
 from autotune.study.recommendation import Recommendation
 from autotune.study.summary import ConfigSummary
 from autotune.tuning import racing
-from autotune.tuning.budget import LAST_ROUND, elimination_probes
+from autotune.tuning.choice import NOISE, TIE
 from autotune.tuning.context import SearchContext
 from autotune.tuning.probing import probe_with_repeat
-from autotune.tuning.reversions import NO_TIME, Reversion, Standings, doubtful_first, shown_changes
-from autotune.units import counted
+from autotune.tuning.reversions import (
+    NO_TIME,
+    WITH_OTHERS,
+    Reversion,
+    Standings,
+    search_scores,
+    seen_loss,
+    shown_changes,
+)
 
+LAST_PROBES = 3  # of a last round: the leader, what remains of it, the baseline
 Recommend = Callable[[list[ConfigSummary], Collection[Config]], Recommendation]  # among these, all of them measured
 
 
@@ -81,11 +89,9 @@ def _tell_dropped(context: SearchContext, rounds: _Rounds, undone: Sequence[Reve
 
 def _taken_back(context: SearchContext, leader: Config) -> list[Reversion]:
     """Return the leader without each of its changes to the baseline, and why some of these cannot be run."""
-    baseline = context.request.baseline
     made = []
-    for names in changes_between(baseline.values, leader.values):
-        values = {**leader.values, **{name: baseline[name] for name in names}}
-        config = context.space.canonical(Config(values=values))
+    for names in changes_between(context.request.baseline.values, leader.values):
+        config = _without(context, leader, [Reversion(knobs=names, config=leader)])
         made.append(Reversion(knobs=names, config=config, untested=_obstacle(context, config)))
     return made
 
@@ -102,36 +108,80 @@ def _obstacle(context: SearchContext, config: Config) -> str:
 
 
 def _run(context: SearchContext, rounds: _Rounds, undone: list[Reversion]) -> list[Reversion]:
-    """Run each reversion, then what remains without all that lose nothing; return them with those that were left out.
+    """Take changes back as far as there is time; return them all, with why some were not measured.
 
-    A single change is not run: without it is the baseline, which has raced already.
+    What is probably worth nothing is taken back together, beside each of the others alone; each of them alone only if
+    that loses. A single change is not run: without it is the baseline, which has raced already.
     """
     testable = [one for one in undone if not one.untested and not rounds.is_known(one.config)]
-    chosen = _affordable(context, rounds, doubtful_first(testable, context.history, rounds.leader))
-    late = [one for one in testable if one not in chosen]
-    undone = [dataclasses.replace(one, untested=NO_TIME) if one in late else one for one in undone]
-    if chosen:
-        context.reporter.note(
-            f"The recommendation is kept. Taking back {counted(len(chosen), 'change')}, one at a time, in up to "
-            f"{racing.GOAL_ROUNDS} interleaved rounds; Ctrl-C skips this."
-        )
-        rounds.run([one.config for one in chosen], keeps_last_rounds=len(chosen) > 1)
-    worthless = [one for one in undone if not (one.untested or rounds.loses(one.config))]
-    worthless.sort(key=lambda one: rounds.standings.ratio(one.config)[0])
+    losses = _expected_losses(context, rounds.leader, testable)
+    testable.sort(key=lambda one: losses[one.config])
+    doubtful = [one for one in testable if losses[one.config] <= NOISE]
+    others = [one.config for one in testable if one not in doubtful]
+    together = _without(context, rounds.leader, doubtful)
+    _run_affordable(context, rounds, [together, *others] if doubtful else others)
+    if len(doubtful) > 1 and rounds.loses(together):
+        _run_affordable(context, rounds, [one.config for one in doubtful])
+    is_kept = not doubtful or rounds.loses(together)
+    worthless = [
+        one for one in undone if (one in doubtful and not is_kept) or not (one.untested or rounds.loses(one.config))
+    ]
+    worthless.sort(key=lambda one: rounds.gain(one.config))
     while len(worthless) > 1:
-        reduced = context.space.canonical(_without(rounds.leader, worthless, context.request.baseline))
-        if not context.space.excludes(reduced) and context.guard.fits(reduced) is not False:
-            rounds.run([reduced])
-            no_time = not rounds.has(reduced) and not rounds.has_failed(reduced)
-            if no_time or not rounds.loses(reduced):
-                break
+        reduced = _without(context, rounds.leader, worthless)
+        if not rounds.has(reduced):
+            _run_affordable(context, rounds, [reduced])
+        if not rounds.loses(reduced):
+            break
         worthless.pop()
-    return undone
+    return [
+        one if rounds.has(one.config) or one.untested else dataclasses.replace(one, untested=_why_not(one, worthless))
+        for one in undone
+    ]
 
 
-def _without(leader: Config, worthless: Sequence[Reversion], baseline: Config) -> Config:
-    names = [name for one in worthless for name in one.knobs]
-    return Config(values={**leader.values, **{name: baseline[name] for name in names}})
+def _why_not(one: Reversion, worthless: Sequence[Reversion]) -> str:
+    return WITH_OTHERS if one in worthless else NO_TIME
+
+
+def _expected_losses(context: SearchContext, leader: Config, reversions: Sequence[Reversion]) -> dict[Config, float]:
+    """Return by which share the leader is expected to be worse without each: by probes, by the model, else by 2 %."""
+    request, configs = context.request, [leader, *(one.config for one in reversions)]
+    predicted: dict[Config, float] = {}
+    if context.objective.is_speed:
+        expected = context.sampler.expected(context.store.study, configs)
+        predicted = {config: one.samples_per_second for config, one in expected}
+    scores = search_scores(context.history)
+    losses = {}
+    for one in reversions:
+        seen = seen_loss(one, leader, scores, request.baseline)
+        if seen is None and leader in predicted and one.config in predicted:
+            seen = 1 - predicted[one.config] / predicted[leader]
+        losses[one.config] = TIE if seen is None else seen
+    return losses
+
+
+def _run_affordable(context: SearchContext, rounds: _Rounds, configs: Sequence[Config]) -> None:
+    """Run the first ones that there is time for, in two rounds at least, of those that may be run."""
+    may = [one for one in configs if one != context.request.baseline and not _obstacle(context, one)]
+    budget, before = context.budget, context.interrupted_elimination
+    for count in range(len(may), 0, -1):
+        racers = [rounds.leader, *may[:count], *rounds.baseline]
+        seconds = racing.FEWEST_ROUNDS * len(racers) * budget.probe_seconds(racers, budget.brief_window)
+        if seconds <= budget.left_seconds or before:
+            if not rounds.has_run:
+                context.reporter.note(
+                    "The recommendation is kept. Measuring it without its changes, in up to "
+                    f"{racing.GOAL_ROUNDS} interleaved rounds; Ctrl-C skips this."
+                )
+            rounds.run(may[:count])
+            return
+
+
+def _without(context: SearchContext, leader: Config, reversions: Sequence[Reversion]) -> Config:
+    names = [name for one in reversions for name in one.knobs]
+    values = {**leader.values, **{name: context.request.baseline[name] for name in names}}
+    return context.space.canonical(Config(values=values))
 
 
 def _among(rounds: _Rounds, undone: Sequence[Reversion]) -> set[Config]:
@@ -143,20 +193,6 @@ def _among(rounds: _Rounds, undone: Sequence[Reversion]) -> set[Config]:
         return set(rounds.racers)
     known = {one.config for one in undone if not one.untested} | rounds.added
     return {rounds.leader, *rounds.baseline, *(one for one in known if not rounds.loses(one))}
-
-
-def _affordable(context: SearchContext, rounds: _Rounds, ordered: Sequence[Reversion]) -> list[Reversion]:
-    """Return the first ones that there is time for; those of an elimination that is gone on with, in their order."""
-    before = context.interrupted_elimination.finalists
-    if before[:1] == [rounds.leader]:
-        known = {one.config: one for one in ordered}
-        return [known[config] for config in before if config in known]
-    budget = context.budget
-    for count in range(len(ordered), 0, -1):
-        racers = [rounds.leader, *rounds.baseline, *(one.config for one in ordered[:count])]
-        if elimination_probes(count) * budget.probe_seconds(racers, budget.brief_window) <= budget.left_seconds:
-            return list(ordered[:count])
-    return []
 
 
 class _Rounds:
@@ -184,6 +220,10 @@ class _Rounds:
         """Whether it cannot take the leader's place: it is measurably worse, it failed, or too little is known."""
         return self.has_failed(self.leader) or not self.has(config) or self.standings.loses(config)
 
+    def gain(self, config: Config) -> float:
+        """How many times as good the leader is; 1 where that was not measured, as of what was dropped with others."""
+        return self.standings.ratio(config)[0] if self.has(config) else 1.0
+
     def is_known(self, config: Config) -> bool:
         """Whether no rounds are needed: it is the baseline, or has raced and is settled."""
         return config in (*self.baseline, self._context.request.baseline) or self._is_settled(config)
@@ -192,22 +232,22 @@ class _Rounds:
         """Whether it failed in a round."""
         return config in self.racers and bool(self.racers[config].failure)
 
-    def run(self, configs: Sequence[Config], *, keeps_last_rounds: bool = False) -> None:
+    def run(self, configs: Sequence[Config]) -> None:
         """Measure these beside the leader and the baseline, until it is settled for each whether it loses.
 
-        Those for which it is settled leave. No round is begun that there is no time for, nor, once there are enough to
-        compare, one that leaves no time for the rounds of what remains.
+        Those for which it is settled leave. No round is begun that there is no time for, nor, once they can be
+        compared, one that leaves no time for what remains without several of them.
         """
         window, resumed, budget = self._window(configs), self._context.interrupted_elimination, self._context.budget
-        last = racing.FEWEST_ROUNDS * LAST_ROUND * budget.probe_seconds([self.leader], budget.brief_window)
+        last = racing.FEWEST_ROUNDS * LAST_PROBES * budget.probe_seconds([self.leader], budget.brief_window)
         number = 1 + max((one for racer in self.racers.values() for one in racer.rounds), default=-1)
         running = list(configs)
         for done in range(racing.GOAL_ROUNDS):
             beside = [one for one in self.baseline if not self.has_failed(one)]
             order = [self.leader, *running, *beside][:: 1 if done % 2 == 0 else -1]
             before = resumed.round(order)
-            keep = last if keeps_last_rounds and done >= racing.FEWEST_ROUNDS else 0.0
-            if before is None and not budget.affords_round(order, window, keep):
+            several = done >= racing.FEWEST_ROUNDS and sum(not self.loses(one) for one in configs) > 1
+            if before is None and not budget.affords_round(order, window, last if several else 0.0):
                 break
             for config, judged in zip(order, before or (self._probe(one, window) for one in order), strict=True):
                 racer = self.racers.get(config, ConfigSummary(config=config))

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest, Value
+from autotune.core.records import Config, StudyRequest, Value
 from autotune.knobs import knob
 from autotune.objectives import objective_of
 from autotune.study.history import History
@@ -21,6 +21,7 @@ from autotune.tuning.choice import MOST_TIE, TIE
 from autotune.tuning.racing import FEWEST_ROUNDS, SURE, SURE_ROUNDS, compared
 
 NO_TIME = "no time was left"
+WITH_OTHERS = "only together with what else was dropped"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,32 +33,27 @@ class Reversion:
     untested: str = ""  # why it is not run; empty: it may be
 
 
-def doubtful_first(reversions: Sequence[Reversion], history: History, leader: Config) -> list[Reversion]:
-    """Return them in the order in which they are worth running: what seems to lose least first, then the cheapest."""
+def search_scores(history: History) -> dict[Config, float]:
+    """Return the mean score of each configuration that the search itself probed, corrected for drift."""
     scores: dict[Config, list[float]] = {}
     for trial, verdict in history.drift_corrected:
-        if trial.purpose in SEARCH_PURPOSES and verdict.feasible and verdict.value:
+        if trial.purpose in ("baseline", "search") and verdict.feasible and verdict.value:
             scores.setdefault(trial.config, []).append(verdict.value)
-    means = {config: statistics.fmean(values) for config, values in scores.items()}
-    window = objective_of(history.request.goal).window
-
-    def key(one: Reversion) -> tuple[float, float]:
-        return seen_loss(one, leader, means, history.request.baseline), history.expected_seconds(window, one.config)
-
-    return sorted(reversions, key=key)
+    return {config: statistics.fmean(values) for config, values in scores.items()}
 
 
-def seen_loss(one: Reversion, leader: Config, means: Mapping[Config, float], baseline: Config) -> float:
+def seen_loss(one: Reversion, leader: Config, scores: Mapping[Config, float], baseline: Config) -> float | None:
     """Return by which share probes lost without this change: of the leader itself, else of others that differ in it.
 
-    Where no two probes differ in it alone it is as doubtful as a change can be that is worth something: 2 %.
+    None where no two probes differ in it alone.
     """
-    if leader in means and one.config in means:
-        return 1 - means[one.config] / means[leader]
+    if leader in scores and one.config in scores:
+        return 1 - scores[one.config] / scores[leader]
     own, others = ({name: source[name] for name in one.knobs} for source in (leader, baseline))
-    making = [config for config in means if own.items() <= config.values.items()]
+    making = [config for config in scores if own.items() <= config.values.items()]
     pairs = [(made, Config(values=made.values | others)) for made in making]
-    return statistics.median([1 - means[without] / means[made] for made, without in pairs if without in means] or [TIE])
+    losses = [1 - scores[without] / scores[made] for made, without in pairs if without in scores]
+    return statistics.median(losses) if losses else None
 
 
 class Standings:
