@@ -149,7 +149,7 @@ def _bars(changes: Sequence[Change], best: Recommendation, size: Size) -> list[s
             parts.append(drawing.text(4, y + 19 + BAR - 2.5, words, "tick"))
             continue
         wide = max(2.0, one.score / most * room)
-        bar = drawing.bar("start" if one.kept else "joint", 4, y + 19, wide, BAR)
+        bar = drawing.bar("kept" if one.kept else "dropped", 4, y + 19, wide, BAR)
         parts.append(drawing.titled(bar, f"{change_phrase(one)}: {worth(one, best)}{_interval(one)}"))
         parts.append(drawing.text(max(4 + wide, edge) + 8, y + 19 + BAR - 2.5, words, "tick"))
     return parts

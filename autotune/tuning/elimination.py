@@ -18,7 +18,6 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec.structs import replace
 
 from autotune.core.records import Config
-from autotune.core.requests import ProbeBudget
 from autotune.errors import AutotuneError
 from autotune.knobs.changes import changes_between
 from autotune.study import layout as disk
@@ -40,7 +39,6 @@ from autotune.tuning.reversions import (
     shown_changes,
 )
 
-LAST_PROBES = 3  # of a last round: the leader, what remains of it, the baseline
 Recommend = Callable[[list[ConfigSummary], Collection[Config]], Recommendation]  # among these, all of them measured
 
 
@@ -164,11 +162,9 @@ def _expected_losses(context: SearchContext, leader: Config, reversions: Sequenc
 def _run_affordable(context: SearchContext, rounds: _Rounds, configs: Sequence[Config]) -> None:
     """Run the first ones that there is time for, in two rounds at least, of those that may be run."""
     may = [one for one in configs if one != context.request.baseline and not _obstacle(context, one)]
-    budget, before = context.budget, context.interrupted_elimination
+    left, is_resumed = context.budget.left_seconds, bool(context.interrupted_elimination)
     for count in range(len(may), 0, -1):
-        racers = [rounds.leader, *may[:count], *rounds.baseline]
-        seconds = racing.FEWEST_ROUNDS * len(racers) * budget.probe_seconds(racers, budget.brief_window)
-        if seconds <= budget.left_seconds or before:
+        if rounds.seconds(may[:count]) <= left or is_resumed:
             if not rounds.has_run:
                 context.reporter.note(
                     "The recommendation is kept. Measuring it without its changes, in up to "
@@ -232,14 +228,18 @@ class _Rounds:
         """Whether it failed in a round."""
         return config in self.racers and bool(self.racers[config].failure)
 
+    def seconds(self, configs: Sequence[Config]) -> float:
+        """Return the seconds of the fewest rounds of these beside the leader and the baseline."""
+        budget, racers = self._context.budget, [self.leader, *configs, *self.baseline]
+        return racing.FEWEST_ROUNDS * len(racers) * budget.probe_seconds(racers, budget.brief_window)
+
     def run(self, configs: Sequence[Config]) -> None:
         """Measure these beside the leader and the baseline, until it is settled for each whether it loses.
 
         Those for which it is settled leave. No round is begun that there is no time for, nor, once they can be
         compared, one that leaves no time for what remains without several of them.
         """
-        window, resumed, budget = self._window(configs), self._context.interrupted_elimination, self._context.budget
-        last = racing.FEWEST_ROUNDS * LAST_PROBES * budget.probe_seconds([self.leader], budget.brief_window)
+        budget, resumed = self._context.budget, self._context.interrupted_elimination
         number = 1 + max((one for racer in self.racers.values() for one in racer.rounds), default=-1)
         running = list(configs)
         for done in range(racing.GOAL_ROUNDS):
@@ -247,9 +247,10 @@ class _Rounds:
             order = [self.leader, *running, *beside][:: 1 if done % 2 == 0 else -1]
             before = resumed.round(order)
             several = done >= racing.FEWEST_ROUNDS and sum(not self.loses(one) for one in configs) > 1
-            if before is None and not budget.affords_round(order, window, last if several else 0.0):
+            last = self.seconds([self.leader]) if several else 0.0
+            if before is None and not budget.affords_round(order, budget.brief_window, last):
                 break
-            for config, judged in zip(order, before or (self._probe(one, window) for one in order), strict=True):
+            for config, judged in zip(order, before or (self._probe(one) for one in order), strict=True):
                 racer = self.racers.get(config, ConfigSummary(config=config))
                 racer = dataclasses.replace(racer, is_behind=False)
                 self.racers[config] = racing.with_round(racer, number + done, judged)
@@ -264,14 +265,9 @@ class _Rounds:
     def _is_settled(self, config: Config) -> bool:
         return self.has(config) and self.standings.is_settled(config)
 
-    def _window(self, configs: Sequence[Config]) -> ProbeBudget:
-        """The whole window if there is time for three rounds of it, else the brief one."""
-        budget, racers = self._context.budget, [self.leader, *configs, *self.baseline]
-        whole = racing.SURE_ROUNDS * len(racers) * budget.probe_seconds(racers, budget.window)
-        return budget.window if whole <= budget.left_seconds else budget.brief_window
-
-    def _probe(self, config: Config, window: ProbeBudget) -> Judged:
-        context = self._context
+    def _probe(self, config: Config) -> Judged:
+        """Probe, briefly: the noise is between probes, so that more rounds tell more (docs/notes/timing.md 2)."""
+        context, window = self._context, self._context.budget.brief_window
         is_new = config not in context.history.probed
         judged = probe_with_repeat(
             context, config, "ablation", window=window,
