@@ -150,4 +150,5 @@ def context(folder, launcher=None, listener=None, *, request=None, left=1000.0, 
         memory=memory, launcher=launcher, reporter=listener or Listener(), pause=lambda seconds: None,
         budget=TimeBudget(history, budget, lambda: budget - left, 0.0), store=None, sampler=None,
         trades=Trades(configs, history, guard, memory), interrupted_confirmation=ResumedConfirmation(),
+        interrupted_elimination=ResumedConfirmation(),
     )  # fmt: skip

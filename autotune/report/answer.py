@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -15,12 +15,12 @@ from autotune.core.notices import Notice, costliest_first
 from autotune.core.records import Value
 from autotune.harmless import python, shell_word
 from autotune.knobs import knob
-from autotune.report import phrases, steps
+from autotune.knobs.changes import HELD_TOGETHER
+from autotune.report import phrases, worths
 from autotune.report.losses import is_doubtful, losses_phrase
 from autotune.report.phrases import plain
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
-from autotune.tuning.ablation import HELD_TOGETHER, changes_between
 from autotune.units import counted, format_rate, format_share
 
 WIDEST = 100  # characters: longer lines are hard to read
@@ -98,17 +98,18 @@ def _learning_rate(changed: Notice) -> str:
 
 def changes(best: Recommendation, view: StudyView | None, width: int) -> Iterator[Line]:
     """Yield each change with what it was and what it is worth, then what was kept."""
-    groups = changes_between(best.baseline, best.params)
-    worths = steps.worths(best, view)
-    rows = [(one[0], _value(one, best.params), f"was {_value(one, best.baseline)}") for one in groups]
+    made = [one for one in worths.changes_of(best, view) if one.kept]
+    rows = [(next(iter(one.values)), _value(one.values), f"was {_value(one.before)}") for one in made]
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    for group, row in zip(groups, rows, strict=True):
+    for number, (one, row) in enumerate(zip(made, rows, strict=True)):
         cells = "  ".join(text + " " * (size - cell_len(text)) for text, size in zip(row, widths, strict=True))
-        first, *rest = flow([cells, f"  {worths[group]}".rstrip()], width - TITLES)
-        yield Line("" if group is not groups[0] else "Change", first.rstrip())
+        told = worths.worth(one, best) if view or best.changes is not None or len(made) == 1 else ""
+        told = _cropped(told, LONGEST_NAME)
+        first, *rest = flow([cells, f"  {told}".rstrip()], width - TITLES)
+        yield Line("" if number else "Change", first.rstrip())
         yield from (Line("", text) for text in rest)
-    kept = phrases.kept(best, [name for group in groups for name in group])
-    yield from titled("Kept" if groups else "Settings", kept, width)
+    kept = phrases.kept(best, [name for one in made for name in one.values])
+    yield from titled("Kept" if made else "Settings", kept, width)
 
 
 def numbers(best: Recommendation, width: int) -> Iterator[Line]:
@@ -166,7 +167,7 @@ def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]
 
 
 def details(best: Recommendation, view: StudyView | None, width: int) -> Iterator[Line]:
-    """Yield everything else: the dict, the evidence, who lost, the steps, where it was measured."""
+    """Yield everything else: the dict, the evidence, what each change is worth, who lost, where it was measured."""
     told = [best.stability, *(one.reason for one in best.loss_verdicts), *best.reasons, best.certificate]
     lost = [
         f"{name}: {'' if (rate := one.samples_per_second) is None else f'{phrases.samples_per_second(rate)}, '}"
@@ -177,13 +178,12 @@ def details(best: Recommendation, view: StudyView | None, width: int) -> Iterato
     for title, texts in (
         ("All", [f"{name}: {python(value)}" for name, value in best.params.items()]),
         ("Why", list(dict.fromkeys(one.text for one in told if one is not None))),
+        ("Worth", worths.worth_lines(best, view)),
         ("Others", lost),
         ("Machine", [environment]),
     ):
         for number, text in enumerate(texts):
             yield from titled("" if number else title, text, width)
-    for number, text in enumerate(() if view is None else steps.step_lines(view)):
-        yield Line("" if number else "Steps", plain(text))
 
 
 def titled(title: str, text: str, width: int, style: str = "") -> list[Line]:
@@ -217,11 +217,11 @@ def _cropped(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _value(group: tuple[str, ...], values: dict[str, Value]) -> str:
+def _value(values: Mapping[str, Value]) -> str:
     """The value of one change as in the dict, `bfloat16`; the batch with its accumulation, `32 × 2`."""
-    if group == HELD_TOGETHER:
-        return " × ".join(plain(str(values.get(name))) for name in group)
-    value = values.get(group[0])
+    if set(values) == set(HELD_TOGETHER):
+        return " × ".join(plain(str(value)) for value in values.values())
+    ((name, value),) = values.items()
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return phrases.shown(knob(group[0]), values) if value is None else plain(str(value))
+    return phrases.shown(knob(name), values) if value is None else plain(str(value))

@@ -10,6 +10,7 @@ from autotune.core.records import Config, Environment, Goal, Limit, TargetFacts,
 from autotune.errors import UsageError
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Circumstances, Knob, allowed
+from autotune.knobs.changes import changes_between
 from autotune.knobs.limits import option
 
 
@@ -110,10 +111,8 @@ def canonical(config: Config, circumstances: Circumstances) -> Config:
 
 
 def changes(config: Config, baseline: Config) -> int:
-    """Return how many knobs differ from the baseline; micro-batch and accumulation count as one."""
-    batch = ("batch_size", "gradient_accumulation_steps")
-    others = sum(config[knob.name] != baseline[knob.name] for knob in KNOBS if knob.name not in batch)
-    return others + any(config[name] != baseline[name] for name in batch)
+    """Return how many changes lead from the baseline to `config`; micro-batch and accumulation count as one."""
+    return len(changes_between(baseline.values, config.values))
 
 
 def build(facts: TargetFacts, environment: Environment, goal: Goal, baseline: Config) -> SearchSpace:

@@ -87,7 +87,7 @@ def valid_trials(judged: Sequence[Judged]) -> list[Judged]:
             continue
         place = (
             trial.config
-            if trial.purpose in SEARCH_PURPOSES
+            if trial.purpose in ("baseline", "search")
             else trial.number
             if trial.repeats is None
             else trial.repeats

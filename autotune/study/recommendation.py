@@ -59,6 +59,19 @@ class Achieved(Record, frozen=True, kw_only=True):
     headline: Notice | None = None  # the measured gain, where that is not the speed-up
 
 
+class Change(Record, frozen=True, kw_only=True):
+    """One change from the baseline to the leader of the race, and what the leader is without it: measured in rounds."""
+
+    values: dict[str, Value]  # the leader's, of the knobs that move together
+    before: dict[str, Value]  # the baseline's
+    kept: bool  # whether the recommendation makes it
+    score: float | None = None  # of the leader without it, over the leader's; None: not measured
+    low: float | None = None  # 95 % interval; None: not known
+    high: float | None = None
+    peak: float | None = None  # memory of the leader without it, over the leader's
+    untested: str = ""  # why it was not measured
+
+
 class BatchAdvice(Record, frozen=True, kw_only=True):
     """What the gradient noise scale says of global batches, for the time to a given training loss; advice only."""
 
@@ -126,6 +139,7 @@ class Recommendation(Record, frozen=True, kw_only=True):
     measured_at: str  # UTC, ISO 8601
     probes: int
     seconds: float  # of searching, this run
+    changes: tuple[Change, ...] | None = None  # of the leader; None: of a version that took none back
     certificate: Notice | None = None  # what is known of all that was not measured; None: of an earlier version
     batch_advice: BatchAdvice | None = None  # of `time-to-quality` only
     achieved: Achieved | None = None  # None: of a version that knew throughput only
@@ -191,7 +205,15 @@ def at_global_batch(answer: Recommendation, samples: int | None) -> Recommendati
         )
     own = {name: getattr(other, name) for name in other.__struct_fields__}
     nothing: dict[str, Any] = dict.fromkeys(
-        ("global_batch_change", "at_baseline_batch", "tokens_per_second", "batch_advice", "achieved", "certificate")
+        (
+            "global_batch_change",
+            "at_baseline_batch",
+            "tokens_per_second",
+            "batch_advice",
+            "achieved",
+            "changes",
+            "certificate",
+        )
     )
     lost = [one for one in answer.runners_up if one.config.values != other.params]
     alike = tuple(one for one in lost if one.config.global_batch_size() == samples)

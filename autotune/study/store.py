@@ -65,9 +65,13 @@ class Store:
                     self.study.tell(frozen.number, state=TrialState.FAIL)  # if it has a result, that is added below
                 elif frozen.state is not TrialState.FAIL:
                     known.add(frozen.user_attrs.get(NUMBER))
+            learned = set()  # of the rounds of an elimination the first of each configuration
             for number, trial in by_number.items():
-                if number not in known and trial.purpose in SEARCH_PURPOSES and not trial.result.outcome.retried:
+                if trial.purpose not in SEARCH_PURPOSES or trial.result.outcome.retried:
+                    continue
+                if number not in known and (trial.purpose != "ablation" or trial.config not in learned):
                     self.add(trial, verdicts[number])
+                learned.add(trial.config)
 
     def ask(self, sampler: GuardedSampler, number: int) -> Config:
         """Return the next configuration to probe, to be told under `number`."""

@@ -18,7 +18,9 @@ from autotune.core.requests import ProbeBudget
 from autotune.core.results import Outcome, ProbeResult
 from autotune.knobs import KNOBS
 from autotune.objectives import objective_of
+from autotune.sampler.space import changes
 from autotune.study.history import History
+from autotune.study.interference import Judged
 from autotune.tuning import choice, racing
 
 # A search probe tells configurations apart, which differ by tens of per cent: recorded windows ended by this rule take
@@ -31,6 +33,7 @@ MOST_RESERVED = 0.4  # share of the budget kept for the confirmation; of a short
 # With a free global batch who is within 5 % need not be told apart: rather more finalists than eight rounds.
 KNEE_FINALISTS = 5
 KNEE_PROBES = racing.probes(KNEE_FINALISTS, racing.SURE_ROUNDS, 1)
+MOST_ELIMINATION = 0.33  # share of the budget kept to take changes back
 STEPS = 50  # of a first comparison of losses (docs/notes/precision.md 3)
 SEED_SECONDS = 60.0  # at most, for so many steps of the three runs of one seed
 RUNS = 3  # of one seed: full precision, the same perturbed, the candidate
@@ -92,11 +95,22 @@ class TimeBudget:
         """
         if self.missing_finalists == choice.FEWEST_FINALISTS:
             return 0.0
-        others = self.comparison_seconds + self._history.typical_seconds * self._probes_after
+        others = self.comparison_seconds + self.elimination_seconds + self._history.typical_seconds * self._probes_after
         most = MOST_RESERVED * self.seconds
         if self.missing_finalists == 0:
             most = max(most, self.shortest_seconds + others)
         return min(self.wanted_seconds + others, most)
+
+    @property
+    def elimination_seconds(self) -> float:
+        """The seconds kept after the race, to take back each change of who is best now; 0.0 for fewer than two."""
+        history = self._history
+        best = max((pair for pair in history.search_results if pair[1].feasible), key=_score, default=None)
+        changed = 0 if best is None else changes(best[0].config, history.request.baseline)
+        if best is None or changed < 2:  # without a single one is the baseline, which races
+            return 0.0
+        seconds = self.probe_seconds([best[0].config, history.request.baseline], self.brief_window)
+        return min(racing.FEWEST_ROUNDS * (changed + 2) * seconds, MOST_ELIMINATION * self.seconds)
 
     @property
     def missing_finalists(self) -> int:
@@ -127,13 +141,13 @@ class TimeBudget:
         return self.spare_seconds >= self._history.typical_seconds
 
     @property
-    def affords_ablation(self) -> bool:
-        """Whether there is time for one more probe after the confirmation."""
-        return self.left_seconds >= self._history.expected_seconds(self.window)
+    def race_seconds(self) -> float:
+        """The seconds left for the race: those that the elimination does not need after it."""
+        return self.left_seconds - self.elimination_seconds
 
-    def affords_round(self, racers: Sequence[Config], window: ProbeBudget) -> bool:
-        """Return whether there is time for one more round among these."""
-        return self.left_seconds >= sum(self._history.expected_seconds(window, one) for one in racers)
+    def affords_round(self, racers: Sequence[Config], window: ProbeBudget, keep_seconds: float = 0.0) -> bool:
+        """Return whether there is time for one more round among these, with so many seconds left after it."""
+        return self.left_seconds - keep_seconds >= sum(self._history.expected_seconds(window, one) for one in racers)
 
     def probe_seconds(self, racers: Sequence[Config], window: ProbeBudget) -> float:
         """Return the mean seconds of one probe of a race among these."""
@@ -142,7 +156,7 @@ class TimeBudget:
     def schedule(self, available: int) -> racing.Schedule:
         """Return how many of so many finalists can race beside the baseline, and for how many rounds."""
         seconds = self.probe_seconds(self._racers(racing.MOST_FINALISTS), self.window)
-        affordable, knee = self.left_seconds / seconds, self._objective.knee(self._history.request.goal)
+        affordable, knee = self.race_seconds / seconds, self._objective.knee(self._history.request.goal)
         few = choice.FEWEST_FINALISTS if knee is None or affordable < KNEE_PROBES else KNEE_FINALISTS
         return racing.schedule(available, 1, affordable, few)
 
@@ -161,6 +175,10 @@ class TimeBudget:
         margin = racing.margin([rate for _, rate in self._history.references])
         found = choice.finalists(self._history.drift_corrected, self._history.request, most=most, margin=margin)
         return [*(one.config for one in found), self._history.request.baseline]
+
+
+def _score(pair: Judged) -> float:
+    return pair[1].value or 0.0
 
 
 def comparison_batch(history: History) -> int:

@@ -94,10 +94,10 @@ def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSum
     leading = sum(config != context.request.baseline for config in configs)
     others = len(configs) - leading
     least = racing.probes(leading, racing.fewest_rounds(len(configs)), others) - known
-    if least * budget.probe_seconds(configs, window) > budget.left_seconds:
+    if least * budget.probe_seconds(configs, window) > budget.race_seconds:
         window = budget.brief_window
     probe_seconds = budget.probe_seconds(configs, window)
-    rounds = racing.schedule(leading, others, known + budget.left_seconds / probe_seconds).rounds
+    rounds = racing.schedule(leading, others, known + budget.race_seconds / probe_seconds).rounds
     seconds = max(0, racing.probes(leading, rounds, others) - known) * probe_seconds
     briefly = ", measured briefly" if window != budget.window else ""
     over = seconds - budget.left_seconds
@@ -115,7 +115,7 @@ def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSum
 
     finished = racing.race(
         racers, rounds, probe, context.request, resumed=context.interrupted_confirmation,
-        affords=lambda running: budget.affords_round(running, window),
+        affords=lambda running: budget.affords_round(running, window, budget.elimination_seconds),
     )  # fmt: skip
     has_repeated = any(trial.repeats is not None for trial, _ in context.history.judged[first:])
     if -budget.left_seconds > max(over, 0.0) and has_repeated:

@@ -49,6 +49,7 @@ class SearchContext:
     store: Store
     sampler: GuardedSampler
     interrupted_confirmation: ResumedConfirmation  # to be gone on with; false: there is none
+    interrupted_elimination: ResumedConfirmation  # the same
 
     @property
     def objective(self) -> Objective:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from autotune.core.notices import Notice
 from autotune.core.records import Config
@@ -22,12 +23,12 @@ from autotune.study.recommendation import Recommendation
 from autotune.study.store import Store
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import load_view
-from autotune.tuning.ablation import ablate
 from autotune.tuning.baseline import measure_baseline, probe_nearest
 from autotune.tuning.budget import TimeBudget
 from autotune.tuning.choice import FEWEST_FINALISTS
 from autotune.tuning.confirmation import confirm
 from autotune.tuning.context import SearchContext
+from autotune.tuning.elimination import eliminate
 from autotune.tuning.exploration import bound_the_rest, explore
 from autotune.tuning.header import moving, opening_lines, short_budget
 from autotune.tuning.open_study import OpenStudy, open_study
@@ -35,7 +36,7 @@ from autotune.tuning.probing import learn
 from autotune.tuning.recommend import recommend
 from autotune.tuning.refinement import refine_batch, refine_global_batch, refine_memory
 from autotune.tuning.reporter import Reporter
-from autotune.tuning.resumed_confirmation import ResumedConfirmation
+from autotune.tuning.resumed_confirmation import interrupted
 from autotune.tuning.settings import Settings
 from autotune.tuning.trades import Trades
 from autotune.units import counted, format_seconds
@@ -51,7 +52,7 @@ def search(
 
     Raises `UsageError`, `TargetError`, `StudyError`, `EnvironmentUnfit` or `NoRecommendation`. On `KeyboardInterrupt`
     the running probe is killed, everything finished is kept, the reporter is told, and the interrupt goes on;
-    once there is an answer, it only leaves out the probes that explain it.
+    once there is an answer, it only ends the rounds that take its changes back.
     """
     began = clock()
     try:
@@ -99,16 +100,18 @@ def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
         refine_memory(context)
     certificate = bound_the_rest(context)
     summaries = confirm(context)
-    answer = recommended(context, summaries, certificate)
+    answer = recommended(context, certificate, summaries)
     stands = keep(context, answer)
     if stands is answer:
-        stands = ablate(context, stands)
+        stands = eliminate(context, summaries, stands, partial(recommended, context, certificate))
     context.reporter.finished(stands)
     return stands
 
 
-def recommended(context: SearchContext, summaries: list[ConfigSummary], certificate: Notice) -> Recommendation:
-    """Return the recommendation that follows from the confirmation."""
+def recommended(
+    context: SearchContext, certificate: Notice, summaries: list[ConfigSummary], among: Collection[Config] = ()
+) -> Recommendation:
+    """Return the recommendation that follows from the confirmation; `among` these only, if any are given."""
     history = context.history
     answer = recommend(
         summaries,
@@ -120,6 +123,7 @@ def recommended(context: SearchContext, summaries: list[ConfigSummary], certific
         busy=history.is_busy,
         probed=history.probed,
         certificate=certificate,
+        among=among,
         noise_scale=history.noise_scale,
     )
     return with_batch_advice(answer, history)
@@ -169,15 +173,14 @@ def _context(
     value = history.value_per_sample if known else None
     seed = settings.seed * SEED_STEP + history.before
     sampler = make(settings.sampler, seed, encoding, trades, hardware(request.environment), memory.of, value)
+    confirmation, elimination = interrupted(history.judged, answered_probes(folder, request), request.baseline)
     store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
     try:
         yield SearchContext(
             settings=settings, folder=folder, request=request, space=space, launcher=launcher, reporter=reporter,
             pause=pause, history=history, budget=TimeBudget(history, settings.time_budget_seconds, clock, began),
             guard=guard, memory=memory, trades=trades, store=store, sampler=GuardedSampler(sampler, encoding, trades),
-            interrupted_confirmation=ResumedConfirmation(
-                history.judged, answered_probes(folder, request), request.baseline
-            ),
+            interrupted_confirmation=confirmation, interrupted_elimination=elimination,
         )  # fmt: skip
     finally:
         store.close()

@@ -40,14 +40,15 @@ from autotune.units import counted
 def recommend(
     candidates: Sequence[ConfigSummary], request: StudyRequest, *, study: str, probes: int, seconds: float,
     losses: Sequence[LossVerdict] = (), busy: bool = False, certificate: Notice | None = None,
-    probed: Collection[Config] = (), noise_scale: float | None = None,
+    probed: Collection[Config] = (), noise_scale: float | None = None, among: Collection[Config] = (),
 ) -> Recommendation:  # fmt: skip
     """Choose among candidates that were measured in the same rounds (`choice.py`); the baseline is one if it runs.
 
     A candidate that is refused never wins, nor one that dropped out of the race, unless all others failed. `losses` are
     the verdicts on dtypes; `busy`: there was interference throughout; `certificate`: what is known of
     configurations that were not measured; `probed`: all that the study has tried; `noise_scale`: of the gradient, in
-    samples, where it is known. Raises `NoRecommendation` if no candidate held.
+    samples, where it is known; `among`: who may be recommended, if any are given. Raises `NoRecommendation` if no
+    candidate held.
     """
     held = [one for one in candidates if one.status is not Status.FAILED and one.scores]
     allowed = _allowed(held, request)
@@ -55,7 +56,7 @@ def recommend(
         raise NoRecommendation(_nothing_held(candidates))
     base = next((i for i, one in enumerate(held) if one.config == request.baseline), None)
     held, rounds, scored = compared(held, base)
-    index = choose(held, scored, request, allowed)
+    index = choose(held, scored, request, [i for i in allowed if held[i].config in among] or allowed)
     winner = held[index]
     achieved, own_reasons = _achieved(held, rounds, scored, index, base, request)
     faster = speedup(rounds, index, base)

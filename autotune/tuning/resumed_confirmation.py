@@ -1,4 +1,4 @@
-"""A confirmation that was interrupted: which of its probes count when it is resumed. Pure.
+"""A confirmation or an elimination that was interrupted: which of its probes count when it is resumed. Pure.
 
     recorded    A B C base · base C B A · A B          here the search was killed
     resumed     A B C base · base C B A · A B C base   whole rounds count, the third is run anew
@@ -12,17 +12,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import takewhile
 
-from autotune.core.records import Config
+from autotune.core.records import Config, Purpose
 from autotune.study.interference import Judged, valid_trials
 
 
-class ResumedConfirmation:
-    """The probes at the end of a study that belong to a confirmation without an answer; false if there are none."""
+def interrupted(
+    judged: Sequence[Judged], answered: int, baseline: Config
+) -> tuple[ResumedConfirmation, ResumedConfirmation]:
+    """Return the confirmation and the elimination to go on with; `answered` as below.
 
-    def __init__(self, judged: Sequence[Judged] = (), answered: int = 0, baseline: Config | None = None) -> None:
+    An elimination follows an answer at once, and its rounds count on from those of the race. So both are gone on with:
+    the race finds all of its rounds, and comes to the same answer.
+    """
+    since = judged[answered:]
+    if not since or any(trial.purpose != "ablation" for trial, _ in since):
+        return ResumedConfirmation(judged, answered, baseline), ResumedConfirmation()
+    return ResumedConfirmation(judged[:answered], 0, baseline), ResumedConfirmation(since, 0, baseline, "ablation")
+
+
+class ResumedConfirmation:
+    """The probes at the end of a study that belong to rounds without an answer; false if there are none."""
+
+    def __init__(
+        self, judged: Sequence[Judged] = (), answered: int = 0, baseline: Config | None = None,
+        purpose: Purpose = "confirm",
+    ) -> None:  # fmt: skip
         """Take the study's probes, of which the first `answered` were there when it last came to an answer."""
         since = reversed(judged[answered:])
-        last = [*takewhile(lambda pair: pair[0].purpose == "confirm", since)][::-1]
+        last = [*takewhile(lambda pair: pair[0].purpose == purpose, since)][::-1]
         racers = {trial.config for trial, _ in last} - {baseline}
         settled = _settled(last) if last else []
         failed = {trial.config for trial, verdict in settled if not verdict.feasible}

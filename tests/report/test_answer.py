@@ -15,8 +15,8 @@ from autotune.core.results import LossVerdict
 from autotune.knobs import defaults
 from autotune.report.answer import MOST_LINES, answer_block, sentences
 from autotune.report.losses import losses_phrase
-from autotune.study.recommendation import Recommendation, RunnerUp
-from tests.reporting import GIB, config, ladder, measured, recommendation, trial, view
+from autotune.study.recommendation import Change, Recommendation, RunnerUp
+from tests.reporting import GIB, config, measured, recommendation, trial, view
 
 BASE = config(64, gradient_accumulation_steps=1)
 BEST = config(64, amp_dtype="bfloat16", channels_last=True)
@@ -68,7 +68,7 @@ def test_a_plain_win_is_told_in_this_form() -> None:
         == """\
 digits trains 2.00× faster than your baseline (1.90 to 2.10), with the same global batch of 64.
 
-  Change    amp_dtype      bfloat16  was fp32   added 50% before 1 other change
+  Change    amp_dtype      bfloat16  was fp32   not measured alone
             channels_last  yes       was no     without it 25% slower
   Kept      batch_size 64 × 1 · no loader workers
   Speed     2,000 samples/s ± 3%, baseline 1,000, measured 3 times on Example GPU
@@ -252,7 +252,7 @@ def test_verbose_keeps_all_of_it_and_adds_the_rest() -> None:
     assert [one.text for one in ALL if " ".join(one.text.split()) not in " ".join(told.split())] == []
     assert [name for name in best.params if f" {name}: " not in told] == []
     assert "64×1 bf16 nchw: 1,500 samples/s, 25% slower" in told
-    assert "precision fp32 → bf16                1,500 (+500)" in told
+    assert "layout nchw → nhwc: without it 25% slower, 0.74 to 0.76 times as much" in told
     assert "tolerance 2.0%" in told
     assert "torch 2.13.0 · 2026-11-21" in told
     assert "more warning" not in told
@@ -305,9 +305,8 @@ def test_the_verdict_on_a_precision_that_is_not_recommended_is_not_told_of_the_a
 @pytest.mark.parametrize(
     ("rates", "expected"),
     [
-        ({"halfway": 1500.0}, ["added 50% before 1 other change", "without it 25% slower"]),
-        ({"halfway": 1990.0}, ["added 99% before 1 other change", "without it 0.5% slower (not significant)"]),
-        ({"halfway": 900.0}, ["cost 10% before 1 other change", "without it 55% slower"]),
+        ({"halfway": 1500.0}, ["not measured alone", "without it 25% slower"]),
+        ({"halfway": 1990.0}, ["not measured alone", "without it 0.5% slower (not significant)"]),
         ({}, ["not measured alone", "not measured alone"]),
     ],
 )
@@ -381,16 +380,19 @@ def test_a_layout_that_no_configuration_has_is_not_told_of_those_that_lost() -> 
     assert "512×1 workers 4 nchw: 9.00" in both and "256×1 workers 0 nhwc: 9.00" in both
 
 
-def test_steps_that_were_measured_together_only_are_told_so() -> None:
-    best = recommendation()
-    ends = tuple(one for one in ladder() if one.number in (0, 6))
+def test_what_was_dropped_is_no_change_of_the_answer_and_told_to_who_asks() -> None:
+    earned, nothing = {"score": 0.65, "low": 0.63, "high": 0.67}, {"low": 0.9, "high": 1.1}
+    changes = (
+        Change(values={"channels_last": True}, before={"channels_last": False}, kept=False, score=0.99, **nothing),
+        Change(values={"amp_dtype": "bfloat16"}, before={"amp_dtype": None}, kept=True, **earned),
+    )
+    best = answer(params=HALFWAY.values, changes=changes)
 
-    apart = printed(answer_block(best, view(ladder(), best), verbose=True))
-    together = printed(answer_block(best, view(ends, best), verbose=True))
+    short, whole = (printed(answer_block(best, verbose=verbose)) for verbose in (False, True))
 
-    assert "Every step is one change, measured." in apart
-    assert "2,330 (+2,180)   together, not one by one" in together
-    assert together.count("not measured alone") == 4
+    assert "  Change    amp_dtype  bfloat16  was fp32   without it 35% slower" in short
+    assert "channels_last" not in short
+    assert "dropped: layout nchw → nhwc: without it 1% slower (not significant)" in " ".join(whole.split())
 
 
 def test_every_knob_has_a_value_that_can_be_shown() -> None:

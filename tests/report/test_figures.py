@@ -6,11 +6,13 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
+from autotune.core.records import Goal
 from autotune.core.results import Alone, Outcome, StabilityResult
 from autotune.precision.chart import paired_losses, precision
 from autotune.report.chart import Absence, Chart
 from autotune.report.loading import loading
-from autotune.report.waterfall import waterfall
+from autotune.report.worths import worth, worths_chart
+from autotune.study.recommendation import Change
 from tests.reporting import FACTS, config, failed, ladder, measured, paired, recommendation, trial, view, whole
 
 
@@ -79,55 +81,62 @@ def test_numerics_tells_why_a_comparison_failed_or_that_there_was_none() -> None
     assert isinstance(precision(view(ladder())), Absence)
 
 
-def test_the_waterfall_names_every_change_with_what_was_measured() -> None:
-    chart = shown(waterfall(view(ladder(), recommendation())))
-
-    assert [(change, gain) for change, _, _, gain, _ in chart.table.rows] == [
-        ("baseline: 64×16 fp32 workers 0 nchw", ""),
-        ("workers 0 → 12", "(+71)"),
-        ("precision fp32 → bf16", "(+368)"),
-        ("layout nchw → nhwc", "(+313)"),
-        ("batch 64×16 → 1024×1", "(+1,430)"),
-    ]
-    assert "joint" not in chart.svg()
+NAMES = {"amp_dtype": ("bfloat16", None), "num_workers": (12, 0), "channels_last": (True, False)}
 
 
-def test_the_waterfall_marks_what_was_measured_only_together_and_never_invents_a_number() -> None:
-    kept = tuple(one for one in ladder() if one.number in (0, 6))
-
-    chart = shown(waterfall(view(kept, recommendation())))
-
-    assert len(chart.table.rows) == 2
-    assert "together only" in chart.table.rows[1][-1]
-    assert "Measured one change at a time: 0 of 1 step." in chart.note
-    assert 'class="up joint"' in chart.svg()
+def change(name: str, **known: Any) -> Change:
+    now, before = NAMES[name]
+    return Change(**{"values": {name: now}, "before": {name: before}, "kept": True, **known})
 
 
-@pytest.mark.parametrize(
-    ("rate", "half_width", "gain", "drawn"),
-    [
-        (100, 0.012, "(–52)", 'class="down"'),  # a change that cost speed falls
-        (162, 0.01, "(+10)", 'class="up"'),
-        (162, 0.08, "(not significant)", 'class="up"'),  # the intervals swallow it
-    ],
-)
-def test_a_gain_is_shown_with_its_sign_unless_it_is_not_significant(
-    rate: float, half_width: float, gain: str, drawn: str
-) -> None:
-    best = recommendation()
-    trials = (
-        trial(0, config(**best.baseline), measured(152, half_width=half_width)),
-        trial(1, config(**{**best.baseline, "num_workers": 12}), measured(rate, half_width=half_width)),
-        trial(2, config(**best.params), measured(2330)),
+def test_the_changes_are_told_with_what_is_left_without_each_and_the_dropped_ones_last() -> None:
+    changes = (
+        change("channels_last", kept=False, score=0.995, low=0.98, high=1.01),
+        change("amp_dtype", score=0.65, low=0.63, high=0.67),
+        change("num_workers", untested="no time was left"),
     )
 
-    chart = shown(waterfall(view(trials, best)))
+    chart = shown(worths_chart(view(ladder(), recommendation(changes=changes))))
 
-    assert chart.table.rows[1][3] == gain
-    assert drawn in chart.svg()
-    assert ("Not significant:" in chart.note) is (gain == "(not significant)")
+    assert chart.table.rows == (
+        ("precision fp32 → bf16", "recommended", "without it 35% slower", "0.65", "0.63 to 0.67"),
+        ("workers 0 → 12", "recommended", "not tested: no time was left", "", ""),
+        ("layout nchw → nhwc", "dropped", "without it 0.5% slower (not significant)", "0.99", "0.98 to 1.01"),
+    )
 
 
-@pytest.mark.parametrize("draw", [waterfall, loading])
+def test_what_a_change_is_worth_is_told_in_the_words_of_the_objective() -> None:
+    saved = change("amp_dtype", score=1.03, low=1.02, high=1.04, peak=1.4)
+
+    told = [worth(saved, recommendation(goal=Goal(objective=name))) for name in ("throughput", "memory")]
+
+    assert told == ["without it 3% faster", "without it 3% faster, 40% more memory"]
+
+
+def test_a_study_of_an_earlier_version_shows_what_was_measured_alone_and_says_so_of_the_rest() -> None:
+    best = recommendation()
+    fp32 = trial(40, config(**{**best.params, "amp_dtype": None}), measured(600, half_width=0.01))
+    noisy = trial(41, config(**{**best.params, "channels_last": False}), measured(2320, half_width=0.05))
+    own = trial(42, config(**best.params), measured(2330, half_width=0.01))
+
+    chart = shown(worths_chart(view((*ladder()[:1], fp32, noisy, own), best)))
+
+    assert [row[2] for row in chart.table.rows] == [
+        "not measured alone",
+        "without it 74% slower",
+        "not measured alone",
+        "without it 0.4% slower (not significant)",
+    ]
+
+
+def test_a_hostile_reason_does_not_reach_the_terminal() -> None:
+    hostile = change("amp_dtype", untested="\x1b[2Jno")
+
+    text = worth(hostile, recommendation(changes=(hostile,)))
+
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("draw", [worths_chart, loading])
 def test_charts_of_a_whole_study_are_well_formed(draw: Any) -> None:
     shown(draw(view(whole(), recommendation())))

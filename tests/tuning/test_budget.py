@@ -7,9 +7,8 @@ from autotune.core.requests import ProbeBudget
 from autotune.precision.stage import precise_finalists
 from autotune.study.history import History
 from autotune.testing import FakeLauncher, Machine
-from autotune.tuning.budget import BRIEF, MOST_RESERVED, SEED_SECONDS, TimeBudget
+from autotune.tuning.budget import BRIEF, MOST_ELIMINATION, MOST_RESERVED, SEED_SECONDS, TimeBudget
 from autotune.tuning.choice import FEWEST_FINALISTS
-from autotune.tuning.confirmation import confirm
 from autotune.tuning.probing import probe_with_retry
 from autotune.tuning.racing import GOAL_ROUNDS, probes
 from tests.worlds import config, context, failed, measured, study_request, trial
@@ -122,11 +121,26 @@ def test_the_time_for_a_comparison_follows_the_pace_of_the_fastest_probe_and_the
     assert search.budget.comparison_seconds == compared.elapsed_seconds
 
 
-def test_after_the_confirmation_only_one_more_probe_has_to_fit(tmp_path):
-    seconds = _after(tmp_path / "known", (1,)).history.expected_seconds(ProbeBudget())
-    search = _after(tmp_path / "search", (1,), left=1.1 * seconds)
+def _of(*, elapsed=0.0, seconds=600.0, **values):
+    faster = trial(measured(200.0), 1, **{"batch_size": 64, **values})
+    return _budget([BASELINE, faster], seconds, elapsed=elapsed, **OFF)
 
-    confirm(search)
 
-    assert search.budget.affords_ablation
-    assert not search.budget.affords_probe
+def test_time_is_kept_to_take_back_the_changes_of_who_is_best_so_far():
+    two, three = {"amp_dtype": "bfloat16", "num_workers": 4}, {"channels_last": True}
+
+    kept = [_of(**values).elimination_seconds for values in ({}, {"num_workers": 4}, two, {**two, **three})]
+
+    assert kept[:2] == [0.0, 0.0]
+    assert 0.0 < kept[2] < kept[3] < MOST_ELIMINATION * 600
+    assert _of(**two, **three, seconds=20.0).elimination_seconds == MOST_ELIMINATION * 20.0
+
+
+def test_the_race_leaves_the_time_of_the_elimination():
+    two = {"amp_dtype": "bfloat16", "num_workers": 4}
+    budget, nothing = _of(**two), _of(num_workers=4)
+
+    assert budget.left_seconds - budget.race_seconds == pytest.approx(budget.elimination_seconds) != 0
+    assert nothing.left_seconds == nothing.race_seconds
+    assert budget.affords_round([BASELINE.config], ProbeBudget(), 590.0)
+    assert not budget.affords_round([BASELINE.config], ProbeBudget(), 599.0)

@@ -3,7 +3,7 @@
 import pytest
 
 from autotune.core.results import Outcome
-from autotune.tuning.resumed_confirmation import ResumedConfirmation
+from autotune.tuning.resumed_confirmation import ResumedConfirmation, interrupted
 from tests.worlds import bad, config, failed, good, measured, trial
 
 BATCHES = {"A": 8, "B": 16, "C": 32, "base": 64}
@@ -107,3 +107,28 @@ def test_a_race_goes_on_after_one_that_failed_last():
 
     assert before.finalists == _configs("A B C")
     assert _numbers(before.round(_configs("A B C base"))) == [4, 5, 6, 7]
+
+
+def test_an_elimination_that_was_broken_off_goes_on_behind_its_whole_race():
+    judged = _after_a_search("A B base base B A")
+    answered = len(judged)
+    rounds = _judged("A C base base C", "ablation", answered)
+
+    race, elimination = interrupted([*judged, *rounds], answered, BASE)
+
+    assert race.finalists == _configs("A B")
+    assert elimination.finalists == _configs("A C")
+    assert [_numbers(elimination.round(_configs("A C base"))), elimination.round(_configs("base C A"))] == [
+        [10, 11, 12],
+        None,
+    ]
+
+
+@pytest.mark.parametrize("since", ["", "C"])
+def test_an_elimination_that_was_interrupted_or_searched_past_is_over(since):
+    judged = [*_after_a_search("A B base base B A"), *_judged("A C base", "ablation", 10)]
+    answered = len(judged) if not since else len(judged) - 3
+
+    race, elimination = interrupted([*judged, *_judged(since, "search", 13)], answered, BASE)
+
+    assert not race and not elimination

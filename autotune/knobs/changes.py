@@ -1,0 +1,19 @@
+"""The changes between two configurations: what differs, where micro-batch and accumulation move as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotune.core.records import Value
+from autotune.knobs import KNOBS, defaults
+
+HELD_TOGETHER = ("batch_size", "gradient_accumulation_steps")  # one change: their product is what is held
+
+
+def changes_between(one: Mapping[str, Value], other: Mapping[str, Value]) -> list[tuple[str, ...]]:
+    """Return the changes from one configuration to the other, each the names of the knobs that move together."""
+    usual = defaults()
+    names = [knob.name for knob in KNOBS]
+    moved = [name for name in names if one.get(name, usual[name]) != other.get(name, usual[name])]
+    held = [HELD_TOGETHER] if set(moved) & set(HELD_TOGETHER) else []
+    return [*held, *((name,) for name in moved if name not in HELD_TOGETHER)]

@@ -1,0 +1,161 @@
+"""What each change of an answer is worth: how much worse the configuration is without it, in words and as a chart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from autotune.core.records import Config, Value
+from autotune.harmless import plain
+from autotune.knobs import defaults, knob
+from autotune.knobs.changes import HELD_TOGETHER, changes_between
+from autotune.objectives import objective_of
+from autotune.report import drawing
+from autotune.report.chart import Absence, Chart, Table
+from autotune.report.drawing import Size
+from autotune.report.phrases import shown
+from autotune.study.recommendation import Change, Recommendation
+from autotune.study.summary import ConfigSummary
+from autotune.study.view import StudyView, summaries
+from autotune.units import format_share
+
+NAME, TITLE = "ablation", "What each change is worth"
+NOT_SIGNIFICANT = " (not significant)"
+UNKNOWN_SPREAD = 0.02  # where a spread is not known: that of one probe on a quiet machine
+BAR, ROW = 14, 46  # pixels: a bar, and what it needs with its name
+
+
+def changes_of(best: Recommendation, view: StudyView | None) -> tuple[Change, ...]:
+    """Return the changes from the baseline, with what is known of each; those that were dropped come last.
+
+    Versions before the elimination left at most single probes of the recommendation without a change.
+    """
+    if best.changes is not None:
+        known = (one for one in best.changes if set(one.values) <= set(defaults()))
+        return tuple(sorted(known, key=lambda one: not one.kept))
+    measured = {one.config: one for one in summaries(view) if one.feasible} if view else {}
+    groups = changes_between(best.baseline, best.params)
+    return tuple(_earlier(best, group, len(groups), measured) for group in groups)
+
+
+def _earlier(
+    best: Recommendation, names: tuple[str, ...], changes: int, measured: dict[Config, ConfigSummary]
+) -> Change:
+    values, before = ({name: of.get(name) for name in names} for of in (best.params, best.baseline))
+    if changes == 1 and best.speedup:  # without it is the baseline, and the race knows it best
+        score, low, high = (one and 1 / one for one in (best.speedup, best.speedup_high, best.speedup_low))
+        return Change(values=values, before=before, kept=True, score=score, low=low, high=high)
+    own = measured.get(Config(values=dict(best.params)))
+    without = measured.get(Config(values={**best.params, **before}))
+    if own is None or without is None:
+        return Change(values=values, before=before, kept=True, untested="not measured alone")
+    widths = [UNKNOWN_SPREAD if it.relative_half_width is None else it.relative_half_width for it in (own, without)]
+    score, spread = without.samples_per_second / own.samples_per_second, math.hypot(*widths)
+    low, high = score * max(0.0, 1 - spread), score * (1 + spread)
+    return Change(values=values, before=before, kept=True, score=score, low=low, high=high)
+
+
+def worth(change: Change, best: Recommendation) -> str:
+    """Return `without it 35% slower`, or why that was not measured."""
+    if change.score is None:
+        return plain(change.untested) if best.changes is None else f"not tested: {plain(change.untested)}"
+    objective = objective_of(best.goal)
+    share = 1 - change.score if change.score < 1 else change.score - 1
+    text = f"without it {format_share(share)} {objective.worse if change.score < 1 else objective.better}"
+    if objective.slack(best.goal) is not None and change.peak is not None:
+        text += f", {format_share(abs(change.peak - 1))} {'more' if change.peak > 1 else 'less'} memory"
+    return text if is_significant(change) else text + NOT_SIGNIFICANT
+
+
+def is_significant(change: Change) -> bool:
+    """Whether the interval of what is left without it leaves out 1; without an interval it does not tell."""
+    return change.low is not None and change.high is not None and not change.low <= 1 <= change.high
+
+
+def change_phrase(change: Change) -> str:
+    """Return `precision fp32 → bf16`, `batch 64×16 → 1024×1`."""
+    return f"{label(change)} {_value(change.before)} → {_value(change.values)}"
+
+
+def label(change: Change) -> str:
+    """Return the name of what changes: `precision`, `batch`."""
+    return "batch" if set(change.values) == set(HELD_TOGETHER) else knob(next(iter(change.values))).label
+
+
+def _value(values: dict[str, Value]) -> str:
+    return "×".join(shown(knob(name), values).removeprefix("×") for name in values)
+
+
+def worth_lines(best: Recommendation, view: StudyView | None) -> list[str]:
+    """Return a line for each change: what it is worth, in which interval, and whether it was dropped."""
+    return [
+        f"{'' if one.kept else 'dropped: '}{change_phrase(one)}: {worth(one, best)}{_interval(one)}"
+        for one in changes_of(best, view)
+    ]
+
+
+def _interval(change: Change) -> str:
+    if change.score is None or change.low is None or change.high is None:
+        return ""
+    return f", {change.low:.2f} to {change.high:.2f} times as much"
+
+
+def worths_chart(view: StudyView) -> Chart | Absence:
+    """One bar for each change: how much is left of the speed without it."""
+    best = view.recommendation
+    if best is None:
+        return Absence(name=NAME, title=TITLE, reason="there is no recommendation")
+    changes = changes_of(best, view)
+    if not changes:
+        return Absence(name=NAME, title=TITLE, reason="the baseline itself is recommended")
+
+    def draw(size: Size) -> list[str]:
+        return _bars(changes, best, size)
+
+    rows = tuple(
+        (
+            change_phrase(one),
+            "recommended" if one.kept else "dropped",
+            worth(one, best),
+            "" if one.score is None else f"{one.score:.2f}",
+            "" if one.low is None or one.high is None else f"{one.low:.2f} to {one.high:.2f}",
+        )
+        for one in changes
+    )
+    unit = objective_of(best.goal).unit
+    return Chart(
+        name=NAME,
+        title=TITLE,
+        summary="; ".join(f"{phrase}: {text}" for phrase, _, text, _, _ in rows),
+        table=Table(titles=("change", "answer", "worth", f"share of {unit} without it", "95% interval"), rows=rows),
+        draw=draw,
+        height=len(changes) * ROW + 4,
+        note=f"Bars: what is left of the {unit} when this one change is taken back, measured in turn; the line is the "
+        f"configuration with all of them. Dropped: what gains less than 2%, or nothing beyond the interval.",
+    )
+
+
+def _bars(changes: Sequence[Change], best: Recommendation, size: Size) -> list[str]:
+    """Bars below each other, each with its name above and its worth at the end; a line at 1."""
+    most = max(1.0, *(one.score or 0.0 for one in changes))
+    room = 0.5 * size.width
+    edge = 4 + room / most
+    parts = [f'<path class="grid" d="M{edge:.1f} 4V{len(changes) * ROW:.1f}"/>']
+    for index, one in enumerate(changes):
+        y = 4 + index * ROW
+        words = worth(one, best).removeprefix("without it ")
+        parts.append(drawing.text(4, y + 13, _fitting(one, size.width), "strong" if one.kept else "note"))
+        if one.score is None:
+            parts.append(drawing.text(4, y + 19 + BAR - 2.5, words, "tick"))
+            continue
+        wide = max(2.0, one.score / most * room)
+        bar = drawing.bar("kept" if one.kept else "dropped", 4, y + 19, wide, BAR)
+        parts.append(drawing.titled(bar, f"{change_phrase(one)}: {worth(one, best)}{_interval(one)}"))
+        parts.append(drawing.text(max(4 + wide, edge) + 8, y + 19 + BAR - 2.5, words, "tick"))
+    return parts
+
+
+def _fitting(change: Change, width: int) -> str:
+    """The change with its values, or by name where there is no room for them."""
+    words = change_phrase(change) + ("" if change.kept else ": dropped")
+    return words if 1.1 * drawing.width_of(words) + 8 < width else label(change)

@@ -1,0 +1,278 @@
+"""The elimination: every change of the leader is taken back once, and what is worth nothing is dropped.
+
+    leader     batch 64×1, bf16, nhwc, 4 workers      the winner of the race, kept as best.json while this runs
+    round 1    leader · without nhwc · without workers · without bf16 · baseline
+          2    the same in reverse; who surely loses leaves
+    reduced    leader without all that does not measurably lose, in such rounds itself; if it loses, the most valuable
+               change is put back, and so on
+
+Backward elimination (decisions/0045). The rounds count on from those of the race, and the choice is the same
+(`choice.py`): of those that are as good as the leader the one with the fewest changes is recommended.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Sequence
+
+from msgspec.structs import replace
+
+from autotune.core.records import Config
+from autotune.errors import AutotuneError
+from autotune.knobs.changes import changes_between
+from autotune.study import layout as disk
+from autotune.study.answers import write_answer
+from autotune.study.interference import Judged
+from autotune.study.recommendation import Recommendation
+from autotune.study.summary import ConfigSummary
+from autotune.tuning import racing
+from autotune.tuning.choice import NOISE, TIE
+from autotune.tuning.context import SearchContext
+from autotune.tuning.probing import probe_with_repeat
+from autotune.tuning.reversions import (
+    NO_TIME,
+    WITH_OTHERS,
+    Reversion,
+    Standings,
+    search_scores,
+    seen_loss,
+    shown_changes,
+)
+
+Recommend = Callable[[list[ConfigSummary], Collection[Config]], Recommendation]  # among these, all of them measured
+
+
+def eliminate(
+    context: SearchContext, raced: Sequence[ConfigSummary], answer: Recommendation, recommended: Recommend
+) -> Recommendation:
+    """Return the answer without the changes that are worth nothing, and with what the others are worth.
+
+    `raced`: all that the confirmation measured. The answer is already kept, so nothing here may cost it: an interrupt
+    ends the rounds and not the search, and so does a fault of the machine.
+    """
+    leader = Config(values=answer.params)
+    undone = _taken_back(context, leader)
+    if not undone:
+        return answer
+    rounds, new = _Rounds(context, raced, leader), answer
+    try:
+        undone = _run(context, rounds, undone)
+        if rounds.has_run:
+            new = recommended([*rounds.racers.values()], _among(rounds, undone))
+    except KeyboardInterrupt:
+        undone = [dataclasses.replace(one, untested=one.untested or "interrupted") for one in undone]
+        context.reporter.note("Interrupted: the recommendation stands, with all of its changes.")
+    except AutotuneError as error:
+        context.reporter.note(f"The recommendation stands, but not all of its changes could be taken back. {error}")
+    _tell_dropped(context, rounds, undone, new)
+    new = replace(
+        new,
+        changes=rounds.standings.changes(undone, new.params),
+        probes=len(context.history.judged),
+        seconds=round(context.budget.elapsed_seconds, 1),
+    )
+    write_answer(context.folder / disk.BEST, new)
+    return new
+
+
+def _tell_dropped(context: SearchContext, rounds: _Rounds, undone: Sequence[Reversion], new: Recommendation) -> None:
+    failure = rounds.racers[rounds.leader].failure
+    dropped = [one for one in undone if any(new.params[name] != rounds.leader[name] for name in one.knobs)]
+    if failure:
+        context.reporter.note(f"The recommendation failed when it was measured again ({failure}): another one stands.")
+    elif dropped:
+        shown = shown_changes(dropped, rounds.leader)
+        context.reporter.note(f"Dropped, without a measurable gain: {shown}.")
+
+
+def _taken_back(context: SearchContext, leader: Config) -> list[Reversion]:
+    """Return the leader without each of its changes to the baseline, and why some of these cannot be run."""
+    made = []
+    for names in changes_between(context.request.baseline.values, leader.values):
+        config = _without(context, leader, [Reversion(knobs=names, config=leader)])
+        made.append(Reversion(knobs=names, config=config, untested=_obstacle(context, config)))
+    return made
+
+
+def _obstacle(context: SearchContext, config: Config) -> str:
+    """Return why `config` cannot be run or recommended: the space, its losses, or memory; empty if it can."""
+    excluded, refused = context.space.excludes(config), context.history.refusal(config)
+    if excluded or refused is not None:
+        return excluded or (refused.text if refused else "")
+    latest = [verdict for trial, verdict in context.history.judged if trial.config == config][-1:]
+    if latest and not latest[0].feasible:
+        return latest[0].reason.partition("\n")[0].rstrip(".")
+    return "it would not fit into memory" if context.guard.fits(config) is False else ""
+
+
+def _run(context: SearchContext, rounds: _Rounds, undone: list[Reversion]) -> list[Reversion]:
+    """Take changes back as far as there is time; return them all, with why some were not measured.
+
+    What is probably worth nothing is taken back together, beside each of the others alone; each of them alone only if
+    that loses. A single change is not run: without it is the baseline, which has raced already.
+    """
+    testable = [one for one in undone if not one.untested and not rounds.is_known(one.config)]
+    losses = _expected_losses(context, rounds.leader, testable)
+    testable.sort(key=lambda one: losses[one.config])
+    doubtful = [one for one in testable if losses[one.config] <= NOISE]
+    others = [one.config for one in testable if one not in doubtful]
+    together = _without(context, rounds.leader, doubtful)
+    _run_affordable(context, rounds, [together, *others] if doubtful else others)
+    if len(doubtful) > 1 and rounds.loses(together):
+        _run_affordable(context, rounds, [one.config for one in doubtful])
+    is_kept = not doubtful or rounds.loses(together)
+    worthless = [
+        one for one in undone if (one in doubtful and not is_kept) or not (one.untested or rounds.loses(one.config))
+    ]
+    worthless.sort(key=lambda one: rounds.gain(one.config))
+    while len(worthless) > 1:
+        reduced = _without(context, rounds.leader, worthless)
+        if not rounds.has(reduced):
+            _run_affordable(context, rounds, [reduced])
+        if not rounds.loses(reduced):
+            break
+        worthless.pop()
+    return [
+        one if rounds.has(one.config) or one.untested else dataclasses.replace(one, untested=_why_not(one, worthless))
+        for one in undone
+    ]
+
+
+def _why_not(one: Reversion, worthless: Sequence[Reversion]) -> str:
+    return WITH_OTHERS if one in worthless else NO_TIME
+
+
+def _expected_losses(context: SearchContext, leader: Config, reversions: Sequence[Reversion]) -> dict[Config, float]:
+    """Return by which share the leader is expected to be worse without each: by probes, by the model, else by 2 %."""
+    request, configs = context.request, [leader, *(one.config for one in reversions)]
+    predicted: dict[Config, float] = {}
+    if context.objective.is_speed:
+        expected = context.sampler.expected(context.store.study, configs)
+        predicted = {config: one.samples_per_second for config, one in expected}
+    scores = search_scores(context.history)
+    losses = {}
+    for one in reversions:
+        seen = seen_loss(one, leader, scores, request.baseline)
+        if seen is None and leader in predicted and one.config in predicted:
+            seen = 1 - predicted[one.config] / predicted[leader]
+        losses[one.config] = TIE if seen is None else seen
+    return losses
+
+
+def _run_affordable(context: SearchContext, rounds: _Rounds, configs: Sequence[Config]) -> None:
+    """Run the first ones that there is time for, in two rounds at least, of those that may be run."""
+    may = [one for one in configs if one != context.request.baseline and not _obstacle(context, one)]
+    left, is_resumed = context.budget.left_seconds, bool(context.interrupted_elimination)
+    for count in range(len(may), 0, -1):
+        if rounds.seconds(may[:count]) <= left or is_resumed:
+            if not rounds.has_run:
+                context.reporter.note(
+                    "The recommendation is kept. Measuring it without its changes, in up to "
+                    f"{racing.GOAL_ROUNDS} interleaved rounds; Ctrl-C skips this."
+                )
+            rounds.run(may[:count])
+            return
+
+
+def _without(context: SearchContext, leader: Config, reversions: Sequence[Reversion]) -> Config:
+    names = [name for one in reversions for name in one.knobs]
+    values = {**leader.values, **{name: context.request.baseline[name] for name in names}}
+    return context.space.canonical(Config(values=values))
+
+
+def _among(rounds: _Rounds, undone: Sequence[Reversion]) -> set[Config]:
+    """Return who may be recommended: the leader, what is as good without some of its changes, and the baseline.
+
+    All that raced if the leader fails now.
+    """
+    if rounds.has_failed(rounds.leader):
+        return set(rounds.racers)
+    known = {one.config for one in undone if not one.untested} | rounds.added
+    return {rounds.leader, *rounds.baseline, *(one for one in known if not rounds.loses(one))}
+
+
+class _Rounds:
+    """The rounds of the elimination, on top of those of the race."""
+
+    def __init__(self, context: SearchContext, raced: Sequence[ConfigSummary], leader: Config) -> None:
+        self._context, self.leader = context, leader
+        self.racers = {one.config: one for one in raced}
+        self.added: set[Config] = set()  # that ran here first
+        self.has_run = False
+        base = self.racers.get(context.request.baseline)
+        self.baseline = [base.config] if base is not None and not base.failure else []
+
+    @property
+    def standings(self) -> Standings:
+        """What all rounds so far say."""
+        return Standings(list(self.racers.values()), self.leader, self._context.request)
+
+    def has(self, config: Config) -> bool:
+        """Whether it has run in enough rounds to be compared, and holds."""
+        known = self.racers.get(config)
+        return known is not None and not known.failure and len(known.scores) >= racing.FEWEST_ROUNDS
+
+    def loses(self, config: Config) -> bool:
+        """Whether it cannot take the leader's place: it is measurably worse, it failed, or too little is known."""
+        return self.has_failed(self.leader) or not self.has(config) or self.standings.loses(config)
+
+    def gain(self, config: Config) -> float:
+        """How many times as good the leader is; 1 where that was not measured, as of what was dropped with others."""
+        return self.standings.ratio(config)[0] if self.has(config) else 1.0
+
+    def is_known(self, config: Config) -> bool:
+        """Whether no rounds are needed: it is the baseline, or has raced and is settled."""
+        return config in (*self.baseline, self._context.request.baseline) or self._is_settled(config)
+
+    def has_failed(self, config: Config) -> bool:
+        """Whether it failed in a round."""
+        return config in self.racers and bool(self.racers[config].failure)
+
+    def seconds(self, configs: Sequence[Config]) -> float:
+        """Return the seconds of the fewest rounds of these beside the leader and the baseline."""
+        budget, racers = self._context.budget, [self.leader, *configs, *self.baseline]
+        return racing.FEWEST_ROUNDS * len(racers) * budget.probe_seconds(racers, budget.brief_window)
+
+    def run(self, configs: Sequence[Config]) -> None:
+        """Measure these beside the leader and the baseline, until it is settled for each whether it loses.
+
+        Those for which it is settled leave. No round is begun that there is no time for, nor, once they can be
+        compared, one that leaves no time for what remains without several of them.
+        """
+        budget, resumed = self._context.budget, self._context.interrupted_elimination
+        number = 1 + max((one for racer in self.racers.values() for one in racer.rounds), default=-1)
+        running = list(configs)
+        for done in range(racing.GOAL_ROUNDS):
+            beside = [one for one in self.baseline if not self.has_failed(one)]
+            order = [self.leader, *running, *beside][:: 1 if done % 2 == 0 else -1]
+            before = resumed.round(order)
+            several = done >= racing.FEWEST_ROUNDS and sum(not self.loses(one) for one in configs) > 1
+            last = self.seconds([self.leader]) if several else 0.0
+            if before is None and not budget.affords_round(order, budget.brief_window, last):
+                break
+            for config, judged in zip(order, before or (self._probe(one) for one in order), strict=True):
+                racer = self.racers.get(config, ConfigSummary(config=config))
+                racer = dataclasses.replace(racer, is_behind=False)
+                self.racers[config] = racing.with_round(racer, number + done, judged)
+                self.added |= {config} if config in running else set()
+                self.has_run = True
+            if self.has_failed(self.leader):
+                break
+            running = [one for one in running if not self.has_failed(one) and not self._is_settled(one)]
+            if not running:
+                break
+
+    def _is_settled(self, config: Config) -> bool:
+        return self.has(config) and self.standings.is_settled(config)
+
+    def _probe(self, config: Config) -> Judged:
+        """Probe, briefly: the noise is between probes, so that more rounds tell more (docs/notes/timing.md 2)."""
+        context, window = self._context, self._context.budget.brief_window
+        is_new = config not in context.history.probed
+        judged = probe_with_repeat(
+            context, config, "ablation", window=window,
+            has_time=lambda: context.budget.affords_round([config], window),
+        )  # fmt: skip
+        if is_new and not judged[0].result.outcome.retried:
+            context.store.add(*judged)
+        return judged

@@ -1,0 +1,118 @@
+"""The changes of a leader taken back, one at a time: which may be run, in which order, and what their rounds say. Pure.
+
+A change loses measurably if the leader without it scores at least 2 % less, beyond the interval of their common rounds;
+beyond 5 % in any case, for there an interval that includes 0 is lack of rounds (`choice.is_tied`).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.core.records import Config, StudyRequest, Value
+from autotune.knobs import knob
+from autotune.objectives import objective_of
+from autotune.study.history import History
+from autotune.study.recommendation import Change
+from autotune.study.summary import ConfigSummary
+from autotune.tuning.choice import MOST_TIE, TIE
+from autotune.tuning.racing import FEWEST_ROUNDS, SURE, SURE_ROUNDS, compared
+
+NO_TIME = "no time was left"
+WITH_OTHERS = "only together with what else was dropped"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reversion:
+    """The leader without one of its changes."""
+
+    knobs: tuple[str, ...]  # that move together
+    config: Config
+    untested: str = ""  # why it is not run; empty: it may be
+
+
+def search_scores(history: History) -> dict[Config, float]:
+    """Return the mean score of each configuration that the search itself probed, corrected for drift."""
+    scores: dict[Config, list[float]] = {}
+    for trial, verdict in history.drift_corrected:
+        if trial.purpose in ("baseline", "search") and verdict.feasible and verdict.value:
+            scores.setdefault(trial.config, []).append(verdict.value)
+    return {config: statistics.fmean(values) for config, values in scores.items()}
+
+
+def seen_loss(one: Reversion, leader: Config, scores: Mapping[Config, float], baseline: Config) -> float | None:
+    """Return by which share probes lost without this change: of the leader itself, else of others that differ in it.
+
+    None where no two probes differ in it alone.
+    """
+    if leader in scores and one.config in scores:
+        return 1 - scores[one.config] / scores[leader]
+    own, others = ({name: source[name] for name in one.knobs} for source in (leader, baseline))
+    making = [config for config in scores if own.items() <= config.values.items()]
+    pairs = [(made, Config(values=made.values | others)) for made in making]
+    losses = [1 - scores[without] / scores[made] for made, without in pairs if without in scores]
+    return statistics.median(losses) if losses else None
+
+
+class Standings:
+    """The leader, the baseline and what was taken back, compared by all rounds that they have run."""
+
+    def __init__(self, racers: Sequence[ConfigSummary], leader: Config, request: StudyRequest) -> None:
+        """Leave out those of the `racers` that failed."""
+        held = [one for one in racers if not one.failure and one.scores]
+        base = next((i for i, one in enumerate(held) if one.config == request.baseline), None)
+        summaries, _, self._scores = compared(held, base)
+        self._summaries = {one.config: one for one in summaries}
+        self._places = {one.config: i for i, one in enumerate(held)}
+        self._failures = {one.config: one.failure for one in racers if one.failure}
+        self._leader, self._request = leader, request
+
+    def ratio(self, config: Config, confidence: float = 0.95) -> tuple[float, float, float]:
+        """Return how many times as good the leader is as `config`: estimate, low, high."""
+        return self._scores.ratio(self._places[self._leader], self._places[config], confidence)
+
+    def loses(self, config: Config) -> bool:
+        """Whether it is measurably worse than the leader: in its score, or in what the objective wants besides."""
+        leader, one = self._summaries[self._leader], self._summaries[config]
+        if objective_of(self._request.goal).is_lower(leader, one):
+            return True
+        estimate, low, _ = self.ratio(config)
+        return estimate > 1 + TIE and (low > 1 or estimate > 1 + MOST_TIE)
+
+    def is_settled(self, config: Config) -> bool:
+        """Whether more rounds would not change if it loses: surely by more than 2 %, or surely by no more."""
+        _, low, high = self.ratio(config, SURE)
+        enough = self._scores.count(self._places[self._leader], self._places[config]) >= SURE_ROUNDS
+        return low > 1 + TIE or (enough and high <= 1 + TIE)
+
+    def changes(self, reversions: Sequence[Reversion], params: Mapping[str, Value]) -> tuple[Change, ...]:
+        """Return what each change of the leader is worth; `params` are those of the recommendation."""
+        return tuple(self._change(one, params) for one in reversions)
+
+    def _change(self, one: Reversion, params: Mapping[str, Value]) -> Change:
+        values, before = ({name: of[name] for name in one.knobs} for of in (self._leader, self._request.baseline))
+        kept = all(params[name] == value for name, value in values.items())
+        met = self._leader in self._places and one.config in self._places
+        if not met or self._scores.count(self._places[self._leader], self._places[one.config]) < FEWEST_ROUNDS:
+            why = self._failures.get(one.config, "").partition("\n")[0].rstrip(".") or one.untested or "not measured"
+            return Change(values=values, before=before, kept=kept, untested=why)
+        estimate, low, high = self.ratio(one.config)
+        leader, without = self._summaries[self._leader], self._summaries[one.config]
+        return Change(
+            values=values,
+            before=before,
+            kept=kept,
+            score=round(1 / estimate, 4),
+            low=round(1 / high, 4) if math.isfinite(high) else None,
+            high=round(1 / low, 4) if low > 0 else None,
+            peak=round(without.peak_bytes / leader.peak_bytes, 4) if leader.peak_bytes else None,
+        )
+
+
+def shown_changes(reversions: Sequence[Reversion], leader: Config) -> str:
+    """Return the changes as the leader makes them: `channels_last yes, batch_size 64×1`."""
+    return ", ".join(
+        f"{one.knobs[0]} " + "".join(knob(name).show(leader[name]) for name in one.knobs) for one in reversions
+    )

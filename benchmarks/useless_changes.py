@@ -1,0 +1,143 @@
+"""How many changes of an answer are worth nothing, and what it loses to the best: with and without the elimination.
+
+    python benchmarks/useless_changes.py [--machines 40] [--budget 60] [--noise 0.01]
+
+Whole searches on simulated machines in simulated time: the search, race, elimination and choice are the product's own.
+A machine draws what autocast, layout, workers, micro-batch and a fixed cost per step are worth; each of them is worth
+nothing on about half of the machines, and threads and wait policy on all of them. A change of the answer is useless if
+the answer without it is truly slower by less than 2 %. Regret is how much slower the answer is than the truly best
+configuration of the space. Both kinds of search have the same seeds and the same time; the one without elimination
+races for longer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+from msgspec.structs import replace
+
+from autotune.core.records import Config, Limit
+from autotune.knobs.changes import changes_between
+from autotune.sampler.space import build
+from autotune.study.view import load_view
+from autotune.testing import ENVIRONMENT, FACTS, FakeLauncher
+from autotune.testing import launcher as fake
+from autotune.testing.machine import Machine
+from autotune.tuning import engine
+from autotune.tuning.budget import TimeBudget
+from autotune.tuning.reporter import SilentReporter
+from autotune.tuning.settings import Settings
+
+USELESS = 0.02  # gain below which a change is not worth making
+FORKED = {"start": 0.1, "load": 0.1, "build": 0.1}  # seconds of a probe before it measures (decisions/0042)
+CPU = replace(
+    ENVIRONMENT, device="cpu", device_name="Simulated CPU", usable_cores=4, default_threads=4, capability=None,
+    native_dtypes=("bfloat16",),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What one search came to."""
+
+    changes: int
+    useless: int
+    untested: int
+    regret: float
+    seconds: float  # over what was asked
+    probes: int
+
+
+def machine(seed: int, noise: float) -> tuple[Machine, dict[str, int]]:
+    """A machine, and the baseline of its user: batch 64, or 16 four times."""
+    chance = random.Random(seed)
+    sample, half = 0.0004, chance.uniform(0.4, 0.9) if chance.random() < 0.5 else chance.uniform(0.99, 1.1)
+    layout = chance.uniform(0.75, 0.95) if chance.random() < 0.5 else 1.0
+    fixed = chance.uniform(0.002, 0.01) if chance.random() < 0.5 else 1e-5
+    loading = chance.uniform(0.0003, 0.002) if chance.random() < 0.5 else 1e-7
+    drawn = Machine(
+        fixed_seconds={None: fixed, "bfloat16": fixed},
+        per_sample_seconds={None: sample, "bfloat16": sample * half},
+        channels_last_factor={None: layout, "bfloat16": layout},
+        sample_loading_seconds=loading, cores=4, noise_between_probes=noise,
+    )  # fmt: skip
+    micro = chance.choice((64, 16))
+    return drawn, {"batch_size": micro, "gradient_accumulation_steps": 64 // micro}
+
+
+@contextmanager
+def without_elimination() -> Iterator[None]:
+    """Search as before there was one: no time is kept for it."""
+    with (
+        mock.patch.object(engine, "eliminate", lambda context, raced, answer, recommended: answer),
+        mock.patch.object(TimeBudget, "elimination_seconds", 0.0),
+    ):
+        yield
+
+
+def search(seed: int, noise: float, budget: float) -> Found:
+    """One search on one machine."""
+    drawn, baseline = machine(seed, noise)
+    # The machine knows no activation checkpointing on a CPU that would be of use: memory does not bind.
+    held = {**FACTS.space, "activation_checkpointing": Limit(values=(False,))}
+    facts = replace(FACTS, baseline=baseline, space=held)
+    launcher = FakeLauncher(machine=drawn, facts=facts, environment=CPU, seed=seed)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Settings.of(study=Path(folder) / "study", target="model.py", time_budget_seconds=budget, seed=seed)
+        answer = engine.search(settings, launcher, SilentReporter(), launcher.clock, lambda seconds: None)
+        request = load_view(Path(folder) / "study").request
+    space = build(request.facts, request.environment, request.goal, request.baseline)
+    rate, best = (launcher.throughput(one) for one in (Config(values=answer.params), launcher.best(space.configs)))
+    assert rate is not None and best is not None, "what was recommended ran"
+    useless = 0
+    groups = changes_between(answer.baseline, answer.params)
+    for names in groups:
+        without = Config(values={**answer.params, **{name: answer.baseline[name] for name in names}})
+        slower = launcher.throughput(without)
+        useless += slower is not None and rate / slower - 1 < USELESS
+    return Found(
+        changes=len(groups), useless=useless, regret=1 - rate / best, seconds=launcher.clock() / budget,
+        untested=sum(one.score is None for one in answer.changes or ()), probes=answer.probes,
+    )  # fmt: skip
+
+
+def row(name: str, found: list[Found]) -> str:
+    """One line of the table."""
+    changes, useless = (statistics.fmean(getattr(one, field) for one in found) for field in ("changes", "useless"))
+    regrets = sorted(one.regret for one in found)
+    ninth = regrets[int(0.9 * len(regrets))]
+    return (
+        f"| {name} | {changes:.2f} | {useless:.2f} | {useless / max(changes, 1e-9):.0%} | "
+        f"{statistics.fmean(one.untested for one in found):.2f} | {statistics.fmean(regrets):.2%} | {ninth:.2%} | "
+        f"{statistics.fmean(one.probes for one in found):.0f} | {statistics.fmean(one.seconds for one in found):.2f} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--machines", type=int, default=40)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first machine")
+    parser.add_argument("--budget", type=float, default=60.0)
+    parser.add_argument("--noise", type=float, default=0.01)
+    told = parser.parse_args()
+    print(f"{told.machines} machines from {told.first} on, {told.budget:g} s each, noise {told.noise:.0%}\n")
+    print("| search | changes | useless ones | share | untested | regret, mean | 9 of 10 | probes | of the budget |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    seeds = range(told.first, told.first + told.machines)
+    with mock.patch.object(fake, "_STARTING", FORKED):
+        with without_elimination():
+            before = [search(seed, told.noise, told.budget) for seed in seeds]
+        print(row("without elimination", before), flush=True)
+        print(row("with elimination", [search(seed, told.noise, told.budget) for seed in seeds]))
+
+
+if __name__ == "__main__":
+    main()

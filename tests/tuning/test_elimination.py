@@ -1,0 +1,297 @@
+"""Every change of a leader has to earn its place: it is taken back, and stays only if the leader is worse then."""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import pytest
+
+from autotune.core.notices import earlier
+from autotune.core.records import Goal
+from autotune.core.requests import ProbeRequest
+from autotune.core.results import Outcome, ProbeResult
+from autotune.errors import EnvironmentUnfit
+from autotune.study import layout as disk
+from autotune.study.recommendation import read_best
+from autotune.study.summary import ConfigSummary
+from autotune.study.view import load_view
+from autotune.testing import FakeLauncher
+from autotune.testing.machine import Machine
+from autotune.tuning import racing
+from autotune.tuning.budget import TimeBudget
+from autotune.tuning.elimination import eliminate
+from autotune.tuning.engine import recommended
+from autotune.tuning.probing import probe_with_repeat
+from autotune.tuning.reversions import Reversion, search_scores, seen_loss
+from tests.worlds import (
+    Interrupted,
+    Listener,
+    config,
+    context,
+    declared,
+    failed,
+    measured,
+    searched,
+    study_request,
+    trial,
+)
+
+LONG = {"time_budget_seconds": 1e6}
+SAME = {None: 1.0, "bfloat16": 1.0, "float16": 1.0}
+IDLE: dict[str, Any] = {"sample_loading_seconds": 1e-7, "channels_last_factor": SAME}  # workers and layout gain nothing
+LEADER = config(64, amp_dtype="bfloat16", num_workers=4, channels_last=True)
+KNOBS = ["amp_dtype", "num_workers", "channels_last"]
+CERTIFICATE = earlier("nothing is known of the rest")
+
+
+class OneOfTwo(Machine):
+    """A machine on which workers and layout gain the same, and the second of them nothing more."""
+
+    def computing_seconds(self, config):
+        has_one = config.values["channels_last"] or config.values["num_workers"]
+        return super().computing_seconds(config) * (1.0 if has_one else 1.2)
+
+
+class NoModel:
+    """A sampler that expects nothing."""
+
+    def expected(self, study, configs):
+        return []
+
+
+class Ignored:
+    """A database that keeps nothing."""
+
+    study = None
+
+    def add(self, trial, verdict):
+        pass
+
+
+class Failing(FakeLauncher):
+    """A fake machine on which the `at`-th probe of an elimination ends otherwise: by an exception, or so."""
+
+    def __init__(self, ending, at=1, **options):
+        super().__init__(**options)
+        self._ending, self._left = ending, at
+
+    def run(self, request, folder):
+        if isinstance(request, ProbeRequest) and request.purpose == "ablation":
+            self._left -= 1
+            if self._left == 0 and isinstance(self._ending, BaseException):
+                raise self._ending
+        answer = super().run(request, folder)
+        is_hit = isinstance(answer, ProbeResult) and self._left <= 0 and request.purpose == "ablation"
+        return failed() if is_hit and request.config == self._ending else answer
+
+
+def eliminated(folder, launcher, listener=None, *, leader=LEADER, learned=(), rounds_of_time=1e6, **asked):
+    """The answer after the elimination, and the first one, for a race of the leader against the baseline only."""
+    request = study_request(**asked)
+    search = context(folder, launcher, listener, request=request)
+    search = dataclasses.replace(search, store=Ignored(), sampler=NoModel())
+    for one in learned:
+        search.guard.learn(one)
+    racers = [ConfigSummary(config=leader), ConfigSummary(config=request.baseline)]
+    raced = racing.race(racers, 4, lambda one: probe_with_repeat(search, one, "confirm"), request)
+    first = recommended(search, CERTIFICATE, raced)
+    began, one = launcher.clock(), search.history.expected_seconds(search.budget.brief_window)
+    budget = TimeBudget(search.history, rounds_of_time * one, launcher.clock, began)
+    search = dataclasses.replace(search, budget=budget)
+    return eliminate(search, raced, first, partial(recommended, search, CERTIFICATE)), first
+
+
+def _worths(answer):
+    return {next(iter(one.values)): (one.kept, one.score) for one in answer.changes}
+
+
+def test_what_gains_nothing_is_dropped_and_what_is_left_was_itself_run(tmp_path):
+    listener = Listener()
+
+    answer, first = eliminated(tmp_path, FakeLauncher(machine=Machine(**IDLE)), listener)
+
+    assert first.params == LEADER.values
+    assert answer.params == config(64, amp_dtype="bfloat16").values
+    assert len(next(one for one in answer.confirmations if one.config.values == answer.params).rounds) >= 2
+    assert {name: kept for name, (kept, _) in _worths(answer).items()} == dict.fromkeys(KNOBS, False) | {
+        "amp_dtype": True
+    }
+    assert _worths(answer)["amp_dtype"][1] < 0.8
+    assert any("Dropped" in note and "num_workers" in note and "channels_last" in note for note in listener.notes)
+    assert read_best(tmp_path / disk.BEST) == answer
+
+
+def test_what_earns_its_place_stays_and_its_loss_is_told(tmp_path):
+    answer, first = eliminated(tmp_path, FakeLauncher())
+
+    assert answer.params == first.params == LEADER.values
+    assert all(kept and score < 0.97 for kept, score in _worths(answer).values())
+    assert all(one.high < 1 for one in answer.changes)
+
+
+def test_of_two_changes_that_gain_the_same_one_is_put_back(tmp_path):
+    answer, _ = eliminated(tmp_path, FakeLauncher(machine=OneOfTwo(**IDLE)))
+
+    assert bool(answer.params["num_workers"]) != bool(answer.params["channels_last"])
+    assert answer.params["amp_dtype"] == "bfloat16"
+
+
+def test_a_change_that_is_surely_worth_something_leaves_after_two_rounds(tmp_path):
+    launcher = FakeLauncher()
+
+    answer, _ = eliminated(tmp_path, launcher)
+
+    counts = {one.config: len(one.trials) for one in answer.confirmations}
+    assert counts[config(64, num_workers=4, channels_last=True)] == racing.FEWEST_ROUNDS
+
+
+@pytest.mark.parametrize(("rounds", "untested"), [(0, 3), (6.5, 2), (8.5, 1), (40, 0)])
+def test_what_there_is_no_time_for_is_said_to_be_untested_and_stays(tmp_path, rounds, untested):
+    answer, _ = eliminated(tmp_path, FakeLauncher(machine=Machine(**IDLE)), rounds_of_time=rounds)
+
+    late = [one for one in answer.changes if one.untested == "no time was left"]
+    assert len(late) == untested
+    assert all(one.kept and one.score is None for one in late)
+
+
+def test_what_cannot_fit_without_a_change_is_not_tried_and_said(tmp_path):
+    launcher = FakeLauncher(machine=Machine(**IDLE))
+    exhausted = trial(failed(), batch_size=32, gradient_accumulation_steps=2, num_workers=4, channels_last=True)
+
+    answer, _ = eliminated(tmp_path, launcher, learned=[exhausted])
+
+    (change,) = [one for one in answer.changes if "amp_dtype" in one.values]
+    assert (change.kept, change.score, change.untested) == (True, None, "it would not fit into memory")
+
+
+def test_what_fails_without_a_change_keeps_it(tmp_path):
+    full = config(64, num_workers=4, channels_last=True)
+    launcher = FakeLauncher(
+        machine=Machine(**IDLE),
+        faults={ProbeRequest: lambda asked: Outcome.OOM_DEVICE if asked.config == full else None},
+    )
+
+    answer, _ = eliminated(tmp_path, launcher)
+
+    (change,) = [one for one in answer.changes if "amp_dtype" in one.values]
+    assert answer.params["amp_dtype"] == "bfloat16"
+    assert change.kept and "out of memory" in change.untested
+
+
+def test_what_the_limits_leave_out_is_not_taken_back(tmp_path):
+    baseline = config(64, gradient_accumulation_steps=2)  # of another global batch than is held
+
+    answer, _ = eliminated(tmp_path, FakeLauncher(), baseline=baseline)
+
+    (change,) = [one for one in answer.changes if "batch_size" in one.values]
+    assert change.kept and "128" in change.untested and "64 is held" in change.untested
+
+
+def test_a_single_change_takes_no_more_probes_for_the_race_has_measured_it(tmp_path):
+    launcher = FakeLauncher()
+
+    answer, first = eliminated(tmp_path, launcher, leader=config(64, amp_dtype="bfloat16"))
+
+    assert answer.probes == first.probes == 2 * len(answer.confirmations[0].rounds)
+    assert _worths(answer)["amp_dtype"] == (True, pytest.approx(1 / first.speedup, rel=1e-3))
+
+
+def test_where_memory_is_sought_what_saves_memory_stays(tmp_path):
+    leader = config(8, gradient_accumulation_steps=8, num_workers=4, channels_last=False)
+    goal = Goal(global_batch=64, objective="memory", objective_options={"within": 0.9})
+
+    answer, first = eliminated(tmp_path, FakeLauncher(machine=Machine(**IDLE)), leader=leader, goal=goal)
+
+    assert first.params == leader.values
+    assert (answer.params["batch_size"], answer.params["num_workers"]) == (8, 0)
+    assert next(one for one in answer.changes if "batch_size" in one.values).peak > 1.5
+
+
+def test_a_leader_that_fails_now_is_not_recommended(tmp_path):
+    listener = Listener()
+
+    answer, first = eliminated(tmp_path, Failing(LEADER), listener)
+
+    assert first.params == LEADER.values != answer.params
+    assert any("failed when it was measured again" in note for note in listener.notes)
+
+
+@pytest.mark.parametrize("at", [1, 4, 8])
+@pytest.mark.parametrize(("fault", "said"), [(KeyboardInterrupt(), "Interrupted"), (EnvironmentUnfit("No GPU."), "No")])
+def test_whatever_stops_it_the_recommendation_stands(tmp_path, fault, said, at):
+    listener = Listener()
+
+    answer, first = eliminated(tmp_path, Failing(fault, at, machine=Machine(**IDLE)), listener)
+
+    assert answer.params == first.params
+    assert "recommendation stands" in listener.notes[-1] and said in listener.notes[-1]
+    assert all(one.kept for one in answer.changes)
+    assert read_best(tmp_path / disk.BEST) == answer
+
+
+def _reversion(name, **values):
+    return Reversion(knobs=(name,), config=config(**LEADER.values | values))
+
+
+def test_what_a_change_is_expected_to_be_worth_is_known_from_probes_that_differ_in_it_alone(tmp_path):
+    layout = {"amp_dtype": "bfloat16", "num_workers": 4, "channels_last": False}
+    trials = [
+        trial(measured(100), 0, "baseline", batch_size=64),
+        trial(measured(200), 1, **LEADER.values),
+        trial(measured(199), 2, **{**LEADER.values, **layout}),
+        trial(measured(120), 3, batch_size=64, amp_dtype="bfloat16", num_workers=8),
+        trial(measured(90), 4, batch_size=64, num_workers=8),
+    ]
+    scores = search_scores(context(tmp_path, trials=trials).history)
+    undone = [
+        _reversion("channels_last", channels_last=False),  # the leader itself was probed without it
+        _reversion("amp_dtype", amp_dtype=None),  # others were
+        _reversion("num_workers", num_workers=0),  # nobody was
+    ]
+
+    seen = [seen_loss(one, LEADER, scores, config(64)) for one in undone]
+
+    assert seen == [pytest.approx(1 / 200), pytest.approx(1 / 4), None]
+
+
+def test_after_a_search_no_change_of_the_answer_is_unmeasured(tmp_path):
+    listener = Listener()
+
+    answer = searched(tmp_path, FakeLauncher(facts=declared()), listener, probes=6, **LONG)
+
+    study = load_view(tmp_path)
+    assert answer.changes and all(one.score is not None for one in answer.changes)
+    assert answer == study.recommendation and answer.probes == len(study.trials)
+    purposes = [one.purpose for one in study.trials]
+    assert "ablation" in purposes and purposes == sorted(purposes, key=lambda purpose: purpose == "ablation")
+
+
+def test_ctrl_c_leaves_the_answer_and_a_resume_knows_what_was_run(tmp_path):
+    whole, cut, again = Listener(), Listener(), Listener()
+    searched(tmp_path / "whole", FakeLauncher(facts=declared()), whole, probes=6, **LONG)
+    first = [one.purpose for one in whole.trials].index("ablation")
+
+    answer = searched(tmp_path / "cut", Interrupted(first + 3, facts=declared()), cut, probes=6, **LONG)
+    searched(tmp_path / "cut", FakeLauncher(facts=declared()), again, probes=3, **LONG)
+
+    assert cut.answer == answer and cut.stopped is None
+    assert [one.purpose for one in cut.trials].count("ablation") == 2
+    known = {one.config for one in cut.trials}
+    assert not known & {one.config for one in again.trials if one.purpose == "search"}
+
+
+@pytest.mark.parametrize("at", [2, 9])
+def test_an_elimination_that_was_killed_goes_on_where_it_was(tmp_path, at):
+    whole, first, second = Listener(), Listener(), Listener()
+    expected = searched(tmp_path / "whole", FakeLauncher(facts=declared()), whole, probes=6, **LONG)
+    with pytest.raises(SystemExit):
+        searched(tmp_path / "cut", Failing(SystemExit(9), at, facts=declared()), first, probes=6, **LONG)
+
+    answer = searched(tmp_path / "cut", FakeLauncher(facts=declared()), second, probes=6, **LONG)
+
+    assert {one.purpose for one in second.trials} == {"ablation"}
+    ran = [sum(one.purpose == "ablation" for one in each.trials) for each in (whole, first, second)]
+    racers = 1 + len(expected.changes) + 1
+    assert ran[1] + ran[2] < ran[0] + racers  # less than one round is lost
+    assert answer.params == expected.params
+    assert all(one.score is not None for one in answer.changes)
