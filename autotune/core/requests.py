@@ -15,9 +15,7 @@ from autotune.memory.model import DryRun
 Asked = TypeVar("Asked", bound="Request[Any]")
 Answered = TypeVar("Answered", bound=Answer)
 
-FEWEST_STEPS = (
-    8  # optimizer steps of a probe whose steps are long: warm-up, computing alone, settling, window, worst case
-)
+FEWEST_STEPS = 7  # of a probe whose steps are long: warm-up 2, computing alone, settling, window 2, worst case
 
 
 class ProbeBudget(Record, frozen=True, kw_only=True):
@@ -101,6 +99,7 @@ class ProbeRequest(Request[ProbeResult], frozen=True, kw_only=True, tag="probe",
     purpose: Purpose = "search"
     repeats: int | None = None  # the probe that others disturbed, and that this one repeats; None: a first one
     seed: int = 0
+    full_cycles: bool = True  # False: accumulation may be measured in cycles of two micro-batches (decisions/0046)
     incumbent_samples_per_second: float | None = None  # to be beaten, else cut short; None: measured for its own sake
 
     @classmethod

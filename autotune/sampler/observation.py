@@ -59,7 +59,7 @@ def observed(result: ProbeResult, verdict: Verdict, usable_bytes: int) -> Observ
     return Observation(
         outcome=result.outcome,
         samples_per_second=measurement.samples_per_second,
-        compute_samples_per_second=_rate(measurement.compute_only),
+        compute_samples_per_second=measurement.compute_samples_per_second,
         loader_samples_per_second=_rate(measurement.loader_only),
         memory_bytes=peak if fits or peak > usable_bytes else None,
         limit_bytes=usable_bytes,
