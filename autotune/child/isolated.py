@@ -29,7 +29,7 @@ class Computing:
         return Alone(seconds=tuple(self._seconds), samples=self._samples) if self._seconds else None
 
     def step(self, seconds: float, samples: int) -> bool:
-        """Take note of a step or block; whether it was the last needed. Very slow ones are not insisted on."""
+        """Take note of a step or block; whether it was the last needed: one is enough of those that take a second."""
         self._seconds.append(seconds)
         self._elapsed += seconds
         self._samples = samples

@@ -7,6 +7,8 @@
     settle     one batch per worker, so that the workers are out of step with nothing but each other
     window     whole multiples of the workers, until enough is known (`window_stopping.py`)
 
+Rounds of workers that load a micro-batch in half the time of computing it count as one batch: nobody waits for them.
+
 Steps below 5 ms are taken together in blocks from `compute` on, settling left out: looking at each of them would cost a
 good part of what they take.
 

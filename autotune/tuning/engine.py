@@ -6,7 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from msgspec.structs import replace
+
 from autotune.core.notices import Notice
+from autotune.core.probe_cost import ProbeCost
 from autotune.core.records import Config
 from autotune.gradient_noise.stage import measure_gradient_noise, with_batch_advice
 from autotune.launch.base import Launcher
@@ -168,12 +171,18 @@ def _context(
     known = objective_of(request.goal).value_per_sample(request.goal) is not None
     value = history.value_per_sample if known else None
     seed = settings.seed * SEED_STEP + history.before
-    sampler = make(settings.sampler, seed, encoding, trades, hardware(request.environment), memory.of, value)
+    budget = TimeBudget(history, settings.time_budget_seconds, clock, began)
+
+    def cost() -> ProbeCost:
+        known = history.probe_cost
+        return replace(known, most_seconds=min(known.most_seconds, budget.spare_seconds))
+
+    sampler = make(settings.sampler, seed, encoding, trades, hardware(request.environment), memory.of, value, cost)
     store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
     try:
         yield SearchContext(
             settings=settings, folder=folder, request=request, space=space, launcher=launcher, reporter=reporter,
-            pause=pause, history=history, budget=TimeBudget(history, settings.time_budget_seconds, clock, began),
+            pause=pause, history=history, budget=budget,
             guard=guard, memory=memory, trades=trades, store=store, sampler=GuardedSampler(sampler, encoding, trades),
             interrupted_confirmation=ResumedConfirmation(
                 history.judged, answered_probes(folder, request), request.baseline
