@@ -117,8 +117,8 @@ class Measurement(Record, frozen=True, kw_only=True):
         as_run = sum(self.samples) / sum(self.step_seconds)
         if self.stretch == 1:
             return as_run
-        loading = self.loader_only.samples_per_second if self.loader_only else math.inf
-        return max(as_run, min(self._full_rate(sum(self.samples), sum(self.step_seconds)), loading))
+        full = self._full_rate(sum(self.samples), sum(self.step_seconds))
+        return max(as_run, min(full, self.loader_samples_per_second or math.inf))
 
     @property
     def compute_samples_per_second(self) -> float | None:
@@ -127,6 +127,12 @@ class Measurement(Record, frozen=True, kw_only=True):
         if alone is None or min(alone.seconds) <= 0:
             return None
         return self._full_rate(alone.samples, alone.samples / alone.samples_per_second)
+
+    @property
+    def loader_samples_per_second(self) -> float | None:
+        """Throughput of loading alone; None: there was no loader, or it was too fast to time."""
+        alone = self.loader_only
+        return alone.samples_per_second if alone and min(alone.seconds) > 0 else None
 
     @property
     def stretch(self) -> float:

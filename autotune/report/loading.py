@@ -76,7 +76,7 @@ def _fastest_by_workers(view: StudyView) -> dict[int, ConfigSummary]:
 def _rates(one: ConfigSummary) -> tuple[float | None, ...]:
     """Samples/s in the order of `NAMES`; None where it was not timed."""
     compute = _mean([measurement.compute_samples_per_second for measurement in one.measurements])
-    loader = _mean([alone and alone.samples_per_second for alone in (m.loader_only for m in one.measurements)])
+    loader = _mean([measurement.loader_samples_per_second for measurement in one.measurements])
     return one.samples_per_second, compute, loader
 
 

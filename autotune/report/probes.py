@@ -95,8 +95,7 @@ def _details(trial: Trial, predicted: Prediction | None) -> tuple[tuple[str, str
     entries += [("phases", phases), ("began", result.started_at)]
     measured, failure = result.measurement, result.failure
     if measured is not None:
-        loader = measured.loader_only and measured.loader_only.samples_per_second
-        alone = (("model", measured.compute_samples_per_second), ("loader", loader))
+        alone = (("model", measured.compute_samples_per_second), ("loader", measured.loader_samples_per_second))
         rates = (f"{name} {phrases.samples_per_second(rate)}" for name, rate in alone if rate)
         entries += [
             ("alone", " · ".join(rates)),

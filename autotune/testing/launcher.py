@@ -176,9 +176,11 @@ class FakeLauncher:
         cycle = asked if request.full_cycles or self._facts.owns_loop else min(asked, SHORT_CYCLE)
         config = replace(request.config, values={**request.config.values, "gradient_accumulation_steps": cycle})
         chance = random.Random(f"{self._seed} {request.seed} {request.number} {codec.encode(request.config)!r}")
-        truth = machine.step_seconds(config) * max(0.5, chance.gauss(1, machine.noise_between_probes))
+        pace = max(0.5, chance.gauss(1, machine.noise_between_probes))
+        truth = machine.step_seconds(config) * pace
         count = max(budget.min_steps, min(budget.max_steps, math.ceil(budget.min_seconds / truth)))
-        rate, best = config.global_batch_size() / truth, request.incumbent_samples_per_second
+        rate = request.config.global_batch_size() / (machine.step_seconds(request.config) * pace)
+        best = request.incumbent_samples_per_second
         cut_short = best is not None and clearly_slower((rate,) * FEWEST_BLOCKS, best)
         count = max(2, count // 2) if cut_short else count
 
