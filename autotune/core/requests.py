@@ -45,7 +45,8 @@ def patient(budget: ProbeBudget, seconds: float) -> ProbeBudget:
         budget,
         first_step_deadline_seconds=seconds,
         step_deadline_seconds=seconds,
-        total_deadline_seconds=max(budget.total_deadline_seconds, FEWEST_STEPS * seconds),
+        # One step more, where the second of the warm-up still set something up.
+        total_deadline_seconds=max(budget.total_deadline_seconds, (FEWEST_STEPS + 1) * seconds),
     )
 
 
