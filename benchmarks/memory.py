@@ -72,6 +72,8 @@ class _Steps:
 
     def micro_batch(self) -> None: ...
 
+    def update(self) -> None: ...
+
     def loaded(self, samples: int) -> Command:
         return Command.STOP
 

@@ -6,6 +6,9 @@ Each search begins with a baseline (float32, batch 32 or the largest below that 
 behind the same guard and know of each probe what a study tells them. A search has hit when it has probed a
 configuration that is truly within 5 % of the best that fits; probes that run out of memory count. GP
 is slow: `--seeds 1`.
+
+A probe takes 6 s to start and 3 s to measure or, if longer, 7 cycles of at most two micro-batches ("s"), or
+12 optimizer steps ("long s": what probes took before decision 0046). `by-gain` is `structured` that does not know it.
 """
 
 from __future__ import annotations
@@ -22,13 +25,15 @@ from typing import cast
 import numpy as np
 import optuna
 import scipy
+from msgspec.structs import replace
 from optuna.trial import TrialState
 from simulator import DOMAINS, Machine, Surface
 
+from autotune.core.probe_cost import MEASURING_SECONDS, STEP_UP, ProbeCost
 from autotune.core.records import Config, Value
 from autotune.core.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial
 from autotune.knobs import KNOBS
-from autotune.knobs.base import Circumstances
+from autotune.knobs.base import SHORT_CYCLE, Circumstances
 from autotune.memory.model import PredictedPeak, calibrated
 from autotune.sampler.grid import Hardware
 from autotune.sampler.guard import Guard
@@ -42,7 +47,11 @@ WITHIN = 0.95
 SOON = 20  # probes
 OURS_STOP = 30  # probes after which our own runs stop: it has hit by then or never
 HEURISTIC, FORETOLD = "doubling", "foretold"  # foretold: `structured` after a dry run
-NAMES = (FORETOLD, "structured", "tpe", "gp", "random", "grid", HEURISTIC)
+BY_GAIN = "by-gain"
+NAMES = (FORETOLD, "structured", BY_GAIN, "tpe", "gp", "random", "grid", HEURISTIC)
+STARTING = 6.0  # seconds of a probe before it measures
+FORMER_STEPS = 12  # of a probe whose steps are long, before decision 0046: counted with steps of 1.6 s
+COST = ProbeCost(fixed_seconds=STARTING, longest_cycle=SHORT_CYCLE)
 Shown = tuple[int, Observation]  # the row that was probed, and what it showed
 
 
@@ -53,6 +62,8 @@ class Run:
     hit: int | None  # probes until within 5 %
     out_of_memory: int  # probes until the hit, or all
     seconds_per_proposal: float
+    seconds: float  # of all probes until the hit, or all
+    long_seconds: float  # the same, where accumulation is run in full and long steps are many
 
 
 class Space:
@@ -87,34 +98,49 @@ def search(name: str, space: Space, machine: Machine, surface: Surface, seed: in
     """One search with one sampler on one machine."""
     chance = np.random.default_rng([seed, 7])
     asker = {"grid": _grid, HEURISTIC: _doubling}[name](space) if name in ("grid", HEURISTIC) else None
-    asker = asker or _optuna(name, space, machine, seed)
-    row, out_of_memory, spent = baseline(space, surface), 0, [0.0]
+    asker = asker or _optuna(name, space, machine, surface, seed)
+    row, out_of_memory, spent, taken = baseline(space, surface), 0, [0.0], np.zeros(2)
     next(asker)
     for number in range(1, most + 1):
         seen = machine.probe(surface, row, chance)
         out_of_memory += seen.outcome.out_of_memory
+        taken += _probe_seconds(space, surface, row)
         if surface.memory[row] <= 1 and surface.rate[row] >= WITHIN * surface.best:
-            return Run(hit=number, out_of_memory=out_of_memory, seconds_per_proposal=statistics.mean(spent))
+            return Run(number, out_of_memory, statistics.mean(spent), *taken)
         began = time.perf_counter()
         try:
             row = asker.send((row, seen))
         except StopIteration:
             break
         spent.append(time.perf_counter() - began)
-    return Run(hit=None, out_of_memory=out_of_memory, seconds_per_proposal=statistics.mean(spent))
+    return Run(None, out_of_memory, statistics.mean(spent), *taken)
 
 
-def _optuna(name: str, space: Space, machine: Machine, seed: int) -> Generator[int, Shown, None]:
+def _probe_seconds(space: Space, surface: Surface, row: int) -> tuple[float, float]:
+    """What a probe takes, now and with long steps that are many; one that runs out of memory does so at once."""
+    if surface.memory[row] > 1:
+        return STARTING, STARTING
+    config = space.space.configs[row]
+    step = config.global_batch_size() / surface.rate[row]
+    micro_batch, accumulation = step / config.gradient_accumulation_steps, config.gradient_accumulation_steps
+    return COST.seconds(micro_batch, accumulation), STARTING + max(MEASURING_SECONDS, FORMER_STEPS * step)
+
+
+def _optuna(name: str, space: Space, machine: Machine, surface: Surface, seed: int) -> Generator[int, Shown, None]:
     """Rows that an Optuna sampler proposes; is sent (row, observation) of what was probed."""
     guard, trial = Guard(space.space), None
     dry = _DryRun(space, machine) if name == FORETOLD else None
-    plain = cast(SamplerName, "structured" if dry else name)
-    inner = make(plain, seed, space.encoding, guard, Hardware(cores=machine.cores), dry.of if dry else None)
+    plain, longest = cast(SamplerName, "structured" if name in (FORETOLD, BY_GAIN) else name), 0.0
+    inner = make(
+        plain, seed, space.encoding, guard, Hardware(cores=machine.cores), dry.of if dry else None,
+        probe_cost=None if name == BY_GAIN else lambda: replace(COST, most_seconds=STEP_UP * longest),
+    )  # fmt: skip
     study = optuna.create_study(direction="maximize", sampler=GuardedSampler(inner, space.encoding, guard))
     row = -1
     while True:
         probed, seen = yield row
         config = space.space.configs[probed]
+        longest = max(longest, _probe_seconds(space, surface, probed)[0])
         guard.learn(Trial(number=0, purpose="search", config=config, result=_result(seen)))
         if dry:
             dry.learn(probed, seen)
@@ -220,7 +246,13 @@ def _result(seen: Observation) -> ProbeResult:
     return ProbeResult(outcome=Outcome.OK, measurement=measurement)
 
 
-def table(names: list[str], machines: int, seeds: int, most: int) -> None:
+def slowed(surface: Surface, factor: float) -> Surface:
+    """The same machine, on which everything takes so many times as long."""
+    rates = (surface.rate / factor, surface.compute_rate / factor, surface.loader_rate / factor)
+    return Surface(*rates, surface.memory, surface.tensors)
+
+
+def table(names: list[str], machines: int, seeds: int, most: int, slower: float) -> None:
     """Run it all and print one line per sampler and set."""
     space = Space()
     versions = f"optuna {optuna.__version__}, numpy {np.__version__}, scipy {scipy.__version__}"
@@ -228,14 +260,15 @@ def table(names: list[str], machines: int, seeds: int, most: int) -> None:
         f"{len(space.space.configs):,} configurations, {machines} machines a set, {seeds} seeds; {versions}, ", end=""
     )
     print(f"Python {platform.python_version()} on {platform.machine()}\n")
-    print(f"{'sampler':<12}{'set':<15}{'median':>7}{'90 %':>7}{'<= 20':>7}{'OOM':>7}{'ms':>7}{'runs':>6}")
+    print(f"{'sampler':<12}{'set':<15}{'median':>7}{'90 %':>7}{'<= 20':>7}{'OOM':>7}{'ms':>7}{'runs':>6}", end="")
+    print(f"{'s':>8}{'90 %':>8}{'long s':>8}{'90 %':>8}")
     for name in names:
         for misspecified in (False, True):
             runs = []
             for number in range(machines):
                 machine = Machine(number, misspecified=misspecified)
-                surface = machine.surface(space.columns)
-                limit = min(most, OURS_STOP) if name in ("structured", FORETOLD) else most
+                surface = slowed(machine.surface(space.columns), slower)
+                limit = min(most, OURS_STOP) if name in ("structured", BY_GAIN, FORETOLD) else most
                 runs += [search(name, space, machine, surface, seed, limit) for seed in range(seeds)]
             print(_line(name, "misspecified" if misspecified else "well-specified", runs, most), flush=True)
 
@@ -246,7 +279,10 @@ def _line(name: str, kind: str, runs: list[Run], most: int) -> str:
     soon = sum(run.hit is not None and run.hit <= SOON for run in runs) / len(runs)
     lost = statistics.mean(run.out_of_memory for run in runs)
     spent = 1000 * statistics.median(run.seconds_per_proposal for run in runs)
-    return f"{name:<12}{kind:<15}{median:>7}{tail:>7}{soon:>7.0%}{lost:>7.1f}{spent:>7.0f}{len(runs):>6}"
+    taken = np.array([(run.seconds, run.long_seconds) for run in runs])
+    now, long = (np.quantile(column, (0.5, 0.9)) for column in taken.T)
+    seconds = "".join(f"{value:>8.0f}" for value in (*now, *long))
+    return f"{name:<12}{kind:<15}{median:>7}{tail:>7}{soon:>7.0%}{lost:>7.1f}{spent:>7.0f}{len(runs):>6}{seconds}"
 
 
 def main() -> None:
@@ -254,10 +290,11 @@ def main() -> None:
     parser.add_argument("--machines", type=int, default=20, help="of each set")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--probes", type=int, default=60, help="at most, per search")
+    parser.add_argument("--slower", type=float, default=1.0, help="times as long as micro-batches of 3 to 30 ms")
     parser.add_argument("--samplers", default=",".join(NAMES))
     arguments = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    table(arguments.samplers.split(","), arguments.machines, arguments.seeds, arguments.probes)
+    table(arguments.samplers.split(","), arguments.machines, arguments.seeds, arguments.probes, arguments.slower)
 
 
 if __name__ == "__main__":

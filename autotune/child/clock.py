@@ -25,6 +25,10 @@ class Clock(Protocol):
         """Those of the intervals that no call has told yet, as far as the device has come; it must not run dry."""
         ...
 
+    def between(self, first: int, last: int) -> float:
+        """Seconds between two marks by their number, from 0 on; both have passed."""
+        ...
+
     def now(self) -> float:
         """The host's `time.perf_counter` as soon as the device has done all that was issued."""
         ...
@@ -49,6 +53,10 @@ class HostClock:
         """All: what is marked has passed."""
         marks, self._told = self._marks[self._told :], max(0, len(self._marks) - 1)
         return [after - before for before, after in pairwise(marks)]
+
+    def between(self, first: int, last: int) -> float:
+        """The difference of two readings."""
+        return self._marks[last] - self._marks[first]
 
     def now(self) -> float:
         """The reading; there is nothing to wait for."""
@@ -85,6 +93,10 @@ class EventClock:
         """Those up to the mark before the newest, which is waited for: a whole step is left for the device to do."""
         events, self._told = self._events[self._told : -1], max(0, len(self._events) - 2)
         return self._between(events) if events else []
+
+    def between(self, first: int, last: int) -> float:
+        """The difference of two event times."""
+        return float(self._events[first].elapsed_time(self._events[last])) / 1e3
 
     def now(self) -> float:
         """Wait for the device, then read the host's clock."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import Alone
 
-COMPUTE_STEPS = 3  # at least, of computing alone
+COMPUTE_STEPS = 3  # of computing alone, where they take no longer than PATIENCE times as long as they have to
+PATIENCE = 2.0
 LOADER_ROUNDS = 3  # of loading alone, where there is time for so many (docs/notes/timing.md 4)
 LEAST_LOADING = 0.1  # of its longest time: three rounds of a fast loader would be over in a millisecond
 MOST_ROUNDS = 30  # of a very fast one
@@ -28,12 +29,12 @@ class Computing:
         return Alone(seconds=tuple(self._seconds), samples=self._samples) if self._seconds else None
 
     def step(self, seconds: float, samples: int) -> bool:
-        """Take note of a step or block; whether it was the last needed. Very slow ones are not insisted on."""
+        """Take note of a step or block; whether it was the last needed: one is enough of those that take a second."""
         self._seconds.append(seconds)
         self._elapsed += seconds
         self._samples = samples
         few = len(self._seconds) < COMPUTE_STEPS
-        return self._elapsed >= (self._budget.max_seconds if few else self._budget.max_compute_seconds)
+        return self._elapsed >= self._budget.max_compute_seconds * (PATIENCE if few else 1.0)
 
 
 class Loading:

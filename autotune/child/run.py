@@ -35,6 +35,7 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     plan, config = Plan(device=device), completed(request.config)
     for knob in KNOBS:
         knob.apply(config[knob.name], plan)
+    plan.shortens_cycles = not request.full_cycles
     session = resolve(request.target).open(config, plan, progress.phase)
     variables.check()
     variables.show()
@@ -50,8 +51,8 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
         progress.beat()
 
     phase("warm-up")
-    clock = clock_for(device)
-    window = _window(request, plan, clock, beat, phase, loads=session.loads)
+    clock, updates = clock_for(device), clock_for(device)
+    window = _window(request, plan, clock, updates, beat, phase, loads=session.loads)
     session.train(window)
     phase("worst")  # before waiting for the step that was issued last and does not count: it costs energy, too
     step_seconds = tuple(clock.intervals())[: len(window.steps)]
@@ -59,17 +60,21 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     phase("validate")
     validated = session.validate(VALIDATION_BATCHES)
     devices.synchronize(device)
-    measurement = _measurement(window, step_seconds, validated, meter.read())
-    return ProbeResult(
-        outcome=Outcome.OK,
-        measurement=replace(measurement, shapes_vary=session.shapes_vary, worst_batches=worst),
+    measurement = replace(
+        _measurement(window, step_seconds, validated, meter.read()),
+        accumulation_steps=plan.accumulation_steps,
+        micro_batches_per_step=plan.micro_batches_per_step,
+        shapes_vary=session.shapes_vary,
+        worst_batches=worst,
     )
+    return ProbeResult(outcome=Outcome.OK, measurement=measurement)
 
 
 def _window(
     request: ProbeRequest,
     plan: Plan,
     clock: Clock,
+    updates: Clock,
     beat: Callable[[], None],
     phase: Callable[[str], None],
     *,
@@ -78,6 +83,8 @@ def _window(
     return Window(
         clock,
         request.budget,
+        updates=updates,
+        stretch=plan.accumulation_steps / plan.micro_batches_per_step,
         workers=plan.workers,
         ready=plan.prefetched_batches,
         loads=loads,
@@ -99,6 +106,7 @@ def _measurement(
         tokens=tokens or None,
         step_seconds=step_seconds,
         loader_wait_seconds=tuple(step.loader_wait_seconds for step in window.steps),
+        update_seconds=window.update_seconds,
         losses=window.losses(),
         warmup_seconds=window.warmup_seconds,
         calibration_skips=window.calibration_skips,

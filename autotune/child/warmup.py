@@ -12,6 +12,7 @@ from autotune.core.requests import ProbeBudget
 
 STEADY_FRACTION = 0.9  # of the three steps before; medians of three within 10 % are steady (docs/notes/timing.md 3)
 COMPARED_STEPS = 3
+FEW_SHARE = 0.25  # of the longest window: steps of which it holds few settle in seconds (docs/notes/timing.md 3)
 LEAST_SUCCESSES = 2  # the optimizer's state is allocated in the first step, felt in the second (docs/notes/memory.md 2)
 
 Growth = Callable[[], tuple[int, ...]]  # counters that stand still when nothing is being set up any more
@@ -31,12 +32,14 @@ class WarmUp:
         self._counters: list[tuple[int, ...]] = []
         self._elapsed = self._first = 0.0  # seconds: of all steps, and of the first
         self.seconds: list[float] = []
+        self.spent_seconds = 0.0  # of long steps, without the first: as much less is left for the window
 
     def step(self, seconds: float, *, skipped: bool) -> bool:
         """Take note of a step; whether it was the last that is needed.
 
         A machine that does not become steady gets as long as the longest window. The first step does not count
-        against that: it may compile for a minute.
+        against that: it may compile for a minute. Steps of which a second holds too few to compare are warm after that
+        second where `_settled`: their noise is small beside their length.
         """
         self._first = self._first if self.seconds else seconds
         self._elapsed += seconds
@@ -45,18 +48,29 @@ class WarmUp:
         self._successes += not skipped
         if self._successes < LEAST_SUCCESSES:
             return False
-        if self._elapsed - self._first > self._budget.max_seconds:
+        later = self._elapsed - self._first
+        if later > self._budget.max_seconds:
             return True
+        if len(self.seconds) < 2 * COMPARED_STEPS and later >= FEW_SHARE * self._budget.max_seconds:
+            self.spent_seconds = later if self._settled() else 0.0
+            return self.spent_seconds > 0
         asked = len(self.seconds) >= self._budget.min_warmup_steps
         asked &= self._elapsed >= self._budget.min_warmup_seconds
         return asked and self._steady()
+
+    def _settled(self) -> bool:
+        """Whether few long steps have settled: the last is not clearly faster than the second, and set nothing up."""
+        return self.seconds[-1] >= STEADY_FRACTION * self.seconds[1] and self._unchanged(1)
+
+    def _unchanged(self, steps: int) -> bool:
+        return self._counters[-1] == self._counters[-1 - steps]
 
     def _steady(self) -> bool:
         before = self.seconds[-2 * COMPARED_STEPS : -COMPARED_STEPS]
         if len(before) < COMPARED_STEPS:
             return False
         faster = statistics.median(self.seconds[-COMPARED_STEPS:]) < STEADY_FRACTION * statistics.median(before)
-        return not faster and self._counters[-1] == self._counters[-1 - COMPARED_STEPS]
+        return not faster and self._unchanged(COMPARED_STEPS)
 
 
 def growth_on(device: str) -> Growth:

@@ -7,6 +7,8 @@
     settle     one batch per worker, so that the workers are out of step with nothing but each other
     window     whole multiples of the workers, until enough is known (`window_stopping.py`)
 
+Rounds of workers that load a micro-batch in half the time of computing it count as one batch: nobody waits for them.
+
 Steps below 5 ms are taken together in blocks from `compute` on, settling left out: looking at each of them would cost a
 good part of what they take.
 
@@ -37,6 +39,7 @@ from autotune.targets.base import Command, Step
 
 BLOCK_SECONDS = 0.01  # of short steps that are looked at together: a look takes up to 60 us between steps (measured)
 MOST_TOGETHER = 100
+PLENTY = 0.5  # of computing: workers that load a batch in less are not waited for, in whatever bursts they deliver
 MOST_CALIBRATION_SKIPS = 10  # loss scaling skips some at first; ten in a row is overflow (docs/notes/precision.md 1)
 
 
@@ -48,6 +51,8 @@ class Window:
         clock: Clock,
         budget: ProbeBudget,
         *,
+        updates: Clock | None = None,
+        stretch: float = 1.0,
         workers: int = 0,
         ready: int = 0,
         loads: bool = False,
@@ -59,10 +64,13 @@ class Window:
     ) -> None:
         """`ready` is how many batches the `workers` prepare in advance; `loads`: there is a loader to be timed alone.
 
+        `updates` is another clock of the device, for the optimizer alone; None: it is not timed. `stretch`: how many
+        times as many micro-batches an optimizer step has as the session runs (`Measurement.stretch`).
         `incumbent` is the rate to beat, samples/s; None: this configuration is measured for its own sake.
         `beat` is called with every sign of life, `phase` with the name of each phase that begins.
         """
         self._clock, self._beat, self._phase = clock, beat, phase
+        self._updates, self._stretch, self._timed = updates, stretch, 0  # marks around updates
         self._round, self._loads = max(workers, 1), loads
         self._warm_up, self.track = warm_up, track
         self._stage: Callable[[Step], Command] = self._warming
@@ -101,6 +109,12 @@ class Window:
         """Pass the sign of life on."""
         self._beat()
 
+    def update(self) -> None:
+        """Time the optimizer's part of what is measured: before and after."""
+        if self._updates and self._stage == self._measure:
+            self._updates.mark()
+            self._timed += 1
+
     def loaded(self, samples: int) -> Command:
         """Take note of one batch that was not trained on."""
         self._beat()
@@ -115,6 +129,11 @@ class Window:
     def warmup_seconds(self) -> tuple[float, ...]:
         """Of every step before any was measured."""
         return tuple(self._warm_up.seconds)
+
+    @property
+    def update_seconds(self) -> tuple[float, ...]:
+        """Of the optimizer's last update of every entry; (): it was not timed."""
+        return tuple(self._update_seconds(entry) for entry in range(len(self.steps))) if self._timed else ()
 
     @property
     def own_seconds_per_step(self) -> float | None:
@@ -145,6 +164,7 @@ class Window:
         # The mean: workers deliver in bursts, and most steps of a loader-bound training are short.
         self._step_seconds = statistics.fmean(self.warmup_seconds[len(self.warmup_seconds) // 2 :])
         self._micro_batches = step.micro_batches
+        self.ending.spent(self._warm_up.spent_seconds)
         self.steps_per_block = _together(self._step_seconds)
         if not self._loads:
             return self._settle()
@@ -159,6 +179,8 @@ class Window:
         # The workers held batches ready while the steps warmed up: what they deliver in the long run is known only now.
         loading = self.loading.seconds_per_batch * self._micro_batches
         self.steps_per_block = _together(max(self._step_seconds, loading))
+        if 0 < loading < PLENTY * self._step_seconds:
+            self._round = self.ending.round = 1
         self._look = interference.look()  # before settling, which takes up what looking costs
         return self._next_stage(self._settled, Command.CONTINUE)
 
@@ -189,9 +211,21 @@ class Window:
         for seconds in self._clock.passed():
             step = self.steps[self._judged]
             self._judged += 1
-            if self.ending.step(seconds, step.samples, step.micro_batches):
+            samples = step.samples * self._gain(self._judged - 1, seconds)
+            if self.ending.step(seconds, samples, step.micro_batches):
                 return True
         return False
+
+    def _gain(self, entry: int, seconds: float) -> float:
+        """How many times as fast full cycles are as those of that entry, which took so long."""
+        if self._stretch == 1 or not self._timed:
+            return 1.0
+        saved = (1 - 1 / self._stretch) * self._update_seconds(entry) * self.steps_per_block
+        return seconds / max(seconds - saved, seconds / self._stretch)
+
+    def _update_seconds(self, entry: int) -> float:
+        assert self._updates is not None, "asked for only where updates were timed"
+        return self._updates.between(2 * entry, 2 * entry + 1)
 
     def _next_stage(self, stage: Callable[[Step], Command], command: Command, at_once: int = 1) -> Command:
         self._stage, self.steps_at_once = stage, at_once

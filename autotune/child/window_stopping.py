@@ -14,6 +14,8 @@ from autotune.core.requests import ProbeBudget
 from autotune.core.stats import clearly_slower, relative_half_width
 
 LOOK_GROWTH = 1.1  # looking at the spread is paid by the next step: a tenth more steps lie between two looks
+LEAST_STEPS = 2
+LONG = 2.0  # times the shortest window: after that fewer steps than usual will do, if they differ as little as asked
 BLOCK_SECONDS = 0.1  # of steps that are compared with the best so far as one: shorter ones are one hiccup after another
 
 
@@ -25,14 +27,20 @@ class WindowStopping:
     """
 
     def __init__(self, budget: ProbeBudget, *, workers: int = 0, incumbent: float | None = None) -> None:
-        self._budget, self._round, self._incumbent = budget, max(workers, 1), incumbent
+        self._budget, self.round, self._incumbent = budget, max(workers, 1), incumbent
+        self._spent = 0.0
         self._seconds: list[float] = []
         self._elapsed = self._block_seconds = 0.0
-        self._samples = self._block_samples = self._micro_batches = self._next_look = 0
+        self._samples = self._block_samples = 0.0
+        self._micro_batches = self._next_look = 0
         self._block_rates: list[float] = []
         self.noisy = self.cut_short = False
 
-    def step(self, seconds: float, samples: int, micro_batches: int) -> bool:
+    def spent(self, seconds: float) -> None:
+        """Take note of the seconds of a warm-up of long steps: the cap is of both together."""
+        self._spent = seconds
+
+    def step(self, seconds: float, samples: float, micro_batches: int) -> bool:
         """Take note of one optimizer step; whether it was the last that is needed."""
         self._seconds.append(seconds)
         self._elapsed += seconds
@@ -40,7 +48,7 @@ class WindowStopping:
         self._samples += samples
         self._block_samples += samples
         self._micro_batches += micro_batches
-        whole = self._micro_batches % self._round == 0
+        whole = self._micro_batches % self.round == 0
         if whole and self._block_seconds >= BLOCK_SECONDS and self._slower_by_now():
             self.cut_short = True
             return True
@@ -49,20 +57,21 @@ class WindowStopping:
     def half_width(self) -> float | None:
         """Relative 95 % half width of the mean step time."""
         micro_batches = max(self._micro_batches // max(len(self._seconds), 1), 1)
-        return relative_half_width(self._seconds, max(1, math.ceil(self._round / micro_batches)))
+        return relative_half_width(self._seconds, max(1, math.ceil(self.round / micro_batches)))
 
     def _slower_by_now(self) -> bool:
         """Close a block of steps, and compare all blocks so far."""
         self._block_rates.append(self._block_samples / self._block_seconds)
-        self._block_seconds, self._block_samples = 0.0, 0
+        self._block_seconds = self._block_samples = 0.0
         return self._incumbent is not None and clearly_slower(self._block_rates, self._incumbent)
 
     def _enough(self, *, whole: bool) -> bool:
         budget, count, elapsed = self._budget, len(self._seconds), self._elapsed
-        capped = count >= 2 and (elapsed >= budget.max_seconds or count >= budget.max_steps)
-        if not (whole or elapsed >= 2 * budget.max_seconds):
+        longest = max(budget.min_seconds, budget.max_seconds - self._spent)
+        capped = count >= LEAST_STEPS and (elapsed >= longest or count >= budget.max_steps)
+        if not (whole or elapsed >= 2 * longest):
             return False
-        if elapsed < budget.min_seconds or count < budget.min_steps:
+        if elapsed < budget.min_seconds or (count < budget.min_steps and elapsed < LONG * budget.min_seconds):
             return capped
         if not capped and count < self._next_look:
             return False

@@ -15,9 +15,7 @@ from autotune.memory.model import DryRun
 Asked = TypeVar("Asked", bound="Request[Any]")
 Answered = TypeVar("Answered", bound=Answer)
 
-FEWEST_STEPS = (
-    8  # optimizer steps of a probe whose steps are long: warm-up, computing alone, settling, window, worst case
-)
+FEWEST_STEPS = 7  # of a probe whose steps are long: warm-up 2, computing alone, settling, window 2, worst case
 
 
 class ProbeBudget(Record, frozen=True, kw_only=True):
@@ -30,7 +28,7 @@ class ProbeBudget(Record, frozen=True, kw_only=True):
     min_steps: int = 8
     max_steps: int = 2000
     min_seconds: float = 1.5
-    max_seconds: float = 4.0  # interference is slow: more rounds help, longer windows do not (docs/notes/timing.md 2)
+    max_seconds: float = 4.0  # more rounds help against interference, longer windows do not (docs/notes/timing.md 2)
     target_precision: float = 0.03  # relative half width of the 95 % interval by batch means
     rough_precision: float = 0.05  # the same, enough where that interval does not include the incumbent
     start_deadline_seconds: float = 120.0
@@ -47,7 +45,8 @@ def patient(budget: ProbeBudget, seconds: float) -> ProbeBudget:
         budget,
         first_step_deadline_seconds=seconds,
         step_deadline_seconds=seconds,
-        total_deadline_seconds=max(budget.total_deadline_seconds, FEWEST_STEPS * seconds),
+        # One step more, where the second of the warm-up still set something up.
+        total_deadline_seconds=max(budget.total_deadline_seconds, (FEWEST_STEPS + 1) * seconds),
     )
 
 
@@ -101,6 +100,7 @@ class ProbeRequest(Request[ProbeResult], frozen=True, kw_only=True, tag="probe",
     purpose: Purpose = "search"
     repeats: int | None = None  # the probe that others disturbed, and that this one repeats; None: a first one
     seed: int = 0
+    full_cycles: bool = True  # False: accumulation may be measured in cycles of two micro-batches (decisions/0046)
     incumbent_samples_per_second: float | None = None  # to be beaten, else cut short; None: measured for its own sake
 
     @classmethod

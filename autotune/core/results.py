@@ -5,10 +5,12 @@ Raw values are kept and statistics derived. JSON has no NaN: a loss that is not 
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import Literal
 
 from autotune.core.interference import Contamination, GpuUse
+from autotune.core.memory_peak import MemoryPeak as MemoryPeak
 from autotune.core.notices import Notice
 from autotune.core.records import PROTOCOL, Config, Environment, Purpose, Record, TargetFacts, Value
 
@@ -48,35 +50,6 @@ class Outcome(StrEnum):
         return self in (Outcome.CRASHED, Outcome.DEVICE_FAULT, Outcome.COMPILE_FAILED)
 
 
-class MemoryPeak(Record, frozen=True, kw_only=True):
-    """Peaks over the whole probe, first step to validation. None: not measured on this device."""
-
-    process_bytes: int  # resident set of the probe process
-    workers_bytes: int = 0  # proportional set size of the loader workers, read once after the window
-    allocated_bytes: int | None = None  # caching allocator: live tensors
-    reserved_bytes: int | None = None  # caching allocator: segments held
-    device_used_bytes: int | None = None  # total - free of the device at the end of the probe, all processes
-    reserved_at_end_bytes: int | None = None  # caching allocator: segments held when `device_used_bytes` was read
-    allocator_retries: int | None = None  # inside the window: how often the cache had to be flushed to go on
-
-    @property
-    def host_bytes(self) -> int:
-        """Memory of the host: the probe and its workers."""
-        return self.process_bytes + self.workers_bytes
-
-    @property
-    def bytes(self) -> int:
-        """The figure that is held against the memory limit: the device's on an accelerator, else the host's.
-
-        On the device: the peak of the allocator and what is not its, such as the context (docs/notes/memory.md 1).
-        """
-        if self.reserved_bytes is None:
-            return self.host_bytes
-        if self.device_used_bytes is None or self.reserved_at_end_bytes is None:
-            return max(self.reserved_bytes, self.device_used_bytes or 0)
-        return self.reserved_bytes + max(0, self.device_used_bytes - self.reserved_at_end_bytes)
-
-
 class Alone(Record, frozen=True, kw_only=True):
     """One half of the work, timed while the other half rested: computing on one batch, or loading untrained ones."""
 
@@ -104,6 +77,9 @@ class Measurement(Record, frozen=True, kw_only=True):
     tokens: tuple[int, ...] | None = None  # per entry, where the batch has `input_ids`
     first_batch_seconds: float = 0.0
     loader_restarts: int = 0  # epochs begun inside the window
+    accumulation_steps: int = 1  # micro-batches of an optimizer step, as the configuration says
+    micro_batches_per_step: int = 1  # as run: 2 in a search probe of more, whose rates follow (decisions/0046)
+    update_seconds: tuple[float, ...] = ()  # of the optimizer in the last step of each entry; (): it was not timed
     memory: MemoryPeak
     validated_batches: int = 0
     relative_half_width: float | None = None  # 95 %, by batch means; None: too few blocks to say
@@ -133,13 +109,55 @@ class Measurement(Record, frozen=True, kw_only=True):
 
     @property
     def samples_per_second(self) -> float:
-        """Throughput of the window: samples over wall time (the mean, because the tail is real time)."""
-        return sum(self.samples) / sum(self.step_seconds)
+        """Throughput of the window: samples over wall time (the mean, because the tail is real time).
+
+        Of shorter cycles than asked for, that of the full ones: never below what was run, for it has more updates, and
+        not above loading alone, for which a full cycle leaves less time.
+        """
+        as_run = sum(self.samples) / sum(self.step_seconds)
+        if self.stretch == 1:
+            return as_run
+        full = self._full_rate(sum(self.samples), sum(self.step_seconds))
+        return max(as_run, min(full, self.loader_samples_per_second or math.inf))
+
+    @property
+    def compute_samples_per_second(self) -> float | None:
+        """Throughput of computing alone; None: there was no loader to tell it from, or it was too short to time."""
+        alone = self.compute_only
+        if alone is None or min(alone.seconds) <= 0:
+            return None
+        return self._full_rate(alone.samples, alone.samples / alone.samples_per_second)
+
+    @property
+    def loader_samples_per_second(self) -> float | None:
+        """Throughput of loading alone; None: there was no loader, or it was too fast to time."""
+        alone = self.loader_only
+        return alone.samples_per_second if alone and min(alone.seconds) > 0 else None
+
+    @property
+    def stretch(self) -> float:
+        """How many times as many micro-batches an optimizer step has as were run; 1.0: full cycles were run."""
+        return self.accumulation_steps / self.micro_batches_per_step
+
+    @property
+    def optimizer_seconds(self) -> float | None:
+        """Seconds of the optimizer's update in each step; None: it was not timed."""
+        return sum(self.update_seconds) / len(self.update_seconds) if self.update_seconds else None
+
+    @property
+    def samples_per_step(self) -> float:
+        """Samples of an optimizer step of full cycles."""
+        return self.stretch * sum(self.samples) / self.steps
+
+    def _full_rate(self, samples: float, seconds: float) -> float:
+        """Samples/s of full cycles by those of the cycles that were run: fewer of them end with an update."""
+        updates = samples * self.steps / sum(self.samples) * (self.optimizer_seconds or 0.0)
+        return samples / (seconds - (1 - 1 / self.stretch) * min(updates, seconds))
 
     @property
     def tokens_per_second(self) -> float | None:
         """Throughput in tokens, where the target has tokens."""
-        return None if self.tokens is None else sum(self.tokens) / sum(self.step_seconds)
+        return None if self.tokens is None else sum(self.tokens) / sum(self.samples) * self.samples_per_second
 
     @property
     def data_wait_share(self) -> float:
@@ -148,10 +166,11 @@ class Measurement(Record, frozen=True, kw_only=True):
         An accelerator goes on computing what it was given while the host waits for the loader. It cannot starve for
         more than steps take beyond computing alone.
         """
-        waited = min(1.0, sum(self.loader_wait_seconds) / sum(self.step_seconds))
-        if self.memory.reserved_bytes is None or self.compute_only is None:
+        waited = min(1.0, sum(self.loader_wait_seconds) / sum(self.samples) * self.samples_per_second)
+        computing = self.compute_samples_per_second
+        if self.memory.reserved_bytes is None or computing is None:
             return waited
-        return max(0.0, min(waited, 1 - self.samples_per_second / self.compute_only.samples_per_second))
+        return max(0.0, min(waited, 1 - self.samples_per_second / computing))
 
 
 class Failure(Record, frozen=True, kw_only=True):

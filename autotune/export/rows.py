@@ -93,14 +93,13 @@ def require(library: str, extra: str) -> None:
 def _measured(measurement: Measurement | None) -> Row:
     if measurement is None:
         return {}
-    compute, loader = measurement.compute_only, measurement.loader_only
     return {
         "samples_per_second": measurement.samples_per_second,
         "tokens_per_second": measurement.tokens_per_second,
         "relative_half_width": measurement.relative_half_width,
         "data_wait_share": measurement.data_wait_share,
-        "compute_only_samples_per_second": compute.samples_per_second if compute else None,
-        "loader_only_samples_per_second": loader.samples_per_second if loader else None,
+        "compute_only_samples_per_second": measurement.compute_samples_per_second,
+        "loader_only_samples_per_second": measurement.loader_samples_per_second,
         "peak_bytes": measurement.memory.bytes,
         "host_bytes": measurement.memory.host_bytes,
         "first_loss": measurement.losses[0] if measurement.losses else None,

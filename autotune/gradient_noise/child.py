@@ -124,6 +124,9 @@ class Sampling:
         """Pass the sign of life on."""
         self._progress.beat()
 
+    def update(self) -> None:
+        """Ignore how long updates take."""
+
     def loaded(self, samples: int) -> Command:
         """Go on: no batch is asked for alone."""
         return Command.CONTINUE

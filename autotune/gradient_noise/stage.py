@@ -129,6 +129,6 @@ def _half_batch(recommendation: Recommendation, judged: Sequence[Judged]) -> flo
     for trial, verdict in judged:
         measured = trial.result.measurement
         if verdict.feasible and measured is not None and others.items() <= trial.config.values.items():
-            batches.append(sum(measured.samples) / measured.steps)
-            seconds.append(sum(measured.step_seconds) / measured.steps)
+            batches.append(measured.samples_per_step)
+            seconds.append(measured.samples_per_step / measured.samples_per_second)
     return half_batch(batches, seconds)

@@ -19,6 +19,7 @@ from autotune.knobs.wording import NOTHING, Framework, Wording
 
 LEFT_ALONE = "auto"  # shown for a value that sets nothing
 NOT_DONE = "no"  # shown for a value that does nothing
+SHORT_CYCLE = 2  # micro-batches: one without a gradient before, and one that adds to it, which decides the peak
 TACIT = (LEFT_ALONE, NOT_DONE)  # left out where space is short
 SWITCH_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -43,7 +44,13 @@ class Plan:
     forward_contexts: list[Callable[[], AbstractContextManager[Any]]] = field(default_factory=list)  # forward and loss
     loader_options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the DataLoader
     accumulation_steps: int = 1
+    shortens_cycles: bool = False  # a loop of ours takes an optimizer step after two micro-batches (decisions/0046)
     scale_loss: bool = False  # float16 needs a gradient scaler
+
+    @property
+    def micro_batches_per_step(self) -> int:
+        """Micro-batches that are run per optimizer step; losses are divided by `accumulation_steps` all the same."""
+        return min(self.accumulation_steps, SHORT_CYCLE) if self.shortens_cycles else self.accumulation_steps
 
     @property
     def workers(self) -> int:

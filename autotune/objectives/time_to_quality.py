@@ -58,8 +58,7 @@ class TimeToQuality(Objective):
         measured = result.measurement
         if measured is None:
             return None
-        batch = sum(measured.samples) / measured.steps
-        return goodput(measured.samples_per_second, batch, noise_scale)
+        return goodput(measured.samples_per_second, measured.samples_per_step, noise_scale)
 
     def value_per_sample(self, goal: Goal, noise_scale: float | None = None) -> Callable[[Config], float]:
         """1 / (1 + B / phi)."""

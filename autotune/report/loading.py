@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.core.results import Alone
 from autotune.knobs import loader_workers
 from autotune.report import drawing
 from autotune.report.chart import Absence, Chart, Table
@@ -76,13 +75,13 @@ def _fastest_by_workers(view: StudyView) -> dict[int, ConfigSummary]:
 
 def _rates(one: ConfigSummary) -> tuple[float | None, ...]:
     """Samples/s in the order of `NAMES`; None where it was not timed."""
-    compute = _mean([measurement.compute_only for measurement in one.measurements])
-    loader = _mean([measurement.loader_only for measurement in one.measurements])
+    compute = _mean([measurement.compute_samples_per_second for measurement in one.measurements])
+    loader = _mean([measurement.loader_samples_per_second for measurement in one.measurements])
     return one.samples_per_second, compute, loader
 
 
-def _mean(timed: Sequence[Alone | None]) -> float | None:
-    rates = [one.samples_per_second for one in timed if one is not None]
+def _mean(timed: Sequence[float | None]) -> float | None:
+    rates = [rate for rate in timed if rate is not None]
     return sum(rates) / len(rates) if rates else None
 
 

@@ -95,11 +95,11 @@ def _details(trial: Trial, predicted: Prediction | None) -> tuple[tuple[str, str
     entries += [("phases", phases), ("began", result.started_at)]
     measured, failure = result.measurement, result.failure
     if measured is not None:
-        alone = (("model", measured.compute_only), ("loader", measured.loader_only))
-        rates = (f"{name} {phrases.samples_per_second(one.samples_per_second)}" for name, one in alone if one)
+        alone = (("model", measured.compute_samples_per_second), ("loader", measured.loader_samples_per_second))
+        rates = (f"{name} {phrases.samples_per_second(rate)}" for name, rate in alone if rate)
         entries += [
             ("alone", " · ".join(rates)),
-            ("window", f"{measured.steps} steps{_how_it_ended(measured)}"),
+            ("window", f"{measured.steps} steps{_how_long(measured)}{_how_it_ended(measured)}"),
             ("watching", phrases.watching(measured)),
             ("waited for a core", _interference(measured.contamination)),
         ]
@@ -134,6 +134,12 @@ def _gpu(use: GpuUse) -> str:
         use.foreign_processes and f"shared with {counted(len(use.foreign_processes), 'other')}",
     )
     return " · ".join(part for part in parts if part)
+
+
+def _how_long(measured: Measurement) -> str:
+    if measured.stretch == 1:
+        return ""
+    return f" of {measured.micro_batches_per_step} micro-batches, the rate is that of {measured.accumulation_steps}"
 
 
 def _how_it_ended(measured: Measurement) -> str:

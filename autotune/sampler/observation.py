@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from autotune.core.records import Record
-from autotune.core.results import Alone, Outcome, ProbeResult, Verdict
+from autotune.core.results import Outcome, ProbeResult, Verdict
 
 ATTRIBUTE = "observation"  # trial attribute that holds an `Observation` as JSON
 
@@ -59,17 +59,12 @@ def observed(result: ProbeResult, verdict: Verdict, usable_bytes: int) -> Observ
     return Observation(
         outcome=result.outcome,
         samples_per_second=measurement.samples_per_second,
-        compute_samples_per_second=_rate(measurement.compute_only),
-        loader_samples_per_second=_rate(measurement.loader_only),
+        compute_samples_per_second=measurement.compute_samples_per_second,
+        loader_samples_per_second=measurement.loader_samples_per_second,
         memory_bytes=peak if fits or peak > usable_bytes else None,
         limit_bytes=usable_bytes,
         fits=fits,
     )
-
-
-def _rate(alone: Alone | None) -> float | None:
-    """Return samples/s; None for work too short for the clock."""
-    return alone.samples_per_second if alone is not None and min(alone.seconds) > 0 else None
 
 
 def recalled(attributes: Mapping[str, Any]) -> Observation:

@@ -21,5 +21,6 @@ class Prediction(Record, frozen=True, kw_only=True):
     memory_bytes: int | None = None  # the same in bytes, where the limit is known
     fits: float  # chance to fit into memory, 0..1
     gain: float | None = None  # expected improvement as a share of the best so far; None: nothing to compare with
+    most_gain: float | None = None  # the same of the configuration that promises most, whatever its probe costs
     departure: float = 0.0  # share by which batch and curve are faster than the fitted model alone says
     why: Literal["gain", "direct"] = "gain"

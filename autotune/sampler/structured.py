@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
@@ -16,6 +16,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 from threadpoolctl import threadpool_limits
 
+from autotune.core.probe_cost import ProbeCost
 from autotune.core.records import Value
 from autotune.memory.model import PredictedPeak
 from autotune.sampler import acquisition
@@ -71,6 +72,7 @@ class _Fitted:
     value_per_sample: Floats  # value of one sample/s, per row
     is_score: bool  # the study maximises the forecast's rates, in some unit
     chance: np.random.Generator
+    seconds: Floats  # of one micro-batch, expected; per row
 
     def prediction(self, best: Floats, row: int) -> Prediction:
         """Return the forecast for one row; `best` is the incumbent's rate in every particle."""
@@ -90,12 +92,14 @@ class StructuredSampler(BaseSampler):
         self, *, seed: int, hardware: Hardware, grid: Grid, space: dict[str, BaseDistribution],
         admits: Callable[[int], bool], dry_run: PeakOfRow | None = None,
         value_per_sample: Callable[[int], float] | None = None,
+        probe_cost: Callable[[], ProbeCost] | None = None,
     ) -> None:  # fmt: skip
         """`space` holds the parameters of every trial, `grid` their combinations, `admits` which rows may be proposed.
 
         `dry_run` predicts the memory of a row. `value_per_sample` is the study's value for one sample/s of a row, where
-        it is known beforehand.
+        it is known beforehand. `probe_cost` tells at any time what a probe costs; None: all cost the same.
         """
+        self._probe_cost = probe_cost
         self._seed, self._hardware, self._grid, self._space = seed, hardware, grid, space
         self._admits, self._dry_run, self._value_per_sample = admits, dry_run, value_per_sample
         self._model = PerformanceModel(grid, hardware)
@@ -112,11 +116,40 @@ class StructuredSampler(BaseSampler):
         fitted = self._fitted(self._model, _known(study, self._grid, trial.number))
         known, forecast = fitted.known, fitted.forecast
         best = acquisition.incumbents(forecast, acquisition.rivals(forecast, known.measured, known.running))
-        order = acquisition.ranked(forecast, best, self._grid.workers)
-        running = set(known.running.tolist())
-        row = next((row for row in order.tolist() if row not in running and self._admits(row)), int(order[0]))
-        self.prediction = fitted.prediction(best, row)
+        gain, running = acquisition.gains(forecast, best), set(known.running.tolist())
+        seconds, most = self._costs(fitted)
+        order = acquisition.ranked(forecast, gain, self._grid.workers, seconds)
+        possible = (row for row in order.tolist() if row not in running and self._admits(row))
+        row = self._affordable(possible, seconds, most, default=int(order[0]))
+        found = fitted.prediction(best, row)
+        most_gain = None if found.gain is None else self._most_gain(gain, best, running)
+        self.prediction = msgspec.structs.replace(found, most_gain=most_gain)
         return dict(self._grid.params[row])
+
+    def _costs(self, fitted: _Fitted) -> tuple[Floats, float]:
+        """Return the expected seconds of a probe of every row, and the most that one may take."""
+        if self._probe_cost is None:
+            return np.ones(len(self._grid)), np.inf
+        cost = self._probe_cost()
+        return cost.seconds(fitted.seconds, self._grid.accumulation), cost.most_seconds
+
+    def _most_gain(self, gain: Floats, best: Floats, running: set[int]) -> float | None:
+        """Return the largest gain that a probe could have now, as a share of the best so far."""
+        rows = np.argsort(-gain, kind="stable").tolist()
+        top = next((row for row in rows if row not in running and self._admits(row)), None)
+        incumbent = float(best.mean())
+        return float(gain[top]) / incumbent if top is not None and incumbent > 0 else None
+
+    @staticmethod
+    def _affordable(rows: Iterable[int], seconds: Floats, most: float, default: int) -> int:
+        """Return the first of the rows whose probe takes no longer than that; if there is none, the shortest."""
+        shortest, least = default, np.inf
+        for row in rows:
+            if seconds[row] <= most:
+                return row
+            if seconds[row] < least:
+                shortest, least = row, seconds[row]
+        return shortest
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -154,10 +187,11 @@ class StructuredSampler(BaseSampler):
         data = gather(model, known.observations, self._predicted_peak)
         with _ONE_AT_A_TIME, threadpool_limits(1, user_api="blas"):
             forecast = acquisition.predict(model, fit_posterior(model, data, chance), chance)
+        seconds = model.grid.batch * (1 / forecast.rates).mean(0)
         if self._value_per_sample is None:
-            return _Fitted(known, forecast, np.ones(len(model.grid)), known.is_throughput, chance)
+            return _Fitted(known, forecast, np.ones(len(model.grid)), known.is_throughput, chance, seconds)
         values = np.array([self._value_per_sample(row) for row in range(len(model.grid))])
-        return _Fitted(known, replace(forecast, rates=forecast.rates * values), values, True, chance)
+        return _Fitted(known, replace(forecast, rates=forecast.rates * values), values, True, chance, seconds)
 
     def _predicted_peak(self, row: int) -> PredictedPeak | None:
         """Return the memory that a dry run predicts; None for rows beyond the grid, which it did not look at."""

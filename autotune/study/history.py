@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from autotune.core.notices import Notice
+from autotune.core.probe_cost import STEP_UP, ProbeCost
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.core.requests import DryRunRequest, NoiseScaleRequest, ProbeBudget, StabilityRequest
-from autotune.core.results import LossVerdict, Outcome, StabilityResult, Trial, Verdict
+from autotune.core.results import LossVerdict, Measurement, Outcome, StabilityResult, Trial, Verdict
 from autotune.gradient_noise.estimate import estimate
 from autotune.gradient_noise.records import NoiseScale, NoiseScaleResult
+from autotune.knobs.base import SHORT_CYCLE
 from autotune.memory.model import DryRun
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import judge_among
@@ -178,6 +183,39 @@ class History:
         if config in seconds:
             return statistics.fmean(seconds[config])
         return statistics.median(chain(*seconds.values())) if seconds else FIRST_GUESS_SECONDS
+
+    def expected_probe_seconds(self, config: Config, samples_per_second: float | None = None) -> float:
+        """Return the seconds of a search probe of `config`, which need not have run.
+
+        `samples_per_second` is the rate to count with, as a sampler predicts it. None: the one that was measured, else
+        that of the nearest micro-batch, which is too low for a larger one.
+        """
+        rates = [(trial.config, m.samples_per_second) for trial, m in self._measured]
+        if not rates:
+            return FIRST_GUESS_SECONDS
+        batch = math.log(config.batch_size)
+        near = min(rates[::-1], key=lambda pair: (pair[0] != config, abs(math.log(pair[0].batch_size) - batch)))
+        micro_batch = config.batch_size / (samples_per_second or near[1])
+        return float(self.probe_cost.seconds(micro_batch, config.gradient_accumulation_steps))
+
+    @property
+    def probe_cost(self) -> ProbeCost:
+        """The cost of search probes by those that ran: the median of what they took beyond their cycles is fixed.
+
+        The first probe after the baseline is bounded by the baseline's, the next ones by the longest so far.
+        """
+        is_short = objective_of(self.request.goal).is_speed and not self.request.facts.owns_loop
+        cost = ProbeCost(longest_cycle=SHORT_CYCLE if is_short else math.inf)
+        beyond = [
+            trial.result.elapsed_seconds - cost.seconds(sum(m.step_seconds) / m.steps, 1) for trial, m in self._measured
+        ]
+        longest = max((trial.result.elapsed_seconds for trial, _ in self._measured), default=math.inf)
+        fixed = max(0.0, statistics.median(beyond)) if beyond else 0.0
+        return replace(cost, fixed_seconds=float(fixed), most_seconds=STEP_UP * longest)
+
+    @property
+    def _measured(self) -> list[tuple[Trial, Measurement]]:
+        return [(trial, trial.result.measurement) for trial, _ in self.judged if trial.result.measurement is not None]
 
     @property
     def loss_verdicts(self) -> tuple[LossVerdict, ...]:

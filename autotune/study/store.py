@@ -83,7 +83,7 @@ class Store:
             prediction = sampler.prediction
             if prediction is not None:
                 trial.set_user_attr(PREDICTION, msgspec.to_builtins(prediction))
-                self.promises.append(prediction.gain)
+                self.promises.append(prediction.gain if prediction.most_gain is None else prediction.most_gain)
                 disk.write_prediction(self._folder, number, prediction)
             return self._encoding.config(trial.params)
 

@@ -68,6 +68,10 @@ class Watch(Protocol):
         """One of several micro-batches was issued: a sign of life. Within a block of steps once a second."""
         ...
 
+    def update(self) -> None:
+        """The optimizer's last update of a report begins; told once more when it was issued. Own loops do not tell."""
+        ...
+
     def loaded(self, samples: int) -> Command:
         """A batch of that many samples, asked for by `LOAD`, is there and was put aside."""
         ...

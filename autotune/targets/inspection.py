@@ -18,7 +18,7 @@ from torch.utils.data import get_worker_info
 from autotune.core.records import Config, StepFacts, TargetFacts, Value
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS, defaults
-from autotune.knobs.base import Plan
+from autotune.knobs.base import SHORT_CYCLE, Plan
 from autotune.targets import data as sources
 from autotune.targets import kinds
 from autotune.targets.base import Command, Session, Step
@@ -126,6 +126,9 @@ class _FirstStep:
     def micro_batch(self) -> None:
         """Not asked here."""
 
+    def update(self) -> None:
+        """Not asked here."""
+
     def loaded(self, samples: int) -> Command:
         """Not asked here."""
         return Command.STOP
@@ -220,7 +223,7 @@ def _planned(values: Mapping[str, Value], device: str) -> Plan:
     plan = Plan(device=device)
     for knob in KNOBS:  # without workers: one batch does not pay for starting them
         knob.apply(0 if knob.counts_workers else values[knob.name], plan)
-    plan.accumulation_steps = min(plan.accumulation_steps, 2)  # one without a gradient before, and one that adds to it
+    plan.accumulation_steps = min(plan.accumulation_steps, SHORT_CYCLE)
     for prepare in plan.setup:
         prepare()
     return plan

@@ -81,7 +81,7 @@ class Training:
         if batch is None:
             return 0
         self._take(1, Same(batch), reports=False)
-        return self.plan.accumulation_steps
+        return self.plan.micro_batches_per_step
 
     def validate(self, batches: int) -> int:
         """Evaluate up to `batches` batches as one would between epochs; returns how many there were."""
@@ -104,7 +104,8 @@ class Training:
         call or two within the innermost loop is 1 us of a step (measured), so most is done once for all the steps.
         Without `reports` batches are not counted and no loss is read, so that they may be fake.
         """
-        scaler, count, context, copy = self._scaler, self.plan.accumulation_steps, self._context, self._on_device
+        scaler, count, context, copy = self._scaler, self.plan.micro_batches_per_step, self._context, self._on_device
+        divisor, watch = self.plan.accumulation_steps, self._watch if reports else None
         beat = self._watch.micro_batch if self._watch and steps * count > 1 else None
         update, late = self._update, time.perf_counter() + BEAT_SECONDS
         own_seconds = time.perf_counter() - self._ended if self._ended else 0.0  # the watch looked at the last report
@@ -126,7 +127,7 @@ class Training:
                 with context():
                     loss = checked(self.loss(self.model, batch), training=True)
                 # Summed up they give the gradient of one large batch. A division by 1 would cost 20 us (measured).
-                share: Any = scaler.scale(loss if count == 1 else loss / count)
+                share: Any = scaler.scale(loss if divisor == 1 else loss / divisor)
                 share.backward()
                 if left == 1:
                     losses.append(loss.detach())
@@ -134,7 +135,11 @@ class Training:
                     beat()
                     late = feed.arrived + BEAT_SECONDS
             assert update is not None, "there is at least one micro-batch"
+            if watch and left == 1:
+                watch.update()
             skipped += not update()
+            if watch and left == 1:
+                watch.update()
         self._ended = time.perf_counter()
         return Step(
             loss=losses[0] if count == 1 else torch.stack(losses).float().mean(),

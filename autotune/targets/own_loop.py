@@ -3,7 +3,7 @@
     OwnLoop.build(config, plan) ─► OwnLoop.run(report) ─► report.fetched, report.micro_batch, report.step ─► a watch
 
 What takes a loop that is led is left out, and said (`TargetFacts.owns_loop`): computing and loading alone, a step on
-the largest batch, validation, memory predicted from shapes.
+the largest batch, validation, memory predicted from shapes, accumulation in short cycles.
 """
 
 from __future__ import annotations

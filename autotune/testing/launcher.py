@@ -36,6 +36,7 @@ from autotune.core.results import (
 )
 from autotune.core.stats import FEWEST_BLOCKS, clearly_slower
 from autotune.gradient_noise.records import NoiseScaleResult
+from autotune.knobs.base import SHORT_CYCLE
 from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import open_log, store
 from autotune.memory.model import DryRun
@@ -171,11 +172,15 @@ class FakeLauncher:
         return min(self.machine.memory_bytes, request.memory_limit_bytes or self.machine.memory_bytes)
 
     def _measure(self, request: ProbeRequest) -> Measurement:
-        machine, config, budget = self.machine, request.config, request.budget
-        chance = random.Random(f"{self._seed} {request.seed} {request.number} {codec.encode(config)!r}")
-        truth = machine.step_seconds(config) * max(0.5, chance.gauss(1, machine.noise_between_probes))
+        machine, budget, asked = self.machine, request.budget, request.config.gradient_accumulation_steps
+        cycle = asked if request.full_cycles or self._facts.owns_loop else min(asked, SHORT_CYCLE)
+        config = replace(request.config, values={**request.config.values, "gradient_accumulation_steps": cycle})
+        chance = random.Random(f"{self._seed} {request.seed} {request.number} {codec.encode(request.config)!r}")
+        pace = max(0.5, chance.gauss(1, machine.noise_between_probes))
+        truth = machine.step_seconds(config) * pace
         count = max(budget.min_steps, min(budget.max_steps, math.ceil(budget.min_seconds / truth)))
-        rate, best = config.global_batch_size() / truth, request.incumbent_samples_per_second
+        rate = request.config.global_batch_size() / (machine.step_seconds(request.config) * pace)
+        best = request.incumbent_samples_per_second
         cut_short = best is not None and clearly_slower((rate,) * FEWEST_BLOCKS, best)
         count = max(2, count // 2) if cut_short else count
 
@@ -195,6 +200,9 @@ class FakeLauncher:
             loader_wait_seconds=tuple(step * wait_share for step in steps),
             losses=tuple(2.3 * math.exp(-step / 200) for step in range(len(warmup) + count)),
             warmup_seconds=warmup,
+            accumulation_steps=asked,
+            micro_batches_per_step=cycle,
+            update_seconds=(machine.optimizer_seconds,) * count,
             first_batch_seconds=machine.loading_seconds(config),
             memory=MemoryPeak(
                 process_bytes=2 * _GIB,

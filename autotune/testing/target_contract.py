@@ -27,7 +27,7 @@ class Recorder:
         self._commands, self.steps_at_once = list(commands), steps_at_once
         self.steps: list[Step] = []
         self.loads: list[int] = []
-        self.epochs = self.micro_batches = 0
+        self.epochs = self.micro_batches = self.updates = 0
         self.first_batches: list[float] = []
 
     def first_batch(self, seconds: float) -> None:
@@ -42,6 +42,9 @@ class Recorder:
 
     def micro_batch(self) -> None:
         self.micro_batches += 1
+
+    def update(self) -> None:
+        self.updates += 1
 
     def loaded(self, samples: int) -> Command:
         self.loads.append(samples)
@@ -113,6 +116,24 @@ class TargetContract:
         self._open(tmp_path, batch_size=4).train(told)
 
         assert [(step.steps, step.samples) for step in told.steps] == [(3, 12), (3, 12)]
+
+    def test_accumulation_runs_in_cycles_of_two_where_that_will_do_and_in_full_where_it_cannot(
+        self, tmp_path: Path
+    ) -> None:
+        from autotune.child.run import seed_all
+
+        config = self._config(batch_size=4, gradient_accumulation_steps=8)
+        plan = planned(config)
+        plan.shortens_cycles = True
+        with clean_imports():
+            session = self._target(tmp_path).open(config, plan, lambda name: seed_all(1))
+        told = Recorder(Command.CONTINUE)
+        session.train(told)
+
+        cycle = 8 if self._facts(tmp_path).owns_loop else 2
+        assert plan.micro_batches_per_step == cycle
+        assert [(step.micro_batches, step.samples) for step in told.steps] == [(cycle, 4 * cycle)] * 2
+        assert told.updates == (0 if cycle == 8 else 4)
 
     def test_a_loss_is_the_mean_of_a_step_as_a_tensor_of_no_dimension(self, tmp_path: Path) -> None:
         for accumulated in (1, 4):

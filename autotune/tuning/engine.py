@@ -7,7 +7,10 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 
+from msgspec.structs import replace
+
 from autotune.core.notices import Notice
+from autotune.core.probe_cost import ProbeCost
 from autotune.core.records import Config
 from autotune.gradient_noise.stage import measure_gradient_noise, with_batch_advice
 from autotune.launch.base import Launcher
@@ -172,13 +175,19 @@ def _context(
     known = objective_of(request.goal).value_per_sample(request.goal) is not None
     value = history.value_per_sample if known else None
     seed = settings.seed * SEED_STEP + history.before
-    sampler = make(settings.sampler, seed, encoding, trades, hardware(request.environment), memory.of, value)
     confirmation, elimination = interrupted(history.judged, answered_probes(folder, request), request.baseline)
+    budget = TimeBudget(history, settings.time_budget_seconds, clock, began)
+
+    def cost() -> ProbeCost:
+        known = history.probe_cost
+        return replace(known, most_seconds=min(known.most_seconds, budget.spare_seconds))
+
+    sampler = make(settings.sampler, seed, encoding, trades, hardware(request.environment), memory.of, value, cost)
     store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
     try:
         yield SearchContext(
             settings=settings, folder=folder, request=request, space=space, launcher=launcher, reporter=reporter,
-            pause=pause, history=history, budget=TimeBudget(history, settings.time_budget_seconds, clock, began),
+            pause=pause, history=history, budget=budget,
             guard=guard, memory=memory, trades=trades, store=store, sampler=GuardedSampler(sampler, encoding, trades),
             interrupted_confirmation=confirmation, interrupted_elimination=elimination,
         )  # fmt: skip

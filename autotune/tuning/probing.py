@@ -82,6 +82,7 @@ def _asked(
         budget=window or (SEARCH if by_speed else context.objective.window),
         seed=request.seed,
         memory_limit_bytes=request.enforced_limit_bytes,
+        full_cycles=not by_speed,
         incumbent_samples_per_second=context.history.incumbent(config, number) if by_speed else None,
     )
     return asked, folder

@@ -166,7 +166,7 @@ def _half_batch(times: Sequence[tuple[int, float]], held: int | None) -> float |
 
 
 def _micro_batch_seconds(config: Config, measured: Measurement) -> float:
-    rate = (measured.compute_only or measured).samples_per_second
+    rate = measured.compute_samples_per_second or measured.samples_per_second
     return config.batch_size / rate
 
 

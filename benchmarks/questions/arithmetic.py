@@ -65,6 +65,8 @@ class _Watched:
 
     def micro_batch(self) -> None: ...
 
+    def update(self) -> None: ...
+
     def loaded(self, samples: int) -> Command:
         return Command.STOP
 

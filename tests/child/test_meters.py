@@ -28,10 +28,10 @@ class Device:
     def perf_counter(self) -> float:
         return self.time
 
-    def issue(self) -> None:
-        """One training step."""
+    def issue(self, computed: float = COMPUTED) -> None:
+        """One training step, or a part of it."""
         self.time = max(self.time + ISSUED, self.ends[-AHEAD] if len(self.ends) > AHEAD else 0.0)
-        self.ends.append(max(self.time, self.ends[-1]) + COMPUTED)
+        self.ends.append(max(self.time, self.ends[-1]) + computed)
 
     def synchronize(self, device: str) -> None:
         self.time = max(self.time, self.ends[-1])
@@ -121,6 +121,24 @@ def test_a_window_lasts_as_long_as_the_device_needs_and_not_as_the_queue_of_the_
     assert len(window.steps) == BUDGET.min_steps
     assert sum(seconds) == pytest.approx(BUDGET.min_steps * COMPUTED, rel=0.02)
     assert not window.ending.noisy
+
+
+def test_updates_are_timed_on_the_device_without_waiting_for_it(device: Device) -> None:
+    clock, updates = EventClock("cuda:0", device), EventClock("cuda:0", device)
+    window = Window(clock, BUDGET, updates=updates, stretch=4.0, warm_up=WarmUp(BUDGET, tuple),
+                    track=MemoryTrack(lambda: None))  # fmt: skip
+    step = Step(loss=_Loss(), samples=16, tokens=None, micro_batches=2, loader_wait_seconds=0.0, skipped=False)
+    command, idle = Command.CONTINUE, []
+    while command is Command.CONTINUE:
+        device.issue()
+        window.update()
+        device.issue(0.03)
+        window.update()
+        command = window.step(step)
+        idle.append(device.time >= device.ends[-1])
+
+    assert window.update_seconds == pytest.approx([0.03] * len(window.steps))
+    assert not any(idle[-len(window.steps) :])
 
 
 def test_what_is_clearly_slower_on_the_device_is_cut_short_though_the_host_issues_it_fast(device: Device) -> None:

@@ -115,6 +115,23 @@ def test_a_probe_that_is_cut_short_has_still_done_all_that_its_memory_is_judged_
     assert measured.loader_only is not None
 
 
+def test_a_search_probe_runs_short_cycles_and_says_so(target, tmp_path):
+    request = ProbeRequest(
+        target="model.py", config=config(batch_size=4, gradient_accumulation_steps=8, num_workers=0), device="cpu",
+        budget=SHORT, full_cycles=False,
+    )  # fmt: skip
+
+    result = SubprocessLauncher().run(request, tmp_path)
+
+    assert result.outcome is Outcome.OK, result.failure
+    measured = result.measurement
+    assert (measured.accumulation_steps, measured.micro_batches_per_step) == (8, 2)
+    assert set(measured.samples) == {2 * 4 * measured.steps_per_block}
+    assert len(measured.update_seconds) == len(measured.samples) and min(measured.update_seconds) > 0
+    assert measured.samples_per_step == 32
+    assert measured.samples_per_second >= sum(measured.samples) / sum(measured.step_seconds)
+
+
 def test_a_probe_tells_computing_and_loading_apart(whole):
     measured = whole.measurement
     assert measured.compute_only.samples == 64 * measured.steps_per_block  # whole optimizer steps

@@ -43,6 +43,9 @@ class Time:
         new, self.told = intervals[self.told :], len(intervals)
         return new
 
+    def between(self, first, last):
+        return self.marks[last] - self.marks[first]
+
 
 @pytest.fixture
 def clock(monkeypatch):
@@ -174,7 +177,7 @@ def test_slow_first_steps_are_not_in_the_window(clock):
     window = _driven(clock, lambda n: 1.0 if n < 3 else 0.1)
 
     assert max(clock.intervals()) == pytest.approx(0.1)
-    assert window.warmup_seconds[:4] == pytest.approx([1.0, 1.0, 1.0, 0.1])
+    assert window.warmup_seconds == pytest.approx([1.0, 1.0])  # long steps: the third settles
 
 
 def test_a_window_that_is_far_slower_than_the_incumbent_stops_early_and_keeps_what_it_measured(clock):
@@ -183,6 +186,66 @@ def test_a_window_that_is_far_slower_than_the_incumbent_stops_early_and_keeps_wh
     assert window.ending.cut_short
     assert len(window.steps) == len(clock.intervals()) == 2
     assert window.contamination is not None
+
+
+def _cycles(clock, window, micro_batch=0.04, update=0.06, cycle=2):
+    """Cycles of micro-batches and an update, in a session that tells of the update, until the window stops."""
+    command = Command.CONTINUE
+    while command is not Command.STOP:
+        for left in range(window.steps_at_once, 0, -1):
+            clock.time += cycle * micro_batch
+            if left == 1:
+                window.update()
+            clock.time += update
+            if left == 1:
+                window.update()
+        command = window.step(_step(micro_batches=cycle, samples=8 * cycle, steps=window.steps_at_once))
+
+
+@pytest.mark.parametrize("short", [1.0, 0.01])
+def test_the_optimizers_time_is_told_apart_also_in_blocks_of_short_steps(clock, monkeypatch, short):
+    updates = Time()
+    monkeypatch.setattr(updates, "mark", lambda: updates.marks.append(clock.time))
+    window = Window(
+        clock, BUDGET, updates=updates, stretch=4.0, warm_up=WarmUp(BUDGET, lambda: ()), track=MemoryTrack(lambda: 1)
+    )
+
+    _cycles(clock, window, 0.04 * short, 0.06 * short)
+
+    assert window.update_seconds == pytest.approx((0.06 * short,) * len(window.steps))
+    assert (window.steps_per_block > 1) == (short < 1)
+
+
+@pytest.mark.parametrize(("stretch", "cut"), [(1.0, True), (4.0, False)])
+def test_it_is_the_rate_of_full_cycles_that_is_held_against_the_incumbent(clock, monkeypatch, stretch, cut):
+    updates = Time()
+    monkeypatch.setattr(updates, "mark", lambda: updates.marks.append(clock.time))
+    full = 8 * 8 / (8 * 0.04 + 0.06)  # two micro-batches and the update take 0.14 s: 114 samples/s, eight 168
+    window = Window(
+        clock, BUDGET, updates=updates, stretch=stretch, incumbent=full,
+        warm_up=WarmUp(BUDGET, lambda: ()), track=MemoryTrack(lambda: 1),
+    )  # fmt: skip
+
+    _cycles(clock, window)
+
+    assert window.ending.cut_short == cut
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(0.1, 6 + 1 + 8), (0.4, 4 + 1 + 4), (1.0, 2 + 1 + 3), (1.6, 2 + 1 + 2)])
+def test_long_steps_are_few(clock, seconds, steps):
+    window = _window(clock)
+
+    commands = _drive(window, clock, lambda n: seconds)
+
+    assert len(commands) == steps  # warm-up, settling, window
+    assert len(window.steps) * seconds <= max(BUDGET.max_seconds, 2 * seconds)
+
+
+@pytest.mark.parametrize(("loading", "steps"), [(0.3, 3), (0.9, 6)])
+def test_rounds_of_workers_that_load_fast_enough_are_not_waited_for(clock, loading, steps):
+    window = _driven(clock, lambda n: 1.0, loading=loading, workers=8, loads=True)
+
+    assert len(window.steps) == steps
 
 
 def test_the_window_is_a_whole_multiple_of_the_workers(clock):

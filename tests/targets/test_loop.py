@@ -55,6 +55,24 @@ def test_a_step_counts_all_its_micro_batches(tmp_path: Path) -> None:
     assert all(step.loss.shape == () and not step.loss.requires_grad for step in recorder.steps)
 
 
+def test_short_cycles_add_up_two_micro_batches_each_divided_as_asked(tmp_path: Path) -> None:
+    training = cast(Training, start(tmp_path, SEEDED, batch_size=8, gradient_accumulation_steps=8))
+    training.plan.shortens_cycles = True
+    shares = list[torch.Tensor]()
+    whole = training.loss
+
+    def watched(model: torch.nn.Module, batch: object) -> torch.Tensor:
+        loss = whole(model, batch)
+        loss.register_hook(shares.append)
+        return loss
+
+    training.loss = watched
+    training.train(recorder := watch(2))
+
+    assert [(step.samples, step.micro_batches) for step in recorder.steps] == [(16, 2), (16, 2)]
+    assert [float(share) for share in shares] == [1 / 8] * 4
+
+
 def test_steps_that_the_gradient_scaler_skips_are_counted_until_the_scale_fits(tmp_path: Path) -> None:
     session = cast(Training, start(tmp_path, OVERFLOWING, amp_dtype="float16"))
     before = [parameter.detach().clone() for parameter in session.model.parameters()]
