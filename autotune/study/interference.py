@@ -75,7 +75,7 @@ def severity(result: ProbeResult) -> tuple[int, float]:
 
 
 def valid_trials(judged: Sequence[Judged]) -> list[Judged]:
-    """Return the probes that count: without those that were superseded by a repeat because of interference.
+    """Return the probes that count: without those that were superseded by a repeat, because others slowed them.
 
     The repeat counts, unless interference slowed it more than the first. Whatever the reason was to measure the
     baseline again, one of its probes counts.
@@ -103,7 +103,7 @@ def valid_trials(judged: Sequence[Judged]) -> list[Judged]:
 def _is_repeat(trial: Trial, before: Trial) -> bool:
     """Whether a probe takes the place of an earlier one of its configuration, or the other way round."""
     again = trial.purpose == before.purpose == "baseline" and before.result.measurement is not None
-    return again or bool(interference_causes(before.result))
+    return again or bool(interference_causes(before.result)) or trial.repeats == before.number
 
 
 def the_one_that_counts(first: Trial, repeat: Trial) -> tuple[Trial, Trial]:

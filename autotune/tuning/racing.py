@@ -17,8 +17,10 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from autotune.core.records import Config, Goal, StudyRequest
+from autotune.core.results import Trial
 from autotune.core.stats import DRIFT, Rounds
 from autotune.objectives import objective_of
 from autotune.study.interference import Judged, interference_causes, is_spoiled
@@ -37,6 +39,8 @@ SURE_ROUNDS = 3  # before it may be decided: two rounds agree by luck now and th
 SURE = 0.99  # confidence of what ends a race: it is asked anew after every round
 SLOWER = 1.01  # who is surely slower by more than 1 % need not be measured again
 PRIOR_PROBES = 4  # repeats after which the reference's own spread weighs as much as the prior (docs/notes/search.md 3)
+
+Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,11 +129,13 @@ def is_decided(rounds: Rounds, running: Sequence[int], tie: float = TIE) -> bool
 def race(
     finalists: Sequence[ConfigSummary], rounds: int, probe: Callable[[Config], Judged], request: StudyRequest, *,
     affords: Callable[[Sequence[Config]], bool] = lambda running: True, resumed: ResumedConfirmation | None = None,
+    again: Callable[[Trial], Judged | None] = lambda trial: None,
 ) -> list[ConfigSummary]:  # fmt: skip
     """Measure all that are still in the race once per round, and return them with their rounds.
 
     Every other round runs in reverse, so that drift meets all alike (ABBA). What fails is not measured again; a probe
-    with interference, its repeat included, does not decide where others of its configuration can.
+    with interference, its repeat included, does not decide where others of its configuration can. What is far slower
+    than all other rounds of its configuration is measured `again` (None: there is no time), or left out.
     The slower half drops out after rounds three and six, though never the baseline; if all that went on failed, those
     that dropped out are recalled. It ends sooner when it is decided, or, once the fewest rounds are over, when time no
     longer `affords` another. The rounds of a baseline that ran in an earlier race count on, and so do those of the same
@@ -152,6 +158,8 @@ def race(
             break
         for config, judged in zip(configs, before or map(probe, configs), strict=True):
             racers[config] = with_round(racers[config], number, judged)
+        looked = [racers[config] for config in configs if not racers[config].failure]
+        racers |= {one.config: one for one in without_outliers(looked, again)}
         holding = [racers[one.config] for one in running if not racers[one.config].failure]
         contenders = [one for one in holding if one.config != baseline]
         if leading and not contenders:
@@ -185,6 +193,42 @@ def with_round(racer: ConfigSummary, number: int, judged: Judged) -> ConfigSumma
         verdicts=tuple(itertools.compress(verdicts, counts)),
         rounds=tuple(itertools.compress(rounds, counts)),
         left_out=(*racer.left_out, *itertools.compress(trials, [not one for one in counts])),
+    )
+
+
+def without_outliers(
+    racers: Sequence[ConfigSummary], again: Callable[[Trial], Judged | None] = lambda trial: None
+) -> list[ConfigSummary]:
+    """Return the racers without probes that something slowed that no instrument saw (`Rounds.slow_outliers`).
+
+    Each is measured `again`, and the repeat counts: if it is as slow, that is how fast the configuration is at times.
+    Without time for that it is left out, where two other rounds remain.
+    """
+    found = list(racers)
+    for place, number in Rounds([one.by_round(one.rates) for one in racers]).slow_outliers():
+        one = racers[place]
+        at = one.rounds.index(number)
+        if one.trials[at].repeats is not None:
+            continue
+        repeat = again(one.trials[at])
+        if repeat is not None:
+            found[place] = _with_place(one, at, repeat)
+        elif len(one.rounds) > FEWEST_ROUNDS:
+            found[place] = replace(_with_place(one, at), left_out=(*one.left_out, one.trials[at]))
+    return found
+
+
+def _with_place(racer: ConfigSummary, at: int, *judged: Judged) -> ConfigSummary:
+    """Return the racer with this one in place of its probe at that place, or with none."""
+
+    def other(kept: Sequence[Kept], new: Iterable[Kept]) -> tuple[Kept, ...]:
+        return (*kept[:at], *new, *kept[at + 1 :])
+
+    return replace(
+        racer,
+        trials=other(racer.trials, (trial for trial, _ in judged)),
+        verdicts=other(racer.verdicts, (verdict for _, verdict in judged)),
+        rounds=other(racer.rounds, (racer.rounds[at] for _ in judged)),
     )
 
 
