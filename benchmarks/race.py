@@ -216,8 +216,9 @@ def main() -> None:
     print(f"{told.studies} studies of {CONFIGURATIONS} configurations, {noise}\n")
     print(
         "| rule | regret of the fastest | within 3 % | regret of the recommended | flipped "
-        "| claimed faster where all are equal | speed-up within its interval | probes |\n| --- | --- | --- | --- | --- | --- | --- | --- |"
+        "| claimed faster where all are equal | speed-up within its interval | probes |"
     )
+    print("|" + " --- |" * 8)
     for name, rule in RULES.items():
         if told.rule not in name:
             continue

@@ -195,13 +195,17 @@ class Rounds:
         return [(int(one), int(number)) for one, number in zip(comparable[slow], lowest[slow], strict=True)]
 
     def _round_levels(self) -> Floats:
-        """How fast the machine was for each configuration in each round, by the medians of the others (log ratio)."""
+        """How fast the machine was in each round for each configuration, by the others (log ratio to their medians).
+
+        It is the median of those; of the two in the middle the smaller move, for the other one may be an outlier.
+        """
         moved = self._logs - self._row_medians()
         levels = np.zeros_like(moved)
-        for one in range(len(moved)):
-            others = np.delete(moved, one, axis=0)
-            seen = ~np.isnan(others).all(axis=0)
-            levels[one, seen] = np.nanmedian(others[:, seen], axis=0)
+        for one, number in np.argwhere(~np.isnan(moved)):
+            others = np.sort(np.delete(moved[:, number], one))
+            count = int((~np.isnan(others)).sum())  # nan sorts last
+            if count:
+                levels[one, number] = min(others[(count - 1) // 2], others[count // 2], key=abs)
         return levels
 
     def _row_medians(self) -> Floats:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from autotune.child.interference import foreign_cores
 from autotune.core.notices import Notice
 from autotune.core.records import Config
 from autotune.gradient_noise.stage import measure_gradient_noise, with_batch_advice
@@ -32,6 +33,7 @@ from autotune.tuning.exploration import bound_the_rest, explore
 from autotune.tuning.header import moving, opening_lines, short_budget
 from autotune.tuning.open_study import OpenStudy, open_study
 from autotune.tuning.probing import learn
+from autotune.tuning.quiet import wait_for_quiet
 from autotune.tuning.recommend import recommend
 from autotune.tuning.refinement import refine_batch, refine_global_batch, refine_memory
 from autotune.tuning.reporter import Reporter
@@ -46,6 +48,7 @@ SEED_STEP = 100_003  # a prime: runs with other numbers of earlier probes have o
 def search(
     settings: Settings, launcher: Launcher, reporter: Reporter, clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
+    others: Callable[[Callable[[float], None]], float | None] = foreign_cores,
 ) -> Recommendation:  # fmt: skip
     """Run one search to its recommendation, which is also left in the study as best.json.
 
@@ -64,7 +67,7 @@ def search(
             for note in filter(None, (study.notice, short)):
                 reporter.note(note)
             try:
-                with _context(study, settings, launcher, reporter, clock, pause, began) as context:
+                with _context(study, settings, launcher, reporter, clock, pause, others, began) as context:
                     return run(context, notes_budget=not short)
             except KeyboardInterrupt:
                 reporter.interrupted(load_view(study.folder), settings.resume_command)
@@ -98,6 +101,7 @@ def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
         refine_global_batch(context)
         refine_memory(context)
     certificate = bound_the_rest(context)
+    wait_for_quiet(context)
     summaries = confirm(context)
     answer = recommended(context, summaries, certificate)
     stands = keep(context, answer)
@@ -154,7 +158,7 @@ def note_short_budget(context: SearchContext) -> None:
 @contextmanager
 def _context(
     study: OpenStudy, settings: Settings, launcher: Launcher, reporter: Reporter, clock: Callable[[], float],
-    pause: Callable[[float], None], began: float,
+    pause: Callable[[float], None], others: Callable[[Callable[[float], None]], float | None], began: float,
 ) -> Iterator[SearchContext]:  # fmt: skip
     """Read what the study knows, and open its database until the search is over."""
     folder, request, space = study.folder, study.request, study.space
@@ -173,7 +177,8 @@ def _context(
     try:
         yield SearchContext(
             settings=settings, folder=folder, request=request, space=space, launcher=launcher, reporter=reporter,
-            pause=pause, history=history, budget=TimeBudget(history, settings.time_budget_seconds, clock, began),
+            pause=pause, foreign_cores=others, history=history,
+            budget=TimeBudget(history, settings.time_budget_seconds, clock, began),
             guard=guard, memory=memory, trades=trades, store=store, sampler=GuardedSampler(sampler, encoding, trades),
             interrupted_confirmation=ResumedConfirmation(
                 history.judged, answered_probes(folder, request), request.baseline

@@ -17,7 +17,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from autotune.core.records import Config, Goal, StudyRequest
 from autotune.core.results import Trial
@@ -26,6 +25,7 @@ from autotune.objectives import objective_of
 from autotune.study.interference import Judged, interference_causes, is_spoiled
 from autotune.study.summary import Compared, ConfigSummary
 from autotune.tuning.choice import FEWEST_FINALISTS, TIE, claim_confidence, preferences
+from autotune.tuning.outliers import without_outliers
 from autotune.tuning.resumed_confirmation import ResumedConfirmation
 
 MOST_FINALISTS = 8
@@ -34,13 +34,12 @@ HALVED_AFTER = (3, 6)  # rounds
 FEWEST_ROUNDS = 2  # one has no interval
 FEWEST_FREEDOM = 3  # of the noise: Student's 95 % is 3.2 standard errors with three, 12.7 with one (two rounds of two)
 GOAL_ROUNDS = 8  # of the last two: on a quiet machine they tell 2 % apart with a power of 0.92 (docs/notes/search.md 4)
+LAST_ROUNDS = 24  # where it is still open if the fastest beats the baseline: twice as many narrow the interval by 1.4
 MOST_ROUNDS = 12  # eight leave the recommended a regret of 1.9 %, twelve 1.2 %, for a sixth more (`benchmarks/race.py`)
 SURE_ROUNDS = 3  # before it may be decided: two rounds agree by luck now and then
 SURE = 0.99  # confidence of what ends a race: it is asked anew after every round
 SLOWER = 1.01  # who is surely slower by more than 1 % need not be measured again
 PRIOR_PROBES = 4  # repeats after which the reference's own spread weighs as much as the prior (docs/notes/search.md 3)
-
-Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,10 +145,10 @@ def race(
     first = max((number + 1 for one in finalists for number in one.rounds), default=0)
     leading = sum(config != baseline for config in racers)
     fewest = fewest_rounds(len(racers))
-    for done in range(rounds):
+    for done in range(LAST_ROUNDS if rounds >= MOST_ROUNDS else rounds):
         number = first + done
         running = [one for one in racers.values() if not (one.failure or one.is_behind)]
-        if not running:
+        if not running or (done >= rounds and not _is_open(running, baseline, request.goal)):
             break
         configs = [one.config for one in running][:: 1 if number % 2 == 0 else -1]
         before = resumed.round(configs) if resumed else None
@@ -196,42 +195,6 @@ def with_round(racer: ConfigSummary, number: int, judged: Judged) -> ConfigSumma
     )
 
 
-def without_outliers(
-    racers: Sequence[ConfigSummary], again: Callable[[Trial], Judged | None] = lambda trial: None
-) -> list[ConfigSummary]:
-    """Return the racers without probes that something slowed that no instrument saw (`Rounds.slow_outliers`).
-
-    Each is measured `again`, and the repeat counts: if it is as slow, that is how fast the configuration is at times.
-    Without time for that it is left out, where two other rounds remain.
-    """
-    found = list(racers)
-    for place, number in Rounds([one.by_round(one.rates) for one in racers]).slow_outliers():
-        one = racers[place]
-        at = one.rounds.index(number)
-        if one.trials[at].repeats is not None:
-            continue
-        repeat = again(one.trials[at])
-        if repeat is not None:
-            found[place] = _with_place(one, at, repeat)
-        elif len(one.rounds) > FEWEST_ROUNDS:
-            found[place] = replace(_with_place(one, at), left_out=(*one.left_out, one.trials[at]))
-    return found
-
-
-def _with_place(racer: ConfigSummary, at: int, *judged: Judged) -> ConfigSummary:
-    """Return the racer with this one in place of its probe at that place, or with none."""
-
-    def other(kept: Sequence[Kept], new: Iterable[Kept]) -> tuple[Kept, ...]:
-        return (*kept[:at], *new, *kept[at + 1 :])
-
-    return replace(
-        racer,
-        trials=other(racer.trials, (trial for trial, _ in judged)),
-        verdicts=other(racer.verdicts, (verdict for _, verdict in judged)),
-        rounds=other(racer.rounds, (racer.rounds[at] for _ in judged)),
-    )
-
-
 def undisturbed_rounds(racer: ConfigSummary) -> int:
     """Return in how many of its rounds there was no interference."""
     return sum(not interference_causes(trial.result) for trial in racer.trials)
@@ -268,11 +231,25 @@ def _is_clear(running: Sequence[ConfigSummary], baseline: Config, goal: Goal) ->
         return False
     if not _are_undisturbed(running):
         return False
-    scores, base = Rounds([one.by_round(one.scores) for one in running]), names.index(baseline)
+    estimate, low, _ = _over_baseline(running, baseline)
+    return low > 1 or estimate <= 1 + TIE
+
+
+def _is_open(running: Sequence[ConfigSummary], baseline: Config, goal: Goal) -> bool:
+    """Whether more rounds may still tell if the fastest beats the baseline."""
+    if baseline not in [one.config for one in running] or objective_of(goal).slack(goal) is not None:
+        return False
+    estimate, low, _ = _over_baseline(running, baseline)
+    return low <= 1 and estimate > 1 + TIE
+
+
+def _over_baseline(running: Sequence[ConfigSummary], baseline: Config) -> tuple[float, float, float]:
+    """Return the score of the fastest over the baseline's, with the interval of a claim; zeros without a rival."""
+    scores = Rounds([one.by_round(one.scores) for one in running])
+    base = [one.config for one in running].index(baseline)
     rivals = [i for i, one in enumerate(running) if i != base and not one.refused]
     ratios = [scores.ratio(i, base, claim_confidence(len(rivals))) for i in rivals]
-    estimate, low, _ = max(ratios, default=(0.0, 0.0, 0.0))
-    return low > 1 or estimate <= 1 + TIE
+    return max(ratios, default=(0.0, 0.0, 0.0))
 
 
 def _faster_half(contenders: Sequence[ConfigSummary], keep: int, request: StudyRequest) -> set[Config]:

@@ -34,6 +34,7 @@ from autotune.tuning.figures import half_width, significant, speedup
 from autotune.tuning.global_batch import at_baseline_batch, batch_reasons, global_batch_change
 from autotune.tuning.header import shown
 from autotune.tuning.racing import compared
+from autotune.tuning.undecided import undecided
 from autotune.units import counted
 
 WORTH_A_DOUBT = (
@@ -113,6 +114,7 @@ def recommend(
         probes=probes,
         seconds=round(seconds, 1),
         achieved=achieved,
+        undecided=undecided(held, scored, index, base, allowed, request, seconds),
         at_baseline_batch=unchanged,
         certificate=certificate,
     )

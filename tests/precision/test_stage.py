@@ -40,7 +40,9 @@ def _ran(request=FIRST, *, bad=False, wobble=0.0, spread=0.0):
     def changed(run):
         if run.role == "perturbed":
             return tuple(loss + wobble * (-1) ** step for step, loss in enumerate(run.losses))
-        return tuple(loss + spread * (run.seed - 4) * (-1) ** run.seed for loss in run.losses) if run.role == "candidate" else run.losses
+        if run.role == "candidate":
+            return tuple(loss + spread * (run.seed - 4) * (-1) ** run.seed for loss in run.losses)
+        return run.losses
 
     runs = tuple(
         msgspec.structs.replace(run, losses=changed(run)) for run in paired_losses(request, bad=bad)
