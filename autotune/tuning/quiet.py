@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.child.interference import LOOK_SECONDS
 from autotune.core.interference import MOST_FOREIGN_CORES
+from autotune.machine.interference import LOOK_SECONDS
 from autotune.study.interference import interference_causes
 from autotune.tuning.context import SearchContext
 from autotune.units import format_seconds

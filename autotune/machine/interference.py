@@ -1,4 +1,4 @@
-"""What other processes did to the machine while the probe measured: two looks at the kernel's counters.
+"""What other processes do to the machine meanwhile: two looks at the kernel's counters, by a probe or by the search.
 
     run-queue wait     the main thread was ready to run and did not get a core     /proc/self/schedstat
     foreign cores      busy time of the cores that we may use, less our own        /proc/stat, /proc/PID/stat
