@@ -135,7 +135,7 @@ def declared(**baseline):
 def searched(folder, launcher, listener=None, **settings):
     """One search on a fake machine and its simulated clock; by TPE, which knows nothing and so looks everywhere."""
     told = Settings.of(study=folder, **{"target": "model.py", "sampler": "tpe", **settings})
-    return search(told, launcher, listener or Listener(), launcher.clock)
+    return search(told, launcher, listener or Listener(), launcher.clock, others=lambda pause: 0.0)
 
 
 def context(folder, launcher=None, listener=None, *, request=None, left=1000.0, trials=(), **settings):
@@ -148,6 +148,7 @@ def context(folder, launcher=None, listener=None, *, request=None, left=1000.0, 
     return SearchContext(
         settings=told, folder=disk.make(folder), request=asked, space=configs, history=history, guard=guard,
         memory=memory, launcher=launcher, reporter=listener or Listener(), pause=lambda seconds: None,
+        foreign_cores=lambda pause: 0.0,
         budget=TimeBudget(history, budget, lambda: budget - left, 0.0), store=None, sampler=None,
         trades=Trades(configs, history, guard, memory), interrupted_confirmation=ResumedConfirmation(),
         interrupted_elimination=ResumedConfirmation(),

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
-from autotune.child import UnstableTraining, interference
+from autotune.child import UnstableTraining
 from autotune.child.clock import Clock
 from autotune.child.isolated import Computing, Loading
 from autotune.child.memory_trace import MemoryTrack
@@ -35,6 +35,7 @@ from autotune.child.warmup import WarmUp
 from autotune.child.window_stopping import WindowStopping
 from autotune.core.interference import Contamination
 from autotune.core.requests import ProbeBudget
+from autotune.machine import interference
 from autotune.targets.base import Command, Step
 
 BLOCK_SECONDS = 0.01  # of short steps that are looked at together: a look takes up to 60 us between steps (measured)

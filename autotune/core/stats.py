@@ -18,6 +18,7 @@ WORTHLESS = 0.98  # times the incumbent: what is surely slower is not searched f
 NORMAL_95 = 1.645  # standard deviations: one-sided, of the normal distribution
 DRIFT = 0.03  # standard deviation between two probes of the same, until repeats tell (docs/notes/search.md 3)
 LEAST_GROWTH_BYTES = 64 * 2**10  # a step: a clean run's resident set grew by 9 kB, a leaking one's by 1.25 MB
+OUTLIER = 3.0  # standard deviations of the difference of two probes, which an honest one stays within (search.md 4)
 OWN_ROUNDS = 6  # of two configurations: then their own ratios tell their noise about as well as all others do
 
 Floats = NDArray[np.float64]
@@ -169,6 +170,49 @@ class Rounds:
         common = logs[:, ~np.isnan(logs).any(axis=0)]
         medians = np.median(common - common.mean(axis=0), axis=1)
         return dict(zip(running, (medians - medians.max()).tolist(), strict=True))
+
+    def slow_outliers(self) -> list[tuple[int, int]]:
+        """Return the measurements, as (configuration, round), that were slowed by what nobody saw.
+
+        They are slower than all other rounds of their configuration by more than three standard deviations of the
+        difference of two: 3 % each, or what the rounds themselves show, by medians (1.48 of them are a standard
+        deviation of normal noise). What moved the others alike in that round is no fault of this one. There is none on
+        the fast side, for others can only slow a probe down.
+        """
+        levelled = self._logs - self._round_levels()
+        counts = (~np.isnan(levelled)).sum(axis=1)
+        comparable = np.where(counts > 1)[0]
+        if not len(comparable):
+            return []
+        own = levelled[comparable]
+        lost = own - np.nanmedian(own, axis=1, keepdims=True)
+        freedom = np.sqrt(counts[comparable] / (counts[comparable] - 1))[:, None]
+        deviation = 1.4826 * float(np.nanmedian(np.abs(lost * freedom)))
+        gap = OUTLIER * math.sqrt(2) * max(DRIFT, deviation)
+        lowest = np.nanargmin(own, axis=1)
+        second = np.sort(own, axis=1)[:, 1]
+        slow = own[np.arange(len(own)), lowest] < second - gap
+        return [(int(one), int(number)) for one, number in zip(comparable[slow], lowest[slow], strict=True)]
+
+    def _round_levels(self) -> Floats:
+        """How fast the machine was in each round for each configuration, by the others (log ratio to their medians).
+
+        It is the median of those; of the two in the middle the smaller move, for the other one may be an outlier.
+        """
+        moved = self._logs - self._row_medians()
+        levels = np.zeros_like(moved)
+        for one, number in np.argwhere(~np.isnan(moved)):
+            others = np.sort(np.delete(moved[:, number], one))
+            count = int((~np.isnan(others)).sum())  # nan sorts last
+            if count:
+                levels[one, number] = min(others[(count - 1) // 2], others[count // 2], key=abs)
+        return levels
+
+    def _row_medians(self) -> Floats:
+        ran = ~np.isnan(self._logs).all(axis=1)
+        medians = np.zeros((len(self._logs), 1))
+        medians[ran] = np.nanmedian(self._logs[ran], axis=1, keepdims=True)
+        return medians
 
     def _usual_level(self) -> int:
         counts = (~np.isnan(self._logs)).sum(axis=1)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import LossRun, LossVerdict, StabilityResult
-from autotune.precision.judge import LAST, Thresholds, judge, names, precision_of
+from autotune.precision.judge import LAST, Thresholds, judge, names, pooled
 from autotune.report import drawing
 from autotune.report.chart import Absence, Chart, Table
 from autotune.report.drawing import Plane, Size
@@ -30,8 +30,7 @@ def precision(view: StudyView) -> Chart | Absence:
 
 def paired_losses(comparisons: Sequence[Comparison], tolerance: float) -> Chart | Absence:
     """Draw one line per tested precision, judged with that tolerance, against the band of full precision."""
-    last = {tuple(precision_of(request.candidate).values()): (request, result) for request, result in comparisons}
-    tested = [(request, result) for request, result in last.values() if any(_finite(run) for run in result.runs)]
+    tested = [pair for pair in pooled(comparisons) if any(_finite(run) for run in pair[1].runs)]
     if not tested:
         return Absence(name="precision", title=TITLE, reason=_why(comparisons))
     band = _band([run for _, result in tested for run in result.runs if run.role != "candidate"])

@@ -5,8 +5,16 @@ runs passed with at most 0.23 % of the loss decrease, 8 of 8 drifting pure-bfloa
 
     full precision itself breaks or does not learn          inconclusive, nobody is blamed
     losses not finite, steps skipped, gradients vanish      unstable
-    behind by more than the tolerance in the last steps     worse
-    else                                                    ok: no difference detectable in so many steps
+    behind by at most the tolerance in the last steps       ok, if the comparison could have shown more
+    behind by more than that and than the noise             worse
+    else                                                    inconclusive: more seeds may decide
+
+A comparison could have shown more (docs/notes/precision.md 3)
+
+    one seed         if full precision from weights that are 1e-6 away differs from itself by at most a third of the
+                     tolerance at the end, and by at most the tolerance in a step
+    several seeds    if the upper end of the interval, one-sided 95 %, is within the tolerance: a precision that is
+                     truly behind by more passes in one of twenty comparisons at most
 """
 
 from __future__ import annotations
@@ -17,11 +25,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from msgspec.structs import replace
+
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, Record, Value
 from autotune.core.requests import StabilityRequest
-from autotune.core.results import LossRun, LossVerdict, StabilityResult
+from autotune.core.results import LossRun, LossVerdict, Outcome, StabilityResult
 from autotune.core.stats import mean_bounds
 from autotune.knobs import KNOBS
 from autotune.objectives.verdict import MOST_SKIPS_PER_STEP
@@ -37,7 +47,7 @@ class Thresholds(Record, frozen=True, kw_only=True):
 
     least_steps: int = 20  # fewer say nothing
     tolerance: float = 0.02  # of the full-precision loss decrease: 8.7 times the largest healthy difference seen
-    perturbed_factor: float = 3.0  # times what a perturbation of 1e-6 alone does
+    perturbed_factor: float = 3.0  # times what a perturbation of 1e-6 alone does: the noise of a comparison
     leading_skips: int = 10  # by the gradient scaler; a few are calibration
     skips_per_step: float = MOST_SKIPS_PER_STEP  # after the first success
     least_scale: float = 1.0  # a loss scale below it no longer scales anything up
@@ -120,9 +130,28 @@ def judge(request: StabilityRequest, result: StabilityResult, lines: Thresholds 
 def settled(
     comparisons: Sequence[tuple[StabilityRequest, StabilityResult]], lines: Thresholds = THRESHOLDS
 ) -> tuple[LossVerdict, ...]:
-    """Return the verdict of the last comparison of every precision, in the order of the first."""
+    """Return the verdict on every precision that was compared, in the order of the first."""
+    return tuple(judge(request, result, lines) for request, result in pooled(comparisons))
+
+
+def pooled(
+    comparisons: Sequence[tuple[StabilityRequest, StabilityResult]],
+) -> list[tuple[StabilityRequest, StabilityResult]]:
+    """Return the last comparison of every precision, with the runs of earlier ones that had other seeds only."""
     last = {tuple(precision_of(request.candidate).values()): (request, result) for request, result in comparisons}
-    return tuple(judge(request, result, lines) for request, result in last.values())
+    found = []
+    for request, result in last.values():
+        alike = [pair for pair in comparisons if pair[1].outcome is Outcome.OK and _one_but_for_seeds(pair[0], request)]
+        if result.outcome is Outcome.OK:
+            runs = {(run.seed, run.role): run for _, other in alike for run in other.runs}
+            seeds = tuple(dict.fromkeys(seed for asked, _ in alike for seed in asked.seeds))
+            request, result = replace(request, seeds=seeds), replace(result, runs=tuple(runs.values()))
+        found.append((request, result))
+    return found
+
+
+def _one_but_for_seeds(one: StabilityRequest, other: StabilityRequest) -> bool:
+    return (one.reference, one.candidate, one.steps) == (other.reference, other.candidate, other.steps)
 
 
 def precision_of(config: Config) -> dict[str, Value]:
@@ -208,36 +237,36 @@ def _instability(pair: _Pair, lines: Thresholds, told: _Wording) -> Notice | Non
 def _compared(
     found: Callable[..., LossVerdict], pairs: Sequence[_Pair], lines: Thresholds, told: _Wording, batch: int
 ) -> LossVerdict:
-    """`ok` or `worse`; with several seeds by a one-sided 95 % interval, which may also leave it open."""
+    """`ok`, `worse`, or inconclusive where noise hides the difference: one seed where it is small, else an interval."""
     decrease = statistics.fmean(pair.decrease for pair in pairs)
     differences = [pair.difference for pair in pairs]
-    allowed = max(lines.tolerance * decrease, lines.perturbed_factor * statistics.fmean(p.perturbation for p in pairs))
-    loose = max(pair.looseness for pair in pairs) / decrease
+    tolerated = lines.tolerance * decrease
+    noise = lines.perturbed_factor * statistics.fmean(pair.perturbation for pair in pairs)
+    loose = max(pair.looseness for pair in pairs)
     low = high = differences[0]
     if len(pairs) >= FEWEST_SEEDS:
         low, high = mean_bounds(differences)
-        if loose > lines.tolerance:  # hardly paired: held against what another seed does (docs/notes/precision.md 2)
-            allowed = max(allowed, statistics.stdev(pair.end for pair in pairs))
-    elif loose > lines.tolerance:
-        return found(reason=told.notice(Code.ONE_SEED_UNDECIDED, looseness=loose), remedy="seeds")
-    share, limit = statistics.fmean(differences) / decrease, allowed / decrease
+        if loose > tolerated:  # hardly paired: blamed only for more than another seed does (docs/notes/precision.md 2)
+            noise = max(noise, statistics.stdev(pair.end for pair in pairs))
+    elif max(loose, noise) > tolerated:
+        return found(reason=told.notice(Code.ONE_SEED_UNDECIDED, looseness=loose / decrease), remedy="seeds")
+    share, limit = statistics.fmean(differences) / decrease, max(tolerated, noise) / decrease
     numbers: dict[str, Value] = {
         "steps": pairs[0].steps,
         "batch": batch,
         "seeds": len(pairs) if len(pairs) > 1 else None,
-        "allowed": limit,
         "start": pairs[0].start,
         "end": pairs[0].end,
     }
     found = partial(found, difference=float(f"{share:.3g}"), allowed=float(f"{limit:.3g}"))
-    if high <= allowed:
+    if high <= tolerated:
         largest = max(pair.largest / pair.decrease for pair in pairs)
-        reason = told.notice(Code.LOSSES_MATCH, difference=abs(share), largest_difference=largest, **numbers)
-        return found(verdict="ok", reason=reason)
-    if low > allowed:
-        return found(verdict="worse", reason=told.notice(Code.LEARNS_LESS, difference=share, **numbers))
-    reason = told.notice(Code.LOSSES_UNDECIDED, low=low / decrease, high=high / decrease, **numbers)
-    return found(reason=reason, remedy="steps")
+        numbers |= {"difference": abs(share), "largest_difference": largest, "allowed": lines.tolerance}
+        return found(verdict="ok", allowed=lines.tolerance, reason=told.notice(Code.LOSSES_MATCH, **numbers))
+    if low > limit * decrease:
+        return found(verdict="worse", reason=told.notice(Code.LEARNS_LESS, difference=share, allowed=limit, **numbers))
+    numbers |= {"low": low / decrease, "high": high / decrease, "allowed": lines.tolerance}
+    return found(reason=told.notice(Code.LOSSES_UNDECIDED, **numbers), remedy="seeds")
 
 
 def _zeros(run: LossRun) -> float:

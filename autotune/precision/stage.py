@@ -17,7 +17,7 @@ from autotune.core.records import Config
 from autotune.core.requests import StabilityRequest
 from autotune.errors import NoRecommendation
 from autotune.knobs import loader_workers, worker_knob
-from autotune.precision.judge import Thresholds, full_precision, judge, names, precision_of
+from autotune.precision.judge import Thresholds, full_precision, judge, names, pooled, precision_of
 from autotune.study.history import Comparison, History
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.budget import SEED_SECONDS, STEPS, comparison_batch
@@ -26,6 +26,7 @@ from autotune.tuning.context import SearchContext
 
 LEAST_SECONDS = 10.0  # for one comparison, however late it is
 FULL_SEEDS = 3  # the fewest that give an interval (docs/notes/precision.md 3)
+MOST_SEEDS = 12  # the interval is a third as wide as with three; what is still open then is left open
 TRIES = 2  # of a comparison that crashed: it may have been an accident
 MORE_TIME = 2.0  # times what a comparison had that was cut short: then it is run again
 
@@ -74,17 +75,14 @@ def _refused(history: History) -> list[ConfigSummary]:
 
 def _compare(context: SearchContext, config: Config) -> None:
     """Compare until nothing more can be found out; report it."""
-    attempts = 0
     while (request := _next(context, config)) is not None:
         name, full = names(request)
-        again = " once more" if attempts else ""
         seeds = f" of {len(request.seeds)} seeds" if len(request.seeds) > 1 else ""
         context.reporter.detail(
-            f"Comparing the losses of {name} and {full}{again}: {request.steps} paired steps{seeds} at batch "
+            f"Comparing the losses of {name} and {full}: {request.steps} paired steps{seeds} at batch "
             f"{request.candidate.batch_size}."
         )
         context.history.add_comparison(request, context.run(request))
-        attempts += 1
     verdict = next(one for one in context.history.loss_verdicts if one.values == precision_of(config))
     if verdict.excludes:
         context.reporter.note(f"{verdict.reason.text}. It is rejected.")
@@ -102,14 +100,14 @@ def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
     loading = {worker_knob().name: loader_workers(config)}
     values = {**request.baseline.values, "gradient_accumulation_steps": 1, **loading}
     candidate = Config(values={**values, **precision_of(config), "batch_size": comparison_batch(history)})
-    seeds = tuple(request.seed + number for number in range(FULL_SEEDS))
+    seeds = tuple(request.seed + number for number in range(MOST_SEEDS))
     first = StabilityRequest(
         target=request.target,
         reference=full_precision(candidate),
         candidate=candidate,
         device=request.environment.device,
         steps=STEPS,
-        seeds=seeds if request.goal.stability == "full" else seeds[:1],
+        seeds=seeds[: FULL_SEEDS if request.goal.stability == "full" else 1],
         max_seconds=max(LEAST_SECONDS, context.budget.spare_seconds),
         memory_limit_bytes=request.enforced_limit_bytes,
     )
@@ -122,23 +120,28 @@ def following(
 ) -> StabilityRequest | None:
     """Return the request after these attempts, beginning with `first`; None if no more can be found out.
 
-    Out of memory: half the batch. A crash: once more. Runs that are hardly paired: several `seeds`. An interval that
-    leaves it open: twice the steps, once. Too few steps in the time: once more when there is much more time.
+    Out of memory: half the batch. A crash: once more. Runs that do not decide: more of the `seeds`, three at least and
+    then twice as many, while they fit into the time of `first`. Too few steps in the time: once more when there is
+    much more time.
     """
     if not attempts:
         return _capped(first, first.max_seconds)
     request, result = attempts[-1]
     again = _capped(request, first.max_seconds)
-    remedy = judge(request, result, lines).remedy
+    whole = pooled(attempts)[-1]
+    remedy = judge(*whole, lines).remedy
     if result.outcome.out_of_memory:
         half = request.candidate.batch_size // 2
         return _capped(_at_batch(request, half), first.max_seconds) if half else None
     if result.outcome.retried:
         return again if sum(other.outcome.retried for _, other in attempts) < TRIES else None
     if remedy == "seeds":
-        return _capped(replace(request, seeds=seeds), first.max_seconds)
-    if remedy == "steps" and request.steps == first.steps:
-        return _capped(replace(request, steps=2 * request.steps), first.max_seconds)
+        known = whole[0].seeds
+        more = tuple(seed for seed in seeds[: max(FULL_SEEDS, 2 * len(known))] if seed not in known)
+        seconds = result.elapsed_seconds / len(request.seeds) * len(more)
+        return (
+            _capped(replace(request, seeds=more), first.max_seconds) if more and seconds <= first.max_seconds else None
+        )
     if remedy == "time" and again.max_seconds >= MORE_TIME * request.max_seconds:
         return again
     return None

@@ -154,10 +154,9 @@ def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]
     """Return what to do next; `left_out`: warnings that are told elsewhere only."""
     study, parts = shell_word(best.study), []
     lines = [Line("Set", f"{line}   {BEFORE_PYTHON}") for line in phrases.exports(best.params)]
-    if phrases.undecided(best):
-        text = "Run the same command again when the machine is quiet, or with a longer --time-budget. Probes are kept."
-        lines += titled("Next", text, width)
-    elif best.params != best.baseline:
+    if best.undecided:
+        lines += titled("Next", phrases.what_would_tell(best), width)
+    if best.params != best.baseline:
         parts = [f"autotune.load_best({python(best.study)})", f"autotune export {study} --to torch"]
         lines += [Line("Use it" * (not n), text) for n, text in enumerate(flow(parts, width - TITLES, " · "))]
     parts = [f"autotune best {study} --verbose", f"autotune report {study}"]

@@ -6,11 +6,11 @@ import os
 import time
 from collections.abc import Callable
 
-from autotune.child.interference import between, look
 from autotune.core.records import Environment
 from autotune.core.results import Inspection
 from autotune.machine.environment import visible_gpus
 from autotune.machine.host import host_memory, shared_memory_bytes
+from autotune.machine.interference import between, look
 from autotune.machine.nvml import Gpu, deprecated_pynvml, gpus, nvml_problem
 from autotune.report.blocks import Check
 from autotune.units import format_bytes

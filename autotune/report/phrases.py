@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from autotune.core.codes import Code
 from autotune.core.records import Config, Environment, TargetFacts, Value
 from autotune.core.results import Measurement, Outcome, Trial, Verdict
 from autotune.harmless import plain as plain  # the same word for it in all of report
@@ -17,7 +16,6 @@ from autotune.objectives import objective_of
 from autotune.objectives.verdict import WORDS
 from autotune.study.recommendation import Recommendation, RunnerUp
 from autotune.study.recommendation import baseline_name as named
-from autotune.tuning.choice import TIE
 from autotune.units import counted, format_bytes, format_count, format_rate, format_share
 from autotune.units import format_speedup as format_speedup
 
@@ -129,7 +127,7 @@ def speedup_phrase(recommendation: Recommendation) -> str:
 def is_faster(recommendation: Recommendation) -> bool:
     """Whether the speed-up is above 1 beyond its interval; without an interval, at all."""
     least = recommendation.speedup_low if interval(recommendation) else recommendation.speedup
-    return least is not None and least > 1
+    return recommendation.undecided is None and least is not None and least > 1
 
 
 def achieved(recommendation: Recommendation) -> str:
@@ -143,25 +141,37 @@ def is_better(recommendation: Recommendation) -> bool:
     return bool(achieved(recommendation)) or is_faster(recommendation)
 
 
-def undecided(recommendation: Recommendation) -> RunnerUp | None:
-    """The configuration that seemed faster than the baseline that is kept, by what the noise does not settle."""
-    if recommendation.params != recommendation.baseline:
-        return None
-    open_ones = [one for one in recommendation.runners_up if one.reason.code is Code.FASTER_NOT_SIGNIFICANT]
-    seemed = {_share(one): one for one in open_ones if _share(one) > TIE}
-    return seemed[max(seemed)] if seemed else None
+def undecided(recommendation: Recommendation) -> str:
+    """`undecided between your baseline and 64×1 bf16, measured at 1.08× (0.95 to 1.22)`; empty if it is decided."""
+    rival = recommendation.undecided
+    if rival is None:
+        return ""
+    ends = (recommendation.baseline, recommendation.params)
+    knobs = touched([*(Config(values=values) for values in ends), rival.config])
+    spread = factor_phrase(rival.gain, rival.gain_low, rival.gain_high)
+    what = short(rival.config.values, knobs)
+    return f"undecided between {baseline_name(recommendation)} and {what}, measured at {spread}"
+
+
+def what_would_tell(recommendation: Recommendation) -> str:
+    """Return what decides what is open: a longer time budget where that is enough, and a quiet machine."""
+    rival = recommendation.undecided
+    if rival is None or rival.rounds_needed is None:
+        return "Run the same command again when the machine is quiet, with a longer --time-budget. Probes are kept."
+    return (
+        f"About {rival.rounds_needed} rounds instead of {rival.rounds} would tell: run the same command again with "
+        f"--time-budget {rival.minutes_needed}m, or when the machine is quiet. Probes are kept."
+    )
 
 
 def headline(recommendation: Recommendation) -> str:
     """What came out, in one line: `17.1× faster than your baseline (16.7 to 17.5)`."""
     name, spread = baseline_name(recommendation), interval(recommendation)
-    objective, rival = objective_of(recommendation.goal), undecided(recommendation)
-    if rival is not None:
-        what = next(text for text, one in runners_up(recommendation) if one is rival)
-        return (
-            f"undecided between {name} and {what}, which was {_share(rival):.0%} {objective.better}, but not "
-            f"measurably: {name} is kept"
-        )
+    objective, open_question = objective_of(recommendation.goal), undecided(recommendation)
+    if open_question and recommendation.params == recommendation.baseline:
+        return f"{open_question}: {name} is kept"
+    if open_question:
+        return f"{open_question}: it is recommended, for at the worst it is hardly slower"
     if recommendation.params == recommendation.baseline:
         if not recommendation.runners_up:
             return f"keep {name}: no other configuration ran"
@@ -183,12 +193,6 @@ def kept(recommendation: Recommendation, changed: Sequence[str]) -> str:
     batch = " × ".join(str(values.get(name)) for name in GLOBAL_BATCH)
     parts = [] if set(changed) & set(GLOBAL_BATCH) else [f"batch_size {batch}"]
     return " · ".join([*parts, *settings(values, same)])
-
-
-def _share(one: RunnerUp) -> float:
-    """By how much it seemed better, a share."""
-    share = one.reason.numbers.get("share")
-    return share if isinstance(share, float) else 0.0
 
 
 def batch_phrase(recommendation: Recommendation) -> str:

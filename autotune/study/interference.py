@@ -2,12 +2,13 @@
 
 The baseline is probed again and again, and shows how fast the machine was at each probe:
 
-rate of the baseline   │×···           ×···                 ×·······     interpolated between its probes
-number of the probe    │0              9                    18
+rate of the baseline   │×···           ××···                ×·······     interpolated between its probes
+number of the probe    │0              9 10                 19           a move is believed once two show it
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -75,7 +76,7 @@ def severity(result: ProbeResult) -> tuple[int, float]:
 
 
 def valid_trials(judged: Sequence[Judged]) -> list[Judged]:
-    """Return the probes that count: without those that were superseded by a repeat because of interference.
+    """Return the probes that count: without those that were superseded by a repeat, because others slowed them.
 
     The repeat counts, unless interference slowed it more than the first. Whatever the reason was to measure the
     baseline again, one of its probes counts.
@@ -103,7 +104,7 @@ def valid_trials(judged: Sequence[Judged]) -> list[Judged]:
 def _is_repeat(trial: Trial, before: Trial) -> bool:
     """Whether a probe takes the place of an earlier one of its configuration, or the other way round."""
     again = trial.purpose == before.purpose == "baseline" and before.result.measurement is not None
-    return again or bool(interference_causes(before.result))
+    return again or bool(interference_causes(before.result)) or trial.repeats == before.number
 
 
 def the_one_that_counts(first: Trial, repeat: Trial) -> tuple[Trial, Trial]:
@@ -113,8 +114,11 @@ def the_one_that_counts(first: Trial, repeat: Trial) -> tuple[Trial, Trial]:
     return repeat, first
 
 
-def is_reference_due(judged: Sequence[Judged], typical_seconds: float) -> bool:
-    """Return whether the baseline should be probed again now, `REFERENCE_EVERY` search probes after the last time."""
+def is_reference_due(judged: Sequence[Judged], baseline: Config, typical_seconds: float) -> bool:
+    """Return whether the baseline should be probed again now: `REFERENCE_EVERY` search probes after the last time.
+
+    And at once where the last one shows a drift that no other has shown: the second tells whether to believe it.
+    """
     since = 0
     last: Trial | None = None
     for trial, verdict in judged:
@@ -123,7 +127,18 @@ def is_reference_due(judged: Sequence[Judged], typical_seconds: float) -> bool:
                 return False
             last, since = trial, 0
         since += trial.purpose == "search"
-    return last is not None and since >= REFERENCE_EVERY and last.result.elapsed_seconds <= SLOW * typical_seconds
+    if last is None or last.result.elapsed_seconds > SLOW * typical_seconds:
+        return False
+    return since >= REFERENCE_EVERY or (
+        since == 0 and _stands_alone(references(judged, baseline), judged[-1][0].number)
+    )
+
+
+def _stands_alone(rates: Sequence[tuple[int, float]], number: int) -> bool:
+    """Whether the latest reference is the probe of that number, moved, and follows none that could confirm it."""
+    if len(rates) < 2 or rates[-1][0] != number or rates[-2][0] == number - 1:
+        return False
+    return abs(rates[-1][1] / rates[0][1] - 1) > MOST_DRIFT and abs(_moves(rates)[-1]) <= MOST_DRIFT
 
 
 def references(judged: Sequence[Judged], baseline: Config) -> list[tuple[int, float]]:
@@ -139,18 +154,28 @@ def references(judged: Sequence[Judged], baseline: Config) -> list[tuple[int, fl
 def drift_factor(number: int, rates: Sequence[tuple[int, float]]) -> float:
     """Return how fast the machine was at probe `number`, 1 being its speed at the first of `rates`.
 
-    Linear between two references, constant beyond the last; 1 throughout unless one of them moved by more than 5 %,
-    because the noise of single probes must not reorder anything.
+    Linear between two references, constant beyond the last; 1 throughout unless two in a row moved by more than 5 %,
+    because the noise of single probes must not reorder anything (`benchmarks/drift.py`).
     """
     if not has_drifted(rates):
         return 1.0
-    numbers, values = zip(*rates, strict=True)
-    return float(np.interp(number, numbers, values) / values[0])
+    return 1 + float(np.interp(number, [reference for reference, _ in rates], _moves(rates)))
 
 
 def has_drifted(rates: Sequence[tuple[int, float]]) -> bool:
-    """Return whether the rate of the baseline ever differed by more than 5 % from its first."""
-    return any(abs(rate / rates[0][1] - 1) > MOST_DRIFT for _, rate in rates)
+    """Return whether two references in a row ever differed by more than 5 % from the first, the same way."""
+    return any(abs(move) > MOST_DRIFT for move in _moves(rates))
+
+
+def _moves(rates: Sequence[tuple[int, float]]) -> list[float]:
+    """Return by which share the machine was faster at each reference: as far as one beside it says so, too."""
+    seen = [rate / rates[0][1] - 1 for _, rate in rates]
+    agreed = [0.0] * len(seen)
+    for at, (one, other) in enumerate(itertools.pairwise(seen)):
+        both = min(one, other, key=abs) if at and one * other > 0 else 0.0  # the first is where it did not move yet
+        for place in (at, at + 1):
+            agreed[place] = max(agreed[place], both, key=abs)
+    return agreed
 
 
 def drift_corrected(judged: Sequence[Judged], baseline: Config) -> list[Judged]:
@@ -170,9 +195,9 @@ def drift_corrected(judged: Sequence[Judged], baseline: Config) -> list[Judged]:
 def describe_drift(judged: Sequence[Judged], baseline: Config) -> str:
     """Return what the latest reference says, in a sentence; empty if the machine did not drift."""
     rates = references(judged, baseline)
-    if len(rates) < 2 or rates[-1][0] != judged[-1][0].number or not has_drifted([rates[0], rates[-1]]):
+    change = _moves(rates)[-1] if rates and rates[-1][0] == judged[-1][0].number else 0.0
+    if abs(change) <= MOST_DRIFT:
         return ""
-    change = rates[-1][1] / rates[0][1] - 1
     return (
         f"The baseline is now {format_share(abs(change))} {'faster' if change > 0 else 'slower'} than at the start "
         f"(machine drift). Finalists are chosen by rates that are corrected for it."

@@ -25,6 +25,7 @@ from autotune.study.layout import find
 from autotune.units import counted
 
 VERSION = 1
+WORTH_A_WORD = 0.02  # faster: what an earlier version left open counts as decided below it, as a tie does
 BATCH_CHANGES = (Code.GLOBAL_BATCH_CHANGED, Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE)
 
 
@@ -70,6 +71,18 @@ class Change(Record, frozen=True, kw_only=True):
     high: float | None = None
     peak: float | None = None  # memory of the leader without it, over the leader's
     untested: str = ""  # why it was not measured
+
+
+class Undecided(Record, frozen=True, kw_only=True):
+    """The configuration of which the rounds could not tell whether it is better than the baseline."""
+
+    config: Config  # the recommended one, or what the kept baseline was not exchanged for
+    gain: float  # its score over the baseline's
+    gain_low: float | None  # interval of a claim: 95 % for all that were compared; None: not known
+    gain_high: float | None
+    rounds: int
+    rounds_needed: int | None = None  # that would probably tell, if the gain is what it seems; None: too many
+    minutes_needed: int | None = None  # a time budget for those
 
 
 class BatchAdvice(Record, frozen=True, kw_only=True):
@@ -143,6 +156,7 @@ class Recommendation(Record, frozen=True, kw_only=True):
     certificate: Notice | None = None  # what is known of all that was not measured; None: of an earlier version
     batch_advice: BatchAdvice | None = None  # of `time-to-quality` only
     achieved: Achieved | None = None  # None: of a version that knew throughput only
+    undecided: Undecided | None = None  # None: whether it is better than the baseline was decided
     at_baseline_batch: AtBaselineBatch | None = None  # None: that is the recommended one, or of an earlier version
     facts: TargetFacts | None = None  # of the target, for exported programs; None: of an earlier version
 
@@ -181,11 +195,26 @@ def _completed(best: Recommendation) -> Recommendation:
         global_batch_change=change or next((one for one in best.warnings if one.code in BATCH_CHANGES), None),
         warnings=tuple(one for one in best.warnings if one.code not in BATCH_CHANGES),
         at_baseline_batch=other and replace(other, params=defaults() | other.params),
+        undecided=best.undecided or _left_open(best),
         goal=objectives.completed(best.goal),
         params=defaults() | best.params,
         baseline=defaults() | best.baseline,
         confirmations=tuple(replace(one, config=completed(one.config)) for one in best.confirmations),
         runners_up=tuple(replace(one, config=completed(one.config)) for one in best.runners_up),
+    )
+
+
+def _left_open(best: Recommendation) -> Undecided | None:
+    """Return what an earlier version told of it among those that lost to the baseline."""
+    if best.params != best.baseline:
+        return None
+    lost = [one for one in best.runners_up if one.reason.code is Code.FASTER_NOT_SIGNIFICANT]
+    shares = {share: one for one in lost if isinstance(share := one.reason.numbers.get("share"), float)}
+    most = max(shares, default=0.0)
+    if most <= WORTH_A_WORD:
+        return None
+    return Undecided(
+        config=completed(shares[most].config), gain=1 + most, gain_low=None, gain_high=None, rounds=best.rounds
     )
 
 
@@ -213,6 +242,7 @@ def at_global_batch(answer: Recommendation, samples: int | None) -> Recommendati
             "achieved",
             "changes",
             "certificate",
+            "undecided",
         )
     )
     lost = [one for one in answer.runners_up if one.config.values != other.params]

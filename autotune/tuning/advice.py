@@ -115,6 +115,11 @@ def _listed(trials: Sequence[Trial]) -> str:
     for trial in trials[:MOST_LISTED]:
         measured = trial.result.measurement
         rate = f" at {format_rate(measured.samples_per_second)} samples/s" if measured else ""
-        words.append(f"probe {trial.number}{rate} ({'; '.join(interference_causes(trial.result))})")
+        words.append(f"probe {trial.number}{rate} ({_causes(trial)})")
     more = len(trials) - MOST_LISTED
     return "; ".join(words) + (f"; and {more} more" if more > 0 else "")
+
+
+def _causes(trial: Trial) -> str:
+    """What slowed the probe; what was left out without a known cause was far slower than its other rounds."""
+    return "; ".join(interference_causes(trial.result)) or "far slower than its other rounds, and nothing tells why"

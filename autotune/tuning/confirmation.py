@@ -7,6 +7,7 @@ from dataclasses import replace
 from autotune.core.codes import Code
 from autotune.core.notices import notice
 from autotune.core.records import Config
+from autotune.core.results import Trial
 from autotune.errors import NoRecommendation
 from autotune.precision.stage import precise_finalists, refused_summaries
 from autotune.study.interference import Judged
@@ -14,7 +15,7 @@ from autotune.study.summary import ConfigSummary
 from autotune.tuning import racing
 from autotune.tuning.context import SearchContext
 from autotune.tuning.header import shown
-from autotune.tuning.probing import probe_with_repeat
+from autotune.tuning.probing import probe_with_repeat, probe_with_retry
 from autotune.tuning.recommend import nothing_usable
 from autotune.units import counted, format_seconds
 
@@ -113,8 +114,16 @@ def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSum
             context, config, "confirm", window=window, has_time=lambda: next(repeats, None) is not None
         )
 
+    def again(trial: Trial) -> Judged | None:
+        slow = f"Probe {trial.number} was far slower than the other rounds of its configuration, and nothing tells why."
+        if next(repeats, None) is None:
+            context.reporter.detail(f"{slow} There is no time for another try.")
+            return None
+        context.reporter.detail(f"{slow} Trying once more.")
+        return probe_with_retry(context, trial.config, "confirm", window=window, repeats=trial.number)
+
     finished = racing.race(
-        racers, rounds, probe, context.request, resumed=context.interrupted_confirmation,
+        racers, rounds, probe, context.request, resumed=context.interrupted_confirmation, again=again,
         affords=lambda running: budget.affords_round(running, window, budget.elimination_seconds),
     )  # fmt: skip
     has_repeated = any(trial.repeats is not None for trial, _ in context.history.judged[first:])

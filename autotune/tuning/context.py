@@ -41,6 +41,7 @@ class SearchContext:
     launcher: Launcher
     reporter: Reporter
     pause: Callable[[float], None]  # sleeps for so many seconds
+    foreign_cores: Callable[[Callable[[float], None]], float | None]  # kept busy by others while that pauses
     history: History
     budget: TimeBudget
     guard: Guard  # refuses what was probed, and what cannot fit

@@ -14,6 +14,7 @@ from autotune.core.probe_cost import ProbeCost
 from autotune.core.records import Config
 from autotune.gradient_noise.stage import measure_gradient_noise, with_batch_advice
 from autotune.launch.base import Launcher
+from autotune.machine.interference import foreign_cores
 from autotune.memory.prediction import MemoryPrediction
 from autotune.memory.stage import predict_memory
 from autotune.objectives import objective_of
@@ -36,6 +37,7 @@ from autotune.tuning.exploration import bound_the_rest, explore
 from autotune.tuning.header import moving, opening_lines, short_budget
 from autotune.tuning.open_study import OpenStudy, open_study
 from autotune.tuning.probing import learn
+from autotune.tuning.quiet import wait_for_quiet
 from autotune.tuning.recommend import recommend
 from autotune.tuning.refinement import refine_batch, refine_global_batch, refine_memory
 from autotune.tuning.reporter import Reporter
@@ -50,6 +52,7 @@ SEED_STEP = 100_003  # a prime: runs with other numbers of earlier probes have o
 def search(
     settings: Settings, launcher: Launcher, reporter: Reporter, clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
+    others: Callable[[Callable[[float], None]], float | None] = foreign_cores,
 ) -> Recommendation:  # fmt: skip
     """Run one search to its recommendation, which is also left in the study as best.json.
 
@@ -68,7 +71,7 @@ def search(
             for note in filter(None, (study.notice, short)):
                 reporter.note(note)
             try:
-                with _context(study, settings, launcher, reporter, clock, pause, began) as context:
+                with _context(study, settings, launcher, reporter, clock, pause, others, began) as context:
                     return run(context, notes_budget=not short)
             except KeyboardInterrupt:
                 reporter.interrupted(load_view(study.folder), settings.resume_command)
@@ -102,6 +105,7 @@ def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
         refine_global_batch(context)
         refine_memory(context)
     certificate = bound_the_rest(context)
+    wait_for_quiet(context)
     summaries = confirm(context)
     answer = recommended(context, certificate, summaries)
     stands = keep(context, answer)
@@ -161,7 +165,7 @@ def note_short_budget(context: SearchContext) -> None:
 @contextmanager
 def _context(
     study: OpenStudy, settings: Settings, launcher: Launcher, reporter: Reporter, clock: Callable[[], float],
-    pause: Callable[[float], None], began: float,
+    pause: Callable[[float], None], others: Callable[[Callable[[float], None]], float | None], began: float,
 ) -> Iterator[SearchContext]:  # fmt: skip
     """Read what the study knows, and open its database until the search is over."""
     folder, request, space = study.folder, study.request, study.space
@@ -187,7 +191,7 @@ def _context(
     try:
         yield SearchContext(
             settings=settings, folder=folder, request=request, space=space, launcher=launcher, reporter=reporter,
-            pause=pause, history=history, budget=budget,
+            pause=pause, foreign_cores=others, history=history, budget=budget,
             guard=guard, memory=memory, trades=trades, store=store, sampler=GuardedSampler(sampler, encoding, trades),
             interrupted_confirmation=confirmation, interrupted_elimination=elimination,
         )  # fmt: skip

@@ -34,7 +34,7 @@ def explore(context: SearchContext) -> None:
     while (why := reason_to_stop(state_of(context))) is None:
         for line in context.trades.exclusions(ruled_out):
             context.reporter.detail(line)
-        if is_reference_due(history.judged, history.typical_seconds):
+        if is_reference_due(history.judged, context.request.baseline, history.typical_seconds):
             _probe_reference(context)
         else:
             _probe_next(context)

@@ -19,11 +19,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.core.records import Config, Goal, StudyRequest
+from autotune.core.results import Trial
 from autotune.core.stats import DRIFT, Rounds
 from autotune.objectives import objective_of
 from autotune.study.interference import Judged, interference_causes, is_spoiled
 from autotune.study.summary import Compared, ConfigSummary
 from autotune.tuning.choice import FEWEST_FINALISTS, TIE, claim_confidence, preferences
+from autotune.tuning.outliers import without_outliers
 from autotune.tuning.resumed_confirmation import ResumedConfirmation
 
 MOST_FINALISTS = 8
@@ -32,6 +34,7 @@ HALVED_AFTER = (3, 6)  # rounds
 FEWEST_ROUNDS = 2  # one has no interval
 FEWEST_FREEDOM = 3  # of the noise: Student's 95 % is 3.2 standard errors with three, 12.7 with one (two rounds of two)
 GOAL_ROUNDS = 8  # of the last two: on a quiet machine they tell 2 % apart with a power of 0.92 (docs/notes/search.md 4)
+LAST_ROUNDS = 24  # where it is still open if the fastest beats the baseline: twice as many narrow the interval by 1.4
 MOST_ROUNDS = 12  # eight leave the recommended a regret of 1.9 %, twelve 1.2 %, for a sixth more (`benchmarks/race.py`)
 SURE_ROUNDS = 3  # before it may be decided: two rounds agree by luck now and then
 SURE = 0.99  # confidence of what ends a race: it is asked anew after every round
@@ -125,11 +128,13 @@ def is_decided(rounds: Rounds, running: Sequence[int], tie: float = TIE) -> bool
 def race(
     finalists: Sequence[ConfigSummary], rounds: int, probe: Callable[[Config], Judged], request: StudyRequest, *,
     affords: Callable[[Sequence[Config]], bool] = lambda running: True, resumed: ResumedConfirmation | None = None,
+    again: Callable[[Trial], Judged | None] = lambda trial: None,
 ) -> list[ConfigSummary]:  # fmt: skip
     """Measure all that are still in the race once per round, and return them with their rounds.
 
     Every other round runs in reverse, so that drift meets all alike (ABBA). What fails is not measured again; a probe
-    with interference, its repeat included, does not decide where others of its configuration can.
+    with interference, its repeat included, does not decide where others of its configuration can. What is far slower
+    than all other rounds of its configuration is measured `again` (None: there is no time), or left out.
     The slower half drops out after rounds three and six, though never the baseline; if all that went on failed, those
     that dropped out are recalled. It ends sooner when it is decided, or, once the fewest rounds are over, when time no
     longer `affords` another. The rounds of a baseline that ran in an earlier race count on, and so do those of the same
@@ -140,10 +145,10 @@ def race(
     first = max((number + 1 for one in finalists for number in one.rounds), default=0)
     leading = sum(config != baseline for config in racers)
     fewest = fewest_rounds(len(racers))
-    for done in range(rounds):
+    for done in range(LAST_ROUNDS if rounds >= MOST_ROUNDS else rounds):
         number = first + done
         running = [one for one in racers.values() if not (one.failure or one.is_behind)]
-        if not running:
+        if not running or (done >= rounds and not _is_open(running, baseline, request.goal)):
             break
         configs = [one.config for one in running][:: 1 if number % 2 == 0 else -1]
         before = resumed.round(configs) if resumed else None
@@ -152,6 +157,8 @@ def race(
             break
         for config, judged in zip(configs, before or map(probe, configs), strict=True):
             racers[config] = with_round(racers[config], number, judged)
+        looked = [racers[config] for config in configs if not racers[config].failure]
+        racers |= {one.config: one for one in without_outliers(looked, again)}
         holding = [racers[one.config] for one in running if not racers[one.config].failure]
         contenders = [one for one in holding if one.config != baseline]
         if leading and not contenders:
@@ -224,11 +231,25 @@ def _is_clear(running: Sequence[ConfigSummary], baseline: Config, goal: Goal) ->
         return False
     if not _are_undisturbed(running):
         return False
-    scores, base = Rounds([one.by_round(one.scores) for one in running]), names.index(baseline)
+    estimate, low, _ = _over_baseline(running, baseline)
+    return low > 1 or estimate <= 1 + TIE
+
+
+def _is_open(running: Sequence[ConfigSummary], baseline: Config, goal: Goal) -> bool:
+    """Whether more rounds may still tell if the fastest beats the baseline."""
+    if baseline not in [one.config for one in running] or objective_of(goal).slack(goal) is not None:
+        return False
+    estimate, low, _ = _over_baseline(running, baseline)
+    return low <= 1 and estimate > 1 + TIE
+
+
+def _over_baseline(running: Sequence[ConfigSummary], baseline: Config) -> tuple[float, float, float]:
+    """Return the score of the fastest over the baseline's, with the interval of a claim; zeros without a rival."""
+    scores = Rounds([one.by_round(one.scores) for one in running])
+    base = [one.config for one in running].index(baseline)
     rivals = [i for i, one in enumerate(running) if i != base and not one.refused]
     ratios = [scores.ratio(i, base, claim_confidence(len(rivals))) for i in rivals]
-    estimate, low, _ = max(ratios, default=(0.0, 0.0, 0.0))
-    return low > 1 or estimate <= 1 + TIE
+    return max(ratios, default=(0.0, 0.0, 0.0))
 
 
 def _faster_half(contenders: Sequence[ConfigSummary], keep: int, request: StudyRequest) -> set[Config]:

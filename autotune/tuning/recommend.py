@@ -34,7 +34,12 @@ from autotune.tuning.figures import half_width, significant, speedup
 from autotune.tuning.global_batch import at_baseline_batch, batch_reasons, global_batch_change
 from autotune.tuning.header import shown
 from autotune.tuning.racing import compared
+from autotune.tuning.undecided import undecided
 from autotune.units import counted
+
+WORTH_A_DOUBT = (
+    1.05  # times the best in a precision whose losses match: for less nobody should risk them (decisions/0048)
+)
 
 
 def recommend(
@@ -56,6 +61,7 @@ def recommend(
         raise NoRecommendation(_nothing_held(candidates))
     base = next((i for i, one in enumerate(held) if one.config == request.baseline), None)
     held, rounds, scored = compared(held, base)
+    allowed = _worth_their_doubt(allowed, held, scored, request, losses)
     index = choose(held, scored, request, [i for i in allowed if held[i].config in among] or allowed)
     winner = held[index]
     achieved, own_reasons = _achieved(held, rounds, scored, index, base, request)
@@ -96,7 +102,7 @@ def recommend(
             *reasons_for(request),
             *_failed(candidates, held),
         ),
-        warnings=(*left_out_warnings(candidates), *warnings, *([doubt] if doubt else [])),
+        warnings=(*([doubt] if doubt else []), *left_out_warnings(candidates), *warnings),
         runners_up=tuple(
             _runner_up(one, winner, held, scored, request) for one in candidates if one.config != winner.config
         ),
@@ -109,6 +115,7 @@ def recommend(
         probes=probes,
         seconds=round(seconds, 1),
         achieved=achieved,
+        undecided=undecided(held, scored, index, base, allowed, request, seconds),
         at_baseline_batch=unchanged,
         certificate=certificate,
     )
@@ -152,6 +159,23 @@ def _allowed(held: Sequence[ConfigSummary], request: StudyRequest) -> list[int]:
     may_win = [i for i, c in enumerate(held) if not c.refused]
     finalists = any(not held[i].is_behind and held[i].config != request.baseline for i in may_win)
     return [i for i in may_win if not (finalists and held[i].is_behind)]
+
+
+def _worth_their_doubt(
+    allowed: Sequence[int], held: Sequence[ConfigSummary], scores: Rounds, request: StudyRequest,
+    losses: Sequence[LossVerdict],
+) -> list[int]:  # fmt: skip
+    """Return those of `allowed` whose losses match full precision's, and who gain enough to be taken unmatched.
+
+    That is 5 % over the best of those that match. What the baseline computes in is not doubted.
+    """
+    own = precision_of(request.baseline)
+    open_ones = [one.values for one in losses if one.verdict == "inconclusive" and one.values != own]
+    sure = [i for i in allowed if precision_of(held[i].config) not in open_ones]
+    if not sure:
+        return list(allowed)
+    best = max(sure, key=scores.mean_rate)
+    return [i for i in allowed if i in sure or scores.ratio(i, best)[0] > WORTH_A_DOUBT]
 
 
 def _runner_up(

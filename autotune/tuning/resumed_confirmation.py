@@ -78,8 +78,8 @@ class ResumedConfirmation:
 
 
 def _settled(probes: Sequence[Judged]) -> list[Judged]:
-    """Return the probes without accidents that were tried once more, and without those whose repeat counts."""
-    probes = valid_trials(probes)
+    """Return the probes without accidents that were tried once more, and repeats that count in place of the first."""
+    probes = sorted(valid_trials(probes), key=lambda pair: pair[0].repeats or pair[0].number)
     following = [*(trial.config for trial, _ in probes[1:]), None]
     return [
         (trial, verdict)

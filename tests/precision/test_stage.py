@@ -18,7 +18,7 @@ from autotune.tuning.budget import SEED_SECONDS, STEPS
 from autotune.tuning.choice import FEWEST_FINALISTS
 from tests.worlds import Listener, config, context, failed, measured, study_request, trial
 
-SEEDS = (4, 5, 6)
+SEEDS = tuple(range(4, 16))
 FIRST = StabilityRequest(
     target="model.py",
     reference=config(batch_size=32),
@@ -40,7 +40,9 @@ def _ran(request=FIRST, *, bad=False, wobble=0.0, spread=0.0):
     def changed(run):
         if run.role == "perturbed":
             return tuple(loss + wobble * (-1) ** step for step, loss in enumerate(run.losses))
-        return tuple(loss + spread * (run.seed - 4) for loss in run.losses) if run.role == "candidate" else run.losses
+        if run.role == "candidate":
+            return tuple(loss + spread * (run.seed - 4) * (-1) ** run.seed for loss in run.losses)
+        return run.losses
 
     runs = tuple(
         msgspec.structs.replace(run, losses=changed(run)) for run in paired_losses(request, bad=bad)
@@ -86,21 +88,31 @@ def test_a_fault_that_would_repeat_is_not_tried_again(outcome):
     assert _following((FIRST, _failed(outcome))) is None
 
 
-def test_runs_that_are_hardly_paired_are_followed_by_three_seeds_and_those_decide():
+def _so_far(*attempts):
+    return [(request, _ran(request, wobble=0.2, spread=0.1)) for request in attempts]
+
+
+def test_runs_that_do_not_decide_are_followed_by_more_seeds_until_there_are_enough():
+    attempts = [FIRST]
+    while (request := _following(*_so_far(*attempts))) is not None:
+        attempts.append(request)
+
+    assert [request.seeds for request in attempts] == [SEEDS[:1], SEEDS[1:3], SEEDS[3:6], SEEDS[6:12]]
+    assert {request.steps for request in attempts} == {STEPS}
+
+
+def test_three_seeds_that_decide_are_enough():
     several = _following((FIRST, _ran(wobble=0.2)))
 
-    assert several.seeds == SEEDS
+    assert several.seeds == SEEDS[1:3]
     assert _following((FIRST, _ran(wobble=0.2)), (several, _ran(several, wobble=0.2))) is None
 
 
-def test_an_open_interval_doubles_the_steps_once():
-    several = msgspec.structs.replace(FIRST, seeds=SEEDS)
-    open_ended = (several, _ran(several, spread=0.1))
+def test_more_seeds_are_compared_only_where_they_fit_into_the_time():
+    slow = msgspec.structs.replace(_ran(wobble=0.2), elapsed_seconds=21.0)
 
-    longer = _following(open_ended, first=several)
-
-    assert (longer.steps, longer.seeds) == (2 * STEPS, SEEDS)
-    assert _following(open_ended, (longer, _ran(longer, spread=0.1)), first=several) is None
+    assert _following((FIRST, slow)) is None  # two more would take 42 of 40 s
+    assert _following((FIRST, msgspec.structs.replace(slow, elapsed_seconds=19.0))) is not None
 
 
 def test_a_comparison_that_was_cut_short_is_worth_another_only_with_much_more_time():
@@ -113,7 +125,7 @@ def test_a_comparison_that_was_cut_short_is_worth_another_only_with_much_more_ti
 
 
 def test_no_comparison_may_take_longer_than_its_seeds_and_steps_deserve():
-    several = msgspec.structs.replace(FIRST, seeds=SEEDS, max_seconds=1e6)
+    several = msgspec.structs.replace(FIRST, seeds=SEEDS[:3], max_seconds=1e6)
 
     assert _following(first=msgspec.structs.replace(FIRST, max_seconds=1e6)).max_seconds == SEED_SECONDS
     assert _following(first=several).max_seconds == 3 * SEED_SECONDS

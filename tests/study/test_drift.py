@@ -41,16 +41,16 @@ def _after(searches, *, baseline=100.0, seconds=5.0):
 
 
 def test_the_baseline_is_due_after_so_many_search_probes_and_not_before():
-    assert not is_reference_due(_after(REFERENCE_EVERY - 1), 5.0)
-    assert is_reference_due(_after(REFERENCE_EVERY), 5.0)
+    assert not is_reference_due(_after(REFERENCE_EVERY - 1), BASELINE, 5.0)
+    assert is_reference_due(_after(REFERENCE_EVERY), BASELINE, 5.0)
 
 
 def test_it_is_due_again_only_after_as_many_more():
     judged = [*_after(REFERENCE_EVERY), (_trial(9, "reference"), good(100.0))]
 
-    assert not is_reference_due(judged, 5.0)
+    assert not is_reference_due(judged, BASELINE, 5.0)
     assert is_reference_due(
-        [*judged, *[(_trial(n, "search"), good(1.0)) for n in range(10, 10 + REFERENCE_EVERY)]], 5.0
+        [*judged, *[(_trial(n, "search"), good(1.0)) for n in range(10, 10 + REFERENCE_EVERY)]], BASELINE, 5.0
     )
 
 
@@ -65,15 +65,28 @@ def test_it_is_due_again_only_after_as_many_more():
     ids=["infeasible", "slow", "none", "failed since"],
 )
 def test_a_baseline_that_cannot_serve_is_never_due(judged):
-    assert not is_reference_due(judged, 5.0)
+    assert not is_reference_due(judged, BASELINE, 5.0)
+
+
+def test_a_move_that_no_other_has_shown_is_looked_at_again_at_once_and_only_once():
+    moved, again = (_trial(9, "reference"), good(85.0)), (_trial(10, "reference"), good(100.0))
+
+    assert is_reference_due([*_after(REFERENCE_EVERY), moved], BASELINE, 5.0)
+    assert not is_reference_due([*_after(REFERENCE_EVERY), moved, again], BASELINE, 5.0)
+    assert not is_reference_due([*_after(REFERENCE_EVERY), (_trial(9, "reference"), good(97.0))], BASELINE, 5.0)
 
 
 def test_between_two_references_the_machine_moved_evenly():
-    rates = [(0, 100.0), (10, 80.0), (20, 110.0)]
+    rates = [(0, 100.0), (10, 80.0), (11, 80.0), (21, 110.0), (22, 120.0)]
 
-    assert [drift_factor(number, rates) for number in (0, 5, 10, 15, 20, 30)] == pytest.approx(
-        [1, 0.9, 0.8, 0.95, 1.1, 1.1]
-    )
+    found = [drift_factor(number, rates) for number in (0, 5, 10, 11, 16, 21, 30)]
+
+    assert found == pytest.approx([1, 0.9, 0.8, 0.8, 0.95, 1.1, 1.1])
+
+
+@pytest.mark.parametrize("rates", [[(0, 100.0), (9, 93.0), (18, 101.0)], [(0, 100.0), (9, 107.0), (18, 94.0)]])
+def test_one_reference_alone_moves_nobody(rates):
+    assert {drift_factor(number, rates) for number in range(30)} == {1.0}
 
 
 def test_what_is_within_the_noise_of_a_probe_is_no_drift():
@@ -83,11 +96,18 @@ def test_what_is_within_the_noise_of_a_probe_is_no_drift():
 
 
 def test_a_probe_on_a_slow_machine_is_worth_more_than_it_showed():
-    judged = _judged(("baseline", 100.0), ("search", 50.0), ("reference", 80.0), ("search", 50.0), ("search", None))
+    judged = _judged(
+        ("baseline", 100.0),
+        ("search", 50.0),
+        ("reference", 80.0),
+        ("reference", 80.0),
+        ("search", 50.0),
+        ("search", None),
+    )
 
     values = [verdict.value for _, verdict in drift_corrected(judged, BASELINE)]
 
-    assert values == [pytest.approx(100), pytest.approx(50 / 0.9), pytest.approx(100), pytest.approx(62.5), None]
+    assert values == [*map(pytest.approx, (100, 50 / 0.9, 100, 100, 62.5)), None]
 
 
 def test_a_reference_that_others_disturbed_says_nothing_about_the_machine():
@@ -98,9 +118,10 @@ def test_a_reference_that_others_disturbed_says_nothing_about_the_machine():
 
 
 def test_a_move_is_told_once_it_shows_and_never_where_it_does_not():
-    moved = _judged(("baseline", 100.0), ("search", 1.0), ("reference", 88.0))
+    moved = _judged(("baseline", 100.0), ("search", 1.0), ("reference", 88.0), ("reference", 88.0))
 
     assert "12% slower than at the start" in describe_drift(moved, BASELINE)
+    assert describe_drift(moved[:-1], BASELINE) == ""
     assert describe_drift([*moved, *_judged(("search", 1.0))], BASELINE) == ""
     assert describe_drift(_judged(("baseline", 100.0), ("reference", 96.0)), BASELINE) == ""
     assert describe_drift(_judged(("baseline", 100.0)), BASELINE) == ""

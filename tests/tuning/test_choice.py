@@ -162,7 +162,7 @@ def test_the_recommended_one_is_the_baseline_or_beats_it_by_the_stated_test(worl
     estimate, low, high = rounds.ratio(winner, base, choice.claim_confidence(rivals))
     if chosen.config != BASE and request.goal.objective == "throughput":
         assert estimate > 1.02
-        assert low > 1
+        assert low > 1 or (low >= 0.98 and estimate > 1.05)  # open, and then the answer says so
     if chosen.config != BASE and request.goal.objective == "memory":
         is_leaner = chosen.peak_bytes * 1.1 < candidates[base].peak_bytes
         assert is_leaner or estimate * 0.95 > 1

@@ -420,3 +420,27 @@ def test_losses_that_nobody_was_to_judge_are_told_where_they_broke():
 
     assert broken.warnings == (notice(Code.LOSSES_UNJUDGED, doubt="3 of 4 losses are not finite"),)
     assert healthy.warnings == ()
+
+
+@pytest.mark.parametrize(("rate", "taken"), [(104.0, False), (107.0, True)])
+def test_a_precision_whose_losses_are_open_must_be_worth_five_per_cent_over_the_best_without_it(rate, taken):
+    plain = config(batch_size=64, num_workers=2)
+    fast = config(batch_size=64, num_workers=2, amp_dtype="bfloat16")
+    rivals = [_candidate(BASE, 80, 80, 80), _candidate(plain, 100, 100, 100), _candidate(fast, *[rate] * 3)]
+
+    open_ones = _recommended(*rivals, losses=(_verdict("inconclusive", "bf16 cannot be judged"),))
+    matching = _recommended(*rivals, losses=(_verdict("ok", "bf16 matches"),))
+
+    assert open_ones.params == (fast if taken else plain).values
+    assert matching.params == fast.values
+    assert (open_ones.warnings[:1] and open_ones.warnings[0].code is Code.PRECISION_UNDECIDED) == (taken or ())
+
+
+def test_what_the_baseline_computes_in_is_not_doubted():
+    base = config(batch_size=64, amp_dtype="bfloat16")
+    request = study_request(baseline=base)
+    other = _candidate(config(batch_size=64), 99, 99, 99)
+
+    open_ones = (_verdict("inconclusive", "bf16 cannot be judged"),)
+
+    assert _recommended(_candidate(base, 100, 100, 100), other, request=request, losses=open_ones).params == base.values

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from autotune.child.interference import Look, between
 from autotune.core.interference import MOST_WAIT_SHARE, Contamination
+from autotune.machine.interference import Look, between
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's counters are read from /proc")
 BUSY = """
@@ -24,7 +24,7 @@ while True:
 # A process of its own, so that it can be bound to one core. It works for half a second between two looks.
 ALONE = """
 import os, sys, time
-from autotune.child.interference import between, look
+from autotune.machine.interference import between, look
 os.sched_setaffinity(0, {int(sys.argv[1])})
 before = look()
 end = time.perf_counter() + 0.5
@@ -36,7 +36,7 @@ print((seen.run_queue_wait_share, seen.foreign_cores))
 # The same with two workers; what all three used by their own account, and what was seen as the probe's own.
 WITH_WORKERS = """
 import os, signal, sys, time
-from autotune.child.interference import look
+from autotune.machine.interference import look
 os.sched_setaffinity(0, {int(sys.argv[1])})
 reports, report = os.pipe()
 

@@ -1,4 +1,4 @@
-"""What other processes did to the machine while the probe measured: two looks at the kernel's counters.
+"""What other processes do to the machine meanwhile: two looks at the kernel's counters, by a probe or by the search.
 
     run-queue wait     the main thread was ready to run and did not get a core     /proc/self/schedstat
     foreign cores      busy time of the cores that we may use, less our own        /proc/stat, /proc/PID/stat
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ import psutil
 
 from autotune.core.interference import Contamination
 
+LOOK_SECONDS = 1.0  # of a look from outside of a probe: ticks of 10 ms err by 1 % of a core
 _SCHEDSTAT = Path("/proc/self/schedstat")  # of the main thread: nanoseconds on a core, waiting for one, time slices
 
 
@@ -46,6 +48,13 @@ def between(before: Look, after: Look) -> Contamination:
     if before.busy is not None and after.busy is not None:
         foreign = max(0.0, (after.busy - before.busy - (after.own - before.own)) / elapsed)
     return Contamination(run_queue_wait_share=wait, foreign_cores=foreign)
+
+
+def foreign_cores(pause: Callable[[float], None]) -> float | None:
+    """Return how many cores other processes keep busy during a second from now; None: the kernel does not tell."""
+    before = look()
+    pause(LOOK_SECONDS)
+    return between(before, look()).foreign_cores
 
 
 def _waited_seconds() -> float | None:

@@ -1,0 +1,51 @@
+"""Rounds of a race that something slowed that no instrument saw: each is measured again, or left out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from autotune.core.results import Trial
+from autotune.core.stats import Rounds
+from autotune.study.interference import Judged
+from autotune.study.summary import ConfigSummary
+
+FEWEST_OTHERS = 2  # rounds that must remain where one is left out: one alone could be the odd one
+Kept = TypeVar("Kept")
+
+
+def without_outliers(
+    racers: Sequence[ConfigSummary], again: Callable[[Trial], Judged | None] = lambda trial: None
+) -> list[ConfigSummary]:
+    """Return the racers without probes that something slowed that no instrument saw (`Rounds.slow_outliers`).
+
+    Each is measured `again`, and the repeat counts: if it is as slow, that is how fast the configuration is at times.
+    Without time for that it is left out, where two other rounds remain.
+    """
+    found = list(racers)
+    for place, number in Rounds([one.by_round(one.rates) for one in racers]).slow_outliers():
+        one = racers[place]
+        at = one.rounds.index(number)
+        if one.trials[at].repeats is not None:
+            continue
+        repeat = again(one.trials[at])
+        if repeat is not None:
+            found[place] = _with_place(one, at, repeat)
+        elif len(one.rounds) > FEWEST_OTHERS:
+            found[place] = replace(_with_place(one, at), left_out=(*one.left_out, one.trials[at]))
+    return found
+
+
+def _with_place(racer: ConfigSummary, at: int, *judged: Judged) -> ConfigSummary:
+    """Return the racer with this one in place of its probe at that place, or with none."""
+
+    def other(kept: Sequence[Kept], new: Iterable[Kept]) -> tuple[Kept, ...]:
+        return (*kept[:at], *new, *kept[at + 1 :])
+
+    return replace(
+        racer,
+        trials=other(racer.trials, (trial for trial, _ in judged)),
+        verdicts=other(racer.verdicts, (verdict for _, verdict in judged)),
+        rounds=other(racer.rounds, (racer.rounds[at] for _ in judged)),
+    )

@@ -1,0 +1,38 @@
+"""The wait for a quiet machine before the confirmation: whoever confirms beside other work compares that work, too."""
+
+from __future__ import annotations
+
+from autotune.core.interference import MOST_FOREIGN_CORES
+from autotune.machine.interference import LOOK_SECONDS
+from autotune.study.interference import interference_causes
+from autotune.tuning.context import SearchContext
+from autotune.units import format_seconds
+
+MOST_SHARE = 0.1  # of the time budget: rounds are worth more than waiting for longer
+LATEST = 3  # probes: without interference in any of them nobody looks, and nothing is waited for
+
+
+def wait_for_quiet(context: SearchContext) -> None:
+    """Wait until other processes leave the machine alone, for a tenth of the time budget at most; say so.
+
+    Only where one of the latest probes had interference. Looks at the cores that this process may use for a second at
+    a time, as a probe does for its whole window. Not covered: a GPU that others use, and memory bandwidth.
+    """
+    budget = context.budget
+    latest = [trial for trial, _ in context.history.judged if trial.result.measurement is not None][-LATEST:]
+    if not any(interference_causes(trial.result) for trial in latest):
+        return
+    began, most = budget.elapsed_seconds, min(MOST_SHARE * budget.seconds, budget.spare_seconds)
+    looks = 0
+    while (cores := context.foreign_cores(context.pause)) is not None and cores > MOST_FOREIGN_CORES:
+        looks += 1
+        if looks == 1 and most > 0:
+            context.reporter.note(
+                f"Other processes keep {cores:.1f} cores busy: waiting up to {format_seconds(most)} for a quiet "
+                f"machine before the confirmation."
+            )
+        if max(looks * LOOK_SECONDS, budget.elapsed_seconds - began) >= most:
+            context.reporter.note("Other processes are still busy. Confirming beside them; rates will be too low.")
+            return
+    if looks:
+        context.reporter.note("The machine is quiet now.")

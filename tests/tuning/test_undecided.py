@@ -1,0 +1,57 @@
+"""When an answer is open, and what it would take."""
+
+import pytest
+
+from autotune.core import codec
+from autotune.study.recommendation import Recommendation
+from tests.tuning.test_recommend import BASE, FAST, _candidate, _recommended
+
+NOISY = (100, 130, 90), (150, 140, 160)
+
+
+def test_what_may_be_much_faster_is_open_and_the_baseline_is_kept():
+    found = _recommended(_candidate(BASE, *NOISY[0]), _candidate(FAST, *NOISY[1]))
+
+    assert found.params == BASE.values
+    assert found.undecided.config == FAST
+    assert found.undecided.gain_low < 1 < found.undecided.gain < found.undecided.gain_high
+    assert found.undecided.rounds == 3 < found.undecided.rounds_needed
+    assert found.undecided.minutes_needed >= 1
+    assert codec.decode(codec.encode(found), Recommendation) == found
+
+
+def test_what_is_surely_not_worth_a_change_is_decided():
+    found = _recommended(_candidate(BASE, 100, 101, 100, 99), _candidate(FAST, 101, 101, 99, 100))
+
+    assert (found.params, found.undecided) == (BASE.values, None)
+
+
+def test_rounds_that_could_not_have_told_a_gain_of_a_tenth_are_no_evidence_against_it():
+    found = _recommended(_candidate(BASE, 100, 130, 80), _candidate(FAST, 99, 100, 103))
+
+    assert found.params == BASE.values
+    assert found.undecided.gain_high > 1.1
+
+
+def test_what_is_measurably_faster_is_decided():
+    assert _recommended(_candidate(BASE, 100, 101), _candidate(FAST, 200, 202)).undecided is None
+
+
+@pytest.mark.parametrize(
+    ("rates", "taken"),
+    [
+        ((106.0, 118.0, 104.0), False),  # 6 % faster, and perhaps 10 % slower
+        ((108.0, 113.0, 105.5), True),  # 8 % faster, and at the worst 1 % slower
+        ((101.5, 107.0, 101.0), False),  # 2 %: too little to be taken unproven
+    ],
+)
+def test_what_is_open_is_taken_only_if_it_promises_much_and_can_cost_next_to_nothing(rates, taken):
+    found = _recommended(_candidate(BASE, 100, 100, 100), _candidate(FAST, *rates))
+
+    assert (found.params == FAST.values) is taken
+    assert found.undecided is not None
+    assert found.undecided.gain_low <= 1
+
+
+def test_a_single_round_leaves_it_open():
+    assert _recommended(_candidate(BASE, 100), _candidate(FAST, 200)).undecided.config == FAST
