@@ -20,7 +20,7 @@ from autotune.report import phrases
 from autotune.report.answer import MOST_LINES, answer_block, sentences
 from autotune.report.losses import losses_phrase
 from autotune.study.recommendation import Change, Recommendation, RunnerUp, Undecided, read_best
-from tests.reporting import GIB, config, ladder, measured, recommendation, trial, view
+from tests.reporting import GIB, config, measured, recommendation, trial, view
 
 BASE = config(64, gradient_accumulation_steps=1)
 BEST = config(64, amp_dtype="bfloat16", channels_last=True)
