@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from autotune.core.notices import Notice
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.core.requests import DryRunRequest, NoiseScaleRequest, ProbeBudget, StabilityRequest
-from autotune.core.results import LossVerdict, Outcome, StabilityResult, Trial, Verdict
+from autotune.core.results import LossVerdict, Outcome, ProbeResult, StabilityResult, Trial, Verdict
 from autotune.gradient_noise.estimate import estimate
 from autotune.gradient_noise.records import NoiseScale, NoiseScaleResult
 from autotune.memory.model import DryRun
@@ -23,11 +24,34 @@ from autotune.study.interference import MOST_VAIN_REPEATS, Judged, interference_
 from autotune.study.summary import ConfigSummary
 
 FIRST_GUESS_SECONDS = 10.0  # of one probe, before any has been seen
+LEAST_STEPS = 6  # optimizer steps of a probe however long they are: two to warm up, computing alone, settling, and
+FEWEST_MEASURED = 2  # those of the window
 # Of the baseline: faults of the target or the machine, which the user has to mend before anything can be searched.
 FATAL_AT_BASELINE = (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.TIMEOUT, Outcome.CRASHED,
                      Outcome.DEVICE_FAULT, Outcome.COMPILE_FAILED)  # fmt: skip
 Comparison = tuple[StabilityRequest, StabilityResult]
 Sample = tuple[NoiseScaleRequest, NoiseScaleResult]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The seconds of one probe: of its window, of an optimizer step in it, and of all the rest."""
+
+    window: float
+    step: float
+    rest: float
+
+    @classmethod
+    def of(cls, result: ProbeResult) -> Self:
+        """Return the pace of a probe that ran."""
+        assert result.measurement is not None, "only what was measured has a pace"
+        window = sum(result.measurement.step_seconds)
+        return cls(window, window / result.measurement.steps, result.elapsed_seconds - window)
+
+    def again(self, window: ProbeBudget) -> float:
+        """Return the seconds of the same probe with this window."""
+        bounded = min(max(self.window, window.min_seconds), window.max_seconds)
+        return self.rest + max(bounded, FEWEST_MEASURED * self.step)
 
 
 class History:
@@ -40,6 +64,8 @@ class History:
         """Take the `trials` that were there when this run of the search began."""
         self.request, self.version = request, 0
         self.comparisons, self.samples, self.dry_run = tuple(comparisons), tuple(samples), dry_run
+        self._known_paces: tuple[int, dict[Config, list[Pace]]] = (-1, {})
+        self._expected: dict[tuple[ProbeBudget, int], float] = {}
         self.judged = self._judge(trials)  # every probe with its verdict, in order
         self.before = len(self.judged)  # probes that were there when this run of the search began
 
@@ -165,19 +191,39 @@ class History:
         return statistics.median(seconds) if seconds else FIRST_GUESS_SECONDS
 
     def expected_seconds(self, window: ProbeBudget, config: Config | None = None) -> float:
-        """Return the seconds of one more probe of `config` with this window; of any configuration if it never ran.
+        """Return the seconds of one more probe of `config` with this window; of any configuration if it is None.
 
-        Everything but the window takes what it took, and the window what it took within the bounds of the new one.
+        Everything but the window takes what it took, and the window what it took within the bounds of the new one, two
+        steps at least. A configuration that never ran takes what others took, and longer where its steps are longer.
         """
-        seconds: dict[Config, list[float]] = {}
-        for trial, _ in self.judged:
-            if trial.result.measurement is not None:
-                measured = sum(trial.result.measurement.step_seconds)
-                again = min(max(measured, window.min_seconds), window.max_seconds)
-                seconds.setdefault(trial.config, []).append(trial.result.elapsed_seconds - measured + again)
-        if config in seconds:
-            return statistics.fmean(seconds[config])
-        return statistics.median(chain(*seconds.values())) if seconds else FIRST_GUESS_SECONDS
+        paces = self._paces
+        if config in paces:
+            return statistics.fmean(pace.again(window) for pace in paces[config])
+        if not paces:
+            return FIRST_GUESS_SECONDS
+        batch = 0 if config is None else config.global_batch_size()
+        if (window, batch) not in self._expected:  # asked of hundreds of configurations before every probe
+            self._expected[window, batch] = self._expected_of_others(window, batch)
+        return self._expected[window, batch]
+
+    def _expected_of_others(self, window: ProbeBudget, batch: int) -> float:
+        """Return the seconds of a probe with that global batch, which never ran; 0: that of others."""
+        ran = [(config.global_batch_size(), pace) for config, paces in self._paces.items() for pace in paces]
+        typical = statistics.median(pace.again(window) for _, pace in ran)
+        # No slower per sample than a smaller batch, and no slower per step than a larger one.
+        step = min(pace.step * max(1.0, batch / other) for other, pace in ran)
+        return typical + LEAST_STEPS * max(0.0, step - statistics.median(pace.step for _, pace in ran))
+
+    @property
+    def _paces(self) -> dict[Config, list[Pace]]:
+        """What every probe that ran took, by configuration."""
+        if self._known_paces[0] != self.version:
+            found: dict[Config, list[Pace]] = {}
+            for trial, _ in self.judged:
+                if trial.result.measurement is not None:
+                    found.setdefault(trial.config, []).append(Pace.of(trial.result))
+            self._known_paces, self._expected = (self.version, found), {}
+        return self._known_paces[1]
 
     @property
     def loss_verdicts(self) -> tuple[LossVerdict, ...]:
