@@ -20,7 +20,7 @@ from autotune.core.records import SEARCH_PURPOSES
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import Alone, Measurement, Trial
 from autotune.study.layout import read_trials
-from autotune.tuning.budget import SEARCH
+from autotune.tuning.windows import SEARCH
 
 ROOT = Path(__file__).parent.parent
 STUDIES = ("studies/digits_cnn-xeon", "studies/slow_loader-xeon")

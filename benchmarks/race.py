@@ -148,7 +148,11 @@ def confirmed(leaders: int, rounds: int) -> Rule:
 RULES: dict[str, Rule] = {
     "each probed once": one_shot(MEASURED),
     "each probed once, at the cost of the race": one_shot(ONE_SHOT_SEGMENTS),
-    "3 leaders, 2 rounds (no time for more)": confirmed(3, 2),
+    "1 leader, 2 rounds (no time for more)": confirmed(1, 2),
+    "1 leader, 4 rounds": confirmed(1, 4),
+    "3 leaders, 2 rounds": confirmed(3, 2),
+    "1 leader, 6 rounds": confirmed(1, 6),
+    "3 leaders, 4 rounds": confirmed(3, 4),
     "3 leaders, 3 rounds (before the race)": confirmed(3, 3),
     "race, 4 leaders, 8 rounds": confirmed(4, 8),
     "race, 8 leaders, 8 rounds": confirmed(8, 8),

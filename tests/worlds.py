@@ -12,6 +12,7 @@ from autotune.sampler.space import build
 from autotune.study import layout as disk
 from autotune.study.history import History
 from autotune.testing import ENVIRONMENT, FACTS, FakeLauncher
+from autotune.tuning.affordable import Affordable
 from autotune.tuning.budget import TimeBudget
 from autotune.tuning.context import SearchContext
 from autotune.tuning.engine import search
@@ -144,12 +145,12 @@ def context(folder, launcher=None, listener=None, *, request=None, left=1000.0, 
     budget = settings.pop("time_budget_seconds", 1e7)
     configs, history = space(), History(asked, trials)
     guard, memory = Guard(configs), MemoryPrediction(configs, history)
+    trades, time = Trades(configs, history, guard, memory), TimeBudget(history, budget, lambda: budget - left, 0.0)
     told = Settings(target="model.py", study=folder, time_budget_seconds=budget, **settings)
     return SearchContext(
         settings=told, folder=disk.make(folder), request=asked, space=configs, history=history, guard=guard,
         memory=memory, launcher=launcher, reporter=listener or Listener(), pause=lambda seconds: None,
-        foreign_cores=lambda pause: 0.0,
-        budget=TimeBudget(history, budget, lambda: budget - left, 0.0), store=None, sampler=None,
-        trades=Trades(configs, history, guard, memory), interrupted_confirmation=ResumedConfirmation(),
+        foreign_cores=lambda pause: 0.0, budget=time, store=None, sampler=None, trades=trades,
+        affordable=Affordable(trades, time), interrupted_confirmation=ResumedConfirmation(),
         interrupted_elimination=ResumedConfirmation(),
     )  # fmt: skip

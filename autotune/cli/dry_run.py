@@ -30,7 +30,8 @@ def plan(settings: Settings, *, as_json: bool) -> None:
         lines = opening_lines(settings.folder, request, space, settings, resumed=resumed, refused=refusal is not None)
         aside = place_aside(settings.folder) if settings.mode == "fresh" else None
         moves = f"A search would move the study in {settings.folder} to {aside}." if aside else ""
-        short = "" if resumed else short_budget(settings, space, seconds)
+        step_seconds = request.facts.step.seconds if request.facts.step is not None else 0.0
+        short = "" if resumed else short_budget(settings, space, seconds, step_seconds)
         for line in filter(None, (*lines, short, moves, "Nothing was probed (--dry-run).")):
             say(line)
     if refusal is not None:

@@ -24,7 +24,6 @@ from autotune.tuning.budget import SEED_SECONDS, STEPS, comparison_batch
 from autotune.tuning.choice import finalists
 from autotune.tuning.context import SearchContext
 
-LEAST_SECONDS = 10.0  # for one comparison, however late it is
 FULL_SEEDS = 3  # the fewest that give an interval (docs/notes/precision.md 3)
 MOST_SEEDS = 12  # the interval is a third as wide as with three; what is still open then is left open
 TRIES = 2  # of a comparison that crashed: it may have been an accident
@@ -34,8 +33,8 @@ MORE_TIME = 2.0  # times what a comparison had that was cut short: then it is ru
 def precise_finalists(context: SearchContext, most: int, margin: float) -> list[ConfigSummary]:
     """Return the finalists whose precision is not refused, after comparing what was not compared yet.
 
-    `most` and `margin` are those of `choice.finalists`. Raises `NoRecommendation` if all that could be confirmed is
-    refused, and `EnvironmentUnfit`.
+    `most` and `margin` are those of `choice.finalists`. Where there is no time to compare, it is left undecided. Raises
+    `NoRecommendation` if all that could be confirmed is refused, and `EnvironmentUnfit`.
     """
     history, baseline = context.history, context.request.baseline
     while True:
@@ -46,7 +45,7 @@ def precise_finalists(context: SearchContext, most: int, margin: float) -> list[
         if any(trial.config == baseline and verdict.feasible for trial, verdict in judged):
             wanted.append(baseline)  # among equals it wins, leading or not
         unknown = next((config for config in wanted if _next(context, config) is not None), None)
-        if unknown is None:
+        if unknown is None or not context.budget.affords_comparison:
             break
         _compare(context, unknown)
     refused = _refused(history)
@@ -75,7 +74,8 @@ def _refused(history: History) -> list[ConfigSummary]:
 
 def _compare(context: SearchContext, config: Config) -> None:
     """Compare until nothing more can be found out; report it."""
-    while (request := _next(context, config)) is not None:
+    attempts = 0
+    while (request := _next(context, config)) is not None and (not attempts or context.budget.affords_comparison):
         name, full = names(request)
         seeds = f" of {len(request.seeds)} seeds" if len(request.seeds) > 1 else ""
         context.reporter.detail(
@@ -83,6 +83,7 @@ def _compare(context: SearchContext, config: Config) -> None:
             f"{request.candidate.batch_size}."
         )
         context.history.add_comparison(request, context.run(request))
+        attempts += 1
     verdict = next(one for one in context.history.loss_verdicts if one.values == precision_of(config))
     if verdict.excludes:
         context.reporter.note(f"{verdict.reason.text}. It is rejected.")
@@ -108,7 +109,7 @@ def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
         device=request.environment.device,
         steps=STEPS,
         seeds=seeds[: FULL_SEEDS if request.goal.stability == "full" else 1],
-        max_seconds=max(LEAST_SECONDS, context.budget.spare_seconds),
+        max_seconds=context.budget.most_comparison_seconds,
         memory_limit_bytes=request.enforced_limit_bytes,
     )
     attempts = [pair for pair in history.comparisons if precision_of(pair[0].candidate) == precision_of(config)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -13,7 +12,7 @@ from msgspec.structs import replace
 from autotune.core.notices import Notice
 from autotune.core.probe_cost import STEP_UP, ProbeCost
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
-from autotune.core.requests import DryRunRequest, NoiseScaleRequest, ProbeBudget, StabilityRequest
+from autotune.core.requests import FEWEST_STEPS, DryRunRequest, NoiseScaleRequest, ProbeBudget, StabilityRequest
 from autotune.core.results import LossVerdict, Measurement, Outcome, StabilityResult, Trial, Verdict
 from autotune.gradient_noise.estimate import estimate
 from autotune.gradient_noise.records import NoiseScale, NoiseScaleResult
@@ -25,6 +24,7 @@ from autotune.precision.judge import Thresholds, precision_of, settled
 from autotune.study import interference
 from autotune.study import layout as disk
 from autotune.study.interference import MOST_VAIN_REPEATS, Judged, interference_causes, valid_trials
+from autotune.study.pace import Pace
 from autotune.study.summary import ConfigSummary
 
 FIRST_GUESS_SECONDS = 10.0  # of one probe, before any has been seen
@@ -45,6 +45,8 @@ class History:
         """Take the `trials` that were there when this run of the search began."""
         self.request, self.version = request, 0
         self.comparisons, self.samples, self.dry_run = tuple(comparisons), tuple(samples), dry_run
+        self._known_paces: tuple[int, dict[Config, list[Pace]]] = (-1, {})
+        self._expected: dict[tuple[ProbeBudget, float], float] = {}
         self.judged = self._judge(trials)  # every probe with its verdict, in order
         self.before = len(self.judged)  # probes that were there when this run of the search began
 
@@ -169,34 +171,50 @@ class History:
         seconds = [trial.result.elapsed_seconds for trial, _ in self.judged if trial.result.outcome is Outcome.OK]
         return statistics.median(seconds) if seconds else FIRST_GUESS_SECONDS
 
-    def expected_seconds(self, window: ProbeBudget, config: Config | None = None) -> float:
-        """Return the seconds of one more probe of `config` with this window; of any configuration if it never ran.
+    def expected_seconds(
+        self, window: ProbeBudget, config: Config | None = None, *, short_cycles: bool = False
+    ) -> float:
+        """Return the seconds of one more probe of `config` with this window; of any configuration if it is None.
 
-        Everything but the window takes what it took, and the window what it took within the bounds of the new one.
+        Everything but the window takes what it took, and the window what it took within the bounds of the new one, two
+        steps at least. A configuration that never ran takes what others took, and longer where its steps are longer.
+        With `short_cycles` the seconds of a search probe, which may run fewer micro-batches than a full step has.
         """
-        seconds: dict[Config, list[float]] = {}
-        for trial, _ in self.judged:
-            if trial.result.measurement is not None:
-                measured = sum(trial.result.measurement.step_seconds)
-                again = min(max(measured, window.min_seconds), window.max_seconds)
-                seconds.setdefault(trial.config, []).append(trial.result.elapsed_seconds - measured + again)
-        if config in seconds:
-            return statistics.fmean(seconds[config])
-        return statistics.median(chain(*seconds.values())) if seconds else FIRST_GUESS_SECONDS
-
-    def expected_probe_seconds(self, config: Config, samples_per_second: float | None = None) -> float:
-        """Return the seconds of a search probe of `config`, which need not have run.
-
-        `samples_per_second` is the rate to count with, as a sampler predicts it. None: the one that was measured, else
-        that of the nearest micro-batch, which is too low for a larger one.
-        """
-        rates = [(trial.config, m.samples_per_second) for trial, m in self._measured]
-        if not rates:
+        longest = self._longest_cycle if short_cycles else math.inf
+        if config in self._paces:
+            cycle = min(1.0, longest / config.gradient_accumulation_steps)
+            return statistics.fmean(pace.again(window, cycle * pace.step) for pace in self._paces[config])
+        if not self._paces:
             return FIRST_GUESS_SECONDS
-        batch = math.log(config.batch_size)
-        near = min(rates[::-1], key=lambda pair: (pair[0] != config, abs(math.log(pair[0].batch_size) - batch)))
-        micro_batch = config.batch_size / (samples_per_second or near[1])
-        return float(self.probe_cost.seconds(micro_batch, config.gradient_accumulation_steps))
+        batch = 0 if config is None else config.batch_size * min(longest, config.gradient_accumulation_steps)
+        if (window, batch) not in self._expected:  # asked of hundreds of configurations before every probe
+            self._expected[window, batch] = self._expected_of_others(window, batch)
+        return self._expected[window, batch]
+
+    def _expected_of_others(self, window: ProbeBudget, samples: float) -> float:
+        """Return the seconds of a probe with cycles of so many samples, which never ran; 0: that of others."""
+        ran = [(config.global_batch_size(), pace) for config, paces in self._paces.items() for pace in paces]
+        typical = statistics.median(pace.again(window, pace.cycle) for _, pace in ran)
+        # No slower per sample than a smaller batch, and no slower per step than a larger one.
+        cycle = min(pace.step * max(1.0, samples / other) for other, pace in ran)
+        return typical + FEWEST_STEPS * max(0.0, cycle - statistics.median(pace.cycle for _, pace in ran))
+
+    @property
+    def _longest_cycle(self) -> float:
+        """The most micro-batches that an optimizer step of a search probe has."""
+        is_short = objective_of(self.request.goal).is_speed and not self.request.facts.owns_loop
+        return SHORT_CYCLE if is_short else math.inf
+
+    @property
+    def _paces(self) -> dict[Config, list[Pace]]:
+        """What every probe that ran took, by configuration."""
+        if self._known_paces[0] != self.version:
+            found: dict[Config, list[Pace]] = {}
+            for trial, _ in self.judged:
+                if trial.result.measurement is not None:
+                    found.setdefault(trial.config, []).append(Pace.of(trial.result))
+            self._known_paces, self._expected = (self.version, found), {}
+        return self._known_paces[1]
 
     @property
     def probe_cost(self) -> ProbeCost:
@@ -204,8 +222,7 @@ class History:
 
         The first probe after the baseline is bounded by the baseline's, the next ones by the longest so far.
         """
-        is_short = objective_of(self.request.goal).is_speed and not self.request.facts.owns_loop
-        cost = ProbeCost(longest_cycle=SHORT_CYCLE if is_short else math.inf)
+        cost = ProbeCost(longest_cycle=self._longest_cycle)
         beyond = [
             trial.result.elapsed_seconds - cost.seconds(sum(m.step_seconds) / m.steps, 1) for trial, m in self._measured
         ]

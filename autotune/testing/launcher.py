@@ -56,7 +56,7 @@ class FakeLauncher:
     would: by kind of request a function that returns the outcome, or None to let the model decide. `answers` are
     functions that answer a kind of request instead of the model; the answer to a kind that neither knows is OK and
     empty. In a comparison of losses a configuration with one of `bad_dtypes` as `amp_dtype` learns less. Time is
-    simulated: `clock` is how much of it all requests have taken.
+    simulated: `clock` is how much of it all requests have taken, each of them `starting_seconds` by phase first.
     """
 
     def __init__(
@@ -68,10 +68,12 @@ class FakeLauncher:
         faults: Mapping[type[Request[Any]], Callable[[Any], Outcome | None]] | None = None,
         answers: Mapping[type[Request[Any]], Callable[[Any], Answer]] | None = None,
         bad_dtypes: Collection[str] = (),
+        starting_seconds: Mapping[str, float] = _STARTING,
         seed: int = 0,
     ) -> None:
         self.machine = machine or Machine()
         self._facts, self._environment, self._seed, self._bad_dtypes = facts, environment, seed, bad_dtypes
+        self._starting_seconds = dict(starting_seconds)
         self._faults = dict(faults or {})
         self._answers: dict[type[Request[Any]], Callable[[Any], Answer]] = {
             ProbeRequest: self._probe,
@@ -118,7 +120,7 @@ class FakeLauncher:
 
     def _timed(self, answer: Answered) -> Answered:
         """The answer with its simulated times, which pass."""
-        phases = {**_STARTING, **answer.phase_seconds}
+        phases = {**self._starting_seconds, **answer.phase_seconds}
         with self._lock:
             began = self._elapsed_seconds
             self._elapsed_seconds += sum(phases.values())
@@ -140,7 +142,9 @@ class FakeLauncher:
         pair = (request.reference, request.candidate)
         if (full := self._out_of_memory(request, *pair)) is not None:
             return request.failed(Outcome.OOM_DEVICE, full)
-        seconds = request.steps * len(request.seeds) * sum(map(self.machine.step_seconds, (*pair, pair[0])))
+        step_seconds = len(request.seeds) * sum(map(self.machine.step_seconds, (*pair, pair[0])))
+        request = replace(request, steps=max(1, min(request.steps, int(request.max_seconds / step_seconds))))
+        seconds = request.steps * step_seconds
         runs = paired_losses(request, bad=dtype_of(request.candidate) in self._bad_dtypes)
         return StabilityResult(outcome=Outcome.OK, runs=runs, phase_seconds={"measure": seconds})
 
@@ -178,7 +182,8 @@ class FakeLauncher:
         chance = random.Random(f"{self._seed} {request.seed} {request.number} {codec.encode(request.config)!r}")
         pace = max(0.5, chance.gauss(1, machine.noise_between_probes))
         truth = machine.step_seconds(config) * pace
-        count = max(budget.min_steps, min(budget.max_steps, math.ceil(budget.min_seconds / truth)))
+        capped = max(2, math.ceil(budget.max_seconds / truth))
+        count = min(capped, max(budget.min_steps, min(budget.max_steps, math.ceil(budget.min_seconds / truth))))
         rate = request.config.global_batch_size() / (machine.step_seconds(request.config) * pace)
         best = request.incumbent_samples_per_second
         cut_short = best is not None and clearly_slower((rate,) * FEWEST_BLOCKS, best)
@@ -187,7 +192,7 @@ class FakeLauncher:
         def seconds(number: int) -> tuple[float, ...]:
             return tuple(truth * max(0.5, chance.gauss(1, machine.noise_between_steps)) for _ in range(number))
 
-        warmup, steps = seconds(budget.min_warmup_steps), seconds(count)
+        warmup, steps = seconds(min(capped, budget.min_warmup_steps)), seconds(count)
         round_samples = config.batch_size * max(1, int(config.values.get("num_workers") or 0))
         round_seconds = machine.loading_seconds(config) * round_samples / config.global_batch_size()
         computing = machine.computing_seconds(config) + machine.optimizer_seconds

@@ -7,16 +7,20 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from autotune.core.requests import ProbeBudget
-from autotune.core.results import Trial
+from autotune.core.results import ProbeResult, Trial
 from autotune.errors import EnvironmentUnfit
 from autotune.study import layout as disk
 from autotune.study.baseline_rate import doubt, is_known, is_narrow, unknown
 from autotune.study.history import FATAL_AT_BASELINE
 from autotune.study.interference import BACK_OFF_SECONDS, Judged, is_spoiled
+from autotune.tuning.budget import starting_seconds
 from autotune.tuning.context import SearchContext
 from autotune.tuning.prepare import check_scored, fault
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
+from autotune.units import format_seconds, format_share
 
+LONG_SECONDS = 5.0  # of a probe: from there on it is worth to say where they go
+MOST_OF_IT = 0.5  # of a probe's seconds
 LONGER = 3.0  # times the longest window: it narrows the interval of uneven steps by 1.7
 # Before each probe of a baseline that is not known yet: work that outlasts all of them is no burst.
 BASELINE_PAUSES_SECONDS = (0.0, BACK_OFF_SECONDS, 2 * BACK_OFF_SECONDS, 4 * BACK_OFF_SECONDS)
@@ -36,8 +40,26 @@ def measure_baseline(context: SearchContext) -> None:
             assert trial.result.failure is not None, "only OK has none"
             raise fault(trial.result.outcome, trial.result.failure, disk.log_of(context.folder, trial.number))
     check_scored(*known, context.request)
+    if where := describe_seconds(known[0].result):
+        context.reporter.detail(where)
     verdicts = {trial.number: verdict for trial, verdict in history.judged}
     context.store.reconcile(tuple(trial for trial, _ in history.valid), verdicts)
+
+
+def describe_seconds(result: ProbeResult) -> str:
+    """Return where the time of a long probe goes, in a sentence; empty where most of it is not training."""
+    if result.measurement is None or result.elapsed_seconds < LONG_SECONDS:
+        return ""
+    measured, starting = result.measurement, starting_seconds(result)
+    training = result.elapsed_seconds - starting
+    if training < MOST_OF_IT * result.elapsed_seconds:
+        return ""
+    step = sum(measured.step_seconds) / measured.steps
+    waiting = f", {format_share(measured.data_wait_share)} of it waiting for data" if measured.data_wait_share else ""
+    return (
+        f"A probe takes {format_seconds(result.elapsed_seconds)} here: {format_seconds(training)} of training with "
+        f"{format_seconds(step)} a step{waiting}, and {format_seconds(starting)} to start."
+    )
 
 
 def probe_nearest(context: SearchContext) -> None:
@@ -51,18 +73,22 @@ def probe_nearest(context: SearchContext) -> None:
 
 
 def _probed(context: SearchContext) -> Judged:
-    """Return the baseline's probe that counts: known to 10 %, if need be by probing again, whatever the budget.
+    """Return the baseline's probe that counts: known to 10 %, if need be by probing again, as far as time allows.
 
     One that cannot run is measured once.
     """
-    history, config = context.history, context.request.baseline
+    history, config, budget = context.history, context.request.baseline, context.budget
+    usual = budget.first_window
     for pause in BASELINE_PAUSES_SECONDS:
-        tried = history.baseline_probes
+        tried, asked = history.baseline_probes, window(history.baseline_probes, usual)
         if pause:
-            context.reporter.note(f"Probe {tried[-1].number}: {doubt(tried[-1])}. The baseline is measured again.")
+            doubts = f"Probe {tried[-1].number}: {doubt(tried[-1])}."
+            if budget.left_seconds < pause + history.expected_seconds(asked, config):
+                context.reporter.note(f"{doubts} There is no time to measure the baseline again.")
+                return [pair for pair in history.valid if pair[0] in tried][-1]
+            context.reporter.note(f"{doubts} The baseline is measured again.")
             context.pause(pause)
-        usual = context.objective.window
-        judged = probe_with_retry(context, config, "baseline", window=window(tried, usual))
+        judged = probe_with_retry(context, config, "baseline", window=asked)
         if judged[0].result.measurement is None:
             return judged
         if is_known(history.baseline_probes):

@@ -1,9 +1,9 @@
 """The time budget of one search: what is left of it, and what has to be kept for which later stage.
 
-    │ elapsed │ spare                     │ the shortest confirmation │      spare: what may be spent now
-    │ elapsed │ to search with    │ what the confirmation wants       │      reserve: what the search keeps
+    │ elapsed │ to explore with    │ comparison of losses │ race          │ elimination │    what is kept
+    │ elapsed │ spare                     │ comparison      │ shortest race │                  the least of it
 
-decisions/0033 has the rules.
+Nothing begins that is not expected to end in time, repeats included: decisions/0047 has the rules.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from autotune.core.records import Config
-from autotune.core.requests import ProbeBudget
+from autotune.core.requests import FEWEST_STEPS, ProbeBudget
 from autotune.core.results import Outcome, ProbeResult
 from autotune.knobs import KNOBS
 from autotune.objectives import objective_of
 from autotune.sampler.space import changes
 from autotune.study.history import History
-from autotune.study.interference import Judged
+from autotune.study.interference import BACK_OFF_SECONDS
 from autotune.tuning import choice, racing
+from autotune.tuning.windows import BRIEF, LEAST, SEARCH, RacePlan
 
-# A search probe tells configurations apart, which differ by tens of per cent: recorded windows ended by this rule take
-# half as long, and nine of ten rates are off by 1.6 % at most (benchmarks/probe_length.py). All others are measured for
-# their own sake.
-SEARCH = ProbeBudget(min_seconds=0.75)
-# Of a confirmation for which the budget is too short otherwise: the noise is between probes (docs/notes/timing.md 2).
-BRIEF = ProbeBudget(min_seconds=0.75, max_seconds=2.0, target_precision=0.05)
-MOST_RESERVED = 0.4  # share of the budget kept for the confirmation; of a short one more, once three could be confirmed
+MOST_RESERVED = 0.4  # share of the budget kept while exploring; of a short one more, once there is something to confirm
+MOST_COMPARING = 0.25  # share of the budget for a comparison of losses
+MOST_ELIMINATION = 0.2  # share of the budget kept to take changes back after the race
+FIRST_SHARE = 0.25  # share of the budget for the first probe of the baseline: from there on windows are shorter
 # With a free global batch who is within 5 % need not be told apart: rather more finalists than eight rounds.
 KNEE_FINALISTS = 5
 KNEE_PROBES = racing.probes(KNEE_FINALISTS, racing.SURE_ROUNDS, 1)
-MOST_ELIMINATION = 0.33  # share of the budget kept to take changes back
+SHORT_ROUNDS = racing.fewest_rounds(2)  # of the fastest against the baseline, with an interval that can say something
+THREE_PROBES = racing.probes(choice.FEWEST_FINALISTS, SHORT_ROUNDS, 1)  # with fewer, fewer finalists and more rounds
+LONG_STEPS = ProbeBudget().min_steps  # of a stage of a probe, if they are not too long for it
 STEPS = 50  # of a first comparison of losses (docs/notes/precision.md 3)
+LEAST_COMPARED = 20  # of a comparison of losses that says anything (`Thresholds` of precision/judge.py)
 SEED_SECONDS = 60.0  # at most, for so many steps of the three runs of one seed
 RUNS = 3  # of one seed: full precision, the same perturbed, the candidate
 RUNS_SLOWER = 1.5  # than the fastest probe: two of them are in full precision (6.2 s for 4.1 s, digits_cnn, Xeon)
@@ -61,8 +62,13 @@ class TimeBudget:
 
     @property
     def spare_seconds(self) -> float:
-        """The seconds left that the shortest confirmation does not need."""
-        return self.left_seconds - self.shortest_seconds
+        """The seconds left that the comparison of losses and the shortest confirmation do not need."""
+        return self.left_seconds - self.comparison_seconds - self.shortest_seconds
+
+    @property
+    def explorable_seconds(self) -> float:
+        """The seconds left to explore with: what is not kept for later stages."""
+        return self.left_seconds - self.reserve_seconds
 
     @property
     def window(self) -> ProbeBudget:
@@ -71,15 +77,52 @@ class TimeBudget:
 
     @property
     def brief_window(self) -> ProbeBudget:
-        """The window where time is short: no shorter where something else than speed is measured."""
+        """The window where more rounds tell more than longer ones: short only where speed alone counts."""
         return BRIEF if self._objective.is_speed else self.window
 
     @property
+    def search_window(self) -> ProbeBudget:
+        """The window of a search probe, where there is time."""
+        return SEARCH if self._objective.is_speed else self.window
+
+    def fitting(self, config: Config, wanted: ProbeBudget, seconds: float) -> ProbeBudget | None:
+        """Return the longest window with which a probe of `config` should end within so many seconds.
+
+        `wanted` is the longest; None if the probe should not begin.
+        """
+        return next((one for one in self._windows(wanted) if self._searching_seconds(one, config) <= seconds), None)
+
+    def next_window(self, config: Config) -> ProbeBudget:
+        """Return the window of a search probe of `config` that begins now: shorter where time is short."""
+        found = self.fitting(config, self.search_window, max(self.explorable_seconds, 0.0))
+        return found or self._windows(self.window)[-1]
+
+    def least_seconds(self, config: Config) -> float:
+        """Return the seconds of the shortest search probe of `config`."""
+        return self._searching_seconds(self._windows(self.window)[-1], config)
+
+    @property
+    def first_window(self) -> ProbeBudget:
+        """The window of the first probe, of which only the step that the inspection took is known.
+
+        Where steps are long, three of its stages (`child/window.py`) take the longest window each.
+        """
+        step = self._history.request.facts.step
+        seconds, share = step.seconds if step is not None else 0.0, FIRST_SHARE * self.seconds
+        stages = 3 * LONG_STEPS * seconds
+        windows = self._windows(self.window)
+        fit = (w for w in windows if FEWEST_STEPS * seconds + min(stages, 3 * w.max_seconds) <= share)
+        return next(fit, windows[-1])
+
+    @property
     def shortest_seconds(self) -> float:
-        """The seconds of the shortest confirmation: three finalists and the baseline, two rounds, measured briefly."""
-        racers = self._racers(choice.FEWEST_FINALISTS)
-        probes = racing.probes(choice.FEWEST_FINALISTS, racing.FEWEST_ROUNDS, 1)
-        return self.probe_seconds(racers, self.brief_window) * probes
+        """The seconds of the shortest confirmation: the fastest and the baseline, two rounds, measured least."""
+        return self._race_seconds(self._windows(self.window)[-1], racing.FEWEST_ROUNDS)
+
+    @property
+    def short_seconds(self) -> float:
+        """The seconds of a short confirmation that can tell a gain: four rounds of the same two, measured briefly."""
+        return self._race_seconds(self.brief_window, SHORT_ROUNDS)
 
     @property
     def wanted_seconds(self) -> float:
@@ -88,29 +131,42 @@ class TimeBudget:
         return self.probe_seconds(racers, self.window) * racing.probes(len(racers) - 1, racing.GOAL_ROUNDS, 1)
 
     @property
-    def reserve_seconds(self) -> float:
-        """The seconds kept for the race, the comparison of losses, and what the objective probes after the search.
-
-        Nothing while there is nothing to confirm: a search that tried only the baseline has no answer to keep time for.
-        """
-        if self.missing_finalists == choice.FEWEST_FINALISTS:
-            return 0.0
-        others = self.comparison_seconds + self.elimination_seconds + self._history.typical_seconds * self._probes_after
-        most = MOST_RESERVED * self.seconds
-        if self.missing_finalists == 0:
-            most = max(most, self.shortest_seconds + others)
-        return min(self.wanted_seconds + others, most)
-
-    @property
     def elimination_seconds(self) -> float:
         """The seconds kept after the race, to take back each change of who is best now; 0.0 for fewer than two."""
-        history = self._history
-        best = max((pair for pair in history.search_results if pair[1].feasible), key=_score, default=None)
-        changed = 0 if best is None else changes(best[0].config, history.request.baseline)
-        if best is None or changed < 2:  # without a single one is the baseline, which races
+        best, baseline = self._racers(1)[0], self._history.request.baseline
+        changed = changes(best, baseline)
+        if changed < 2:  # without a single one is the baseline, which races
             return 0.0
-        seconds = self.probe_seconds([best[0].config, history.request.baseline], self.brief_window)
-        return min(racing.FEWEST_ROUNDS * (changed + 2) * seconds, MOST_ELIMINATION * self.seconds)
+        seconds = racing.FEWEST_ROUNDS * (changed + 2) * self.probe_seconds([best, baseline], self.brief_window)
+        return min(seconds, MOST_ELIMINATION * self.seconds)
+
+    @property
+    def race_seconds(self) -> float:
+        """The seconds left for the race: what the elimination does not need after it, if that is enough for a race."""
+        left = self.left_seconds - self.elimination_seconds
+        return left if left >= self.short_seconds else self.left_seconds
+
+    @property
+    def reserve_seconds(self) -> float:
+        """The seconds that the exploration keeps: for the race and what comes before and after it.
+
+        Nothing where not even one probe and the shortest confirmation fit: what is tried then is for another search.
+        """
+        missing, least = self.missing_finalists, self.shortest_seconds
+        if missing == choice.FEWEST_FINALISTS:
+            return least if self.left_seconds >= least + self._history.typical_seconds else 0.0
+        others = self.comparison_seconds + self._history.typical_seconds * self._probes_after
+        most = MOST_RESERVED * self.seconds
+        if missing == 0:
+            most = max(most, self.short_seconds + self.comparison_seconds)
+        return max(least, min(self.wanted_seconds + self.elimination_seconds + others, most))
+
+    def share(self, least: float) -> float:
+        """Return the seconds that the next probe of the exploration may take, `least` or more.
+
+        While there are too few to confirm, the time is shared among those that are missing.
+        """
+        return max(least, self.explorable_seconds / max(1, self.missing_finalists))
 
     @property
     def missing_finalists(self) -> int:
@@ -129,21 +185,35 @@ class TimeBudget:
         if not unknown or request.goal.stability == "off":
             return 0.0
         seconds = [result.elapsed_seconds for _, result in history.comparisons if result.outcome is Outcome.OK]
-        if seconds:
-            return seconds[-1]
-        batch = comparison_batch(history)
-        paces = [_expected_seconds(trial.result, batch) for trial, _ in history.judged if trial.result.measurement]
-        return min(paces, default=0.0)
+        needed = seconds[-1] if seconds else self._comparing_seconds(STEPS)
+        return min(needed, MOST_COMPARING * self.seconds) if self.affords_comparison else 0.0
+
+    @property
+    def most_comparison_seconds(self) -> float:
+        """The seconds that a comparison of losses may take now: the shortest confirmation comes after it."""
+        return max(0.0, self.left_seconds - self.shortest_seconds)
+
+    @property
+    def affords_comparison(self) -> bool:
+        """Whether a comparison of losses can run as many steps as say anything."""
+        return self._comparing_seconds(LEAST_COMPARED) <= min(self.most_comparison_seconds, SEED_SECONDS)
 
     @property
     def affords_probe(self) -> bool:
         """Whether there is time for one more probe than the shortest confirmation needs."""
         return self.spare_seconds >= self._history.typical_seconds
 
-    @property
-    def race_seconds(self) -> float:
-        """The seconds left for the race: those that the elimination does not need after it."""
-        return self.left_seconds - self.elimination_seconds
+    def affords(self, config: Config) -> bool:
+        """Return whether a search probe of `config` leaves time for the shortest confirmation."""
+        return self.least_seconds(config) <= self.spare_seconds
+
+    def affords_repeat(self, config: Config, window: ProbeBudget, keep_seconds: float | None = None) -> bool:
+        """Return whether a probe can be run again after a pause, with so many seconds left after it.
+
+        By default those that the comparison of losses and the shortest confirmation need.
+        """
+        spare = self.spare_seconds if keep_seconds is None else self.left_seconds - keep_seconds
+        return spare >= BACK_OFF_SECONDS + self._history.expected_seconds(window, config)
 
     def affords_round(self, racers: Sequence[Config], window: ProbeBudget, keep_seconds: float = 0.0) -> bool:
         """Return whether there is time for one more round among these, with so many seconds left after it."""
@@ -153,32 +223,69 @@ class TimeBudget:
         """Return the mean seconds of one probe of a race among these."""
         return statistics.fmean(self._history.expected_seconds(window, config) for config in racers)
 
-    def schedule(self, available: int) -> racing.Schedule:
-        """Return how many of so many finalists can race beside the baseline, and for how many rounds."""
-        seconds = self.probe_seconds(self._racers(racing.MOST_FINALISTS), self.window)
-        affordable, knee = self.race_seconds / seconds, self._objective.knee(self._history.request.goal)
-        few = choice.FEWEST_FINALISTS if knee is None or affordable < KNEE_PROBES else KNEE_FINALISTS
-        return racing.schedule(available, 1, affordable, few)
+    def finalists(self, available: int) -> int:
+        """Return how many of so many finalists can race beside the baseline: 0 if there is no time for any.
+
+        The fastest alone while there is no time for four rounds of three: it has the least regret of all ways to spend
+        up to 14 probes (`benchmarks/race.py`).
+        """
+        racers, knee = self._racers(racing.MOST_FINALISTS), self._objective.knee(self._history.request.goal)
+        affordable = self.race_seconds / self.probe_seconds(racers, self.window)
+        few = choice.FEWEST_FINALISTS if affordable >= THREE_PROBES else 1
+        if knee is not None and affordable >= KNEE_PROBES:
+            few = KNEE_FINALISTS
+        if self.left_seconds < self.shortest_seconds:
+            return 0
+        return racing.schedule(available, 1, affordable, few).finalists
+
+    def race_plan(self, racers: Sequence[Config], leading: int, known: int = 0) -> RacePlan:
+        """Return how a race among these is run, `leading` of them finalists, once `known` probes of it were run.
+
+        Its probes measure briefly where that alone makes room for as many rounds as an interval needs.
+        """
+        others, left = len(racers) - leading, self.race_seconds
+        plans = []
+        for window in self._windows(self.window):
+            seconds = self.probe_seconds(racers, window)
+            rounds = range(racing.MOST_ROUNDS, racing.FEWEST_ROUNDS, -1)
+            fit = (n for n in rounds if (racing.probes(leading, n, others) - known) * seconds <= left)
+            plans.append(RacePlan(window=window, rounds=next(fit, racing.FEWEST_ROUNDS), probe_seconds=seconds))
+        enough = racing.fewest_rounds(len(racers))
+        return next((one for one in plans if one.rounds >= enough), plans[-1])
 
     def shortage(self, probes: int) -> tuple[float, int]:
-        """Return by how many seconds the budget is too short for so many probes and the shortest confirmation.
+        """Return by how many seconds the budget is too short for so many probes and a short confirmation.
 
         And the minutes that would be enough; 0.0 and 0 if it is long enough.
         """
-        over = (probes + self._probes_after) * self._history.typical_seconds - self.spare_seconds
+        needed = probes * self._history.typical_seconds + self.short_seconds
+        over = needed - self.left_seconds
         if over <= 0:
             return 0.0, 0
-        return over, math.ceil((self.seconds + over + self.comparison_seconds) / 60)
+        return over, math.ceil((self.seconds + over + self._comparing_seconds(STEPS)) / 60)
+
+    def _windows(self, wanted: ProbeBudget) -> tuple[ProbeBudget, ...]:
+        """Return this window and shorter ones, longest first; no shorter where something else than speed counts."""
+        return (wanted, BRIEF, LEAST) if self._objective.is_speed else (wanted,)
+
+    def _searching_seconds(self, window: ProbeBudget, config: Config) -> float:
+        return self._history.expected_seconds(window, config, short_cycles=True)
+
+    def _race_seconds(self, window: ProbeBudget, rounds: int) -> float:
+        """Return the seconds of so many rounds of the best so far and the baseline."""
+        return self.probe_seconds(self._racers(1), window) * racing.probes(1, rounds, 1)
+
+    def _comparing_seconds(self, steps: int) -> float:
+        """Return the seconds of a comparison of losses of so many steps at the pace of the fastest probe."""
+        batch = comparison_batch(self._history)
+        measured = (trial.result for trial, _ in self._history.judged if trial.result.measurement)
+        return min((_expected_seconds(result, batch, steps) for result in measured), default=0.0)
 
     def _racers(self, most: int) -> list[Config]:
         """Return the configurations that would race now: at most `most` finalists, and the baseline."""
         margin = racing.margin([rate for _, rate in self._history.references])
         found = choice.finalists(self._history.drift_corrected, self._history.request, most=most, margin=margin)
         return [*(one.config for one in found), self._history.request.baseline]
-
-
-def _score(pair: Judged) -> float:
-    return pair[1].value or 0.0
 
 
 def comparison_batch(history: History) -> int:
@@ -195,8 +302,8 @@ def starting_seconds(result: ProbeResult) -> float:
     return sum(result.phase_seconds.get(name, 0.0) for name in ("start", "load", "build"))
 
 
-def _expected_seconds(seen: ProbeResult, batch: int) -> float:
+def _expected_seconds(seen: ProbeResult, batch: int, steps: int) -> float:
     """Return the seconds of one comparison at the pace of one probe: it starts alike, then come three runs."""
     assert seen.measurement is not None, "only what was measured has a pace"
-    samples = RUNS * STEPS * batch
-    return starting_seconds(seen) + min(RUNS_SLOWER * samples / seen.measurement.samples_per_second, SEED_SECONDS)
+    samples = RUNS * steps * batch
+    return starting_seconds(seen) + RUNS_SLOWER * samples / seen.measurement.samples_per_second

@@ -13,6 +13,7 @@ from autotune.precision.stage import precise_finalists, refused_summaries
 from autotune.study.interference import Judged
 from autotune.study.summary import ConfigSummary
 from autotune.tuning import racing
+from autotune.tuning.choice import FEWEST_FINALISTS
 from autotune.tuning.context import SearchContext
 from autotune.tuning.header import shown
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
@@ -31,7 +32,7 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
     raced: list[ConfigSummary] = []
     baseline: list[ConfigSummary] = []
     for number in range(MOST_RACES):
-        chosen = [one for one in _finalists(context) if one.config != context.request.baseline]
+        chosen = _finalists(context)
         baseline = baseline or _baseline(context)  # after the finalists: whether it is refused is known then
         if not chosen and (number or not baseline):
             break
@@ -58,10 +59,20 @@ def _finalists(context: SearchContext) -> list[ConfigSummary]:
     history, budget, resumed = context.history, context.budget, context.interrupted_confirmation.finalists
     if resumed and not any(map(history.refusal, resumed)):
         return [ConfigSummary(config=one, found=history.summary(one).found) for one in resumed]
-    margin = racing.margin([rate for _, rate in history.references])
-    chosen = precise_finalists(context, budget.schedule(racing.MOST_FINALISTS).finalists, margin)
-    affordable = budget.schedule(len(chosen)).finalists
-    return chosen if len(chosen) <= affordable else precise_finalists(context, affordable, margin)
+    margin, most = racing.margin([rate for _, rate in history.references]), budget.finalists(racing.MOST_FINALISTS)
+    chosen = _beside_baseline(context, most, margin)
+    affordable = budget.finalists(len(chosen))
+    return chosen if len(chosen) <= affordable else _beside_baseline(context, affordable, margin)
+
+
+def _beside_baseline(context: SearchContext, most: int, margin: float) -> list[ConfigSummary]:
+    """Return the finalists beside the baseline; where it is one of few, the next one takes its place."""
+    if not most:
+        return []
+    few = most < FEWEST_FINALISTS
+    chosen = precise_finalists(context, most + few, margin)
+    others = [one for one in chosen if one.config != context.request.baseline]
+    return others[:most] if few else others
 
 
 def _baseline(context: SearchContext) -> list[ConfigSummary]:
@@ -76,62 +87,54 @@ def _baseline(context: SearchContext) -> list[ConfigSummary]:
 
 def _has_time_for_baseline(context: SearchContext) -> bool:
     """Whether the baseline can be measured again when there is nobody to race it."""
-    budget = context.budget
-    seconds = budget.probe_seconds([context.request.baseline], budget.brief_window)
-    return budget.left_seconds >= racing.fewest_rounds(1) * seconds
+    seconds = context.budget.least_seconds(context.request.baseline)
+    return context.budget.left_seconds >= racing.fewest_rounds(1) * seconds
 
 
 def _as_probed(context: SearchContext, baseline: ConfigSummary) -> ConfigSummary:
     """Return the baseline with its latest probe as its only round: there is no time for another."""
     trial, verdict = [p for p in context.history.judged if p[0].config == baseline.config and p[1].feasible][-1]
-    context.reporter.note("Only the baseline ran, and there is no time to confirm it: its latest probe is used.")
+    alone = context.history.probed == {baseline.config}
+    why = "Only the baseline ran, and there" if alone else "There"
+    context.reporter.note(f"{why} is no time to confirm anything: the latest probe of the baseline is used.")
     return replace(baseline, trials=(trial,), verdicts=(verdict,))
 
 
 def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSummary]:
     """Report the schedule of one race in a line, and carry it out."""
     budget, known = context.budget, len(context.interrupted_confirmation)
-    configs, window = [one.config for one in racers], budget.window
+    configs = [one.config for one in racers]
     leading = sum(config != context.request.baseline for config in configs)
-    others = len(configs) - leading
-    least = racing.probes(leading, racing.fewest_rounds(len(configs)), others) - known
-    if least * budget.probe_seconds(configs, window) > budget.race_seconds:
-        window = budget.brief_window
-    probe_seconds = budget.probe_seconds(configs, window)
-    rounds = racing.schedule(leading, others, known + budget.race_seconds / probe_seconds).rounds
-    seconds = max(0, racing.probes(leading, rounds, others) - known) * probe_seconds
+    others, fewest = len(configs) - leading, racing.fewest_rounds(len(configs))
+    plan = budget.race_plan(configs, leading, known)
+    window, missing = plan.window, max(0, racing.probes(leading, plan.rounds, others) - known)
     briefly = ", measured briefly" if window != budget.window else ""
-    over = seconds - budget.left_seconds
-    late = f" This takes about {format_seconds(over)} more than the time budget." if over > 0 else ""
-    context.reporter.note(f"{_announced(leading, others, rounds)}{briefly}, {format_seconds(seconds)} at most.{late}")
-    # Beyond the time budget as many repeats as one round has at most.
-    most_repeats = len(configs) + int(max(0.0, budget.left_seconds / probe_seconds - max(0, least)))
-    repeats = iter(range(most_repeats))
-    first = len(context.history.judged)
+    context.reporter.note(
+        f"{_announced(leading, others, plan.rounds)}{briefly}, {format_seconds(missing * plan.probe_seconds)} at most."
+    )
+    least = max(0, racing.probes(leading, min(fewest, plan.rounds), others) - known)
+    begun = 0
 
     def probe(config: Config) -> Judged:
+        nonlocal begun
+        begun += 1
+        kept = max(0, least - begun) * plan.probe_seconds
         return probe_with_repeat(
-            context, config, "confirm", window=window, has_time=lambda: next(repeats, None) is not None
+            context, config, "confirm", window=window, has_time=lambda: budget.affords_repeat(config, window, kept)
         )
 
     def again(trial: Trial) -> Judged | None:
         slow = f"Probe {trial.number} was far slower than the other rounds of its configuration, and nothing tells why."
-        if next(repeats, None) is None:
+        if not budget.affords_repeat(trial.config, window, max(0, least - begun) * plan.probe_seconds):
             context.reporter.detail(f"{slow} There is no time for another try.")
             return None
         context.reporter.detail(f"{slow} Trying once more.")
         return probe_with_retry(context, trial.config, "confirm", window=window, repeats=trial.number)
 
-    finished = racing.race(
-        racers, rounds, probe, context.request, resumed=context.interrupted_confirmation, again=again,
+    return racing.race(
+        racers, plan.rounds, probe, context.request, resumed=context.interrupted_confirmation, again=again,
         affords=lambda running: budget.affords_round(running, window, budget.elimination_seconds),
     )  # fmt: skip
-    has_repeated = any(trial.repeats is not None for trial, _ in context.history.judged[first:])
-    if -budget.left_seconds > max(over, 0.0) and has_repeated:
-        context.reporter.note(
-            f"Because of repeats the confirmation ended {format_seconds(-budget.left_seconds)} after the time budget."
-        )
-    return finished
 
 
 def _announced(leading: int, others: int, rounds: int) -> str:

@@ -18,6 +18,7 @@ from autotune.sampler.guard import Guard
 from autotune.sampler.space import SearchSpace
 from autotune.study import layout as disk
 from autotune.study.history import History
+from autotune.tuning.affordable import Affordable
 from autotune.tuning.budget import TimeBudget
 from autotune.tuning.prepare import fault
 from autotune.tuning.reporter import Reporter
@@ -47,6 +48,7 @@ class SearchContext:
     guard: Guard  # refuses what was probed, and what cannot fit
     memory: MemoryPrediction
     trades: Trades  # refuses what the guard refuses, and what cannot win
+    affordable: Affordable  # refuses that, and what there is no time for
     store: Store
     sampler: GuardedSampler
     interrupted_confirmation: ResumedConfirmation  # to be gone on with; false: there is none

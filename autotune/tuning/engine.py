@@ -7,10 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from msgspec.structs import replace
-
 from autotune.core.notices import Notice
-from autotune.core.probe_cost import ProbeCost
 from autotune.core.records import Config
 from autotune.gradient_noise.stage import measure_gradient_noise, with_batch_advice
 from autotune.launch.base import Launcher
@@ -27,6 +24,7 @@ from autotune.study.recommendation import Recommendation
 from autotune.study.store import Store
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import load_view
+from autotune.tuning.affordable import Affordable
 from autotune.tuning.baseline import measure_baseline, probe_nearest
 from autotune.tuning.budget import TimeBudget
 from autotune.tuning.choice import FEWEST_FINALISTS
@@ -67,7 +65,7 @@ def search(
                 study.folder, study.request, study.space, settings, resumed=study.is_resumed, brief=True
             )
             reporter.opening(lines, moving(study.request))
-            short = "" if study.is_resumed else short_budget(settings, study.space, study.inspection_seconds)
+            short = "" if study.is_resumed else _short_budget(settings, study)
             for note in filter(None, (study.notice, short)):
                 reporter.note(note)
             try:
@@ -150,16 +148,25 @@ def keep(context: SearchContext, answer: Recommendation) -> Recommendation:
 
 
 def note_short_budget(context: SearchContext) -> None:
-    """Say by how much the budget will be overrun however little is probed."""
+    """Say what the budget is too short for, once it is known how long a probe takes."""
     budget, remaining = context.budget, len(context.trades.remaining())
     probes = min(budget.missing_finalists, context.settings.probes or FEWEST_FINALISTS, remaining)
     over, minutes = budget.shortage(probes)
-    if over and context.history.best:
-        more = f", after {counted(probes, 'more probe')}," if probes else ""
-        context.reporter.note(
-            f"The time budget is short: even the shortest confirmation{more} ends about {format_seconds(over)} too "
-            f"late. Use --time-budget {minutes}m or more."
-        )
+    if not over or not context.history.best:
+        return
+    more = f"{counted(probes, 'more probe')} and a short confirmation take"
+    wanted = more if probes else "a short confirmation takes"
+    least = budget.shortest_seconds + (context.affordable.shortest_seconds() if probes else 0.0)
+    less = "fewer are run" if least <= budget.left_seconds else "there is no time for a confirmation, and none is begun"
+    context.reporter.note(
+        f"The time budget is short: {wanted} about {format_seconds(over)} more than is left; {less}. "
+        f"Use --time-budget {minutes}m or more."
+    )
+
+
+def _short_budget(settings: Settings, study: OpenStudy) -> str:
+    step = study.request.facts.step
+    return short_budget(settings, study.space, study.inspection_seconds, step.seconds if step is not None else 0.0)
 
 
 @contextmanager
@@ -176,23 +183,22 @@ def _context(
         guard.note_accident(config)
     memory = MemoryPrediction(space, history)
     trades = Trades(space, history, guard, memory)
+    budget = TimeBudget(history, settings.time_budget_seconds, clock, began)
+    affordable = Affordable(trades, budget)
     known = objective_of(request.goal).value_per_sample(request.goal) is not None
     value = history.value_per_sample if known else None
     seed = settings.seed * SEED_STEP + history.before
     confirmation, elimination = interrupted(history.judged, answered_probes(folder, request), request.baseline)
-    budget = TimeBudget(history, settings.time_budget_seconds, clock, began)
-
-    def cost() -> ProbeCost:
-        known = history.probe_cost
-        return replace(known, most_seconds=min(known.most_seconds, budget.spare_seconds))
-
-    sampler = make(settings.sampler, seed, encoding, trades, hardware(request.environment), memory.of, value, cost)
+    sampler = make(
+        settings.sampler, seed, encoding, affordable, hardware(request.environment), memory.of, value,
+        lambda: history.probe_cost,
+    )  # fmt: skip
     store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
     try:
         yield SearchContext(
             settings=settings, folder=folder, request=request, space=space, launcher=launcher, reporter=reporter,
-            pause=pause, foreign_cores=others, history=history, budget=budget,
-            guard=guard, memory=memory, trades=trades, store=store, sampler=GuardedSampler(sampler, encoding, trades),
+            pause=pause, foreign_cores=others, history=history, budget=budget, guard=guard, memory=memory,
+            trades=trades, affordable=affordable, store=store, sampler=GuardedSampler(sampler, encoding, affordable),
             interrupted_confirmation=confirmation, interrupted_elimination=elimination,
         )  # fmt: skip
     finally:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
+from autotune.core.records import Config
 from autotune.core.requests import ProbeRequest
 from autotune.study import layout as disk
 from autotune.study.interference import describe_drift, is_reference_due
@@ -34,7 +35,8 @@ def explore(context: SearchContext) -> None:
     while (why := reason_to_stop(state_of(context))) is None:
         for line in context.trades.exclusions(ruled_out):
             context.reporter.detail(line)
-        if is_reference_due(history.judged, context.request.baseline, history.typical_seconds):
+        is_due = is_reference_due(history.judged, context.request.baseline, history.typical_seconds)
+        if is_due and _affords_reference(context):
             _probe_reference(context)
         else:
             _probe_next(context)
@@ -52,10 +54,11 @@ def bound_the_rest(context: SearchContext) -> Notice:
     return found
 
 
-def affords_probe(context: SearchContext) -> bool:
-    """Return whether the budgets of time and of probes leave one more, after the exploration."""
-    asked = context.settings.probes
-    return context.budget.affords_probe and (asked is None or state_of(context).probed < asked)
+def affords_probe(context: SearchContext, config: Config | None = None) -> bool:
+    """Return whether the budgets of time and of probes leave one more, after the exploration: of `config`, if given."""
+    asked, budget = context.settings.probes, context.budget
+    in_time = budget.affords_probe if config is None else budget.affords(config)
+    return in_time and (asked is None or state_of(context).probed < asked)
 
 
 def state_of(context: SearchContext) -> SearchState:
@@ -68,7 +71,7 @@ def state_of(context: SearchContext) -> SearchState:
         elapsed_seconds=budget.elapsed_seconds,
         budget_seconds=budget.seconds,
         reserve_seconds=budget.reserve_seconds,
-        typical_seconds=history.typical_seconds,
+        next_seconds=context.affordable.shortest_seconds(),
         probes=asked,
         reserved=0 if asked is None else min(context.objective.probes_after(context.request.goal), asked // 3),
         probed=sum(trial.purpose == "search" and trial.number >= history.first_number for trial, _ in found),
@@ -78,7 +81,9 @@ def state_of(context: SearchContext) -> SearchState:
 
 def _probe_next(context: SearchContext) -> None:
     number, place = disk.new_attempt(context.folder, ProbeRequest)
-    config = context.store.ask(context.sampler, number)
+    affordable = context.affordable
+    with affordable.within(context.budget.share(affordable.shortest_seconds())):
+        config = context.store.ask(context.sampler, number)
     try:
         trial, verdict = probe_with_repeat(context, config, "search", (number, place))
     except BaseException:
@@ -86,6 +91,11 @@ def _probe_next(context: SearchContext) -> None:
             context.store.abandon(number)
         raise
     context.store.tell(number, verdict, result=trial.result, final=trial.number)
+
+
+def _affords_reference(context: SearchContext) -> bool:
+    budget = context.budget
+    return context.history.expected_seconds(budget.window, context.request.baseline) <= budget.explorable_seconds
 
 
 def _probe_reference(context: SearchContext) -> None:
@@ -105,7 +115,7 @@ class SearchState:
     elapsed_seconds: float
     budget_seconds: float
     reserve_seconds: float  # what the confirmation will take
-    typical_seconds: float  # one probe
+    next_seconds: float  # the shortest probe that is left
     probes: int | None  # allowed in this run
     probed: int  # in this run
     reserved: int = 0  # of the probes allowed, for what is probed after the exploration: one in three at most
@@ -119,7 +129,7 @@ def reason_to_stop(state: SearchState) -> str | None:
     if state.probes is not None and state.probed >= state.probes - state.reserved:
         rest = f", except for {state.reserved} for the refinement" if state.reserved else ""
         return f"the limit of {counted(state.probes, 'probe')} is reached{rest}"
-    needed = state.elapsed_seconds + state.typical_seconds + state.reserve_seconds
+    needed = state.elapsed_seconds + state.next_seconds + state.reserve_seconds
     if needed > state.budget_seconds:
         kept = format_seconds(state.reserve_seconds)
         rest = f", except for {kept} for the confirmation" if state.reserve_seconds else ""

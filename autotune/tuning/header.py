@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autotune.core.records import Config, Goal, StudyRequest
-from autotune.core.requests import ProbeBudget
+from autotune.core.requests import FEWEST_STEPS, ProbeBudget
 from autotune.knobs import KNOBS, touched, worker_knob
 from autotune.knobs.base import TACIT, Knob
 from autotune.knobs.batch_size import SMALLEST
@@ -15,7 +15,6 @@ from autotune.machine.environment import autotune_version
 from autotune.objectives import objective_of
 from autotune.sampler.space import SearchSpace
 from autotune.study import layout as disk
-from autotune.tuning.choice import FEWEST_FINALISTS
 from autotune.tuning.racing import FEWEST_ROUNDS, probes
 from autotune.tuning.settings import Settings
 from autotune.units import counted, format_bytes, format_count, format_seconds, format_share
@@ -77,19 +76,25 @@ def baseline(request: StudyRequest, space: SearchSpace, settings: Settings) -> s
     )
 
 
-def short_budget(settings: Settings, space: SearchSpace, inspection_seconds: float) -> str:
+def short_budget(
+    settings: Settings, space: SearchSpace, inspection_seconds: float, step_seconds: float = 0.0
+) -> str:  # fmt: skip
     """Return that no search ends with a confirmation in the time budget; empty if one does.
 
-    A probe is taken for an inspection, which starts, loads, builds and takes a step as it does, and what it measures.
+    A probe is taken for an inspection, which starts, loads, builds and takes a step as it does, its further steps, and
+    what it measures.
     """
-    probe = inspection_seconds + MEASURED.min_warmup_seconds + MEASURED.max_compute_seconds + MEASURED.min_seconds
-    others = max(0, min(FEWEST_FINALISTS, settings.probes or FEWEST_FINALISTS, len(space.configs) - 1))
-    count = 1 + others + probes(others, FEWEST_ROUNDS, 1)
-    if settings.time_budget_seconds >= count * probe:
+    steps = (FEWEST_STEPS - 1) * step_seconds
+    probe = inspection_seconds + max(
+        MEASURED.min_warmup_seconds + MEASURED.max_compute_seconds + MEASURED.min_seconds, steps
+    )
+    budget, count = settings.time_budget_seconds, 1 + (1 + probes(1, FEWEST_ROUNDS, 1) if len(space.configs) > 1 else 0)
+    if budget >= count * probe:
         return ""
+    first = "" if probe <= budget else " The first probe is run all the same, and nothing after it."
     return (
-        f"The time budget of {format_seconds(settings.time_budget_seconds)} is short: a probe takes about "
-        f"{format_seconds(probe)} here, and the shortest search with its confirmation {counted(count, 'probe')}. "
+        f"The time budget of {format_seconds(budget)} is short: a probe takes about {format_seconds(probe)} here, and "
+        f"the shortest search with its confirmation {counted(count, 'probe')}.{first} "
         f"Use --time-budget {math.ceil(count * probe / 60)}m or more."
     )
 

@@ -19,7 +19,6 @@ from autotune.study.interference import (
     interference_causes,
     the_one_that_counts,
 )
-from autotune.tuning.budget import SEARCH
 from autotune.tuning.context import SearchContext
 
 Place = tuple[int, Path]
@@ -38,7 +37,7 @@ def probe_with_repeat(
     if not causes or purpose not in REPEATED or context.history.is_busy:
         return first
     text = f"Probe {first[0].number}: {'; '.join(causes)}."
-    if not (has_time() if has_time else context.budget.affords_probe):
+    if not (has_time() if has_time else context.budget.affords_repeat(config, window or context.budget.search_window)):
         context.reporter.detail(f"{text} There is no time for another try.")
         return first
     context.reporter.detail(f"{text} Trying once more.")
@@ -71,6 +70,7 @@ def _asked(
     """Return the request of one probe, and its folder, made."""
     number, folder = place or disk.new_attempt(context.folder, ProbeRequest)
     request, by_speed = context.request, purpose == "search" and context.objective.is_speed
+    window = window or (context.budget.next_window(config) if purpose == "search" else context.objective.window)
     asked = ProbeRequest(
         target=request.target,
         config=config,
@@ -79,7 +79,7 @@ def _asked(
         number=number,
         purpose=purpose,
         repeats=repeats,
-        budget=window or (SEARCH if by_speed else context.objective.window),
+        budget=window,
         seed=request.seed,
         memory_limit_bytes=request.enforced_limit_bytes,
         full_cycles=not by_speed,

@@ -253,7 +253,8 @@ def _stability(
         return notice(Code.LOSSES_FINITE, steps=steps, skipped=skipped), None
     verdict = next((v for v in losses if v.values == precision_of(winner.config)), None)
     if verdict is None:
-        return notice(Code.LOSSES_NOT_COMPARED, steps=steps, skipped=skipped), None
+        late = notice(Code.PRECISION_UNDECIDED, why="there was no time to compare its losses with full precision's")
+        return notice(Code.LOSSES_NOT_COMPARED, steps=steps, skipped=skipped), late
     if verdict.verdict == "ok":
         return verdict.reason, None
     doubt = notice(Code.PRECISION_UNDECIDED, why=verdict.reason.text)

@@ -59,7 +59,7 @@ def refine_batch(context: SearchContext) -> None:
             return
         candidates = [one for one in between(history.valid, context.request) if context.trades.admits(one)]
         config = promising(context.sampler.expected(context.store.study, candidates), least)
-        if config is None:
+        if config is None or not affords_probe(context, config):
             return
         probe_with_repeat(context, config, "search")
 
@@ -72,7 +72,7 @@ def refine_global_batch(context: SearchContext) -> None:
     for number in range(MOST_UNCHANGED + DESCENT):
         config = unchanged(context) if number < MOST_UNCHANGED else None
         config = config or smaller(context.history.valid, context.trades.remaining(), context.request, slack=share)
-        if config is None or not affords_probe(context):
+        if config is None or not affords_probe(context, config):
             return
         context.store.add(*probe_with_repeat(context, config, "search"))
 
@@ -87,7 +87,7 @@ def refine_memory(context: SearchContext) -> None:
         if not affords_probe(context):
             return
         config = leaner(context.history.valid, context.trades.remaining(), slack=slack, host=host)
-        if config is None:
+        if config is None or not affords_probe(context, config):
             return
         context.store.add(*probe_with_repeat(context, config, "search"))
 

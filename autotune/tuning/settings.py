@@ -46,7 +46,7 @@ class Settings:
     time_budget_seconds: Annotated[
         Seconds,  # of this run, confirmation included
         Option(
-            help="Stop after this long: 90s, 10m, 1h30m.",
+            help="Stop after this long, confirmation included; sooner if the answer is known: 90s, 10m, 1h30m.",
             short="-t",
             read=parse_seconds,
             typed="10m",

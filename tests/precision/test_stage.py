@@ -9,7 +9,7 @@ from autotune.core.requests import StabilityRequest
 from autotune.core.results import Failure, Outcome, StabilityResult
 from autotune.errors import EnvironmentUnfit, NoRecommendation
 from autotune.precision.judge import THRESHOLDS
-from autotune.precision.stage import LEAST_SECONDS, following, precise_finalists, refused_summaries
+from autotune.precision.stage import following, precise_finalists, refused_summaries
 from autotune.study import layout as disk
 from autotune.study.history import History
 from autotune.testing import FakeLauncher
@@ -258,8 +258,13 @@ def test_an_unfit_machine_ends_the_search_and_is_not_held_against_the_dtype(tmp_
     assert History.read(tmp_path, study_request()).comparisons == ()
 
 
-def test_a_late_comparison_still_gets_its_least_time(tmp_path):
-    assert _compared(_search(tmp_path, left=-100.0))[0][0].max_seconds == LEAST_SECONDS
+def test_without_time_nothing_is_compared_and_nobody_is_out(tmp_path):
+    search = _search(tmp_path, left=0.0)
+
+    chosen = _finalists(search)
+
+    assert chosen
+    assert search.history.comparisons == ()
 
 
 def test_what_is_compared_and_what_came_out_is_told(tmp_path):

@@ -182,10 +182,11 @@ def test_a_budget_that_is_too_short_is_said_after_the_baseline_and_the_advice_is
 
     searched(tmp_path / "longer", launcher, longer, time_budget_seconds=60 * minutes, sampler="structured")
 
-    assert "short: even the shortest confirmation, after 3 more probes, ends about " in advice
+    assert "short: 3 more probes and a short confirmation take about " in advice
+    assert "; fewer are run." in advice
     assert minutes == 2
     assert launcher.clock() <= 60 * minutes
-    assert not any("is short" in note or "more than the time budget" in note for note in longer.notes)
+    assert not any("is short" in note for note in longer.notes)
 
 
 def test_a_budget_that_no_search_fits_into_is_said_before_the_first_probe_and_once(tmp_path):
@@ -196,23 +197,14 @@ def test_a_budget_that_no_search_fits_into_is_said_before_the_first_probe_and_on
                 msgspec.structs.replace(answer, elapsed_seconds=3.0) if isinstance(request, InspectRequest) else answer
             )
 
-    listener, settings = Listener(), {"time_budget_seconds": 50, "sampler": "structured"}
+    listener, settings = Listener(), {"time_budget_seconds": 30, "sampler": "structured"}
     for _ in range(2):  # the second search goes on, and needs less
         searched(tmp_path / "study", SlowToLoad(facts=declared()), listener, **settings)
 
-    (said,) = [note for note in listener.notes if note.startswith("The time budget")]
+    said = next(note for note in listener.notes if note.startswith("The time budget of"))
     assert listener.notes[0] == said
-    assert "of 50 s is short: a probe takes about 5.5 s here, and the shortest search" in said
-
-
-def test_a_budget_is_not_called_shorter_than_it_is_by_the_pace_of_a_slow_baseline(tmp_path):
-    listener, launcher = Listener(), FakeLauncher(facts=declared())
-
-    searched(tmp_path, launcher, listener, time_budget_seconds=60, sampler="structured")
-
-    (advice,) = [note for note in listener.notes if note.startswith("The time budget is short")]
-    late = float(advice.partition("ends about ")[2].partition(" s too late")[0])
-    assert 0 < late <= launcher.clock() - 60
+    assert sum("is short: a probe takes" in note for note in listener.notes) == 1
+    assert "of 30 s is short: a probe takes about 5.5 s here, and the shortest search" in said
 
 
 def test_whoever_resumes_is_asked_for_the_time_of_what_is_missing_only(tmp_path):
@@ -222,7 +214,7 @@ def test_whoever_resumes_is_asked_for_the_time_of_what_is_missing_only(tmp_path)
     searched(tmp_path, FakeLauncher(facts=declared()), listener, time_budget_seconds=20)
 
     (advice,) = [note for note in listener.notes if note.startswith("The time budget is short")]
-    assert advice.startswith("The time budget is short: even the shortest confirmation ends about ")
+    assert advice.startswith("The time budget is short: a short confirmation takes about ")
     assert advice.endswith(" Use --time-budget 1m or more.")
 
 

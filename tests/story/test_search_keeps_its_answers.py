@@ -76,7 +76,7 @@ def test_an_earlier_answer_that_fails_now_does_not_stand(tmp_path):
         facts=declared(), faults={ProbeRequest: lambda asked: Outcome.OOM_HOST if asked.config["amp_dtype"] else None}
     )
 
-    second = searched(tmp_path, fails, time_budget_seconds=2, **SMALL)
+    second = searched(tmp_path, fails, time_budget_seconds=60, **SMALL)
 
     assert second.params["amp_dtype"] is None
     assert load_result(tmp_path) == second

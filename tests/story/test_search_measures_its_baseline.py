@@ -42,11 +42,20 @@ def _of_the_baseline(values):
     return value
 
 
-def test_a_disturbed_baseline_is_measured_again_whatever_the_budget(tmp_path):
+def test_without_time_a_disturbed_baseline_stands(tmp_path):
+    listener, launcher = Listener(), Disturbed(busy=lambda request: 0.5)
+
+    answer, pauses = _search(tmp_path, launcher, listener, time_budget_seconds=8, **SMALL)
+
+    assert (len(_baselines(tmp_path)), pauses, answer.params) == (1, [], answer.baseline)
+    assert any("There is no time to measure the baseline again." in note for note in listener.notes)
+
+
+def test_a_disturbed_baseline_is_measured_again(tmp_path):
     listener = Listener()
     launcher = Disturbed(busy=_of_the_baseline([0.5, 0.0]), speed=_of_the_baseline([0.2, 1.0]))
 
-    answer, pauses = _search(tmp_path, launcher, listener, time_budget_seconds=3, **SMALL)
+    answer, pauses = _search(tmp_path, launcher, listener, time_budget_seconds=18, **SMALL)
 
     assert len(_baselines(tmp_path)) == 2
     assert pauses == list(BASELINE_PAUSES_SECONDS[1:2])

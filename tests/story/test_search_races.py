@@ -79,7 +79,7 @@ def test_when_all_leaders_fail_the_next_ones_of_the_search_race_and_it_is_said(t
     assert all(len(one.rounds) >= 2 for one in answer.confirmations)
 
 
-def test_with_the_budget_used_up_the_baseline_is_kept_rather_than_more_leaders_raced(tmp_path):
+def test_where_all_leaders_fail_the_next_ones_race_as_far_as_time_allows(tmp_path):
     listener = Listener()
     launcher = FakeLauncher(
         facts=declared(),
@@ -93,7 +93,7 @@ def test_with_the_budget_used_up_the_baseline_is_kept_rather_than_more_leaders_r
     answer = searched(tmp_path, launcher, listener, time_budget_seconds=60, sampler="random", **WORKERS)
 
     assert answer.params == answer.baseline
-    assert not any(NOBODY in note for note in listener.notes)
+    assert launcher.clock() <= 1.1 * 60
 
 
 def test_an_edge_on_which_nothing_holds_is_not_probed_for_ever(tmp_path):
@@ -195,24 +195,25 @@ def test_a_study_with_an_answer_is_searched_further_and_confirmed_anew(tmp_path)
 
 
 def test_time_that_holds_one_more_probe_is_not_thrown_away(tmp_path):
-    """Nothing is kept for a confirmation while there is nothing to confirm."""
-    listener = Listener()
+    """Nothing is kept for a confirmation where none fits: what is tried is kept for another search."""
+    listener, launcher = Listener(), FakeLauncher(facts=declared())
 
-    searched(tmp_path, FakeLauncher(facts=declared()), listener, time_budget_seconds=13, **WORKERS)
+    searched(tmp_path, launcher, listener, time_budget_seconds=13, **WORKERS)
 
-    assert {trial.purpose for trial in listener.trials} == {"baseline", "search", "confirm"}
+    assert {trial.purpose for trial in listener.trials} == {"baseline", "search"}
+    assert launcher.clock() <= 1.1 * 13
 
 
-@pytest.mark.parametrize(("speed", "rounds"), [(2.0, 2), (1.0, 2), (1.03, 3)])
-def test_a_budget_is_overrun_by_two_rounds_where_they_tell_enough_and_by_more_where_not(tmp_path, speed, rounds):
-    """Twice as fast shows in two rounds, and no gain is worth more; a small gain takes longer."""
+@pytest.mark.parametrize(("seconds", "rounds"), [(30, 2), (40, 3), (45, 4)])
+def test_a_short_budget_has_the_rounds_that_fit(tmp_path, seconds, rounds):
     listener = Listener()
     machine = Machine(
         sample_loading_seconds=1e-6, noise_between_probes=0.0,
-        channels_last_factor=dict.fromkeys((None, "bfloat16", "float16"), 1 / speed),
+        channels_last_factor=dict.fromkeys((None, "bfloat16", "float16"), 1 / 1.03),
     )  # fmt: skip
 
     launcher = FakeLauncher(machine=machine, facts=declared())
-    searched(tmp_path, launcher, listener, time_budget_seconds=13, tune=("channels_last",), stability="off")
+    searched(tmp_path, launcher, listener, time_budget_seconds=seconds, tune=("channels_last",), stability="off")
 
     assert set(_raced(listener).values()) == {rounds}
+    assert launcher.clock() <= 1.1 * seconds

@@ -7,7 +7,7 @@ from autotune.core import codec
 from autotune.core.interference import Contamination
 from autotune.core.notices import earlier
 from autotune.core.records import Goal
-from autotune.core.requests import ProbeRequest
+from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome
 from autotune.core.stats import mean_rate
 from autotune.launch.base import REQUEST, RESULT
@@ -119,25 +119,30 @@ def test_the_rounds_of_a_race_override_the_mean_of_its_own():
     assert summary.bounds == pytest.approx((108.0, 132.0))
 
 
-def test_a_probe_is_expected_to_take_what_is_fixed_and_a_few_cycles_at_the_rate_known_best():
+def _cost(history, batch_size, accumulation, samples_per_second=100.0):
+    return history.probe_cost.seconds(batch_size / samples_per_second, accumulation)
+
+
+def test_a_probe_is_expected_to_take_what_is_fixed_and_a_few_cycles():
     history = _history(BASELINE)  # steps of 0.64 s; 5 s in all, of which seven would take 4.48
-    larger = config(batch_size=640, gradient_accumulation_steps=8)
 
-    assert history.expected_probe_seconds(BASELINE.config) == pytest.approx(5.0)
-    assert history.expected_probe_seconds(larger) == pytest.approx(0.52 + 7 * 2 * 6.4)
-    assert history.expected_probe_seconds(larger, 1000.0) == pytest.approx(0.52 + 7 * 2 * 0.64)
-    assert history.expected_probe_seconds(larger, 1e6) == pytest.approx(0.52 + 3.0)
+    assert _cost(history, 64, 1) == pytest.approx(5.0)
+    assert _cost(history, 640, 8) == pytest.approx(0.52 + 7 * 2 * 6.4)
+    assert _cost(history, 640, 8, 1e6) == pytest.approx(0.52 + 3.0)
     assert history.probe_cost.most_seconds == 3 * 5.0
-
-
-def test_before_the_first_probe_a_guess_is_expected():
-    assert _history().expected_probe_seconds(BASELINE.config) == _history().typical_seconds
 
 
 def test_loops_of_the_users_own_and_what_is_more_than_speed_are_expected_to_run_full_cycles():
     own = History(study_request(facts=facts(owns_loop=True)), [BASELINE])
     energy = History(study_request(goal=Goal(objective="memory", global_batch=64)), [BASELINE])
+
+    assert _cost(own, 64, 8) == pytest.approx(0.52 + 7 * 8 * 0.64)
+    assert _cost(energy, 64, 8) == pytest.approx(0.52 + 7 * 8 * 0.64)
+
+
+def test_a_search_probe_of_a_long_cycle_is_expected_to_take_less_than_a_round():
+    history = _history(BASELINE)
     accumulated = config(batch_size=64, gradient_accumulation_steps=8)
 
-    assert own.expected_probe_seconds(accumulated) == pytest.approx(0.52 + 7 * 8 * 0.64)
-    assert energy.expected_probe_seconds(accumulated) == pytest.approx(0.52 + 7 * 8 * 0.64)
+    round_seconds = history.expected_seconds(ProbeBudget(), accumulated)
+    assert history.expected_seconds(ProbeBudget(), accumulated, short_cycles=True) < round_seconds

@@ -7,10 +7,11 @@ from autotune.core.requests import ProbeBudget
 from autotune.precision.stage import precise_finalists
 from autotune.study.history import History
 from autotune.testing import FakeLauncher, Machine
-from autotune.tuning.budget import BRIEF, MOST_ELIMINATION, MOST_RESERVED, SEED_SECONDS, TimeBudget
+from autotune.tuning.budget import MOST_ELIMINATION, MOST_RESERVED, TimeBudget
 from autotune.tuning.choice import FEWEST_FINALISTS
 from autotune.tuning.probing import probe_with_retry
 from autotune.tuning.racing import GOAL_ROUNDS, probes
+from autotune.tuning.windows import BRIEF, LEAST
 from tests.worlds import config, context, failed, measured, study_request, trial
 
 NO_LOADING = Machine(sample_loading_seconds=1e-6)
@@ -35,11 +36,12 @@ def test_time_is_kept_for_eight_rounds_of_all_who_would_race_now(tmp_path, worke
     assert search.budget.wanted_seconds == pytest.approx(seconds * probes(finalists, GOAL_ROUNDS, 1), rel=0.02)
 
 
-def test_the_least_that_is_kept_are_two_rounds_of_three_and_the_baseline(tmp_path):
+def test_the_least_that_is_kept_are_two_rounds_of_the_fastest_and_the_baseline(tmp_path):
     search = _after(tmp_path, (1,))
 
-    least = search.history.expected_seconds(BRIEF) * 2 * (FEWEST_FINALISTS + 1)
-    assert search.budget.shortest_seconds == pytest.approx(least, rel=0.05)
+    least, brief = (search.history.expected_seconds(window) for window in (LEAST, BRIEF))
+    assert search.budget.shortest_seconds == pytest.approx(4 * least, rel=0.05)
+    assert search.budget.short_seconds == pytest.approx(8 * brief, rel=0.1)
     assert search.budget.spare_seconds == -search.budget.shortest_seconds
 
 
@@ -48,9 +50,9 @@ def test_a_search_affords_what_the_shortest_confirmation_leaves(tmp_path, spare,
     known = _after(tmp_path / "known", (1,))
     needed = known.budget.shortest_seconds + known.history.typical_seconds
 
-    search = _after(tmp_path / "search", (1,), left=needed + spare)
+    budget = TimeBudget(known.history, 600.0, lambda: 600.0 - needed - spare, 0.0)
 
-    assert search.budget.affords_probe is affords
+    assert budget.affords_probe is affords
 
 
 def _budget(trials, seconds, elapsed=0.0, **request):
@@ -69,15 +71,18 @@ def test_time_passes_by_the_clock_since_the_search_began():
     assert (budget.elapsed_seconds, budget.left_seconds) == (45.0, 15.0)
 
 
-def test_nothing_is_kept_while_there_is_nothing_to_confirm():
-    assert _budget([BASELINE], 600.0, **OFF).reserve_seconds == 0.0
+def test_the_shortest_confirmation_is_kept_while_a_probe_can_come_before_it():
+    enough, short = _budget([BASELINE], 600.0, **OFF), _budget([BASELINE], 600.0, elapsed=590.0, **OFF)
+
+    assert enough.reserve_seconds == enough.shortest_seconds > 0
+    assert short.reserve_seconds == 0.0
 
 
 def test_no_more_than_a_share_is_kept_until_three_can_be_confirmed():
-    few, enough = (_budget([BASELINE, *THREE[:count]], 20.0, **OFF) for count in (1, 3))
+    few, enough = (_budget([BASELINE, *THREE[:count]], 60.0, **OFF) for count in (1, 3))
 
-    assert few.reserve_seconds == MOST_RESERVED * 20.0
-    assert enough.reserve_seconds == enough.shortest_seconds > MOST_RESERVED * 20.0
+    assert few.reserve_seconds == MOST_RESERVED * 60.0
+    assert enough.reserve_seconds == enough.short_seconds > MOST_RESERVED * 60.0
 
 
 def test_what_failed_is_still_missing():
@@ -110,14 +115,19 @@ def test_time_is_kept_for_a_comparison_only_while_one_may_come(tmp_path):
 
 
 def test_the_time_for_a_comparison_follows_the_pace_of_the_fastest_probe_and_then_what_one_took(tmp_path):
-    paces = (2400.0, 1200.0, 1.0)
+    paces = (2400.0, 1200.0, 200.0, 1.0)
     before = [_budget([trial(measured(rate), 0, batch_size=64)], 600.0).comparison_seconds for rate in paces]
     search = context(tmp_path, trials=TWO)
 
     precise_finalists(search, FEWEST_FINALISTS, 0.0)
 
     ((_, compared),) = search.history.comparisons
-    assert before == [pytest.approx(1.5 * 150 * 64 / 2400), pytest.approx(1.5 * 150 * 64 / 1200), SEED_SECONDS]
+    assert before == [
+        pytest.approx(1.5 * 150 * 64 / 2400),
+        pytest.approx(1.5 * 150 * 64 / 1200),
+        pytest.approx(1.5 * 150 * 64 / 200),
+        0.0,
+    ]  # the last has no time for as many as say anything
     assert search.budget.comparison_seconds == compared.elapsed_seconds
 
 

@@ -146,7 +146,7 @@ def test_a_search_opens_with_four_lines_and_says_what_is_not_searched():
     assert without[4:] == ["But   workers not tuned: dataloader() takes no num_workers"]
 
 
-@pytest.mark.parametrize(("seconds", "probes", "wanted"), [(2, None, "12 probes"), (2, 1, "6 probes"), (60, 1, "")])
+@pytest.mark.parametrize(("seconds", "probes", "wanted"), [(20, None, "6 probes"), (2, 1, "6 probes"), (60, 1, "")])
 def test_a_time_budget_in_which_no_search_ends_is_answered_by_one_that_does(seconds, probes, wanted):
     settings = Settings(target="model.py", time_budget_seconds=seconds, probes=probes)
 
@@ -155,8 +155,16 @@ def test_a_time_budget_in_which_no_search_ends_is_answered_by_one_that_does(seco
     assert bool(said) is bool(wanted)
     if said:
         assert wanted in said
-        assert "The time budget of 2.0 s is short: a probe takes about 5.5 s here" in said
+        assert "s is short: a probe takes about 5.5 s here" in said
+        assert ("The first probe is run all the same" in said) is (seconds < 5.5)
         assert "Use --time-budget" in said
+
+
+def test_a_probe_of_long_steps_is_expected_to_take_them_all():
+    said = short_budget(Settings(target="model.py", time_budget_seconds=30), space(), 12.0, step_seconds=10.0)
+
+    assert "a probe takes about 62 s here" in said
+    assert "The first probe is run all the same, and nothing after it." in said
 
 
 def test_a_search_that_would_not_begin_is_not_called_new():

@@ -9,8 +9,8 @@ from autotune.sampler.observation import observed
 from autotune.study import layout as disk
 from autotune.study.history import FIRST_GUESS_SECONDS
 from autotune.testing import FakeLauncher
-from autotune.tuning.budget import BRIEF, SEARCH
 from autotune.tuning.probing import probe_with_retry
+from autotune.tuning.windows import BRIEF, SEARCH
 from tests.worlds import GIB, config, context, measured, study_request, trial
 
 SLOW, FAST = config(batch_size=64), config(batch_size=64, amp_dtype="bfloat16", num_workers=8, channels_last=True)

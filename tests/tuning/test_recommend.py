@@ -273,7 +273,14 @@ def test_synthetic_batches_are_said_and_their_loader_is_not_blamed():
 def test_a_noisy_machine_is_said():
     found = _recommended(_candidate(BASE, 100, 120, 90), _candidate(FAST, 300, 240, 330))
 
-    assert [warning.code for warning in found.warnings] == [Code.RATES_SPREAD]
+    assert [warning.code for warning in found.warnings] == [Code.RATES_SPREAD, Code.PRECISION_UNDECIDED]
+
+
+def test_a_precision_that_there_was_no_time_to_compare_is_undecided():
+    found = _recommended(_candidate(BASE, 100, 100), _candidate(FAST, 300, 300))
+
+    (doubt,) = [warning for warning in found.warnings if warning.code is Code.PRECISION_UNDECIDED]
+    assert "there was no time to compare" in doubt.text
 
 
 def test_a_held_global_batch_is_a_reason():

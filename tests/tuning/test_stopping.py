@@ -8,7 +8,7 @@ from autotune.tuning.exploration import GAIN, PATIENCE, SearchState, probes_with
 def _progress(**changes):
     given = {
         "values": (100.0,), "remaining": 50, "elapsed_seconds": 0.0, "budget_seconds": 600.0, "reserve_seconds": 80.0,
-        "typical_seconds": 10.0, "probes": None, "probed": 1, **changes,
+        "next_seconds": 10.0, "probes": None, "probed": 1, **changes,
     }  # fmt: skip
     return SearchState(**given)
 

@@ -1,0 +1,36 @@
+"""How long the parts of a probe took, from which follows how long another one will take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from autotune.core.requests import FEWEST_STEPS, ProbeBudget
+from autotune.core.results import ProbeResult
+
+FEWEST_MEASURED = 2  # optimizer steps of a window, however long they are (`core.requests.FEWEST_STEPS` of all)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The seconds of one probe: its window, a cycle as it was run, a full optimizer step, and all the rest."""
+
+    window: float
+    cycle: float
+    step: float
+    rest: float
+
+    @classmethod
+    def of(cls, result: ProbeResult) -> Self:
+        """Return the pace of a probe that ran."""
+        measured = result.measurement
+        assert measured is not None, "only what was measured has a pace"
+        window = sum(measured.step_seconds)
+        step = measured.samples_per_step / measured.samples_per_second
+        return cls(window, window / measured.steps, step, result.elapsed_seconds - window)
+
+    def again(self, window: ProbeBudget, cycle: float) -> float:
+        """Return the seconds of the same probe with this window, and cycles of so many seconds."""
+        bounded = min(max(self.window, window.min_seconds), window.max_seconds)
+        others = (FEWEST_STEPS - FEWEST_MEASURED) * (cycle - self.cycle)
+        return max(0.0, self.rest + others) + max(bounded, FEWEST_MEASURED * cycle)

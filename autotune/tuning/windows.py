@@ -1,0 +1,29 @@
+"""How long a probe measures: the longer windows where there is time, the shorter ones where there is little."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.core.requests import ProbeBudget
+
+# A search probe tells configurations apart, which differ by tens of per cent: recorded windows ended by this rule take
+# half as long, and nine of ten rates are off by 1.6 % at most (benchmarks/probe_length.py). All others are measured for
+# their own sake.
+SEARCH = ProbeBudget(min_seconds=0.75, max_seconds=2.0)
+# Of a confirmation for which the budget is too short otherwise: the noise is between probes (docs/notes/timing.md 2).
+BRIEF = ProbeBudget(min_seconds=0.75, max_seconds=2.0, target_precision=0.05)
+# Where time is too short even for that, as where steps are long: each stage of a probe ends as soon as it may. Recorded
+# windows that end so are off by 0.6 % in the median, nine of ten by 3.4 % at most (benchmarks/probe_length.py).
+LEAST = ProbeBudget(
+    min_warmup_seconds=0.25, max_compute_seconds=0.1, max_loader_seconds=0.5, min_seconds=0.25, max_seconds=0.5,
+    target_precision=0.05,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class RacePlan:
+    """How long each probe of a race measures, and how many rounds are run at most."""
+
+    window: ProbeBudget
+    rounds: int
+    probe_seconds: float  # in the mean

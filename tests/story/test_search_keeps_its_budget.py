@@ -1,0 +1,88 @@
+"""Stories of time budgets: kept within a tenth whatever a probe takes, and whatever others do meanwhile."""
+
+import msgspec
+import pytest
+
+from autotune.core.interference import Contamination
+from autotune.core.records import StepFacts
+from autotune.core.requests import ProbeRequest
+from autotune.core.results import Outcome
+from autotune.study.view import load_view
+from autotune.testing import FakeLauncher, Machine
+from autotune.tuning.engine import search
+from autotune.tuning.settings import Settings
+from tests.worlds import Listener, declared
+
+MOST = 1.1  # of the budget
+DTYPES = (None, "bfloat16", "float16")
+USUAL = Machine()
+
+
+def _slow(times):
+    """A machine on which everything takes so many times as long."""
+    return Machine(
+        fixed_seconds={dtype: times * USUAL.fixed_seconds[dtype] for dtype in DTYPES},
+        per_sample_seconds={dtype: times * USUAL.per_sample_seconds[dtype] for dtype in DTYPES},
+        optimizer_seconds=times * USUAL.optimizer_seconds,
+        sample_loading_seconds=times * USUAL.sample_loading_seconds,
+    )
+
+
+class World(FakeLauncher):
+    """A fake machine whose steps take so many `times` as long, and with `busy` half of the time of each is others'."""
+
+    def __init__(self, *, starting, times, busy, step_known=True):
+        facts, machine = declared(), _slow(2 * times if busy else times)
+        step = StepFacts(
+            loss=2.3, seconds=0.1 * times if step_known else 0.0, parameters_with_gradient=1, trainable_parameters=1
+        )
+        super().__init__(
+            machine=machine,
+            facts=msgspec.structs.replace(facts, step=step),
+            starting_seconds={"start": starting},
+            answers={ProbeRequest: self._disturbed},
+        )
+        self._busy = busy
+
+    def _disturbed(self, request):
+        result = self._probe(request)
+        if not self._busy or result.measurement is None:
+            return result
+        shared = Contamination(run_queue_wait_share=0.5, foreign_cores=1.0)
+        return msgspec.structs.replace(
+            result, measurement=msgspec.structs.replace(result.measurement, contamination=shared)
+        )
+
+    def rest(self, seconds):
+        """Let time pass."""
+        self._elapsed_seconds += seconds
+
+
+def _searched(folder, world, seconds, **settings):
+    listener = Listener()
+    told = Settings(target="model.py", study=folder, time_budget_seconds=seconds, **settings)
+    return search(told, world, listener, world.clock, world.rest), listener
+
+
+# Seconds to start, and how much slower than usual its steps are: a probe of about 1, 2, 6, 20 and 60 s.
+PROBES = {"1 s": (0.1, 0.1), "2 s": (0.3, 1), "6 s": (3.5, 3), "20 s": (0.3, 40), "60 s": (0.3, 120)}
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["quiet", "busy"])
+@pytest.mark.parametrize("seconds", [30, 60, 120, 600])
+@pytest.mark.parametrize("probe", PROBES)
+def test_a_budget_is_kept_and_what_is_recommended_was_run(tmp_path, probe, seconds, busy):
+    starting, times = PROBES[probe]
+    world = World(starting=starting, times=times, busy=busy)
+
+    answer, listener = _searched(tmp_path, world, seconds)
+
+    trials = load_view(tmp_path).trials
+    first = trials[0].result.elapsed_seconds
+    ran = [trial.config.values for trial in trials if trial.result.outcome is Outcome.OK]
+    assert answer.params in ran
+    if first <= seconds:
+        assert world.clock() <= MOST * seconds
+    else:  # not even the least steps of the baseline fit: nothing else is run, and it is said before
+        assert len(trials) == 1
+        assert "is short: a probe takes about" in listener.notes[0]
