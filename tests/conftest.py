@@ -11,13 +11,15 @@ from unittest import mock
 import alembic.util.pyfiles
 import pytest
 
+from autotune.launch.subprocess import SubprocessLauncher
+
 # A shell starts background jobs with Ctrl-C ignored, and every process that a test interrupts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Before torch is loaded. Small tensors gain nothing by threads, and the tests beside these want the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-SLOW_FOLDERS = ("browser", "end_to_end", "faults", "fuzz")
+SLOW_FOLDERS = ("faults", "end_to_end", "story", "fuzz", "browser")  # the slowest first
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -27,10 +29,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark whole folders as slow, and begin with what is slow: workers that share the tests then end together."""
+
+    def turn(item: pytest.Item) -> int:
+        name, last = item.path.parent.name, len(SLOW_FOLDERS)
+        return SLOW_FOLDERS.index(name) if name in SLOW_FOLDERS else last + (item.get_closest_marker("slow") is None)
+
     for item in items:
         if item.path.parent.name in SLOW_FOLDERS:
             item.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    items.sort(key=turn)
 
 
 def pytest_collection_finish() -> None:
@@ -49,3 +56,17 @@ def _revisions_once() -> Iterator[None]:
 
     with mock.patch.object(alembic.util.pyfiles, "load_module_py", loaded):
         yield
+
+
+@pytest.fixture(scope="session")
+def forking_launcher() -> Iterator[SubprocessLauncher]:
+    """One launcher for all tests that need a process of its own for a probe, but not one that was exec'd.
+
+    A fork takes a tenth of a second where a fresh interpreter takes three, as long as targets lie in folders without
+    other modules, begin with the same imports (`HEAD` of `tests/targets_support.py`) and are named by absolute paths:
+    else each needs a template of its own. What a forked probe dies of is believed.
+    """
+    same = {"PYTEST_CURRENT_TEST": ""}  # each environment has a template of its own
+    with SubprocessLauncher(isolation="fork", environ=same) as launcher:
+        launcher.doubted = frozenset()
+        yield launcher

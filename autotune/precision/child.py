@@ -184,7 +184,12 @@ class Diary:
         return Command.CONTINUE
 
     def run(self, role: Role) -> LossRun:
-        """Return the run so far."""
+        """Return the run, and let go of the session.
+
+        In a circle with it the loader would end by garbage collection, which closes the queues of its workers first:
+        each is then waited for in vain, 5 s long (torch 2.13, `_shutdown_workers`).
+        """
+        del self._session
         return LossRun(
             role=role,
             seed=self._seed,

@@ -108,6 +108,7 @@ def test_the_ways_to_run_out_of_memory_are_all_there():
     assert set(MEMORY) < set(FAULTS)
 
 
+@pytest.mark.slow
 def test_a_fault_is_told_as_the_products_own_rules_read_it():
     line = provoked("beyond the fraction", "cpu")
 

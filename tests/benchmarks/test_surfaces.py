@@ -242,6 +242,7 @@ def test_a_search_over_a_surface_is_repeatable(surface):
     assert samplers.replayed("tpe", surface, seed=2) == samplers.replayed("tpe", surface, seed=2)
 
 
+@pytest.mark.slow
 def test_the_real_tuner_comes_to_the_best_of_a_surface_and_stops(surface):
     answer = samplers.answered(TASK, surface, seed=0)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +18,20 @@ from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome, ProbeResult
 from autotune.core.stats import memory_growth
 from autotune.launch.subprocess import SubprocessLauncher
+from tests.targets_support import HEAD
 from tests.worlds import config
 
 pytestmark = pytest.mark.slow  # real probes
 
+Probing = Callable[..., ProbeResult]
 MIB = 2**20
 SHORT = ProbeBudget(
     min_seconds=0.1, max_seconds=0.3, min_warmup_seconds=0.0, max_compute_seconds=0.0, max_loader_seconds=0.0
 )
 STEADY = replace(SHORT, min_steps=30, max_steps=30, max_seconds=20.0)
-HEAD = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
-
+MODEL = HEAD + """
 def model(): return nn.Sequential(nn.Linear(16, 8192), nn.ReLU(), nn.Linear(8192, 2))
-"""
+"""  # fmt: skip
 PLAIN = "def dataset(): return TensorDataset(torch.randn(256, 16), torch.randint(2, (256,)))\n"
 VARIED = """
 class Rows(Dataset):
@@ -50,14 +50,14 @@ LEAKING = (
 kept = []
 def loss(model, batch):
     hidden = model[1](model[0](batch[0]))
-    kept.append(hidden)
+    kept.append(hidden.repeat(8, 1))  # too large for what the allocator has been given back
     return nn.functional.cross_entropy(model[2](hidden), batch[1])
 """
 )
 PASSING_WORKERS = """
 def dataloader(batch_size, num_workers):  # its workers end with each epoch
     data = TensorDataset(torch.randn(4096, 16), torch.randint(2, (4096,)))
-    return DataLoader(data, batch_size=batch_size, num_workers=num_workers)
+    return torch.utils.data.DataLoader(data, batch_size=batch_size, num_workers=num_workers)
 """
 LARGE_SAMPLES = """
 def dataset(): return TensorDataset(torch.randn(64, 16, 50_000), torch.randint(2, (64,)))
@@ -66,30 +66,33 @@ def loss(model, batch): return nn.functional.cross_entropy(model(batch[0].mean(2
 LITTLE = 'mount -t tmpfs -o size=8m tmpfs /dev/shm && exec "$@"'
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def _probe(
+def _probed(
+    default: SubprocessLauncher,
+    folder: Path,
     text: str,
     budget: ProbeBudget = SHORT,
     launcher: SubprocessLauncher | None = None,
     limit_bytes: int | None = None,
     **values: Any,
 ) -> ProbeResult:
-    Path("model.py").write_text(HEAD + text)
-    folder = Path("probe").absolute()
-    folder.mkdir(exist_ok=True)
+    target = folder / "model.py"
+    target.write_text(MODEL + text)
+    (folder / "probe").mkdir(exist_ok=True)
     request = ProbeRequest(
-        target="model.py", config=config(**values), device="cpu", budget=budget, memory_limit_bytes=limit_bytes
+        target=str(target), config=config(**values), device="cpu", budget=budget, memory_limit_bytes=limit_bytes
     )
-    return (launcher or SubprocessLauncher()).run(request, folder)
+    return (launcher or default).run(request, folder / "probe")
 
 
-def test_the_peak_covers_a_batch_that_the_window_never_saw() -> None:
-    calm = _probe(VARIED.replace("600 if", "2 if"), batch_size=4)
-    stormy = _probe(VARIED, batch_size=4)
+@pytest.fixture
+def probe(forking_launcher: SubprocessLauncher, tmp_path: Path) -> Probing:
+    """`probe(text, ...)`: the result of a target with this text, forked if no launcher is named."""
+    return partial(_probed, forking_launcher, tmp_path)
+
+
+def test_the_peak_covers_a_batch_that_the_window_never_saw(probe: Probing) -> None:
+    calm = probe(VARIED.replace("600 if", "2 if"), batch_size=4)
+    stormy = probe(VARIED, batch_size=4)
 
     assert stormy.measurement is not None, stormy.failure
     assert calm.measurement is not None, calm.failure
@@ -100,7 +103,7 @@ def test_the_peak_covers_a_batch_that_the_window_never_saw() -> None:
     assert "worst" in stormy.phase_seconds
 
 
-def test_what_is_computed_again_is_not_held_meanwhile() -> None:
+def test_what_is_computed_again_is_not_held_meanwhile(probe: Probing) -> None:
     size = 40 * MIB  # of what each layer puts out: so large that the C library gives it back at once
     deep = (
         "def block(): return nn.Sequential(nn.Linear(40, 40), *[nn.Tanh()] * 4)\n"
@@ -108,7 +111,10 @@ def test_what_is_computed_again_is_not_held_meanwhile() -> None:
         "def batch(batch_size): return torch.randn(batch_size, 40), torch.randint(2, (batch_size,))\n"
     )
 
-    plain, recomputed = (_probe(deep, batch_size=size // (40 * 4), activation_checkpointing=on) for on in (False, True))
+    few = replace(SHORT, min_steps=2, min_warmup_steps=1)  # each of them touches 600 MiB
+    plain, recomputed = (
+        probe(deep, few, batch_size=size // (40 * 4), activation_checkpointing=on) for on in (False, True)
+    )
 
     assert plain.measurement is not None, plain.failure
     assert recomputed.measurement is not None, recomputed.failure
@@ -116,65 +122,67 @@ def test_what_is_computed_again_is_not_held_meanwhile() -> None:
     assert saved > 4 * size  # of the 15 there are, 7 need not be held
 
 
-def test_every_micro_batch_of_the_worst_step_is_counted() -> None:
+def test_every_micro_batch_of_the_worst_step_is_counted(probe: Probing) -> None:
     own = "def worst_batch(batch_size): return torch.randn(batch_size, 16), torch.zeros(batch_size).long()\n"
 
-    result = _probe(PLAIN + own, batch_size=8, gradient_accumulation_steps=3)
+    result = probe(PLAIN + own, batch_size=8, gradient_accumulation_steps=3)
 
     assert result.measurement is not None, result.failure
     assert result.measurement.worst_batches == 3
     assert not result.measurement.shapes_vary
 
 
-def test_a_worst_batch_that_does_not_fit_is_out_of_memory_and_says_in_which_phase() -> None:
+def test_a_worst_batch_that_does_not_fit_is_out_of_memory_and_says_in_which_phase(probe: Probing) -> None:
     own = "def worst_batch(batch_size): return torch.randn(2**22, 16), torch.zeros(2**22).long()\n"
 
-    result = _probe(PLAIN + own, limit_bytes=1200 * MIB, batch_size=8)
+    result = probe(PLAIN + own, limit_bytes=1200 * MIB, batch_size=8)
 
     assert result.outcome is Outcome.OOM_HOST
     assert result.failure is not None
     assert result.failure.phase == "worst"
 
 
-def test_what_threads_reserve_for_their_stacks_and_never_touch_is_not_held_against_the_limit() -> None:
+def test_what_threads_reserve_for_their_stacks_and_never_touch_is_not_held_against_the_limit(probe: Probing) -> None:
     threads = (
         "import threading\n"
         "for _ in range(64): threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
     )  # 8 MiB of address space each: 512 MiB, of which 1 MiB is ever resident
     limit_bytes = (600 if torch.version.cuda is None else 1200) * MIB  # what is built for CUDA is larger by that
 
-    result = _probe(threads + PLAIN, limit_bytes=limit_bytes, batch_size=8)
+    result = probe(threads + PLAIN, limit_bytes=limit_bytes, batch_size=8)
 
     assert result.measurement is not None, result.failure
     assert result.measurement.memory.process_bytes < limit_bytes
 
 
-def test_memory_that_grows_with_every_step_is_seen_and_ordinary_training_is_not_blamed() -> None:
-    leaking = _probe(LEAKING, STEADY, batch_size=32)
-    ordinary = _probe(PLAIN, STEADY, batch_size=32)
+def test_memory_that_grows_with_every_step_is_seen_and_ordinary_training_is_not_blamed(probe: Probing) -> None:
+    leaking = probe(LEAKING, STEADY, batch_size=32)
+    ordinary = probe(PLAIN, STEADY, batch_size=32)
 
     assert leaking.measurement is not None, leaking.failure
     assert ordinary.measurement is not None, ordinary.failure
-    kept = 32 * 8192 * 4  # bytes of the outputs that are never let go
+    kept = 8 * 32 * 8192 * 4  # bytes that are never let go
     assert memory_growth(leaking.measurement.memory_track) > kept / 2
     assert memory_growth(ordinary.measurement.memory_track) == 0
 
 
-def test_workers_that_end_with_their_epoch_are_still_counted() -> None:
-    result = _probe(PASSING_WORKERS, batch_size=8, num_workers=1)
+def test_workers_that_end_with_their_epoch_are_still_counted(probe: Probing) -> None:
+    result = probe(PASSING_WORKERS, batch_size=8, num_workers=1)
 
     assert result.measurement is not None, result.failure
     assert result.measurement.memory.workers_bytes > 10 * MIB
 
 
-def test_what_shared_memory_cannot_hold_is_known_before_a_worker_starts() -> None:
+def test_what_shared_memory_cannot_hold_is_known_before_a_worker_starts(probe: Probing) -> None:
     little = ("unshare", "--mount", "sh", "-c", LITTLE, "sh")
     if subprocess.run((*little, "true"), capture_output=True, check=False).returncode:
         pytest.skip("a /dev/shm of its own needs Linux and the right to unshare mounts")
-    launcher = SubprocessLauncher(command=(*little, sys.executable, "-m", "autotune.child"))
+    command = (*little, sys.executable, "-m", "autotune.child")
 
-    refused = _probe(LARGE_SAMPLES, launcher=launcher, batch_size=4, num_workers=1)
-    fits = _probe(LARGE_SAMPLES, launcher=launcher, batch_size=4)
+    with SubprocessLauncher(command=command, isolation="fork") as launcher:
+        launcher.doubted = frozenset()
+        refused = probe(LARGE_SAMPLES, launcher=launcher, batch_size=4, num_workers=1)
+        fits = probe(LARGE_SAMPLES, launcher=launcher, batch_size=4)
 
     assert refused.outcome is Outcome.OOM_SHM
     assert refused.failure is not None
@@ -183,13 +191,13 @@ def test_what_shared_memory_cannot_hold_is_known_before_a_worker_starts() -> Non
     assert fits.outcome is Outcome.OK, fits.failure
 
 
-def test_shared_memory_that_may_not_be_written_is_no_error_in_the_users_code() -> None:
+def test_shared_memory_that_may_not_be_written_is_no_error_in_the_users_code(probe: Probing) -> None:
     frozen = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o ro tmpfs /dev/shm && exec "$@"', "sh")
     if subprocess.run((*frozen, "true"), capture_output=True, check=False).returncode:
         pytest.skip("a /dev/shm of its own needs Linux and the right to unshare mounts")
     launcher = SubprocessLauncher(command=(*frozen, sys.executable, "-m", "autotune.child"))
 
-    result = _probe(PLAIN, launcher=launcher, batch_size=4, num_workers=1)
+    result = probe(PLAIN, launcher=launcher, batch_size=4, num_workers=1)
 
     assert result.outcome is Outcome.OOM_SHM, result.failure
 

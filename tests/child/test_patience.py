@@ -12,16 +12,23 @@ from autotune.core.requests import ProbeBudget, ProbeRequest, patient
 from autotune.core.results import Outcome, ProbeResult
 from autotune.launch.base import REQUEST
 from autotune.launch.subprocess import SubprocessLauncher
+from tests.targets_support import HEAD
 from tests.worlds import config
 
 pytestmark = pytest.mark.slow  # real probes that are waited for
 
 QUICK = ProbeBudget(
-    min_seconds=0.0, max_seconds=0.1, min_warmup_seconds=0.0, min_warmup_steps=2, step_deadline_seconds=2.0
+    min_steps=2,
+    min_seconds=0.0,
+    max_seconds=0.1,
+    min_warmup_seconds=0.0,
+    min_warmup_steps=2,
+    step_deadline_seconds=2.0,
 )
-SLOW = """
+SLOW = (
+    HEAD
+    + """
 import time
-import torch
 
 def model(): return torch.nn.Linear(4, 2)
 def batch(batch_size): return torch.ones(batch_size, 4)
@@ -32,6 +39,7 @@ def loss(model, batch):
     first = {later}
     return model(batch).sum()
 """
+)
 
 
 def _probed(
@@ -43,20 +51,26 @@ def _probed(
     return launcher.run(request, folder / "probe")
 
 
-def test_an_optimizer_step_may_take_longer_than_the_deadline_of_a_micro_batch(tmp_path: Path) -> None:
-    result = _probed(tmp_path, 0.3, 0.3, SubprocessLauncher(), batch_size=2, gradient_accumulation_steps=9)
+def test_an_optimizer_step_may_take_longer_than_the_deadline_of_a_micro_batch(
+    tmp_path: Path, forking_launcher: SubprocessLauncher
+) -> None:
+    result = _probed(tmp_path, 0.3, 0.3, forking_launcher, batch_size=2, gradient_accumulation_steps=9)
 
     assert result.outcome is Outcome.OK, result.failure
 
 
-def test_the_first_step_is_waited_for_longer_than_the_others(tmp_path: Path) -> None:
-    result = _probed(tmp_path, 3.0, 0.0, SubprocessLauncher(), batch_size=2)
+def test_the_first_step_is_waited_for_longer_than_the_others(
+    tmp_path: Path, forking_launcher: SubprocessLauncher
+) -> None:
+    result = _probed(tmp_path, 3.0, 0.0, forking_launcher, batch_size=2)
 
     assert result.outcome is Outcome.OK, result.failure
 
 
-def test_a_later_micro_batch_that_is_silent_for_too_long_is_a_hang(tmp_path: Path) -> None:
-    result = _probed(tmp_path, 0.0, 60.0, SubprocessLauncher(), batch_size=2)
+def test_a_later_micro_batch_that_is_silent_for_too_long_is_a_hang(
+    tmp_path: Path, forking_launcher: SubprocessLauncher
+) -> None:
+    result = _probed(tmp_path, 0.0, 60.0, forking_launcher, batch_size=2)
 
     assert result.outcome is Outcome.TIMEOUT
     assert result.failure is not None

@@ -1,10 +1,11 @@
-"""Real probes in real processes: what comes out of `python -m autotune.child FOLDER`."""
+"""Real probes in real processes: what comes out of `python -m autotune.child FOLDER`, exec'd or forked."""
 
 import os
 import shutil
 import subprocess
 import sys
 from contextlib import chdir
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome, ProbeResult
 from autotune.launch.base import LOG, REQUEST
 from autotune.launch.subprocess import SubprocessLauncher
+from tests.targets_support import HEAD
 from tests.worlds import config
 
 pytestmark = pytest.mark.slow  # real probes
@@ -24,10 +26,7 @@ SHORT = ProbeBudget(
     min_seconds=0.2, max_seconds=0.5, min_warmup_seconds=0.0, max_compute_seconds=0.1, max_loader_seconds=0.2
 )
 MIB = 2**20
-TARGET = """
-import torch
-from torch import nn
-
+TARGET = HEAD + """
 def model():
     return nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 4))
 
@@ -36,35 +35,44 @@ def dataset():
 
 def validation():
     return dataset()
-"""
+"""  # fmt: skip
 
 
 @pytest.fixture
 def target(tmp_path, monkeypatch):
+    """A target named from its own folder, for fresh processes."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text(TARGET)
     return tmp_path / "model.py"
 
 
-def _probe(place, name="probe", target="model.py", device="cpu", limit=None, incumbent=None, **values):
+def _probe(
+    launcher, place, text=TARGET, name="probe", target="model.py", device="cpu", limit=None, incumbent=None, **values
+):
     folder = place / name
     folder.mkdir()
+    (place / "model.py").write_text(text)
     request = ProbeRequest(
         target=target, config=config(**values), device=device, budget=SHORT, memory_limit_bytes=limit,
         incumbent_samples_per_second=incumbent,
     )  # fmt: skip
-    return SubprocessLauncher().run(request, folder)
+    return launcher.run(request, folder)
+
+
+@pytest.fixture
+def probe(forking_launcher, tmp_path):
+    """`probe(text, **request)`: the result of a forked probe of a target with this text."""
+    return partial(_probe, forking_launcher, tmp_path, target=str(tmp_path / "model.py"))
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     """The folder of one whole probe, `probe`, beside its target; the user's own files are named as modules of ours."""
     place = tmp_path_factory.mktemp("recorded")
-    (place / "model.py").write_text(TARGET)
     for name in ("autotune.py", "json.py", "argparse.py"):
         (place / name).write_text("raise RuntimeError('the wrong one')")
     with chdir(place):
-        result = _probe(place, batch_size=32, gradient_accumulation_steps=2, num_workers=2)
+        result = _probe(SubprocessLauncher(), place, batch_size=32, gradient_accumulation_steps=2, num_workers=2)
     assert result.outcome is Outcome.OK, result.failure
     return place
 
@@ -90,8 +98,8 @@ def test_a_probe_measures_a_whole_training_run(whole):
     assert whole.elapsed_seconds >= sum(whole.phase_seconds.values())
 
 
-def test_short_steps_are_measured_in_blocks_for_as_long_as_others(target, tmp_path):
-    result = _probe(tmp_path, batch_size=2, num_threads=1)
+def test_short_steps_are_measured_in_blocks_for_as_long_as_others(probe):
+    result = probe(batch_size=2, num_threads=1)
 
     assert result.outcome is Outcome.OK, result.failure
     measured = result.measurement
@@ -102,8 +110,8 @@ def test_short_steps_are_measured_in_blocks_for_as_long_as_others(target, tmp_pa
     assert 0 < measured.own_seconds_per_step < sum(measured.step_seconds) / measured.steps
 
 
-def test_a_probe_that_is_cut_short_has_still_done_all_that_its_memory_is_judged_by(target, tmp_path):
-    result = _probe(tmp_path, incumbent=1e12, batch_size=32, gradient_accumulation_steps=2, num_workers=1)
+def test_a_probe_that_is_cut_short_has_still_done_all_that_its_memory_is_judged_by(probe):
+    result = probe(incumbent=1e12, batch_size=32, gradient_accumulation_steps=2, num_workers=1)
 
     assert result.outcome is Outcome.OK, result.failure
     measured = result.measurement
@@ -134,7 +142,7 @@ def test_a_search_probe_runs_short_cycles_and_says_so(target, tmp_path):
 
 def test_a_probe_tells_computing_and_loading_apart(whole):
     measured = whole.measurement
-    assert measured.compute_only.samples == 64 * measured.steps_per_block  # whole optimizer steps
+    assert measured.compute_only.samples % 64 == 0  # whole optimizer steps; interference may change their block later
     assert len(measured.compute_only.seconds) >= 3
     assert measured.loader_only.samples == 64  # a batch of each worker
     assert len(measured.loader_only.seconds) >= 3
@@ -152,12 +160,10 @@ def test_a_probe_tells_what_others_did_and_how_its_memory_moved(whole):
     assert all(50 * MIB < held <= most for _, held in measured.memory_track)
 
 
-def test_a_synthetic_batch_has_no_loader_to_tell_apart(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_synthetic_batch_has_no_loader_to_tell_apart(probe):
     batch = "def batch(batch_size):\n    return torch.randn(batch_size, 64), torch.randint(4, (batch_size,))\n"
-    Path("model.py").write_text(TARGET.partition("def dataset")[0] + batch)
 
-    result = _probe(tmp_path, batch_size=32)
+    result = probe(TARGET.partition("def dataset")[0] + batch, batch_size=32)
 
     assert result.outcome is Outcome.OK, result.failure
     assert result.measurement.compute_only is None
@@ -165,11 +171,10 @@ def test_a_synthetic_batch_has_no_loader_to_tell_apart(tmp_path, monkeypatch):
     assert "alone" not in result.phase_seconds
 
 
-def test_epochs_far_shorter_than_the_workers_queue_are_measured_with_their_restarts(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("model.py").write_text(TARGET.replace("256, 64)", "96, 64)").replace("(256,)", "(96,)"))
+def test_epochs_far_shorter_than_the_workers_queue_are_measured_with_their_restarts(probe):
+    short = TARGET.replace("256, 64)", "96, 64)").replace("(256,)", "(96,)")
 
-    result = _probe(tmp_path, batch_size=32, num_workers=8)
+    result = probe(short, batch_size=32, num_workers=8)
 
     measured = result.measurement
     assert result.outcome is Outcome.OK, result.failure
@@ -178,8 +183,8 @@ def test_epochs_far_shorter_than_the_workers_queue_are_measured_with_their_resta
     assert measured.loader_restarts >= len(measured.step_seconds) // 3
 
 
-def test_float16_trains_with_a_gradient_scaler(target, tmp_path):
-    result = _probe(tmp_path, batch_size=32, amp_dtype="float16")
+def test_float16_trains_with_a_gradient_scaler(probe):
+    result = probe(batch_size=32, amp_dtype="float16")
 
     assert result.outcome is Outcome.OK, result.failure
     assert result.measurement.skipped_steps == 0
@@ -199,9 +204,8 @@ def test_a_recorded_probe_can_be_run_again_by_hand_and_the_same_seed_gives_the_s
     assert again.measurement.losses[:shared] == whole.measurement.losses[:shared]
 
 
-TELLING = """
-import os, torch
-from torch import nn
+TELLING = HEAD + """
+import os
 
 def told():
     return float(torch.get_num_threads() + 100 * (os.environ.get("OMP_WAIT_POLICY") == "passive"))
@@ -224,19 +228,15 @@ def optimizer(params):
 def loss(model, batch):
     inputs, from_workers = batch
     return 0 * model(inputs).sum() + 1000 * from_workers.mean() + told()
-"""
+"""  # fmt: skip
 
 
 @pytest.mark.parametrize(("policy", "expected"), [(None, 1_000 + 3), ("passive", 101_000 + 103)])
-def test_threads_and_their_way_of_waiting_are_set_in_the_probe_and_what_it_starts(
-    tmp_path, monkeypatch, policy, expected
-):
+def test_threads_and_their_way_of_waiting_are_set_in_the_probe_and_what_it_starts(probe, monkeypatch, policy, expected):
     """The loss tells: 1000 x what a worker sees, which computes with one thread, and what the probe sees."""
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "model.py").write_text(TELLING)
 
-    result = _probe(tmp_path, batch_size=8, num_workers=1, num_threads=3, omp_wait_policy=policy)
+    result = probe(TELLING, batch_size=8, num_workers=1, num_threads=3, omp_wait_policy=policy)
 
     assert result.outcome is Outcome.OK, result.failure
     assert set(result.measurement.losses) == {expected}
@@ -256,27 +256,25 @@ def test_the_openmp_runtime_itself_was_told_how_to_wait(target, tmp_path, monkey
     assert ("GOMP_SPINCOUNT = '0'" in log) is shown
 
 
-def test_a_probe_of_an_earlier_version_names_fewer_knobs_and_means_their_defaults(target, tmp_path):
+def test_a_probe_of_an_earlier_version_names_fewer_knobs_and_means_their_defaults(tmp_path, forking_launcher):
     known = {"batch_size": 32, "gradient_accumulation_steps": 1, "amp_dtype": None, "num_workers": 0}
-    request = ProbeRequest(target="model.py", config=Config(values=known), device="cpu", budget=SHORT)
+    target = tmp_path / "model.py"
+    target.write_text(TARGET)
+    request = ProbeRequest(target=str(target), config=Config(values=known), device="cpu", budget=SHORT)
 
-    result = SubprocessLauncher().run(request, tmp_path)
+    result = forking_launcher.run(request, tmp_path)
 
     assert result.outcome is Outcome.OK, result.failure
 
 
-def test_memory_that_runs_out_under_a_limit_is_an_outcome(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_memory_that_runs_out_under_a_limit_is_an_outcome(probe):
     wide = TARGET.replace(
         "nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 4)", "nn.Linear(64, 100_000), nn.Linear(100_000, 4)"
-    )
-    Path("model.py").write_text(
-        wide.replace("randn(256, 64), torch.randint(4, (256,)", "randn(2048, 64), torch.randint(4, (2048,)")
-    )
+    ).replace("randn(256, 64), torch.randint(4, (256,)", "randn(2048, 64), torch.randint(4, (2048,)")
     limit = 1200 * MIB  # a torch built for CUDA takes 700 of it
 
-    small = _probe(tmp_path, "small", batch_size=8, limit=limit)
-    large = _probe(tmp_path, "large", batch_size=2048, limit=limit)
+    small = probe(wide, "small", batch_size=8, limit=limit)
+    large = probe(wide, "large", batch_size=2048, limit=limit)
 
     assert small.outcome is Outcome.OK, small.failure
     assert small.measurement.memory.bytes <= limit
@@ -286,9 +284,9 @@ def test_memory_that_runs_out_under_a_limit_is_an_outcome(tmp_path, monkeypatch)
 
 def test_an_error_in_user_code_shows_the_users_line_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("model.py").write_text(TARGET + "\ndef loss(model, batch):\n    return batch['nothing']\n")
+    broken = TARGET + "\ndef loss(model, batch):\n    return batch['nothing']\n"
 
-    result = _probe(tmp_path, batch_size=8)
+    result = _probe(SubprocessLauncher(), tmp_path, broken, batch_size=8)
 
     assert result.outcome is Outcome.USER_ERROR
     assert result.failure.user_frame.startswith("model.py:")
@@ -313,37 +311,30 @@ def loss(model, batch):
 """
 
 
-def test_a_fault_of_the_device_is_told_though_memory_can_no_longer_be_freed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("model.py").write_text(TARGET + DEAD_DEVICE)
-
-    result = _probe(tmp_path, batch_size=8)
+def test_a_fault_of_the_device_is_told_though_memory_can_no_longer_be_freed(probe):
+    result = probe(TARGET + DEAD_DEVICE, batch_size=8)
 
     assert result.outcome is Outcome.DEVICE_FAULT
     assert result.failure.evidence.startswith("cudaError 700")
 
 
-def test_a_configuration_that_breaks_batch_norm_is_invalid_not_a_bug(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("model.py").write_text(TARGET.replace("nn.ReLU()", "nn.BatchNorm1d(256)"))
-
-    result = _probe(tmp_path, batch_size=1)
+def test_a_configuration_that_breaks_batch_norm_is_invalid_not_a_bug(probe):
+    result = probe(TARGET.replace("nn.ReLU()", "nn.BatchNorm1d(256)"), batch_size=1)
 
     assert result.outcome is Outcome.INVALID_CONFIG
 
 
-def test_a_loss_that_becomes_nan_is_recorded_not_hidden(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("model.py").write_text(TARGET + "\ndef optimizer(params):\n    return torch.optim.SGD(params, lr=1e30)\n")
+def test_a_loss_that_becomes_nan_is_recorded_not_hidden(probe):
+    wild = TARGET + "\ndef optimizer(params):\n    return torch.optim.SGD(params, lr=1e30)\n"
 
-    result = _probe(tmp_path, batch_size=32)
+    result = probe(wild, batch_size=32)
 
     assert result.outcome is Outcome.OK
     assert None in result.measurement.losses
 
 
-def test_a_device_that_is_not_there_is_the_environments_fault(target, tmp_path):
-    result = _probe(tmp_path, device="xpu:7", batch_size=8)
+def test_a_device_that_is_not_there_is_the_environments_fault(probe):
+    result = probe(device="xpu:7", batch_size=8)
 
     assert result.outcome is Outcome.ENVIRONMENT
     assert "--device" in result.failure.message
@@ -357,8 +348,11 @@ def test_the_log_of_a_failed_probe_keeps_the_frames_that_are_not_the_users(targe
     assert "autotune/child/device.py" in capfd.readouterr().err
 
 
-def test_an_inspection_names_device_and_target(target, tmp_path):
-    inspection = SubprocessLauncher().run(InspectRequest(target="model.py", device="cpu"), tmp_path)
+def test_an_inspection_names_device_and_target(tmp_path, forking_launcher):
+    target = tmp_path / "model.py"
+    target.write_text(TARGET)
+
+    inspection = forking_launcher.run(InspectRequest(target=str(target), device="cpu"), tmp_path)
 
     assert inspection.failure is None, inspection.failure
     assert inspection.environment.device == "cpu"

@@ -76,6 +76,7 @@ def test_a_fork_that_cannot_be_told_from_its_template_is_refused(code: str, told
     assert found == told
 
 
+@pytest.mark.slow
 def test_a_library_sees_the_target_as_its_command_line() -> None:
     code = "import sys\nfrom autotune.child import template\nfrom autotune.core.forking import Imports\n"
     ask = "assert sys.argv == ['model.py']"

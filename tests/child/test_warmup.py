@@ -69,6 +69,7 @@ def test_memory_still_asked_for_and_graphs_still_compiled_are_waited_for(grown: 
     assert steps_needed(itertools.repeat(0.01), counters=counters) == 6 + 3
 
 
+@pytest.mark.slow
 def test_a_compiled_graph_shows_in_the_counters(monkeypatch: pytest.MonkeyPatch) -> None:
     counters = importlib.import_module("torch._dynamo.utils").counters["stats"]
     read = growth_on("cpu")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commandline import COMMAND, assert_one_clear_error, environment, run
+from tests.commandline import COMMAND, assert_one_clear_error, environment, run, run_here
 
 pytestmark = pytest.mark.slow  # the command as a process of its own
 
@@ -76,12 +76,10 @@ def test_an_answer_arrives_at_a_terminal_that_has_no_letter_for_all_of_it(
     name, *more = command.split()
     studies = [str(RECORDED)] * (2 if name == "compare" else 1)
 
-    plain, narrow = (
-        subprocess.run(
-            (*COMMAND, name, *studies, *more), env=environment(tmp_path, PYTHONIOENCODING=letters), cwd=tmp_path,
-            encoding=letters, capture_output=True, check=False,
-        )
-        for letters in ("utf-8", encoding)
+    plain = run_here(tmp_path, name, *studies, *more)
+    narrow = subprocess.run(
+        (*COMMAND, name, *studies, *more), env=environment(tmp_path, PYTHONIOENCODING=encoding), cwd=tmp_path,
+        encoding=encoding, capture_output=True, check=False,
     )  # fmt: skip
 
     assert narrow.returncode == plain.returncode == 0, narrow.stderr

@@ -147,6 +147,7 @@ def test_what_is_said_to_be_understood_is(value: str, tmp_path: Path, monkeypatc
     assert ended.returncode == (2 if is_exact else 0), ended.stderr
 
 
+@pytest.mark.slow
 def test_the_settings_of_a_file_that_count_are_announced(tmp_path: Path) -> None:
     (tmp_path / OWN).write_text('time-budget = "20s"\nseed = 3\nbatch = [8, 16]\ndevice = "cpu"\n')
 

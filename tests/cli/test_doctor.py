@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from autotune.report.doctor import BUSY_SHARE, TOO_BUSY_SHARE
-from tests.commandline import listing, run
+from tests.commandline import listing
+from tests.commandline import run_here as run
 
 pytestmark = pytest.mark.slow  # real inspections
 

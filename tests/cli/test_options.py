@@ -118,6 +118,7 @@ def test_a_device_that_is_none_is_a_mistake_for_every_command(command: tuple[str
     assert "Did you mean cuda?" in assert_one_clear_error(ended)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "status", "named"),
     [

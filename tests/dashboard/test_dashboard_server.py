@@ -264,6 +264,7 @@ print("ended", *heavy, flush=True)
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_cleanly_and_it_never_needed_torch_or_optuna(studies: Path) -> None:
     command = [sys.executable, "-c", SERVE, str(studies)]
     with subprocess.Popen(
@@ -283,6 +284,7 @@ def test_ctrl_c_ends_it_cleanly_and_it_never_needed_torch_or_optuna(studies: Pat
     assert (process.returncode, out, error) == (0, "ended\n", "")
 
 
+@pytest.mark.slow
 def test_exposing_says_what_is_exposed_and_that_nothing_guards_it(studies: Path) -> None:
     with start(studies.parent, "dashboard", "studies", "--host", "0.0.0.0", "--expose", "--port", "0") as process:
         assert process.stdout is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commandline import TARGET, listing, processes, run
+from tests.commandline import TARGET, listing, processes, run, run_here
 
 MODEL = "import torch\nfrom torch import nn\ndef model(): return nn.Linear(8, 2)\n"
 EMPTY = "def dataset(): return torch.utils.data.TensorDataset(torch.zeros(0, 8), torch.zeros(0, dtype=torch.long))\n"
@@ -34,7 +34,7 @@ def test_what_is_no_target_is_explained_once(target: str, text: str | None, name
         (place / target).write_text(text)
     before = listing(place)
 
-    ended = run(place, "check", target)
+    ended = run_here(place, "check", target)
 
     assert ended.returncode == 2
     assert named in ended.stderr

@@ -70,7 +70,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ended(home: Path) -> subprocess.CompletedProcess[str]:
     limit = ("--memory-limit", f"{LIMIT_BYTES // 2**20}MiB", "--global-batch", "free", "--fix", "accum=1")
-    return run(home, "search", "wide.py", *limit, "-t", "100s", "-q")
+    return run(home, "search", "wide.py", *limit, "-t", "60s", "-q")
 
 
 @pytest.fixture(scope="module")

@@ -55,6 +55,7 @@ def true_phi(folder):
     return 64 / float((folder / "signal").read_text())
 
 
+@pytest.mark.slow
 def test_the_noise_scale_of_a_quadratic_is_measured_where_the_loss_has_begun_to_fall(tmp_path):
     sample = measured(request(tmp_path))
 

@@ -79,6 +79,7 @@ def echo(tmp_path, monkeypatch):
     del sys.modules["echo_records"]
 
 
+@pytest.mark.slow
 def test_a_new_kind_is_launched_answered_and_read_back_though_nothing_else_was_edited(echo, tmp_path):
     launcher = SubprocessLauncher(command=(sys.executable, str(tmp_path / "echo_main.py")))
     study = tmp_path / "study"

@@ -62,6 +62,7 @@ def test_it_is_told_after_the_baseline_and_before_anything_is_searched(tmp_path)
     assert found.outcome is Outcome.OK
 
 
+@pytest.mark.slow
 def test_a_resumed_search_reads_it_and_runs_no_other(tmp_path):
     _search(tmp_path)
 

@@ -1,5 +1,8 @@
 """Real paired training, tiny and on the CPU: the ways in which a dtype goes wrong, and those in which it does not."""
 
+import gc
+from multiprocessing import active_children
+
 import pytest
 import torch
 
@@ -205,6 +208,18 @@ def test_runs_of_one_seed_see_the_same_weights_batches_and_draws_and_another_see
         assert runs["perturbed", seed].losses == pytest.approx(reference.losses, abs=1e-4)
         assert runs["candidate", seed].losses == pytest.approx(reference.losses, abs=0.02)
     assert runs["reference", 0].losses != pytest.approx(runs["reference", 1].losses, abs=0.02)
+
+
+def test_the_workers_of_a_run_end_with_it_and_are_not_left_to_garbage_collection(tmp_path, monkeypatch):
+    """Which closes their queues first, so that each is waited for in vain, 5 s long."""
+    monkeypatch.setattr(gc, "collect", lambda: 0)
+    gc.disable()
+    try:
+        _compared(_request(tmp_path, MLP, "bfloat16", workers=2, seeds=(0,), steps=3))
+
+        assert active_children() == []
+    finally:
+        gc.enable()
 
 
 def test_a_run_that_draws_more_is_not_off_for_good(tmp_path):

@@ -23,8 +23,6 @@ from autotune.tuning.racing import fewest_rounds, race
 from autotune.tuning.recommend import recommend
 from tests.worlds import Listener, declared, facts, searched, space, study_request
 
-pytestmark = pytest.mark.slow  # many whole searches
-
 NARROW = {"amp_dtype": Limit(values=(None, "bfloat16")), "num_workers": Limit(values=(0, 4, 8))}
 
 

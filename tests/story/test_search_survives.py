@@ -17,8 +17,6 @@ from autotune.study.view import load_view
 from autotune.testing import FakeLauncher, Machine
 from tests.worlds import Interrupted, Listener, config, declared, environment, facts, searched, space
 
-pytestmark = pytest.mark.slow  # many whole searches
-
 LONG = 1e6
 PAIR = {"amp_dtype": Limit(values=(None, "bfloat16")), "num_workers": Limit(values=(0, 4))}
 SMALL = {"tune": ("amp_dtype", "num_workers"), "limits": PAIR, "time_budget_seconds": LONG}

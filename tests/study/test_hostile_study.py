@@ -250,6 +250,7 @@ def test_the_dashboard_serves_text_only(told: Callable[..., str], tmp_path: Path
     assert [place for place, (*_, body) in zip(places, answers, strict=True) if not is_tame(body)] == []
 
 
+@pytest.mark.slow
 def test_what_a_target_raises_is_text_only(told: Callable[..., str], tmp_path: Path) -> None:
     program = "def model(): raise ValueError('\\x1b]0;title\\x07 \\u202e \\x9b31m boom')\n"
     (tmp_path / "evil.py").write_text(program + "def dataset(): return [1, 2]\n")

@@ -131,6 +131,7 @@ def _rounds(candidates):
     return Rounds([one.by_round(one.rates) for one in candidates], base), base
 
 
+@pytest.mark.slow
 @given(worlds())
 @settings(max_examples=200, deadline=None)
 def test_the_recommended_one_is_allowed(world):
@@ -169,6 +170,7 @@ def test_the_recommended_one_is_the_baseline_or_beats_it_by_the_stated_test(worl
     assert high >= (1 if request.goal.objective == "throughput" else 0.95)  # never slower beyond the interval
 
 
+@pytest.mark.slow
 @given(worlds())
 @settings(max_examples=200, deadline=None)
 def test_the_recommended_one_loses_no_more_to_the_best_than_a_tie(world):
@@ -200,6 +202,7 @@ def _in_other_units(candidates, request):
     return changed, msgspec.structs.replace(request, memory_limit_bytes=8 * request.memory_limit_bytes)
 
 
+@pytest.mark.slow
 @given(worlds(), st.randoms(use_true_random=False))
 @settings(max_examples=150, deadline=None)
 def test_neither_order_nor_units_nor_the_order_of_knobs_change_the_choice(world, chance):
