@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -33,6 +34,7 @@ OTHER_HALF = Influence(
 SHORT = {None: "fp32", "bfloat16": "bf16", "float16": "fp16"}
 LIGHTNING = {None: "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}
 ACCELERATE = {None: "no", "bfloat16": "bf16", "float16": "fp16"}
+TORCH = {None: "float32", "bfloat16": "bfloat16", "float16": "float16"}
 
 
 class AmpDtype(Knob):
@@ -46,6 +48,15 @@ class AmpDtype(Knob):
     default: Value = None
     memory = MemoryEffect.CHANGES
     numerics = True
+    formats: Mapping[str, Mapping[Value, str]] = {
+        "": TORCH, "torch": TORCH, "short": SHORT, "lightning": LIGHTNING, "accelerate": ACCELERATE,
+    }  # fmt: skip
+    switches: Mapping[str, Value] = {
+        "bf16": "bfloat16",
+        "bfloat16": "bfloat16",
+        "fp16": "float16",
+        "float16": "float16",
+    }
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
         """Return None for full precision, then the native dtypes."""

@@ -7,7 +7,7 @@ apart from `batch_size` and `gradient_accumulation_steps`, whose product is the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -99,6 +99,10 @@ class Knob(ABC):
     numerics: bool = False  # changes the arithmetic: recommended only after its losses agreed with the default's
     on_request: bool = False  # searched only where user or target says what it may be, or `--tune` names it
     counts_workers: bool = False  # its value is the number of processes that load
+    # How commands write it: by format, a word for each value that has one ("" names the format of no format), and the
+    # names of placeholders that stand for one value, and are true or false (`{bf16:flag}`).
+    formats: Mapping[str, Mapping[Value, str]] = {}
+    switches: Mapping[str, Value] = {}
 
     @abstractmethod
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
@@ -207,6 +211,7 @@ class SwitchKnob(Knob):
 
     ordered = False
     default: Value = False
+    formats: Mapping[str, Mapping[Value, str]] = {"": {True: "true", False: "false"}}
     shown: tuple[str, str] = (NOT_DONE, "yes")  # what a table shows for off and on
     words: str  # for on, in a sentence
     effect: Influence = UNKNOWN  # of on against off
