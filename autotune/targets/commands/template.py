@@ -134,6 +134,13 @@ class CommandTemplate:
         )
 
     @property
+    def label(self) -> str:
+        """How messages call it: by the file that it names, or its first word."""
+        words = [part for word in self.words for part in word if isinstance(part, str)]
+        file = next((word for word in words if word.endswith(".py")), words[0] if words else "the command")
+        return file.replace("\\", "/").rpartition("/")[2]
+
+    @property
     def placeholders(self) -> tuple[Placeholder, ...]:
         """All of them, from left to right."""
         return tuple(part for word in self.words for part in word if isinstance(part, Placeholder))
@@ -184,6 +191,11 @@ class CommandTemplate:
             if not self.can_say(name, values[name]):
                 raise ValueError(f"the command cannot be given {name} {values[name]!r}: {self.text}")
         return self._filled(values, lambda _: fspath(output_dir))
+
+    def present(self) -> list[str]:
+        """Return the command's words as far as they are known without a configuration: knobs have their defaults."""
+        values = {name: self.baseline.get(name, knob(name).default) for name in self.knobs}
+        return [word for word in (_filled(word, values, lambda _: "") for word in self.words) if word is not None]
 
     def line(self, values: Mapping[str, Value]) -> str:
         """Return the command for `values` as a person types it; its outputs go where they go today."""
