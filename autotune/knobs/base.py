@@ -103,6 +103,10 @@ class Knob(ABC):
     # names of placeholders that stand for one value, and are true or false (`{bf16:flag}`).
     formats: Mapping[str, Mapping[Value, str]] = {}
     switches: Mapping[str, Value] = {}
+    # Regular expressions for the names of a command's arguments, in lower case and with `_` for `-`: those that mean
+    # this knob, and those that may mean it and are never taken for it unasked.
+    arguments: str = ""
+    doubtful: str = ""
 
     @abstractmethod
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:

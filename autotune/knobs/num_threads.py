@@ -24,6 +24,7 @@ class NumThreads(CountKnob):
     label = "threads"
     default: Value = None
     none_is = LEFT_ALONE
+    arguments = r"(torch_)?num_threads"
     memory = MemoryEffect.NONE  # a thread uses almost nothing of its stack
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:

@@ -21,6 +21,7 @@ class NumWorkers(CountKnob):
     least = 0
     memory = MemoryEffect.GROWS_HOST
     counts_workers = True
+    arguments = r"((train_)?data_?)?(loader_?)?((num|n)_?)?(data_?|loader_?|cpu_?)?workers"
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
         """Return only 0 where no loader takes workers, and at most 1 where each would repeat the others' samples.

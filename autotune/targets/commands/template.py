@@ -28,7 +28,7 @@ from autotune.knobs.base import SWITCH_WORDS, Knob
 PREFIX = "-- "  # of a target that is a command
 OUTPUT_DIR = "output_dir"
 FLAG = "flag"
-ON_OFF = {True: "true", False: "false"}
+ON_OFF: Mapping[Value, str] = {True: "true", False: "false"}
 _PLACEHOLDER = re.compile(r"(\{*)(\{([A-Za-z_]\w*)(?::([^{}=\s]*))?(?:=([^{}]*))?\})(\}*)")
 
 
@@ -192,6 +192,12 @@ class CommandTemplate:
     def _filled(self, values: Mapping[str, Value], folder: Callable[[Placeholder], str]) -> list[str]:
         filled = (_filled(word, values, folder) for word in self.words)
         return [word for word in filled if word is not None]
+
+
+def names_a_knob(word: str) -> bool:
+    """Return whether a word that a person typed has a placeholder in it: text in braces need not be one."""
+    known = {OUTPUT_DIR, *(name for one in KNOBS for name in (one.name, one.alias, *one.switches))}
+    return any(found[3] in known and not (found[1] and found[6]) for found in _PLACEHOLDER.finditer(word))
 
 
 def literal(text: str) -> str:
