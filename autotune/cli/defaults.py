@@ -70,7 +70,7 @@ def read_file() -> tuple[Path | None, dict[str, Any]]:
         if name not in kinds:
             raise _unknown(f"{path} sets {key!r}", name, kinds, lambda near: near.replace("_", "-"))
         values[name] = _checked(path, key, value, kinds[name])
-    return path, {"search": values, "check": {name: values[name] for name in ("device",) if name in values}}
+    return path, {"search": values, "check": {name: values[name] for name in ("device", "map", "command") if name in values}}
 
 
 def _unknown(sets: str, name: str, known: Iterable[str], spelled: Callable[[str], str]) -> UsageError:

@@ -18,6 +18,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Self
 
 from autotune.core.records import Value
@@ -107,14 +108,18 @@ class CommandTemplate:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Return the command that a target's text is, quoted as in a shell. Raises `TargetError`."""
+        return cls.of(cls.split(text))
+
+    @staticmethod
+    def split(text: str) -> list[str]:
+        """Return the words of a target's text, with their placeholders. Raises `TargetError`."""
         try:
-            words = shlex.split(text.removeprefix(PREFIX.strip()))
+            return shlex.split(text.removeprefix(PREFIX.strip()))
         except ValueError as error:
             raise TargetError(
                 f"The command {text!r} cannot be split into words: {error}. A quote is probably missing. Type it as in "
                 f"a shell."
             ) from error
-        return cls.of(words)
 
     @classmethod
     def of(cls, words: list[str]) -> Self:
@@ -132,6 +137,14 @@ class CommandTemplate:
             _quoted("".join(part.text if isinstance(part, Placeholder) else literal(part) for part in word))
             for word in self.words
         )
+
+    @property
+    def name(self) -> str:
+        """What the study is called: the name of the script or of the module, else of the program."""
+        words = ["".join(part for part in word if isinstance(part, str)) for word in self.words]
+        behind = [words[n + 1] for n, word in enumerate(words[:-1]) if word == "-m"]
+        scripts = [word for word in words if word.endswith(".py")]
+        return Path([*behind, *scripts, words[0]][0]).name.removesuffix(".py").rpartition(".")[2]
 
     @property
     def placeholders(self) -> tuple[Placeholder, ...]:
