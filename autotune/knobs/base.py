@@ -167,6 +167,10 @@ class Knob(ABC):
         """Return the environment variables that the training process needs before it starts."""
         return {}
 
+    def variables(self, value: Value) -> dict[str, str]:
+        """Return the environment variables that set `value` for a program that is not changed; empty: none does."""
+        return self.environ(value)
+
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:
         """Return what a user of `framework` writes for `value` on `device` ("cuda"), beyond the plan."""
         return NOTHING

@@ -58,6 +58,10 @@ class NumThreads(CountKnob):
         """Return the count itself."""
         return value if isinstance(value, int) else own
 
+    def variables(self, value: Value) -> dict[str, str]:
+        """Return the variable that torch takes its count from when it is imported."""
+        return {} if value is None else {"OMP_NUM_THREADS": str(value)}
+
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:
         """Return the call."""
         return NOTHING if value is None else Wording(setup=(f"torch.set_num_threads({value})",))
