@@ -11,6 +11,7 @@ from autotune.core.records import Value
 from autotune.harmless import python
 from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
+from autotune.knobs.observed import Observed
 from autotune.knobs.wording import NOTHING, Framework, Wording
 
 CHOICES: tuple[Value, ...] = (None, "bfloat16", "float16")
@@ -112,6 +113,12 @@ class AmpDtype(Knob):
                     context=f"torch.autocast({python(device)}, dtype=torch.{dtype})", scaler=dtype == "float16"
                 )
         return NOTHING
+
+    def seen(self, observed: Observed) -> tuple[Value, ...]:
+        """Return the dtypes of autocast and parameters, or None for none but float32."""
+        if observed.precisions is None:
+            return ()
+        return tuple(choice for choice in CHOICES if choice in observed.precisions) or (None,)
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Autocast around forward and loss."""

@@ -171,9 +171,8 @@ class Settings:
         """Where the study lies."""
         if self.study is not None:
             return self.study
-        if is_command(self.target):
-            return STUDIES / (CommandTemplate.parse(self.target).name or "study")
-        stem = Path(self.target.partition(":")[0]).name.removesuffix(".py").rpartition(".")[2]
+        place = CommandTemplate.parse(self.target).label if is_command(self.target) else self.target.partition(":")[0]
+        stem = Path(place).name.removesuffix(".py").rpartition(".")[2]
         return STUDIES / (stem or "study")
 
     @property

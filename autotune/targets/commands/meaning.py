@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob
-from autotune.targets.commands.template import OUTPUT_DIR
+from autotune.targets.commands.placeholder import OUTPUT_DIR
 
 OUTPUTS = r"(output|out|save|work|results?|log|default_root)_?dir|hydra\.run\.dir"
 NOT_TRAINING = frozenset({"eval", "evaluation", "val", "valid", "validation", "test", "predict", "infer", "inference"})

@@ -6,7 +6,6 @@ import os
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -119,17 +118,13 @@ def _refuse_launcher(name: str) -> None:
 
 
 def _check_interpreter(python: str) -> None:
-    """Raise `TargetError` if that is another Python than this one, with other packages."""
-    found = shutil.which(python)
-    if found is None or Path(found).parent.resolve() == Path(sys.executable).parent.resolve():
+    """Raise `TargetError` for the path of another Python than this one; a bare `python` means this one."""
+    if os.sep not in python or Path(python).parent.resolve() == Path(sys.executable).parent.resolve():
         return
-    asked = subprocess.run([found, "-c", "import sys; print(sys.prefix)"], capture_output=True, text=True, check=False)
-    prefix = asked.stdout.strip()
-    if not prefix or os.path.realpath(prefix) != os.path.realpath(sys.prefix):
-        raise TargetError(
-            f"The command's {python} is {found}, and autotune runs in {sys.executable}. A probe runs the command in "
-            f"its own process, with the packages of autotune. Install autotune into the environment of the command."
-        )
+    raise TargetError(
+        f"The command runs {python}, and autotune runs in {sys.executable}. A probe runs the command in its own "
+        f"process, with the packages of autotune. Install autotune into the environment of the command."
+    )
 
 
 def _shebang(file: Path) -> str | None:

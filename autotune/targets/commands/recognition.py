@@ -12,8 +12,9 @@ from autotune.targets.commands.arguments import Given, given
 from autotune.targets.commands.declared import UNKNOWN, Argument, Script, read_script
 from autotune.targets.commands.grammars import Grammar, grammar_of
 from autotune.targets.commands.meaning import Meaning, meaning_of, meant, normal
+from autotune.targets.commands.placeholder import OUTPUT_DIR, literal, names_a_knob
 from autotune.targets.commands.shell import program_of, script_of
-from autotune.targets.commands.template import OUTPUT_DIR, CommandTemplate, literal, names_a_knob
+from autotune.targets.commands.template import CommandTemplate
 
 ALONE = "no"  # `--map workers=no`: that knob is no argument of this command
 TRUTHS = ("true/false", "True/False", "TRUE/FALSE", "1/0", "yes/no", "on/off", "y/n", "t/f")
