@@ -108,6 +108,8 @@ class AmpDtype(Knob):
                 return Wording(arguments={SHORT[dtype]: True})
             case Framework.DEEPSPEED if dtype:
                 return Wording(arguments={"torch_autocast": {"enabled": True, "dtype": dtype}})
+            case Framework.TORCHTITAN:
+                return Wording(arguments={"training.mixed_precision_param": TORCH[dtype]}, scaler=dtype == "float16")
             case Framework.TORCH if dtype:
                 return Wording(
                     context=f"torch.autocast({python(device)}, dtype=torch.{dtype})", scaler=dtype == "float16"
