@@ -32,10 +32,12 @@ OTHER_HALF = Influence(
     fixed_memory=Factor(1.0, 0.03),
     sample_memory=Factor(1.0, 0.03),
 )
-SHORT = {None: "fp32", "bfloat16": "bf16", "float16": "fp16"}
-LIGHTNING = {None: "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}
-ACCELERATE = {None: "no", "bfloat16": "bf16", "float16": "fp16"}
-TORCH = {None: "float32", "bfloat16": "bfloat16", "float16": "float16"}
+SHORT: dict[Value, str] = {None: "fp32", "bfloat16": "bf16", "float16": "fp16"}
+LIGHTNING: dict[Value, str] = {None: "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}
+ACCELERATE: dict[Value, str] = {None: "no", "bfloat16": "bf16", "float16": "fp16"}
+TORCH: dict[Value, str] = {None: "float32", "bfloat16": "bfloat16", "float16": "float16"}
+PRECISION: dict[Value, str] = {None: "32", "bfloat16": "bf16", "float16": "16"}  # Lightning's before 2
+OPEN_CLIP: dict[Value, str] = {None: "fp32", "bfloat16": "amp_bf16", "float16": "amp"}
 
 
 class AmpDtype(Knob):
@@ -49,8 +51,11 @@ class AmpDtype(Knob):
     default: Value = None
     memory = MemoryEffect.CHANGES
     numerics = True
+    arguments = r"precision|mixed_precision|amp_?(dtype|precision)|autocast_dtype"
+    doubtful = r"(use_|enable_|no_)?(amp|half|autocast|mixed_precision|fp16_mixed)|(torch_|model_|compute_)?dtype"
     formats: Mapping[str, Mapping[Value, str]] = {
         "": TORCH, "torch": TORCH, "short": SHORT, "lightning": LIGHTNING, "accelerate": ACCELERATE,
+        "digits": PRECISION, "open_clip": OPEN_CLIP,
     }  # fmt: skip
     switches: Mapping[str, Value] = {
         "bf16": "bfloat16",
@@ -103,6 +108,8 @@ class AmpDtype(Knob):
                 return Wording(arguments={SHORT[dtype]: True})
             case Framework.DEEPSPEED if dtype:
                 return Wording(arguments={"torch_autocast": {"enabled": True, "dtype": dtype}})
+            case Framework.TORCHTITAN:
+                return Wording(arguments={"training.mixed_precision_param": TORCH[dtype]}, scaler=dtype == "float16")
             case Framework.TORCH if dtype:
                 return Wording(
                     context=f"torch.autocast({python(device)}, dtype=torch.{dtype})", scaler=dtype == "float16"

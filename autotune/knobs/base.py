@@ -113,6 +113,10 @@ class Knob(ABC):
     # names of placeholders that stand for one value, and are true or false (`{bf16:flag}`).
     formats: Mapping[str, Mapping[Value, str]] = {}
     switches: Mapping[str, Value] = {}
+    # Regular expressions for the names of a command's arguments, in lower case and with `_` for `-`: those that mean
+    # this knob, and those that may mean it and are never taken for it unasked.
+    arguments: str = ""
+    doubtful: str = ""
 
     @abstractmethod
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
@@ -172,6 +176,10 @@ class Knob(ABC):
     def environ(self, value: Value) -> dict[str, str]:
         """Return the environment variables that the training process needs before it starts."""
         return {}
+
+    def variables(self, value: Value) -> dict[str, str]:
+        """Return the environment variables that set `value` for a program that is not changed; empty: none does."""
+        return self.environ(value)
 
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:
         """Return what a user of `framework` writes for `value` on `device` ("cuda"), beyond the plan."""

@@ -25,6 +25,7 @@ class NumThreads(CountKnob):
     label = "threads"
     default: Value = None
     none_is = LEFT_ALONE
+    arguments = r"(torch_)?num_threads"
     memory = MemoryEffect.NONE  # a thread uses almost nothing of its stack
     reach = Reach.PROCESS
 
@@ -58,6 +59,10 @@ class NumThreads(CountKnob):
     def computing_threads(self, value: Value, own: int) -> int | None:
         """Return the count itself."""
         return value if isinstance(value, int) else own
+
+    def variables(self, value: Value) -> dict[str, str]:
+        """Return the variable that torch takes its count from when it is imported."""
+        return {} if value is None else {"OMP_NUM_THREADS": str(value)}
 
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:
         """Return the call."""

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
-from autotune.core.records import Config, Finding, Limit, StepFacts, TargetFacts, Value
+from autotune.core.records import Config, Finding, StepFacts, TargetFacts, Value
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS, defaults
 from autotune.knobs.base import Knob, Plan, Reach, SwitchKnob
@@ -113,7 +113,7 @@ class CommandLoop(OwnLoop):
             data="batch" if witness.batches.data is None else "dataset" if samples is not None else "iterable",
             dataset_samples=samples,
             baseline=reach.baseline(),
-            space=reach.limits(),
+            settable=tuple(one.name for one in KNOBS if one not in reach.fixed),
             has_collate=True,
             owns_loop=True,
             step=StepFacts(
@@ -172,17 +172,6 @@ class _Reachable:
         """What the command trains with today: as it says, or as was seen."""
         said = self.template.baseline
         return {one.name: said.get(one.name, self._today(one)) for one in KNOBS if self._is_known(one)}
-
-    def limits(self) -> dict[str, Limit]:
-        """The values of knobs that cannot be set, or not to all of their values."""
-        limits = {one.name: Limit(values=(self._today(one),)) for one in self.fixed}
-        for name in self.template.knobs:
-            knob = next(one for one in KNOBS if one.name == name)
-            every = tuple(knob.formats.get("", ()))
-            said = tuple(value for value in every if self.template.can_say(name, value))
-            if len(said) < len(every):
-                limits[name] = Limit(values=said)
-        return limits
 
     @property
     def fixed(self) -> tuple[Knob, ...]:

@@ -12,87 +12,30 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Self
 
 from autotune.core.records import Value
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS, knob
-from autotune.knobs.base import SWITCH_WORDS, Knob
+from autotune.targets.commands.placeholder import (
+    ON_OFF,
+    PLACEHOLDER,
+    Placeholder,
+    literal,
+)
 
 PREFIX = "-- "  # of a target that is a command
-OUTPUT_DIR = "output_dir"
-FLAG = "flag"
-ON_OFF = {True: "true", False: "false"}
-_PLACEHOLDER = re.compile(r"(\{*)(\{([A-Za-z_]\w*)(?::([^{}=\s]*))?(?:=([^{}]*))?\})(\}*)")
 
 
 def is_command(text: str) -> bool:
     """Return whether a target's text is a command."""
     return text == PREFIX.strip() or text.startswith(PREFIX)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Placeholder:
-    """A place in a word that a knob's value, or the folder for what a probe writes, is put into."""
-
-    text: str  # as it was written
-    name: str  # of a knob, of a switch, or OUTPUT_DIR
-    knob: Knob | None  # None: the folder
-    words: Mapping[Value, str] | None  # of the values that can be written; None: as they are
-    stands_for: Value = None  # of a switch: the value that it asks for
-    is_switch: bool = False
-    is_flag: bool = False
-    today: str | None = None  # what the command says today
-
-    @classmethod
-    def parse(cls, text: str, name: str, format_name: str | None, today: str | None) -> Self:
-        """Return what the three parts of a placeholder mean. Raises `TargetError`."""
-        if name == OUTPUT_DIR:
-            return cls(text=text, name=name, knob=None, words=None, today=today)
-        owner, switch = _owner(text, name)
-        is_truth = switch is not None or set(owner.formats.get("", ())) == {True, False}
-        is_flag = format_name == FLAG
-        if is_flag and not is_truth:
-            raise TargetError(
-                f"{text} asks for a word that is there or not, and {owner.name} has more than two values. "
-                f"{_switches(owner)}"
-            )
-        words = ON_OFF if is_flag else _words(text, owner, format_name or "", is_switch=is_truth)
-        return cls(
-            text=text, name=name, knob=owner, words=words, is_flag=is_flag, today=today,
-            is_switch=switch is not None, stands_for=None if switch is None else owner.switches[switch],
-        )  # fmt: skip
-
-    def value(self) -> Value | None:
-        """Return the knob's value that the command has today, or the truth of a switch. Raises `TargetError`."""
-        assert self.knob is not None and self.today is not None, "asked of what says nothing"
-        for value, word in (self.words or {}).items():
-            if word == self.today:
-                return value
-        try:
-            return SWITCH_WORDS[self.today.lower()] if self.is_switch else self.knob.parse(self.today)
-        except (ValueError, KeyError) as error:
-            words = ", ".join(filter(None, (self.words or {}).values())) or "a value of the knob"
-            raise TargetError(
-                f"{self.text} says that the command has {self.today!r} there today. It can have {words}. Correct what "
-                f"follows the `=`, or leave it out."
-            ) from error
-
-    def word(self, values: Mapping[str, Value]) -> str | None:
-        """Return what stands there for `values` by knob name; None: this cannot be said there."""
-        assert self.knob is not None, "asked of the folder"
-        value = values[self.knob.name]
-        if self.is_switch:
-            value = value == self.stands_for
-        if self.words is None:
-            return None if value is None else str(value)
-        return self.words.get(value)
 
 
 Word = tuple[str | Placeholder, ...]
@@ -107,14 +50,18 @@ class CommandTemplate:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Return the command that a target's text is, quoted as in a shell. Raises `TargetError`."""
+        return cls.of(cls.split(text))
+
+    @staticmethod
+    def split(text: str) -> list[str]:
+        """Return the words of a target's text, with their placeholders. Raises `TargetError`."""
         try:
-            words = shlex.split(text.removeprefix(PREFIX.strip()))
+            return shlex.split(text.removeprefix(PREFIX.strip()))
         except ValueError as error:
             raise TargetError(
                 f"The command {text!r} cannot be split into words: {error}. A quote is probably missing. Type it as in "
                 f"a shell."
             ) from error
-        return cls.of(words)
 
     @classmethod
     def of(cls, words: list[str]) -> Self:
@@ -135,10 +82,10 @@ class CommandTemplate:
 
     @property
     def label(self) -> str:
-        """How messages call it: by the file that it names, or its first word."""
+        """How messages call it: by the file or the module that it runs, or its first word."""
         words = [part for word in self.words for part in word if isinstance(part, str)]
-        file = next((word for word in words if word.endswith(".py")), words[0] if words else "the command")
-        return file.replace("\\", "/").rpartition("/")[2]
+        modules = [behind for word, behind in pairwise(words) if word == "-m"]
+        return Path([*modules, *(word for word in words if word.endswith(".py")), *words, "the command"][0]).name
 
     @property
     def placeholders(self) -> tuple[Placeholder, ...]:
@@ -206,11 +153,6 @@ class CommandTemplate:
         return [word for word in filled if word is not None]
 
 
-def literal(text: str) -> str:
-    """Return `text` as it is written where it is no placeholder."""
-    return _PLACEHOLDER.sub(lambda found: f"{{{found[0]}}}", text)
-
-
 def _filled(word: Word, values: Mapping[str, Value], folder: Callable[[Placeholder], str]) -> str | None:
     text = ""
     for part in word:
@@ -229,7 +171,7 @@ def _parts(word: str) -> Word:
     """Return the texts and placeholders of one word. Raises `TargetError`."""
     parts: list[str | Placeholder] = []
     end, text = 0, ""
-    for found in _PLACEHOLDER.finditer(word):
+    for found in PLACEHOLDER.finditer(word):
         before, whole, name, format_name, today, after = found.groups()
         text += word[end : found.start()]
         end = found.end()
@@ -244,49 +186,7 @@ def _parts(word: str) -> Word:
     return (*parts, text) if text or not parts else tuple(parts)
 
 
-def _owner(text: str, name: str) -> tuple[Knob, str | None]:
-    """Return the knob that a placeholder names, and the name of the switch if it is one. Raises `TargetError`."""
-    for one in KNOBS:
-        if name in one.switches:
-            return one, name
-    try:
-        return knob(name), None
-    except KeyError:
-        known = [OUTPUT_DIR, *(one.name for one in KNOBS), *(name for one in KNOBS for name in one.switches)]
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"Did you mean {{{near[0]}}}?" if near else f"There are {', '.join(known)}."
-        raise TargetError(
-            f"{text} in the command is no knob. {hint} Write {literal(text)} where the command itself has braces."
-        ) from None
-
-
-def _words(text: str, owner: Knob, format_name: str, *, is_switch: bool) -> Mapping[Value, str] | None:
-    """Return the words of a format, by value. Raises `TargetError`."""
-    if "/" in format_name:
-        values: tuple[Value, ...] = (
-            (True, False) if is_switch else tuple(sorted(owner.formats.get("", ()), key=lambda value: value is None))
-        )
-        words = format_name.split("/")
-        if len(words) == len(values):
-            return {value: word for value, word in zip(values, words, strict=True) if word}
-    elif is_switch and not format_name:
-        return ON_OFF
-    elif format_name in owner.formats or not format_name:
-        return owner.formats.get(format_name)
-    listed = [FLAG, "true/false"] if is_switch else [one for one in owner.formats if one]
-    raise TargetError(
-        f"{text} has a format that {owner.name} does not have. "
-        + (f"Use one of {', '.join(listed)}." if listed else f"It has none: write {{{owner.name}}}.")
-    )
-
-
-def _switches(owner: Knob) -> str:
-    if not owner.switches:
-        return f"Write the argument that takes it, such as --{owner.name.replace('_', '-')} {{{owner.name}}}."
-    return f"Write {' or '.join(f'{{{name}:{FLAG}}}' for name in owner.switches)}."
-
-
 def _quoted(word: str) -> str:
     """Return `word` quoted as a shell needs it: most placeholders need nothing."""
-    bare = _PLACEHOLDER.sub(lambda found: found[1] + found[2][1:-1] + found[6], word)
+    bare = PLACEHOLDER.sub(lambda found: found[1] + found[2][1:-1] + found[6], word)
     return word if shlex.quote(bare) == bare and not ("{" in word and "," in word) else shlex.quote(word)

@@ -8,7 +8,8 @@ import pytest
 
 from autotune.errors import TargetError
 from autotune.knobs import defaults
-from autotune.targets.commands.template import CommandTemplate, is_command, literal
+from autotune.targets.commands.placeholder import literal
+from autotune.targets.commands.template import CommandTemplate, is_command
 
 
 def _filled(text, **values):
