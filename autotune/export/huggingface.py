@@ -31,9 +31,7 @@ def text(found: Recipe) -> str:
 def settings(found: Recipe) -> dict[str, Any]:
     """The values by the names of `TrainingArguments`, as a file for `HfArgumentParser` has them too."""
     return {
-        **training_arguments(
-            found.loader, found.accumulation_steps, found.arguments
-        ),
+        **training_arguments(found.loader, found.accumulation_steps, found.arguments),
         **({"use_cpu": True} if found.device == "cpu" else {}),
     }
 

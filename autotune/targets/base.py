@@ -121,11 +121,15 @@ class Session(Protocol):
 def check_effect(session: Session, values: Mapping[str, Value]) -> None:
     """Raise `TargetError` if a value was not what the session trained with: it would be measured under a false name."""
     if found := not_done(values, session.observed()):
-        asked, seen = found
-        raise TargetError(
-            f"{session.label} was given {asked} and trained with {seen}. It probably ignores that setting, or changes "
-            f"it. Correct what it is given, or leave that knob out: a measurement would have a false name."
-        )
+        raise without_effect(session.label, *found)
+
+
+def without_effect(label: str, asked: str, seen: str) -> TargetError:
+    """Return the error of user code that was given one setting and trained with another."""
+    return TargetError(
+        f"{label} was given {asked} and trained with {seen}. It probably ignores that setting, or changes it. Correct "
+        f"what it is given, or leave that knob out: a measurement would have a false name."
+    )
 
 
 class DryTraining(Protocol):

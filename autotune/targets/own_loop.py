@@ -77,6 +77,10 @@ class Report:
         self._block.samples += samples
         self._block.tokens += tokens
 
+    def spent(self, seconds: float) -> None:
+        """The host spent so long on watching the loop, outside of this class."""
+        self._block.own += seconds
+
     def epoch(self) -> None:
         """The data ran out and are begun again."""
         self._watch.epoch()

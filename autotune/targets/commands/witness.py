@@ -38,6 +38,8 @@ from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.trained import Trained
 from autotune.targets.own_loop import Report
 
+_FAITHFUL = 50  # steps of another optimizer without one of those that count: the program went on with that one
+
 
 class Witness:
     """What is seen of one training."""
@@ -58,6 +60,7 @@ class Witness:
         self._exits = Exits(label, guest)
         self._process = os.getpid()
         self._clock: Optimizer | None = None  # whose steps count
+        self._others: Counter[int] = Counter()  # steps of each optimizer since the last that counted
         self._is_in_backward = False
         self._given: int | None = None  # samples of a forward pass, where there is no DataLoader
         self._last: int | None = None  # samples of the batch that was counted last
@@ -145,7 +148,10 @@ class Witness:
                 result = original(tensors, *arguments, **named)
             finally:
                 self._is_in_backward = False
+            began = time.perf_counter()
             self._trained_on(tensors)
+            self._report.spent(time.perf_counter() - began + self.batches.own_seconds)
+            self.batches.own_seconds = 0.0
             return result
 
         return backward
@@ -219,8 +225,11 @@ class Witness:
     def _stepped(self, optimizer: Optimizer, *_: Any) -> None:
         if self._is_elsewhere:
             return
-        self._clock = self._clock or optimizer
+        self._others[id(optimizer)] += 1
+        if self._clock is None or self._others[id(optimizer)] > _FAITHFUL:
+            self._clock = optimizer
         if optimizer is self._clock:
+            self._others.clear()
             self._has_stepped = True
             self._end_step(skipped=False)
 

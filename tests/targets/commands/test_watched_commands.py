@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from autotune.child.lifeline import Progress
 from autotune.core.records import Config, TargetFacts, Value
+from autotune.core.requests import StabilityRequest
 from autotune.errors import TargetError
 from autotune.knobs import defaults
+from autotune.precision.child import compare
 from autotune.targets import resolve
 from autotune.targets.base import Step, check_effect
 from autotune.testing.target_contract import clean_imports, planned
@@ -266,3 +269,23 @@ assert not sys.stdin.read() if not sys.stdin.closed else True
         inspect(tmp_path, text + TRAIN, "--lr '1 2'")
 
     assert (sys.argv, sys.modules["__main__"], sys.path) == before
+
+
+def test_a_second_optimizer_that_takes_over_is_followed(tmp_path):
+    text = (
+        """
+for x, y in itertools.islice(batches(), 2): step(x, y)
+optimizer = torch.optim.Adam(model.parameters())
+"""
+        + TRAIN
+    )
+
+    assert len(steps(tmp_path, text, count=4)) == 4
+
+
+def test_losses_of_a_command_are_not_compared(tmp_path):
+    config = Config(values=defaults())
+    request = StabilityRequest(target=command(tmp_path, TRAIN), reference=config, candidate=config, device="cpu")
+
+    with pytest.raises(TargetError, match="losses of a command cannot be compared"):
+        compare(request, Progress(None))
