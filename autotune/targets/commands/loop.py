@@ -21,6 +21,7 @@ from autotune.errors import TargetError
 from autotune.knobs import KNOBS, defaults
 from autotune.knobs.base import Knob, Plan, Reach, SwitchKnob
 from autotune.knobs.observed import Observed
+from autotune.targets import variables
 from autotune.targets.commands.defaults import WORKERS
 from autotune.targets.commands.hygiene import output_folder
 from autotune.targets.commands.main_thread import Guest
@@ -57,6 +58,7 @@ class CommandLoop(OwnLoop):
         except ValueError as error:
             raise TargetError(f"{error}. A placeholder has no word for that value. Write one that has.") from error
         self._program, self._plan = read(words), plan
+        variables.show()  # torch compiles in its own time: no variable of the user's
         options = {} if config is None or self._carries(Reach.LOADER) else plan.loader_options
         if options.get(WORKERS):  # none is what a loader has by itself
             self._loader_defaults = {name: value for name, value in options.items() if name != "batch_size"}
