@@ -40,8 +40,7 @@ app = typer.Typer(
     epilog="Exit status: 0 a recommendation · 1 nothing usable · 2 usage or target error · 3 machine unfit · "
     "70 a fault of autotune itself · 130 interrupted (the study is kept).",
 )
-app.command("run")(run_command)
-for command in (init, check, search, show, best, export, report, compare, log, dashboard, doctor):
+for command in (init, check, search, show, best, run_command, export, report, compare, log, dashboard, doctor):
     app.command()(command)
 
 

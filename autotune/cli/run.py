@@ -16,9 +16,9 @@ def run(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the command only.")] = False,
 ) -> None:
-    """Run the command that a search recommends, in place of this process.
+    """Train with the recommended command.
 
-    For a study whose target is a command. `autotune best --command` prints it.
+    It takes the place of this process. For a study whose target is a command; `autotune best --command` prints it.
     """
     from autotune.cli.output import say
     from autotune.errors import UsageError

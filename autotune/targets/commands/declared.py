@@ -27,6 +27,11 @@ class Argument:
         """The longest of its names."""
         return max(self.names, key=len)
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """All that may be typed for it."""
+        return (*self.names, *([self.off] if self.off else ()))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Script:

@@ -57,7 +57,7 @@ class _Reader:
         self, words: list[str], start: int, script: Script, grammar: Grammar, corrections: dict[str, str]
     ) -> None:
         self._words, self._grammar = words, grammar
-        declared = {name: one for one in (*grammar.arguments, *script.arguments) for name in one.names}
+        declared = {name: one for one in (*grammar.arguments, *script.arguments) for name in one.words}
         self._declared = declared
         self._given = list(given(words, start, declared))
         self._corrections = {normal(value): meant(key) for key, value in corrections.items() if value != ALONE}
@@ -102,7 +102,11 @@ class _Reader:
                 self._result.left.append(f"{shown} is left alone: {one.value} is no value of {meaning.name}")
                 taken.setdefault(meaning.name, set()).add(name)
             else:
-                self._put(one, text)
+                argument = self._declared.get(one.option)
+                if argument is not None and argument.off and meaning.is_truth:  # absent, it would mean its default
+                    self._texts[one.at] = _pair(argument, meaning, is_on=one.option != argument.off)
+                else:
+                    self._put(one, text)
                 self._result.taken.append((shown, meaning.knob.name if meaning.knob else OUTPUT_DIR))
                 taken.setdefault(meaning.name, set()).add(name)
         return taken
@@ -161,8 +165,7 @@ class _Reader:
         if meaning.is_truth and isinstance(default, bool):
             today = "true" if default else "false"
             if argument.off:
-                pair = f"{argument.name[2:]}/{argument.off[2:]}"
-                return [f"--{{{meaning.name}:{pair}={argument.name[2:] if default else argument.off[2:]}}}"]
+                return [_pair(argument, meaning, is_on=default)]
             if argument.is_flag:
                 return [f"{name}{{{meaning.name}:flag={today}}}"]
             default = next(iter(self._grammar.truth.split("/")[not default :]))
@@ -246,6 +249,12 @@ def _short(knob: Knob) -> tuple[str, ...]:
     for name, value in knob.switches.items():
         shortest.setdefault(value, name)
     return (knob.name, *shortest.values())
+
+
+def _pair(argument: Argument, meaning: Meaning, *, is_on: bool) -> str:
+    """Return the placeholder for one of two flags, of which one always stands there."""
+    on, off = argument.name[2:], argument.off[2:]
+    return f"--{{{meaning.name}:{on}/{off}={on if is_on else off}}}"
 
 
 def _shown(default: Any) -> str:

@@ -126,6 +126,18 @@ def test_click_takes_what_was_recognised():
     assert read == {"batch_size": 96, "num_workers": 7, "bf16": True}
 
 
+@pytest.mark.parametrize(
+    ("typed", "default", "today"),
+    [("--bf16", "False", True), ("--no-bf16", "True", False), ("", "True", True), ("--bf16", "True", True)],
+)
+def test_of_a_pair_of_flags_one_always_stands_there(typed, default, today):
+    found = _recognised(TYPER.replace("default=False", f"default={default}"), f"train.py {typed}")
+
+    assert found.template.baseline["amp_dtype"] == ("bfloat16" if today else None)
+    assert [word for word in _arguments(found, amp_dtype=None) if "bf16" in word] == ["--no-bf16"]
+    assert [word for word in _arguments(found, amp_dtype="bfloat16") if "bf16" in word] == ["--bf16"]
+
+
 @pytest.mark.parametrize("typed", ["", "--bf16 --per_device_train_batch_size 4", "--fp16 True --output_dir o"])
 def test_training_arguments_take_what_was_recognised(typed):
     transformers = pytest.importorskip("transformers")
