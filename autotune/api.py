@@ -18,14 +18,16 @@ from autotune.objectives import ObjectiveName
 from autotune.sampler.names import SamplerName
 from autotune.study.recommendation import Recommendation
 from autotune.targets import resolve
+from autotune.targets.commands.typed import TypedTarget, typed_target
 from autotune.tuning.engine import search as run
 from autotune.tuning.reporter import Reporter, SilentReporter
 from autotune.tuning.settings import Mode, Settings, options
 
 
 def search(
-    target: str | PathLike[str],
+    target: str | PathLike[str] | Sequence[str],
     *,
+    map: Mapping[str, str] | None = None,
     time_budget: str | float = "10m",
     probes: int | None = None,
     study: str | PathLike[str] | None = None,
@@ -50,23 +52,26 @@ def search(
 ) -> Recommendation:
     """Search the best training configuration for `target` on this machine: the fastest, unless `objective` says else.
 
-    `target` is a file, a module, or module:attribute, as for `autotune search`; probes are processes of their own, so
-    functions cannot be handed over. `time_budget` is a number of seconds, or a text with its unit like `10m`; with
-    `exact` only those knobs move that keep what is computed, up to the order of rounding; `headroom` is a share of the
-    memory limit, in [0, 1); `loss_tolerance` a share of the full-precision loss decrease, in [0, 1). `step_timeout` is
-    how long a micro-batch may take before it counts as hung, in seconds or as a text. With `isolation` "fork" probes
-    start from a process that has torch imported, where that is safe; with "fresh" none does. Options of an objective,
-    like `within` of "memory" and `price` of "cost", are those of `autotune search --help`. A share or a price may also
-    be a text, as on the command line: `5%`. `space` says what a knob may take, by knob name, as `space` in a target
-    does: a tuple of two whole numbers is a range, a list are values, one value holds it. Prints nothing; hand in a
-    `reporter` to follow. Raises `UsageError`, `TargetError`, `StudyError`, `EnvironmentUnfit` or `NoRecommendation`.
+    `target` is a file, a module, or module:attribute, as for `autotune search`, or the words of a command:
+    `["python", "train.py", "--batch-size", "64"]`, whose arguments are recognised by name; `map` corrects that, by
+    knob name. Probes are processes of their own, so functions cannot be handed over. `time_budget` is a number of
+    seconds, or a text with its unit like `10m`; with `exact` only those knobs move that keep what is computed, up to
+    the order of rounding; `headroom` is a share of the memory limit, in [0, 1); `loss_tolerance` a share of the
+    full-precision loss decrease, in [0, 1). `step_timeout` is how long a micro-batch may take before it counts as hung,
+    in seconds or as a text. With `isolation` "fork" probes start from a process that has torch imported, where that is
+    safe; with "fresh" none does. Options of an objective, like `within` of "memory" and `price` of "cost", are those of
+    `autotune search --help`. A share or a price may also be a text, as on the command line: `5%`. `space` says what a
+    knob may take, by knob name, as `space` in a target does: a tuple of two whole numbers is a range, a list are
+    values, one value holds it. Prints nothing; hand in a `reporter` to follow. Raises `UsageError`, `TargetError`,
+    `StudyError`, `EnvironmentUnfit` or `NoRecommendation`.
     """
     asked = {**locals(), **objective_options}
     for name in objective_options.keys() - {one.name for one in options()}:
         raise TypeError(f"search() got an unexpected keyword argument {name!r}")
+    typed = _typed(target, map or {})
     try:
         settings = Settings.of(
-            target=fspath(target),
+            target=typed.text,
             mode=mode,
             limits={full_name(name): limit(full_name(name), allowed) for name, allowed in (space or {}).items()},
             **{one.field: _value(one, asked.get(one.name)) for one in options()},
@@ -76,10 +81,26 @@ def search(
             f"{error}{'' if str(error).endswith(('.', '?')) else '.'} The argument was probably meant otherwise. See "
             f"help(autotune.search) for what each one takes."
         ) from error
+    follower = reporter or SilentReporter()
+    for remark in typed.remarks:
+        follower.note(f"{remark}.")
     resolve(settings.target)  # a missing file is told before a folder is made for its study
     launcher = SubprocessLauncher(step_timeout_seconds=settings.step_timeout_seconds, isolation=settings.isolation)
     with launcher:
-        return run(settings, launcher, reporter or SilentReporter())
+        return run(settings, launcher, follower)
+
+
+def _typed(target: object, corrections: Mapping[str, str]) -> TypedTarget:
+    """What was named as the target. Raises `UsageError` for what is neither a text nor a list of them."""
+    if isinstance(target, Sequence) and not isinstance(target, str):
+        return typed_target([str(word) for word in target], corrections, is_typed_command=True)
+    try:
+        return typed_target([fspath(target)], corrections, is_typed_command=False)  # type: ignore[call-overload]  # asked
+    except TypeError as error:
+        raise UsageError(
+            f"{error}. A target is a file, a module, or a list of words that is a command: probes are processes of "
+            f'their own. Name the file, or give ["python", "train.py"].'
+        ) from error
 
 
 def _value(option: Option, given: Any) -> Any:

@@ -30,6 +30,8 @@ from autotune.failures import classify
 from autotune.knobs import environ
 from autotune.launch.base import REQUEST, RESULT
 from autotune.targets.base import SharedMemoryTooSmall
+from autotune.targets.commands import hygiene, main_thread
+from autotune.targets.commands.template import is_command
 
 # Frames of a failed run hold tensors, and freeing page-locked ones of a dead device throws in a destructor of C++: the
 # process would abort before its result is written (torch 2.11, c10/cuda/CUDAEvent.h, `record`).
@@ -48,6 +50,14 @@ def main(arguments: Sequence[str]) -> int:
     folder = options.folder.absolute()  # the target may change the working folder
     started, born = datetime.now(UTC).isoformat(timespec="seconds"), os.getpid()
     request = decode((folder / REQUEST).read_bytes())
+    if is_command(request.target or ""):  # the main thread is the user's
+        hygiene.contain(folder)
+        main_thread.lend(lambda: template.leave(_do(request, folder, progress, started, born)))
+    return _do(request, folder, progress, started, born)
+
+
+def _do(request: Request[Any], folder: Path, progress: Progress, started: str, born: int) -> int:
+    """Answer the request into its folder, and return the exit status."""
     answer = _answer(request, progress, started)
     if os.getpid() != born:  # a process that the target forked came back here, too; the answer is not its business
         os._exit(0)
@@ -62,6 +72,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _answer(request: Request[Any], progress: Progress, started: str) -> Answer:
     try:
+        os.environ.update(hygiene.environ(request))
         os.environ.update(environ(request.process_config().values))  # the OpenMP runtime reads it once, with torch
         _import_torch()
         answer = _work(request)(request, progress)

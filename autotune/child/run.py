@@ -23,6 +23,7 @@ from autotune.knobs import KNOBS, completed
 from autotune.knobs.base import Plan
 from autotune.machine.host import process_bytes
 from autotune.targets import resolve, variables
+from autotune.targets.base import check_effect
 
 VALIDATION_BATCHES = 2  # enough to see the memory of evaluation; its speed is not our subject
 
@@ -54,6 +55,7 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     clock, updates = clock_for(device), clock_for(device)
     window = _window(request, plan, clock, updates, beat, phase, loads=session.loads)
     session.train(window)
+    check_effect(session, config.values)
     phase("worst")  # before waiting for the step that was issued last and does not count: it costs energy, too
     step_seconds = tuple(clock.intervals())[: len(window.steps)]
     worst = session.train_worst()

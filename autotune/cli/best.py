@@ -23,6 +23,9 @@ def best(
     global_batch: Annotated[
         int | None, typer.Option(help="What was confirmed with so many samples per step. [default: the recommended]")
     ] = None,
+    command: Annotated[
+        bool, typer.Option("--command", help="The command to train with, where the target is one.")
+    ] = False,
     json_output: Annotated[bool, typer.Option("--json", help="The whole recommendation as JSON.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also all settings, evidence and warnings.")] = False,
 ) -> None:
@@ -34,13 +37,15 @@ def best(
     from autotune.core import codec
     from autotune.report.answer import answer_block
     from autotune.study.layout import find
-    from autotune.study.recommendation import at_global_batch, load_result
+    from autotune.study.recommendation import at_global_batch, command_of, load_result
     from autotune.study.view import load_view
 
     result = at_global_batch(load_result(study), global_batch)
     if key is not None:
         value = result.params[known("--key", key)]
         sys.stdout.write((plain(value) if isinstance(value, str) else json.dumps(value)) + "\n")
+    elif command:
+        sys.stdout.write(command_of(result).text + "\n")
     elif json_output:
         sys.stdout.write(codec.encode(result).decode())
     else:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.output import plain_console
+from autotune.cli.target import Command, Map, Words, target_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +26,7 @@ PREDICTION_SECONDS = 120.0  # at most; a step of one arm takes a second or two, 
 
 def check(
     context: typer.Context,
-    target: Annotated[str, typer.Argument(help="Your training code: model.py, pkg.train, or model.py:function.")],
+    target: Words = None,
     device: Annotated[str | None, typer.Option(envvar="AUTOTUNE_DEVICE", help="cpu, cuda, cuda:1, mps, xpu.")] = None,
     memory: Annotated[
         bool, typer.Option("--memory", help="Predict the peak memory of every batch size by a dry run on shapes alone.")
@@ -36,6 +37,8 @@ def check(
             help="The memory that may be used, 8GiB or 90%: implies --memory. [default: the device's, less headroom]"
         ),
     ] = None,
+    map: Map = None,
+    command: Command = None,
     json_output: Annotated[bool, typer.Option("--json", help="As JSON; with --memory the prediction.")] = False,
 ) -> None:
     """Check your training code, and list what would be tuned.
@@ -56,14 +59,15 @@ def check(
     announce(context)
     # A mistake is an error before anything runs.
     Options(context).parsed("--memory-limit", memory_limit, lambda text: parse_bytes(text, total=1))
-    settings = Settings(target=target, device=device)
+    text = target_text(target, command, map)
+    settings = Settings(target=text, device=device)
     request, space, _ = preview(settings, SubprocessLauncher(), memory_limit=memory_limit)
     predicts, console = memory or memory_limit is not None, plain_console()
     if not json_output:
         settled = (f"hold {held(request)}", f"baseline {baseline(request, space, settings)}")
         left_out = not_searched(request, space)
         console.print(
-            check_block(target, request.facts, request.environment, space.free, settled, left_out), soft_wrap=True
+            check_block(text, request.facts, request.environment, space.free, settled, left_out), soft_wrap=True
         )
     elif not predicts:
         sys.stdout.write(codec.encode(request).decode())

@@ -22,6 +22,7 @@ from autotune.errors import UsageError
 
 OWN, SHARED, PREFIX = "autotune.toml", "pyproject.toml", "AUTOTUNE_"
 OF_ONE_CALL = {"target": "MODEL.py", "json": "--json", "output": "--output FILE", "dry_run": "--dry-run"}
+OF_CHECK = ("device", "map", "command")  # what `check` takes too
 NOT_SETTINGS = ("context", "json_output", "return", *OF_ONE_CALL)  # parameters of `search` that no file may set
 SWITCHES = ("true", "yes", "on", "1", "t", "y", "false", "no", "off", "0", "f", "n")  # in any case, as Typer reads them
 
@@ -70,7 +71,7 @@ def read_file() -> tuple[Path | None, dict[str, Any]]:
         if name not in kinds:
             raise _unknown(f"{path} sets {key!r}", name, kinds, lambda near: near.replace("_", "-"))
         values[name] = _checked(path, key, value, kinds[name])
-    return path, {"search": values, "check": {name: values[name] for name in ("device",) if name in values}}
+    return path, {"search": values, "check": {name: values[name] for name in OF_CHECK if name in values}}
 
 
 def _unknown(sets: str, name: str, known: Iterable[str], spelled: Callable[[str], str]) -> UsageError:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from autotune.knobs.wording import Framework
+
+if TYPE_CHECKING:
+    from autotune.export.recipe import Recipe
+    from autotune.study.recommendation import Recommendation
 
 HOMES = {
     Framework.TORCH: "autotune.export.loop",
@@ -17,18 +21,32 @@ HOMES = {
     Framework.LIGHTNING: "autotune.export.lightning",
     Framework.ACCELERATE: "autotune.export.accelerate",
     Framework.DEEPSPEED: "autotune.export.deepspeed",
+    Framework.TORCHTITAN: "autotune.export.torchtitan",
 }
+PLAIN = ("json", "yaml", "env")  # the settings by knob name
+WITH_KEYS = (Framework.HUGGING_FACE, Framework.DEEPSPEED)  # whose settings are names with values, for a file
 
 
 def export(
     study: Annotated[str | None, typer.Argument(help="Folder or name of a study. [default: the newest]")] = None,
     to: Annotated[
-        str, typer.Option(help="torch, hf (TrainingArguments), lightning, accelerate or deepspeed (JSON).")
+        str,
+        typer.Option(
+            help="torch, hf (TrainingArguments), lightning, accelerate, deepspeed (JSON), torchtitan (arguments); or "
+            "by knob name: json, yaml, env."
+        ),
     ] = Framework.TORCH.value,
     global_batch: Annotated[
         int | None, typer.Option(help="What was confirmed with so many samples per step. [default: the recommended]")
     ] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", help="A file. [default: standard output]")] = None,
+    into: Annotated[
+        str | None,
+        typer.Option("--write", help="Put the settings into this JSON or YAML file; what else stands in it stays."),
+    ] = None,
+    world_size: Annotated[
+        int, typer.Option(help="Devices that train together: accumulation falls, the global batch stays.")
+    ] = 1,
 ) -> None:
     """Print the recommendation as code for your framework.
 
@@ -38,24 +56,57 @@ def export(
 
     from autotune.cli.options import one_of
     from autotune.cli.output import say, write
+    from autotune.export.deepspeed import beside
+    from autotune.export.merging import merged
     from autotune.export.recipe import recipe
     from autotune.harmless import comment
     from autotune.study.layout import STUDY, find, read_request
     from autotune.study.recommendation import at_global_batch, load_result
 
-    one_of("--to", to, tuple(Framework))
-    framework = Framework(to)
+    one_of("--to", to, (*Framework, *PLAIN))
     folder = find(study)
     best = at_global_batch(load_result(folder), global_batch)
     if best.facts is None and (folder / STUDY).is_file():  # an earlier version kept them in the study alone
         best = replace(best, facts=read_request(folder).facts)
-    found, home = recipe(best, framework), import_module(HOMES[framework])
-    text = home.text(found)
+    framework = None if to in PLAIN else Framework(to)
+    found = recipe(best, framework or Framework.TORCH, world_size)
+    if into is not None:
+        write(Path(into), merged(Path(into), _settings(best, found, framework)))
+        say(f"wrote the settings into {into}", stderr=True)
+        return
+    text = _plain(to, best, found) if framework is None else import_module(HOMES[framework]).text(found)
     if output is None:
         sys.stdout.write(text)
     else:
         write(Path(output), text)
         say(f"wrote {output}", stderr=True)
-    for statement in home.beside(found) if framework is Framework.DEEPSPEED else ():
+    for statement in beside(found) if framework is Framework.DEEPSPEED else ():
         for line in statement.splitlines():
             say(comment(line), stderr=True)
+
+
+def _plain(to: str, best: Recommendation, found: Recipe) -> str:
+    """The settings by knob name, in the format `to`."""
+    from autotune.export.plain import as_json, as_variables, as_yaml
+    from autotune.export.recipe import on_devices
+
+    params = on_devices(best, found.world_size).params
+    if to == "json":
+        return as_json(params)
+    return as_yaml(params, found.remarks) if to == "yaml" else as_variables(params, found.remarks)
+
+
+def _settings(best: Recommendation, found: Recipe, framework: Framework | None) -> dict[str, Any]:
+    """The names and values for a file. Raises `UsageError` for a framework that takes code."""
+    from autotune.errors import UsageError
+    from autotune.export.recipe import on_devices
+
+    if framework is None:
+        return dict(on_devices(best, found.world_size).params)
+    if framework not in WITH_KEYS:
+        raise UsageError(
+            f"--to {framework} is code, and --write puts values into a file. Only json, yaml, "
+            f"{' and '.join(WITH_KEYS)} are values. Use --output for the code, or --to json."
+        )
+    values: dict[str, Any] = import_module(HOMES[framework]).settings(found)
+    return values

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import signal
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import typer
 from autotune.cli.dry_run import plan
 from autotune.cli.options import Options, with_search_options
 from autotune.cli.output import plain_console, text_width
+from autotune.cli.target import Command, Map, Words, resume_line, target_text
 from autotune.core.records import Limit
 from autotune.errors import UsageError
 from autotune.tuning.settings import Settings
@@ -22,8 +22,10 @@ from autotune.tuning.settings import Settings
 @with_search_options
 def search(
     context: typer.Context,
-    target: Annotated[str, typer.Argument(help="Your training code: model.py, pkg.train, or model.py:function.")],
+    target: Words = None,
     *,
+    map: Map = None,
+    command: Command = None,
     resume: Annotated[
         bool | None,
         typer.Option(
@@ -44,6 +46,8 @@ def search(
 ) -> None:
     """Search the fastest training configuration, and confirm it.
 
+    Everything after `--` is the command that you run today: autotune search -- python train.py --batch-size 64.
+
     With another --objective the best by that. Each probe is a short training run in a process of its own, on your real
     data. Ctrl-C keeps the study, and the same command continues it. Options can also be set in autotune.toml, in
     [tool.autotune] of pyproject.toml, or as AUTOTUNE_TIME_BUDGET and the like.
@@ -51,7 +55,8 @@ def search(
     from autotune.cli.defaults import announce  # which reads the options of this command
     from autotune.targets import resolve
 
-    if {"--resume", "--fresh"} <= set(sys.argv):
+    typed_words = sys.argv[: sys.argv.index("--")] if "--" in sys.argv else sys.argv
+    if {"--resume", "--fresh"} <= set(typed_words):
         raise UsageError(
             "--resume goes on with a study and --fresh begins a new one. One of them was probably left over from an "
             "earlier line. Leave it out."
@@ -61,14 +66,15 @@ def search(
         announce(context)
     options = Options(context)
     fixed = {name: Limit(values=(value,)) for name, value in options.pairs("--fix", fix).items()}
+    text = target_text(target, command, map, quiet=quiet)
     settings = Settings.of(
-        target=target,
+        target=text,
         mode="auto" if resume is None else "resume" if resume else "fresh",
         limits={**options.limits(typed), **fixed},
-        command=_command(),
+        command=resume_line(sys.argv[1:]),
         **options.settings(typed),
     )
-    resolve(target)  # a missing file is an error before a folder is made for its study
+    resolve(text)  # a missing file is an error before a folder is made for its study
     signal.signal(signal.SIGTERM, _interrupt)  # a scheduler's polite stop is a Ctrl-C
     if dry_run:
         plan(settings, as_json=json_output)
@@ -104,11 +110,6 @@ def _search(
         view = load_view(Path(recommendation.study))
         out = plain_console()
         out.print(answer_block(recommendation, view, width=text_width(out), verbose=verbose), soft_wrap=True)
-
-
-def _command() -> str:
-    words = [word for word in sys.argv[1:] if word not in ("--fresh", "--resume")]
-    return shlex.join(["autotune", *words, "--resume"])
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -174,6 +174,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     batch_layout: BatchLayout | None = None  # None: an earlier version did not note it
     checkpointable_blocks: int = 0  # parts of the model that could be computed again in the backward pass
     owns_loop: bool = False  # it trains by a loop of its own, which is only observed
+    settable: tuple[str, ...] | None = None  # of a command: the knobs that it takes or that are set outside; None: all
     findings: tuple[Finding, ...] = ()
     step: StepFacts | None = None
 

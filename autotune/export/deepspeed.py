@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import json
+from typing import Any
 
+from autotune.export.plain import as_json
 from autotune.export.recipe import Recipe, loader
 
 
 def text(found: Recipe) -> str:
     """JSON for `deepspeed.initialize(config=...)`; the train batch size follows from it and the devices."""
-    settings = {
+    return as_json(settings(found))
+
+
+def settings(found: Recipe) -> dict[str, Any]:
+    """The values by DeepSpeed's names."""
+    return {
         "train_micro_batch_size_per_gpu": found.loader["batch_size"],
         "gradient_accumulation_steps": found.accumulation_steps,
         **found.arguments,
     }
-    return json.dumps(settings, indent=2) + "\n"
 
 
 def beside(found: Recipe) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from autotune.export.data import ExportedData, call
 from autotune.export.recipe import Recipe, for_each_batch, program
 from autotune.knobs.training_arguments import training_arguments
@@ -14,11 +16,7 @@ ALL_GPUS = (
 
 def text(found: Recipe) -> str:
     """Python about `model`; `args` is for `Trainer(model, args, ...)`. Written for transformers 5."""
-    arguments = {
-        "output_dir": "out",
-        **training_arguments(found.loader, found.accumulation_steps, found.arguments),
-        **({"use_cpu": True} if found.device == "cpu" else {}),
-    }
+    arguments = {"output_dir": "out", **settings(found)}
     return program(
         found,
         ("from transformers import TrainingArguments",),
@@ -28,6 +26,14 @@ def text(found: Recipe) -> str:
         ALL_GPUS * (found.device == "cuda"),
         for_each_batch(found),
     )
+
+
+def settings(found: Recipe) -> dict[str, Any]:
+    """The values by the names of `TrainingArguments`, as a file for `HfArgumentParser` has them too."""
+    return {
+        **training_arguments(found.loader, found.accumulation_steps, found.arguments),
+        **({"use_cpu": True} if found.device == "cpu" else {}),
+    }
 
 
 def _for_the_trainer(data: ExportedData) -> tuple[str, ...]:

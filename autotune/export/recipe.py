@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.core.records import Value
+from msgspec.structs import replace
+
+from autotune.core.records import Config, Value
 from autotune.errors import UsageError
 from autotune.export.data import ExportedData, data_of
 from autotune.harmless import comment, plain, python, shell_word
@@ -37,21 +39,23 @@ class Recipe:
     batch: tuple[str, ...]  # statements about a batch, before the loss; of its copy too where no framework makes it
     contexts: tuple[str, ...]
     scaler: bool
+    world_size: int = 1  # devices that train together
 
 
-def recipe(best: Recommendation, framework: Framework) -> Recipe:
+def recipe(best: Recommendation, framework: Framework, world_size: int = 1) -> Recipe:
     """`best` in the words of `framework`. Loader and accumulation are those of the knobs' own plan.
 
+    With more devices accumulation falls, so that the global batch stays; see `on_devices`.
     Raises `UsageError` for a setting that is unknown or has an impossible value.
     """
-    device = best.environment.device_kind
+    best, device = on_devices(best, world_size), best.environment.device_kind
     plan, data = planned(best.params, device), data_of(best.facts)
     said = [knob.wording(best.params[knob.name], framework, device) for knob in KNOBS]
     copies = framework is Framework.TORCH and device != "cpu"  # other frameworks copy by themselves
     pinned = bool(plan.loader_options.get("pin_memory"))
     function, batch = data.arrival(device if copies else "", _all(said, "images"), pinned=pinned)
     return Recipe(
-        remarks=_remarks(best),
+        remarks=_remarks(best, world_size),
         device=device,
         data=data,
         loader={**plan.loader_options, "drop_last": True},
@@ -63,7 +67,27 @@ def recipe(best: Recommendation, framework: Framework) -> Recipe:
         batch=batch,
         contexts=tuple(one.context for one in said if one.context),
         scaler=any(one.scaler for one in said),
+        world_size=world_size,
     )
+
+
+def on_devices(best: Recommendation, world_size: int) -> Recommendation:
+    """Return `best` for several devices that train together: the micro-batch of each stays, and the global batch too.
+
+    Raises `UsageError` where accumulation cannot make up the global batch.
+    """
+    if world_size == 1:
+        return best
+    config = Config(values=best.params)
+    steps = config.gradient_accumulation_steps
+    if world_size < 1 or steps % world_size:
+        fitting = [count for count in range(1, steps + 1) if steps % count == 0]
+        raise UsageError(
+            f"--world-size {world_size} does not go with {config.batch_size} samples × {steps} steps of accumulation: "
+            f"the global batch of {best.global_batch_size} would not stay. Accumulation has to be a multiple of the "
+            f"devices. Use one of {', '.join(map(str, fitting))}, or search with smaller micro-batches: --batch."
+        )
+    return replace(best, params={**best.params, "gradient_accumulation_steps": steps // world_size})
 
 
 def planned(values: Mapping[str, Value], device: str) -> Plan:
@@ -118,17 +142,20 @@ def for_each_batch(found: Recipe) -> str:
     return "\n".join(f"# and for each batch: {line}" for line in found.batch)
 
 
-def _remarks(best: Recommendation) -> tuple[str, ...]:
+def _remarks(best: Recommendation, world_size: int) -> tuple[str, ...]:
     where = f"{best.environment.device_name}, torch {best.environment.torch}, {best.measured_at[:10]}"
     baseline = baseline_name(assumed=best.baseline_assumed)
     gain = "" if best.speedup is None else f", {format_speedup(best.speedup)}× {baseline}"
     if best.params == best.baseline:
         gain = f", {baseline} itself: nothing was measurably faster"
     change = best.global_batch_change
+    devices = "one device; on N devices accumulate N times less to keep it"
+    if world_size > 1:
+        devices = f"{world_size} devices; the speed was measured on one"
     said = (
         *((change.text,) if change else ()),
         f"{best.model}: {format_rate(best.samples_per_second)} samples/s{gain}; measured on {where}",
-        f"Global batch {best.global_batch_size} on one device; on N devices accumulate N times less to keep it.",
+        f"Global batch {best.global_batch_size} on {devices}.",
         *(ASSUMED,) * (best.facts is None),
         *(f"Before Python starts: export {name}={shell_word(text)}" for name, text in environ(best.params).items()),
     )

@@ -13,6 +13,7 @@ from autotune.knobs.channels_last import ChannelsLast
 from autotune.knobs.gradient_accumulation_steps import GradientAccumulationSteps
 from autotune.knobs.num_threads import NumThreads
 from autotune.knobs.num_workers import NumWorkers
+from autotune.knobs.observed import Observed
 from autotune.knobs.omp_wait_policy import OmpWaitPolicy
 
 KNOBS: tuple[Knob, ...] = (
@@ -75,6 +76,15 @@ def traded(values: Mapping[str, Value]) -> dict[str, Value]:
         for one, influence in influences
         if influence.trades_time_for_memory
     }
+
+
+def not_done(values: Mapping[str, Value], observed: Observed) -> tuple[str, str] | None:
+    """Return, in words, the first of these values that a training did not have, and what it had instead."""
+    for one in KNOBS:
+        seen = one.seen(observed)
+        if one.name in values and seen and values[one.name] not in seen:
+            return one.phrase(values[one.name]), one.phrase(seen[-1])
+    return None
 
 
 def environ(values: Mapping[str, Value]) -> dict[str, str]:

@@ -28,6 +28,7 @@ class ActivationCheckpointing(SwitchKnob):
 
     name = "activation_checkpointing"
     alias = "checkpointing"
+    arguments = r"(use_|enable_)?(grad(ient)?|activation)_?checkpoint(ing|s)?"
     option_help = "Recompute activations to save memory: true,false."
     label = "recompute"
     shown = (NOT_DONE, "ckpt")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -10,6 +11,7 @@ from autotune.core.records import Value
 from autotune.harmless import python
 from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
+from autotune.knobs.observed import Observed
 from autotune.knobs.wording import NOTHING, Framework, Wording
 
 CHOICES: tuple[Value, ...] = (None, "bfloat16", "float16")
@@ -30,9 +32,12 @@ OTHER_HALF = Influence(
     fixed_memory=Factor(1.0, 0.03),
     sample_memory=Factor(1.0, 0.03),
 )
-SHORT = {None: "fp32", "bfloat16": "bf16", "float16": "fp16"}
-LIGHTNING = {None: "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}
-ACCELERATE = {None: "no", "bfloat16": "bf16", "float16": "fp16"}
+SHORT: dict[Value, str] = {None: "fp32", "bfloat16": "bf16", "float16": "fp16"}
+LIGHTNING: dict[Value, str] = {None: "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}
+ACCELERATE: dict[Value, str] = {None: "no", "bfloat16": "bf16", "float16": "fp16"}
+TORCH: dict[Value, str] = {None: "float32", "bfloat16": "bfloat16", "float16": "float16"}
+PRECISION: dict[Value, str] = {None: "32", "bfloat16": "bf16", "float16": "16"}  # Lightning's before 2
+OPEN_CLIP: dict[Value, str] = {None: "fp32", "bfloat16": "amp_bf16", "float16": "amp"}
 
 
 class AmpDtype(Knob):
@@ -46,6 +51,18 @@ class AmpDtype(Knob):
     default: Value = None
     memory = MemoryEffect.CHANGES
     numerics = True
+    arguments = r"precision|mixed_precision|amp_?(dtype|precision)|autocast_dtype"
+    doubtful = r"(use_|enable_|no_)?(amp|half|autocast|mixed_precision|fp16_mixed)|(torch_|model_|compute_)?dtype"
+    formats: Mapping[str, Mapping[Value, str]] = {
+        "": TORCH, "torch": TORCH, "short": SHORT, "lightning": LIGHTNING, "accelerate": ACCELERATE,
+        "digits": PRECISION, "open_clip": OPEN_CLIP,
+    }  # fmt: skip
+    switches: Mapping[str, Value] = {
+        "bf16": "bfloat16",
+        "bfloat16": "bfloat16",
+        "fp16": "float16",
+        "float16": "float16",
+    }
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
         """Return None for full precision, then the native dtypes."""
@@ -91,11 +108,19 @@ class AmpDtype(Knob):
                 return Wording(arguments={SHORT[dtype]: True})
             case Framework.DEEPSPEED if dtype:
                 return Wording(arguments={"torch_autocast": {"enabled": True, "dtype": dtype}})
+            case Framework.TORCHTITAN:
+                return Wording(arguments={"training.mixed_precision_param": TORCH[dtype]}, scaler=dtype == "float16")
             case Framework.TORCH if dtype:
                 return Wording(
                     context=f"torch.autocast({python(device)}, dtype=torch.{dtype})", scaler=dtype == "float16"
                 )
         return NOTHING
+
+    def seen(self, observed: Observed) -> tuple[Value, ...]:
+        """Return the dtypes of autocast and parameters, or None for none but float32."""
+        if observed.precisions is None:
+            return ()
+        return tuple(choice for choice in CHOICES if choice in observed.precisions) or (None,)
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Autocast around forward and loss."""

@@ -7,7 +7,7 @@ apart from `batch_size` and `gradient_accumulation_steps`, whose product is the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,6 +15,7 @@ from typing import Any
 
 from autotune.core.records import Environment, Limit, TargetFacts, Value
 from autotune.knobs.influence import NEUTRAL, UNKNOWN, Influence
+from autotune.knobs.observed import Observed
 from autotune.knobs.wording import NOTHING, Framework, Wording
 
 LEFT_ALONE = "auto"  # shown for a value that sets nothing
@@ -31,6 +32,14 @@ class MemoryEffect(StrEnum):
     GROWS_HOST = "grows-host"  # the same, on the host only
     CHANGES = "changes"  # nothing is concluded from one value about another
     NONE = "none"
+
+
+class Reach(StrEnum):
+    """Where a knob can be set from outside of a training that nobody may edit."""
+
+    CODE = "code"  # nowhere: the code has to take it
+    LOADER = "loader"  # arguments of a DataLoader that whoever makes it leaves out
+    PROCESS = "process"  # the process, before the code runs
 
 
 @dataclass(kw_only=True)
@@ -106,6 +115,15 @@ class Knob(ABC):
     numerics: bool = False  # changes the arithmetic: recommended only after its losses agreed with the default's
     on_request: bool = False  # searched only where user or target says what it may be, or `--tune` names it
     counts_workers: bool = False  # its value is the number of processes that load
+    reach: Reach = Reach.CODE
+    # How commands write it: by format, a word for each value that has one ("" names the format of no format), and the
+    # names of placeholders that stand for one value, and are true or false (`{bf16:flag}`).
+    formats: Mapping[str, Mapping[Value, str]] = {}
+    switches: Mapping[str, Value] = {}
+    # Regular expressions for the names of a command's arguments, in lower case and with `_` for `-`: those that mean
+    # this knob, and those that may mean it and are never taken for it unasked.
+    arguments: str = ""
+    doubtful: str = ""
 
     @abstractmethod
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
@@ -166,9 +184,17 @@ class Knob(ABC):
         """Return the environment variables that the training process needs before it starts."""
         return {}
 
+    def variables(self, value: Value) -> dict[str, str]:
+        """Return the environment variables that set `value` for a program that is not changed; empty: none does."""
+        return self.environ(value)
+
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:
         """Return what a user of `framework` writes for `value` on `device` ("cuda"), beyond the plan."""
         return NOTHING
+
+    def seen(self, observed: Observed) -> tuple[Value, ...]:
+        """Return the values that what was seen of a training agrees with; none where it shows nothing of this knob."""
+        return ()
 
     @abstractmethod
     def apply(self, value: Value, plan: Plan) -> None:
@@ -214,6 +240,7 @@ class SwitchKnob(Knob):
 
     ordered = False
     default: Value = False
+    formats: Mapping[str, Mapping[Value, str]] = {"": {True: "true", False: "false"}}
     shown: tuple[str, str] = (NOT_DONE, "yes")  # what a table shows for off and on
     words: str  # for on, in a sentence
     effect: Influence = UNKNOWN  # of on against off

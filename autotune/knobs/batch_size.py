@@ -7,6 +7,7 @@ from math import isqrt
 from autotune.core.records import Limit, TargetFacts, Value
 from autotune.knobs.base import Circumstances, CountKnob, MemoryEffect, Plan, allowed
 from autotune.knobs.influence import NEUTRAL, Influence
+from autotune.knobs.observed import Observed
 
 SMALLEST = 8  # below, the fixed cost of a step dominates on any hardware; a user's limit may go lower
 MULTIPLE = 8  # tensor cores want dimensions that are multiples of 8 (docs/notes/throughput.md 2)
@@ -25,6 +26,11 @@ class BatchSize(CountKnob):
     label = "batch"
     default: Value = 32  # what people write by habit; DataLoader's own default is 1
     memory = MemoryEffect.GROWS
+    arguments = (
+        r"(per_(device|gpu|rank)_)?(train(ing)?_)?((micro|device|local)_?)?(batch(_?size)?|bs|mbs)(_per_(gpu|device|rank))?"
+        r"|batch_?size_train|(samples|images)_per_gpu"
+    )
+    doubtful = r"(global|total|effective)_batch(_?size)?|ims_per_batch"  # of an optimizer step
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
         """Return batches that are at most the dataset, and that divide a held global batch."""
@@ -55,6 +61,10 @@ class BatchSize(CountKnob):
     def influence(self, value: Value) -> Influence:
         """Return nothing: it is a variable of the performance model itself."""
         return NEUTRAL
+
+    def seen(self, observed: Observed) -> tuple[Value, ...]:
+        """Return the size of most micro-batches."""
+        return () if observed.micro_batch is None else (observed.micro_batch,)
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Set the loader's batch size."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from autotune.core.records import Value
 from autotune.knobs.base import Circumstances, CountKnob, MemoryEffect, Plan, allowed
 from autotune.knobs.influence import NEUTRAL, Influence
+from autotune.knobs.observed import Observed
 
 # Not searched unasked: it amortises the optimizer step alone (in plain loops 512 x 4 was 0.98 and 1.03 times as fast as
 # 512 x 1), and every doubling changes what the model learns (decisions/0044).
@@ -20,6 +21,7 @@ class GradientAccumulationSteps(CountKnob):
     label = "accum"
     default: Value = 1
     on_request = True
+    arguments = r"(grad(ient)?s?_)?accum(ulat(e|ion))?(_?(grad(ient)?_batches|steps?|iters?|freq))?|update_freq"
     # Gradients stay alive between micro-steps, which is little next to activations; and under a held global batch
     # accumulation falls as the micro-batch grows, so that GROWS would keep the guard from any conclusion.
     memory = MemoryEffect.NONE
@@ -41,6 +43,10 @@ class GradientAccumulationSteps(CountKnob):
     def influence(self, value: Value) -> Influence:
         """Return nothing: it is a variable of the performance model itself."""
         return NEUTRAL
+
+    def seen(self, observed: Observed) -> tuple[Value, ...]:
+        """Return the number of micro-batches of most steps."""
+        return () if observed.micro_batches is None else (observed.micro_batches,)
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Set the number of micro-batches per optimizer step."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from autotune.core.records import Environment, Value
-from autotune.knobs.base import LEFT_ALONE, Circumstances, CountKnob, MemoryEffect, Plan, allowed
+from autotune.knobs.base import LEFT_ALONE, Circumstances, CountKnob, MemoryEffect, Plan, Reach, allowed
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
+from autotune.knobs.observed import Observed
 from autotune.knobs.wording import NOTHING, Framework, Wording
 
 # The effect of a count beyond the performance model's: libraries split work in their own ways. A judgement.
@@ -24,7 +25,9 @@ class NumThreads(CountKnob):
     label = "threads"
     default: Value = None
     none_is = LEFT_ALONE
+    arguments = r"(torch_)?num_threads"
     memory = MemoryEffect.NONE  # a thread uses almost nothing of its stack
+    reach = Reach.PROCESS
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
         """Return 1, 2, 4, ... and all usable cores, with None for torch's own count."""
@@ -57,9 +60,17 @@ class NumThreads(CountKnob):
         """Return the count itself."""
         return value if isinstance(value, int) else own
 
+    def variables(self, value: Value) -> dict[str, str]:
+        """Return the variable that torch takes its count from when it is imported."""
+        return {} if value is None else {"OMP_NUM_THREADS": str(value)}
+
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:
         """Return the call."""
         return NOTHING if value is None else Wording(setup=(f"torch.set_num_threads({value})",))
+
+    def seen(self, observed: Observed) -> tuple[Value, ...]:
+        """Return the count, and None: it may be torch's own."""
+        return () if observed.threads is None else (None, observed.threads)
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Set the count for the whole process. It does not affect loader workers: each computes with one thread."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from autotune.core.records import Limit, Value
-from autotune.knobs.base import Circumstances, CountKnob, MemoryEffect, Plan, allowed
+from autotune.knobs.base import Circumstances, CountKnob, MemoryEffect, Plan, Reach, allowed
 from autotune.knobs.influence import NEUTRAL, Influence
+from autotune.knobs.observed import Observed
 
 MOST = 32  # PyTorch itself warns above the number of cores
 PREFETCH = 2  # batches prepared ahead by each worker: DataLoader's default, written down because it is part of the run
@@ -21,6 +22,8 @@ class NumWorkers(CountKnob):
     least = 0
     memory = MemoryEffect.GROWS_HOST
     counts_workers = True
+    arguments = r"((train_)?data_?)?(loader_?)?((num|n)_?)?(data_?|loader_?|cpu_?)?workers"
+    reach = Reach.LOADER
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
         """Return only 0 where no loader takes workers, and at most 1 where each would repeat the others' samples.
@@ -52,6 +55,10 @@ class NumWorkers(CountKnob):
     def influence(self, value: Value) -> Influence:
         """Return nothing: it is a variable of the performance model itself."""
         return NEUTRAL
+
+    def seen(self, observed: Observed) -> tuple[Value, ...]:
+        """Return the workers of the training loader."""
+        return () if observed.workers is None else (observed.workers,)
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Set the loader's options; those of workers only if there are any (DataLoader refuses otherwise)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.core.records import Value
-from autotune.knobs.base import LEFT_ALONE, Circumstances, Knob, MemoryEffect, Plan, allowed
+from autotune.knobs.base import LEFT_ALONE, Circumstances, Knob, MemoryEffect, Plan, Reach, allowed
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.knobs.num_threads import threads
 
@@ -32,6 +32,7 @@ class OmpWaitPolicy(Knob):
     ordered = False
     default: Value = None
     memory = MemoryEffect.NONE
+    reach = Reach.PROCESS
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
         """Return both on a Linux CPU with several cores and a tuned loader, unless the environment sets it."""

@@ -18,6 +18,7 @@ class Framework(StrEnum):
     LIGHTNING = "lightning"
     ACCELERATE = "accelerate"
     DEEPSPEED = "deepspeed"
+    TORCHTITAN = "torchtitan"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 from autotune.core import codec
 from autotune.core.forking import MESSAGE_BYTES, Imports
 from autotune.errors import AutotuneError
+from autotune.targets.commands.program import read
 from autotune.targets.reference import Reference, parse
 
 WITH_OPTIMIZERS = "import torch._dynamo"  # the first optimizer imports it: half a second
@@ -39,7 +40,7 @@ def _imports(reference: Reference | None) -> Imports:
     tree = ast.parse(text)
     if re.search(r"\b(environ|putenv)\b", text) and "TORCH" in text:  # which torch._dynamo reads
         return Imports()
-    beside = _modules_in(reference.file.parent if reference and reference.file else Path.cwd())
+    beside = _modules_in(file.parent if file and not (reference and reference.module) else Path.cwd())
     return Imports(
         statements=(WITH_OPTIMIZERS, *_leading(tree, beside)),
         program=reference.label if reference else "",
@@ -87,6 +88,9 @@ def _is_installed(name: str) -> bool:
 
 def _file(reference: Reference) -> Path | None:
     """The file of the target; None for a module whose packages have code of their own, which would run before it."""
+    if reference.command is not None:
+        program = read(reference.command.present())
+        reference = Reference(file=program.file, module=program.module)
     if reference.file:
         return reference.file
     *packages, name = reference.module.split(".")

@@ -32,13 +32,14 @@ from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.failures.classify import EXIT_CANNOT_WRITE, death_note, judge_exit, judge_worker_kill
 from autotune.knobs import environ
 from autotune.launch.base import REQUEST, RESULT
-from autotune.launch.files import log_tail, open_log, store, trim_log, unwritable
+from autotune.launch.files import log_tail, open_log, store, tidy, unwritable
 from autotune.launch.monitor import Monitor
 from autotune.launch.oom import oom_kills
 from autotune.launch.processes import TAG, Leader, carries, insist, kill_all
 from autotune.launch.telemetry import Telemetry
 from autotune.launch.template import Forked, NoTemplate, Template, Templates
 from autotune.machine.nvml import find, library
+from autotune.targets.commands import hygiene
 
 _TRACEBACK_BYTES = 4096  # of the log's end, kept in the failure of a probe that left no result
 _ENVIRON = {
@@ -148,13 +149,13 @@ class SubprocessLauncher:
 
     def _environment(self, request: Request[Any]) -> dict[str, str]:
         """The variables of the process from its start on, but for its tag."""
-        return {**os.environ, **_ENVIRON, **self._environ, **environ(request.process_config().values)}
+        own = hygiene.environ(request) | environ(request.process_config().values)
+        return {**os.environ, **_ENVIRON, **self._environ, **own}
 
     def _run(self, request: Request[Any], folder: Path, template: Template | None) -> ProbeEnd:
         """From the request to an end after which no process is left.
 
-        An interrupt leaves neither request nor result: a request without a result is how a searching process that died
-        is known, and its probe is held against the configuration.
+        An interrupt leaves neither request nor result: a request alone says that the searching process died.
         """
         if self._step_timeout_seconds is not None:
             request = replace(request, budget=patient(request.budget, self._step_timeout_seconds))
@@ -177,7 +178,7 @@ class SubprocessLauncher:
         kills_after = oom_kills()
         kills = None if kills_before is None or kills_after is None else kills_after - kills_before
         tail = log_tail(folder, _TRACEBACK_BYTES)
-        trim_log(folder)
+        tidy(folder)
         outcome, evidence = judge_exit(
             monitor.returncode or 0,
             timed_out_phase=monitor.phase if monitor.timed_out else None,
@@ -211,8 +212,7 @@ class SubprocessLauncher:
         """None for what is not timed, and without an NVIDIA card."""
         if not isinstance(request, ProbeRequest) or not request.device.startswith("cuda"):
             return None
-        nvml = self._nvml()
-        card = find(nvml, request.device_uuid)
+        card = find(nvml := self._nvml(), request.device_uuid)
         return None if card is None else Telemetry(nvml, card, lambda pid: carries(pid, tag))
 
     @contextmanager

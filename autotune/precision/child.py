@@ -23,10 +23,12 @@ from autotune.child.run import seed_all
 from autotune.core.records import Config
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import LossRun, Outcome, StabilityResult
+from autotune.errors import TargetError
 from autotune.knobs import KNOBS, completed
 from autotune.knobs.base import Plan
 from autotune.targets import resolve
 from autotune.targets.base import Command, Session, Step
+from autotune.targets.commands.template import is_command
 
 PERTURBATION = 1e-6  # relative, of every weight: eight units in the last place of float32 (docs/notes/precision.md 2)
 PHASE = "measure"
@@ -38,7 +40,12 @@ ROLES: tuple[Role, ...] = ("reference", "perturbed", "candidate")
 
 
 def compare(request: StabilityRequest, progress: Progress) -> StabilityResult:
-    """Return all runs. Raises whatever the user's code, torch or the machine raise."""
+    """Return all runs. Raises whatever the user's code, torch or the machine raise, and `TargetError` for a command."""
+    if is_command(request.target):
+        raise TargetError(
+            "The losses of a command cannot be compared with those of full precision. Its script draws its own "
+            "batches and weights, and runs once in a process. Compare a longer run of both yourself."
+        )
     device = devices.choose(request.device)
     devices.limit_memory(device, request.memory_limit_bytes)
     orders: list[tuple[Role, int]] = [(role, seed) for role in ROLES for seed in request.seeds]

@@ -21,6 +21,7 @@ from autotune.report.losses import is_doubtful, losses_phrase
 from autotune.report.phrases import plain
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
+from autotune.targets.commands.answer import RecommendedCommand, recommended_command
 from autotune.units import counted, format_rate, format_share
 
 WIDEST = 100  # characters: longer lines are hard to read
@@ -153,16 +154,26 @@ def fitting(warnings: Sequence[Notice], room: int, width: int) -> list[str]:
 def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]:
     """Return what to do next; `left_out`: warnings that are told elsewhere only."""
     study, parts = shell_word(best.study), []
-    lines = [Line("Set", f"{line}   {BEFORE_PYTHON}") for line in phrases.exports(best.params)]
+    command = recommended_command(best.target, best.params, best.baseline)
+    lines = [Line("Set", f"{line}   {BEFORE_PYTHON}") for line in phrases.exports(best.params)] if not command else []
     if best.undecided:
         lines += titled("Next", phrases.what_would_tell(best), width)
     if best.params != best.baseline:
-        parts = [f"autotune.load_best({python(best.study)})", f"autotune export {study} --to torch"]
-        lines += [Line("Use it" * (not n), text) for n, text in enumerate(flow(parts, width - TITLES, " · "))]
+        loaded = [f"autotune.load_best({python(best.study)})", f"autotune export {study} --to torch"]
+        parts = [f"autotune run {study}"] if command else loaded
+        lines += by_command(command, width) if command else []
+        title = "Or" if command else "Use it"
+        lines += [Line(title * (not n), text) for n, text in enumerate(flow(parts, width - TITLES, " · "))]
     parts = [f"autotune best {study} --verbose", f"autotune report {study}"]
     if left_out:
         parts = [f"{counted(left_out, 'more warning')}: {parts[0]}"]
     return lines + [Line("More" * (not n), text) for n, text in enumerate(flow(parts, width - TITLES, " · "))]
+
+
+def by_command(command: RecommendedCommand, width: int) -> list[Line]:
+    """Return the command to train with, on one line however long, and what it cannot say."""
+    said = f"The command has no argument for {', '.join(command.unsaid)}: set it in the script."
+    return [Line("Use it", plain(command.text)), *(titled("And", said, width, "yellow") if command.unsaid else [])]
 
 
 def details(best: Recommendation, view: StudyView | None, width: int) -> Iterator[Line]:

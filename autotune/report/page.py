@@ -17,6 +17,7 @@ from autotune.study import layout as disk
 from autotune.study.baseline_rate import why_unanswered
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
+from autotune.targets.commands.answer import recommended_command
 from autotune.units import format_bytes
 
 LONGEST_TRACEBACK = 4000  # characters, the end: the error itself stands last
@@ -39,6 +40,7 @@ def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -
         commands=_commands(view.folder),
         raw_trials=_raw_trials(view.folder),
         exports="\n".join(phrases.exports(best.params)) if best else "",
+        command=recommended_command(best.target, best.params, best.baseline) if best else None,
         charts=[chart for chart in charts if isinstance(chart, Chart)],
         absent=[chart for chart in charts if isinstance(chart, Absence)],
         svg=Markup,  # charts escape their own texts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 
 from autotune.core.records import Config, Environment, Goal, Limit, TargetFacts, Value
@@ -115,11 +115,15 @@ def changes(config: Config, baseline: Config) -> int:
     return len(changes_between(baseline.values, config.values))
 
 
-def build(facts: TargetFacts, environment: Environment, goal: Goal, baseline: Config) -> SearchSpace:
+def build(
+    facts: TargetFacts, environment: Environment, goal: Goal, baseline: Config,
+    can_say: Callable[[str, Value], bool] = lambda name, value: True,
+) -> SearchSpace:  # fmt: skip
     """Return the space for this target on this machine within the goal's limits.
 
-    The baseline is a point of the space unless the user's own limits exclude it. Raises `UsageError` if a knob has no
-    value left, or the held global batch exceeds the dataset.
+    `can_say`: whether a knob's value can be written into the command that is the target. The baseline is a point of
+    the space unless the user's own limits exclude it. Raises `UsageError` if a knob has no value left, or the held
+    global batch exceeds the dataset.
     """
     _check_global_batch(facts, goal)
     everything = _circumstances(facts, environment, goal, None)
@@ -127,11 +131,34 @@ def build(facts: TargetFacts, environment: Environment, goal: Goal, baseline: Co
     domains: dict[str, tuple[Value, ...]] = {}
     for knob in KNOBS:
         circumstances = _circumstances(facts, environment, goal, goal.limits.get(knob.name, facts.space.get(knob.name)))
-        domains[knob.name] = _domain(knob, circumstances, goal, today)
-    space = SearchSpace(domains, everything, {**facts.space, **goal.limits})
+        domains[knob.name] = _sayable(knob, _domain(knob, circumstances, goal, today), today, can_say)
+    if goal.global_batch is not None and not is_settable("gradient_accumulation_steps", facts):
+        steps = today.gradient_accumulation_steps
+        fitting = tuple(value for value in domains["batch_size"] if int(value or 0) * steps == goal.global_batch)
+        domains["batch_size"] = fitting or domains["batch_size"]
+    fixed = {knob.name: Limit(values=(today[knob.name],)) for knob in KNOBS if not is_settable(knob.name, facts)}
+    space = SearchSpace(domains, everything, {**facts.space, **goal.limits, **fixed})
     if not space.configs:
         raise UsageError(_nothing_left(facts, goal, domains["batch_size"]))
     return space
+
+
+def is_settable(name: str, facts: TargetFacts) -> bool:
+    """Return whether a knob of the target can be set at all."""
+    return facts.settable is None or name in facts.settable
+
+
+def _sayable(
+    knob: Knob, values: tuple[Value, ...], today: Config, can_say: Callable[[str, Value], bool]
+) -> tuple[Value, ...]:
+    found = tuple(value for value in values if value == today[knob.name] or can_say(knob.name, value))
+    if not found:
+        raise UsageError(
+            f"The command cannot be given {knob.name} {', '.join(map(knob.show, values))}. Its argument probably takes "
+            f"other words. Say what it takes with --map {knob.name}:FORMAT=--argument, or leave {option(knob.name)} "
+            f"out."
+        )
+    return found
 
 
 def _nothing_left(facts: TargetFacts, goal: Goal, batches: tuple[Value, ...]) -> str:
@@ -151,6 +178,14 @@ def _nothing_left(facts: TargetFacts, goal: Goal, batches: tuple[Value, ...]) ->
 
 def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Config) -> tuple[Value, ...]:
     today = baseline[knob.name]
+    if not is_settable(knob.name, circumstances.facts):
+        limit = goal.limits.get(knob.name)
+        if (limit is not None and not _within(today, limit)) or knob.name in (goal.tune or ()):
+            raise UsageError(
+                f"{knob.name} cannot be set: the command takes no argument for it, and it cannot be set from outside. "
+                f"Say which argument it is with --map {knob.alias}=--argument, or leave {option(knob.name)} out."
+            )
+        return (today,)
     if goal.exact and not knob.is_exact(circumstances.facts):
         limit = goal.limits.get(knob.name)
         if limit is not None and not _within(today, limit):

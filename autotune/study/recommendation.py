@@ -14,7 +14,7 @@ from autotune.core.codes import Code
 from autotune.core.notices import Notice
 from autotune.core.records import Config, Environment, Goal, Record, TargetFacts, Value
 from autotune.core.results import LossVerdict
-from autotune.errors import EnvironmentMismatch, NoRecommendation
+from autotune.errors import EnvironmentMismatch, NoRecommendation, UsageError
 from autotune.gradient_noise.records import NoiseScale
 from autotune.harmless import plain
 from autotune.knobs import completed, defaults
@@ -22,6 +22,7 @@ from autotune.machine.environment import mismatches
 from autotune.study import layout as disk
 from autotune.study.baseline_rate import why_unanswered
 from autotune.study.layout import find
+from autotune.targets.commands.answer import RecommendedCommand, recommended_command
 from autotune.units import counted
 
 VERSION = 1
@@ -159,6 +160,17 @@ class Recommendation(Record, frozen=True, kw_only=True):
     undecided: Undecided | None = None  # None: whether it is better than the baseline was decided
     at_baseline_batch: AtBaselineBatch | None = None  # None: that is the recommended one, or of an earlier version
     facts: TargetFacts | None = None  # of the target, for exported programs; None: of an earlier version
+
+
+def command_of(best: Recommendation) -> RecommendedCommand:
+    """Return the recommended command. Raises `UsageError` where the target is none."""
+    found = recommended_command(best.target, best.params, best.baseline)
+    if found is None:
+        raise UsageError(
+            f"{best.study} has no command: its target is {best.target}, and that is code. The settings were probably "
+            f"meant. Use `autotune best` or `autotune export`."
+        )
+    return found
 
 
 def baseline_name(*, assumed: bool) -> str:

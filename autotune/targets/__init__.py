@@ -1,7 +1,8 @@
 """What a reference to training code means: `resolve` gives the target behind it, which only a child process opens.
 
 text ─► Reference ─► its module, imported ─► kinds/ ─► a Contract, which our loop trains
-                                                   └─► an OwnLoop, which trains by itself
+                 │                                 └─► an OwnLoop, which trains by itself
+                 └─► a command ─► commands/ ─────────► another, which is run as it is
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ class Target:
 
 
 def resolve(reference: str) -> Target:
-    """The target behind `reference`: `path.py`, `pkg.train`, or either with `:attribute`.
+    """The target behind `reference`: `path.py`, `pkg.train`, either with `:attribute`, or `-- python train.py ...`.
 
     Paths and modules are looked up from the working folder. Imports neither torch nor the user's code; raises
-    `TargetError` for what is neither a file nor a module, and for a missing file.
+    `TargetError` for what is none of these, and for a missing file.
     """
     parsed = parse(reference)
     if parsed is None:

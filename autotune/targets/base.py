@@ -10,12 +10,15 @@ This file imports no torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Any, Protocol
 
 from autotune.core.records import Record, Value
+from autotune.errors import TargetError
+from autotune.knobs import not_done
+from autotune.knobs.observed import Observed
 
 
 class SharedMemoryTooSmall(Exception):
@@ -89,6 +92,15 @@ class Session(Protocol):
         """Take optimizer steps until the watch says `STOP`. Raises what the user's code raises."""
         ...
 
+    @property
+    def label(self) -> str:
+        """How messages call the user's code."""
+        ...
+
+    def observed(self) -> Observed:
+        """What training was seen to do so far."""
+        ...
+
     def loss_scale(self) -> float | None:
         """What the gradient scaler multiplies the next loss by; None without one. Waits for the device."""
         ...
@@ -108,6 +120,20 @@ class Session(Protocol):
     def validate(self, batches: int) -> int:
         """Run up to `batches` validation batches without gradients; returns how many were run (0: none offered)."""
         ...
+
+
+def check_effect(session: Session, values: Mapping[str, Value]) -> None:
+    """Raise `TargetError` if a value was not what the session trained with: it would be measured under a false name."""
+    if found := not_done(values, session.observed()):
+        raise without_effect(session.label, *found)
+
+
+def without_effect(label: str, asked: str, seen: str) -> TargetError:
+    """Return the error of user code that was given one setting and trained with another."""
+    return TargetError(
+        f"{label} was given {asked} and trained with {seen}. It probably ignores that setting, or changes it. Correct "
+        f"what it is given, or leave that knob out: a measurement would have a false name."
+    )
 
 
 class DryTraining(Protocol):

@@ -81,6 +81,7 @@ def assemble(contract: Contract, data: Data, plan: Plan, offered: Mapping[str, A
         make_optimizer=_optimizer(contract, model, offered),
         count_samples=_count(contract, data, offered),
         loads=data.kind != "batch",
+        label=contract.label,
     )
 
 

@@ -11,9 +11,12 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from autotune.errors import TargetError
+from autotune.knobs import worker_knob
 from autotune.knobs.base import Plan
 from autotune.machine.host import shared_memory_bytes
 from autotune.targets import shared_memory
+from autotune.targets.arguments import takes
+from autotune.targets.base import without_effect
 from autotune.targets.collate import collate, collate_rows, is_hugging_face, prepare_hugging_face
 from autotune.targets.contract import Contract
 from autotune.targets.user_errors import blaming
@@ -160,6 +163,10 @@ def _own_loader(contract: Contract, plan: Plan, offered: Mapping[str, Any]) -> S
     first = make()
     if not hasattr(first, "__iter__"):
         raise TargetError(f"dataloader() returned a {type(first).__name__}: return an iterable of batches.")
+    told = takes(contract.names["dataloader"], "num_workers")
+    if isinstance(first, DataLoader) and told and first.num_workers != plan.workers:
+        asked, seen = (worker_knob().phrase(count) for count in (plan.workers, first.num_workers))
+        raise without_effect("dataloader()", asked, seen)
     if not isinstance(first, Iterator):
         return lambda: iter(first)
     unused = [first]  # a generator can be used once; every later epoch needs a new one

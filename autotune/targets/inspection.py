@@ -21,7 +21,7 @@ from autotune.knobs import KNOBS, defaults
 from autotune.knobs.base import SHORT_CYCLE, Plan
 from autotune.targets import data as sources
 from autotune.targets import kinds
-from autotune.targets.base import Command, Session, Step
+from autotune.targets.base import Command, Session, Step, check_effect
 from autotune.targets.batches import describe, layout
 from autotune.targets.build import assemble, common_arguments, run_setup
 from autotune.targets.contract import Contract
@@ -86,10 +86,13 @@ def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Callable
     """The same of a loop of the user's, after one step of `config` or of what it trains with today."""
     plan = Plan(device=device) if config is None else _planned(config.values, device)
     model, first = loop.build(config, plan), _FirstStep()
-    facts = loop.facts()
+    facts, session = None if model is None else loop.facts(), OwnSession(loop)
     phase("warm-up")
     with blaming(first, loop.root):
-        step = _take_step(OwnSession(loop), model, first)
+        step = _take_step(session, model, first)
+    facts = facts or loop.facts()
+    step = facts.step or step
+    check_effect(session, config.values if config else facts.baseline or {})
     return replace(facts, step=step, findings=(*facts.findings, step_finding(step)))
 
 
@@ -169,8 +172,8 @@ def _asking_for_worker() -> Iterator[list[str]]:
         sys.setprofile(before)
 
 
-def _take_step(session: Session, model: nn.Module, first: _FirstStep) -> StepFacts:
-    trainable: list[Any] = [parameter for parameter in model.parameters() if parameter.requires_grad]
+def _take_step(session: Session, model: nn.Module | None, first: _FirstStep) -> StepFacts:
+    trainable: list[Any] = [one for one in (model.parameters() if model else ()) if one.requires_grad]
     reached: set[int] = set()
     hooks = [
         parameter.register_post_accumulate_grad_hook(lambda reached_now: reached.add(id(reached_now)))

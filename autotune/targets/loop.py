@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from autotune.knobs.base import Plan
+from autotune.knobs.observed import Observed
 from autotune.targets.base import Command, Step, Watch
 from autotune.targets.batches import Shapes, are_tensors, count_tokens, move
 from autotune.targets.data import Source
@@ -39,6 +40,7 @@ class Training:
     count_samples: Callable[[Any], int]
     loads: bool = True  # whether there is a loader; a synthetic batch has none
     optimizer: Optimizer | None = None  # made when the first batch is there
+    label: str = "the target"
 
     def __post_init__(self) -> None:
         self._scaler = torch.amp.GradScaler(self.plan.device.partition(":")[0], enabled=self.plan.scale_loss)
@@ -65,6 +67,10 @@ class Training:
             else:
                 command = watch.step(self._take(watch.steps_at_once, feed))
         self._epoch = feed.epoch
+
+    def observed(self) -> Observed:
+        """What training was seen to do: autocast and accumulation are this loop's own."""
+        return Observed(threads=torch.get_num_threads())
 
     def loss_scale(self) -> float | None:
         """The gradient scaler's present factor; None without one."""

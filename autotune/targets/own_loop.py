@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from autotune.core.records import Config, TargetFacts
 from autotune.errors import TargetError
 from autotune.knobs.base import Plan
+from autotune.knobs.observed import Observed
 from autotune.targets.base import Command, Step, Watch
 from autotune.targets.batches import Shapes, count_tokens, describe, first_dimension
 from autotune.targets.loop import BEAT_SECONDS
@@ -61,16 +62,24 @@ class Report:
                     f"{describe(batch)}. A loader or a collator of its own probably cuts batches of another size, "
                     f"which could be neither tuned nor held. Make it use the batch size that it is given."
                 )
+        for batch in batches:
+            self.shapes.note(batch, samples, began)
+        self.counted(samples * len(batches), sum(map(count_tokens, batches)), seconds)
+        self._block.own += time.perf_counter() - began
+
+    def counted(self, samples: int, tokens: int, seconds: float) -> None:
+        """The loop waited `seconds` for so many samples and tokens, and was looked at by others than `fetched`."""
         if self._is_first:
             self._is_first = False
             self._watch.first_batch(seconds)
         else:
             self._block.waited += seconds
-        for batch in batches:
-            self._block.samples += samples
-            self._block.tokens += count_tokens(batch)
-            self.shapes.note(batch, samples, began)
-        self._block.own += time.perf_counter() - began
+        self._block.samples += samples
+        self._block.tokens += tokens
+
+    def spent(self, seconds: float) -> None:
+        """The host spent so long on watching the loop, outside of this class."""
+        self._block.own += seconds
 
     def epoch(self) -> None:
         """The data ran out and are begun again."""
@@ -116,8 +125,8 @@ class OwnLoop(ABC):
     root: Path  # the folder of the user's code
 
     @abstractmethod
-    def build(self, config: Config | None, plan: Plan) -> nn.Module:
-        """Get ready to train with `config`, and return the model; None: as the user trains today.
+    def build(self, config: Config | None, plan: Plan) -> nn.Module | None:
+        """Get ready to train with `config` (None: as the user trains today), and return the model if there is one yet.
 
         `plan` is what the knobs made of `config`. Its set-up is done; whatever else it holds, this method brings about.
         Raises `TargetError`, also for a setting that did not arrive.
@@ -129,7 +138,14 @@ class OwnLoop(ABC):
 
     @abstractmethod
     def facts(self) -> TargetFacts:
-        """What is known once it is built, the first step left out. Its `owns_loop` is True."""
+        """What is known once it is built, or, where that gave no model, once it took a step; `step` is left out then.
+
+        Its `owns_loop` is True.
+        """
+
+    def observed(self) -> Observed:
+        """What training was seen to do so far."""
+        return Observed()
 
     def loss_scale(self) -> float | None:
         """What a gradient scaler multiplies the next loss by; None without one. Waits for the device."""
@@ -144,7 +160,7 @@ class OwnSession:
     def __init__(self, loop: OwnLoop) -> None:
         self._loop = loop
         self._report: Report | None = None
-        self.loss_scale = loop.loss_scale
+        self.loss_scale, self.observed, self.label = loop.loss_scale, loop.observed, loop.label
 
     def train(self, watch: Watch) -> None:
         """Let the loop run until the watch says `STOP`. Raises `TargetError` if it ends before."""

@@ -1,4 +1,4 @@
-"""Where training code lies, as people type it: a file or a module, perhaps with the name of one function in it."""
+"""Where training code lies, as people type it: a file or a module, perhaps with a function in it, or a command."""
 
 from __future__ import annotations
 
@@ -8,24 +8,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.errors import TargetError
+from autotune.targets.commands.template import CommandTemplate, is_command
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """Exactly one of `file` and `module` is set. `attribute` names a function (or a dict) in it."""
+    """Exactly one of `file`, `module` and `command` is set. `attribute` names a function (or a dict) in the others."""
 
     file: Path | None = None
     module: str = ""
     attribute: str = ""
+    command: CommandTemplate | None = None
 
     @property
     def label(self) -> str:
-        """How messages call it: the file's name, or the module's."""
+        """How messages call it: the file's name, the module's, or the command's."""
+        if self.command is not None:
+            return self.command.label
         return self.file.name if self.file else self.module
 
 
 def parse(text: str) -> Reference | None:
-    """What `text` refers to, or None if it is neither a file nor a module. Raises `TargetError` for a missing file."""
+    """What `text` refers to, or None if it is none of these. Raises `TargetError` for a missing file."""
+    if is_command(text):
+        return Reference(command=CommandTemplate.parse(text))
     place, _, attribute = text.partition(":") if re.search(r":[A-Za-z_]\w*$", text) else (text, "", "")
     path = Path(place)
     if path.is_file() and path.suffix != ".py":

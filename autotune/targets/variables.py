@@ -33,9 +33,11 @@ def hide(before: dict[str, str]) -> None:
 
 
 def show() -> None:
-    """Give what importing torch._dynamo would set."""
+    """Give what importing torch._dynamo would set; from then on it is no change."""
     for name, value in _later.items():
         os.environ.setdefault(name, value)
+        if _at_fork is not None:
+            _at_fork.setdefault(name, os.environ[name])
 
 
 def hold() -> None:

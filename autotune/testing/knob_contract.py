@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import pickle
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -131,6 +132,19 @@ class KnobContract:
             for value in self.knob.domain(circumstances(here)):
                 for framework in Framework:
                     self._is_told(value, framework, here.device_kind)
+
+    def test_every_format_has_a_word_of_its_own_for_each_value(self) -> None:
+        for words in self.knob.formats.values():
+            assert set(words) == set(self.knob.formats.get("", words))  # "" is the format of no format
+            assert len(set(words.values())) == len(words)
+            for value in words:
+                self.knob.check(value)
+        assert set(self.knob.switches.values()) <= set(self.knob.formats.get("", ()))
+
+    def test_a_commands_argument_of_its_name_means_it(self) -> None:
+        if self.knob.arguments:
+            assert re.fullmatch(self.knob.arguments, self.knob.name)
+            assert not (self.knob.doubtful and re.fullmatch(self.knob.doubtful, self.knob.name))
 
     def test_it_can_be_pickled_because_it_holds_nothing(self) -> None:
         assert type(pickle.loads(pickle.dumps(self.knob))) is type(self.knob)

@@ -211,10 +211,10 @@ class TargetContract:
         assert any(64 in tensor.shape for tensor in held)
 
     def test_a_file_that_does_not_run_is_told_with_its_own_line(self, tmp_path: Path) -> None:
-        (tmp_path / "broken.py").write_text(f"{self.text}\nraise RuntimeError('mine')\n")
+        (tmp_path / "broken.py").write_text(f"raise RuntimeError('mine')\n{self.text}")
         with clean_imports():
             try:
-                resolve(str(tmp_path / "broken.py")).inspect("cpu", None, lambda name: None)
+                self._named(tmp_path / "broken.py").inspect("cpu", None, lambda name: None)
             except TargetError as error:
                 assert "broken.py" in str(error) and "mine" in str(error)
             else:
@@ -222,7 +222,10 @@ class TargetContract:
 
     def _target(self, folder: Path) -> Target:
         (folder / "model.py").write_text(self.text)
-        return resolve(str(folder / "model.py"))
+        return self._named(folder / "model.py")
+
+    def _named(self, file: Path) -> Target:
+        return resolve(str(file))
 
     def _facts(self, folder: Path) -> TargetFacts:
         with clean_imports():

@@ -9,11 +9,11 @@ from pathlib import Path
 from autotune.core.records import Config, Goal, StudyRequest
 from autotune.core.requests import FEWEST_STEPS, ProbeBudget
 from autotune.knobs import KNOBS, touched, worker_knob
-from autotune.knobs.base import TACIT, Knob
+from autotune.knobs.base import TACIT, Circumstances, Knob
 from autotune.knobs.batch_size import SMALLEST
 from autotune.machine.environment import autotune_version
 from autotune.objectives import objective_of
-from autotune.sampler.space import SearchSpace
+from autotune.sampler.space import SearchSpace, is_settable
 from autotune.study import layout as disk
 from autotune.tuning.racing import FEWEST_ROUNDS, probes
 from autotune.tuning.settings import Settings
@@ -121,6 +121,7 @@ def not_searched(request: StudyRequest, space: SearchSpace) -> list[str]:
     """Return what users expect to be searched or measured and is not, with the reason: `workers not tuned: ...`."""
     facts, goal, batches = request.facts, request.goal, space.domains["batch_size"]
     lines, samples, limited = [], goal.global_batch, {**facts.space, **goal.limits}
+    lines += _unsettable(request)
     if facts.owns_loop:
         lines.append(OWN_LOOP)
     if not facts.takes_workers:
@@ -133,16 +134,36 @@ def not_searched(request: StudyRequest, space: SearchSpace) -> list[str]:
                 "BatchNorm takes its statistics from it" if knob.name == "batch_size" else "it changes what is computed"
             )
             lines.append(f"{knob.label} not searched: --exact holds it, because {why}")
-    if samples is None and goal.tune is None and "gradient_accumulation_steps" not in limited:
+    is_free = samples is None and goal.tune is None and is_settable("gradient_accumulation_steps", facts)
+    if is_free and "gradient_accumulation_steps" not in limited:
         lines.append(
             "accum not searched: it changes what the model learns and hardly the speed (search it with --accum 1:8)"
         )
     asked = "batch_size" in limited or goal.tune is not None
-    if samples is not None and len(batches) == 1 and not (asked or goal.exact):
+    if samples is not None and len(batches) == 1 and not (asked or goal.exact or facts.settable is not None):
         all_of_them = ",".join(str(size) for size in range(1, samples + 1) if samples % size == 0)
         lines.append(
             f"batch not searched: {samples} samples are held per optimizer step, and no other batch from {SMALLEST} up "
             f"divides them (search smaller ones with --batch {all_of_them}, or free them with --global-batch free)"
+        )
+    return lines
+
+
+def _unsettable(request: StudyRequest) -> list[str]:
+    """Return what a command does not take, and what follows from it."""
+    facts, held_samples = request.facts, request.goal.global_batch
+    if facts.settable is None:
+        return []
+    here = Circumstances(facts=facts, environment=request.environment, global_batch=None)
+    unsettable = [one for one in KNOBS if not is_settable(one.name, facts)]
+    names = [one.label for one in unsettable if not one.on_request and len(one.domain(here)) > 1]
+    told = " (say which one it is with --map)"
+    lines = [f"{', '.join(names)} not tuned: the command takes no argument for it{told}"] * bool(names)
+    batch, accumulation = (name in facts.settable for name in ("batch_size", "gradient_accumulation_steps"))
+    if held_samples and batch and not accumulation:
+        lines.append(
+            f"batch not searched: {held_samples} samples are held per optimizer step, and the command takes no "
+            f"gradient accumulation (free them with --global-batch free)"
         )
     return lines
 

@@ -21,6 +21,7 @@ from autotune.sampler.space import SearchSpace
 from autotune.study import layout as disk
 from autotune.study.identity import compare
 from autotune.study.lock import Lock
+from autotune.targets.commands.template import is_command
 from autotune.tuning.prepare import inspect, settle
 from autotune.tuning.settings import Settings, goal_names
 
@@ -132,7 +133,8 @@ def check_place(settings: Settings) -> None:
         ) from None
     if settings.mode != "fresh" or not _holds_study(folder):
         return
-    for held in (Path.cwd(), Path(settings.target.partition(":")[0])):
+    named = Path() if is_command(settings.target) else Path(settings.target.partition(":")[0])
+    for held in (Path.cwd(), named):
         if held.exists() and held.resolve().is_relative_to(folder):
             raise StudyError(
                 f"--fresh would have {folder} moved aside, which holds {held}. The study was probably searched in a "

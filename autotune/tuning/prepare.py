@@ -15,6 +15,7 @@ from autotune.machine.host import USABLE_FRACTION, host_memory
 from autotune.objectives import completed, objective_of
 from autotune.sampler.space import SearchSpace, build
 from autotune.study import layout as disk
+from autotune.targets.commands.template import CommandTemplate, is_command
 from autotune.tuning.settings import Settings, options
 from autotune.units import format_bytes, parse_bytes
 
@@ -60,7 +61,8 @@ def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> 
     check_options(settings)
     objective_of(goal).check(goal, environment, facts)
     goal = completed(goal)
-    space = build(facts, environment, goal, baseline)
+    can_say = [CommandTemplate.parse(settings.target).can_say] if is_command(settings.target) else []
+    space = build(facts, environment, goal, baseline, *can_say)
     request = StudyRequest(
         target=settings.target,
         goal=goal,

@@ -24,6 +24,7 @@ from autotune.objectives import OBJECTIVES, ObjectiveName
 from autotune.objectives.base import ObjectiveOptions
 from autotune.sampler.names import SAMPLERS, SamplerName
 from autotune.study.layout import STUDIES
+from autotune.targets.commands.template import CommandTemplate, is_command
 from autotune.units import parse_bytes, parse_fraction, parse_seconds
 
 DEVICES = ("cpu", "cuda", "mps", "xpu")
@@ -42,7 +43,7 @@ def _read_memory(text: str) -> str:
 class Settings:
     """One search. Only `target` has no default."""
 
-    target: str  # a file, a module, or module:attribute
+    target: str  # a file, a module, module:attribute, or a command behind `-- `
     time_budget_seconds: Annotated[
         Seconds,  # of this run, confirmation included
         Option(
@@ -170,12 +171,15 @@ class Settings:
         """Where the study lies."""
         if self.study is not None:
             return self.study
-        stem = Path(self.target.partition(":")[0]).name.removesuffix(".py").rpartition(".")[2]
+        place = CommandTemplate.parse(self.target).label if is_command(self.target) else self.target.partition(":")[0]
+        stem = Path(place).name.removesuffix(".py").rpartition(".")[2]
         return STUDIES / (stem or "study")
 
     @property
     def resume_command(self) -> str:
         """The line that goes on with this study."""
+        if self.command is None and is_command(self.target):
+            return f"autotune search --study {self.folder} --resume {self.target}"
         return self.command or f"autotune search {self.target} --study {self.folder} --resume"
 
 

@@ -96,7 +96,7 @@ def test_a_wrong_word_is_named_with_exit_status_two(words: tuple[str, ...], name
 @pytest.mark.parametrize(
     ("words", "choices"),
     [
-        (("export", "--to", "keras"), "torch, hf, lightning, accelerate, deepspeed"),
+        (("export", "--to", "keras"), "torch, hf, lightning, accelerate, deepspeed, torchtitan, json, yaml, env"),
         (("log", "--to", "paper"), "csv, tensorboard, wandb, mlflow"),
         (("show", "--sort", "beauty"), "number, speed, memory"),
     ],

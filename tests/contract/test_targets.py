@@ -101,6 +101,43 @@ class TestBuilder(TargetContract):
         return resolve(f"{super()._target(folder).reference.file}:build")
 
 
+COMMAND = (
+    NET
+    + """
+import argparse
+import itertools
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int)
+parser.add_argument("--accum", type=int)
+parser.add_argument("--workers", type=int)
+parser.add_argument("--bf16", action="store_true")
+asked = parser.parse_args()
+model = net()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for epoch in itertools.count():
+    loader = DataLoader(rows(), asked.batch_size, shuffle=True, num_workers=asked.workers, drop_last=True)
+    for number, (x, y) in enumerate(loader, 1):
+        with torch.autocast("cpu", torch.bfloat16, enabled=asked.bf16):
+            loss = nn.functional.cross_entropy(model(x), y) / asked.accum
+        loss.backward()
+        if number % asked.accum == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+)
+
+
+class TestCommand(TargetContract):
+    """A script that nobody wrote for us, run as it is."""
+
+    text = COMMAND
+
+    def _named(self, file):
+        arguments = "--batch-size {batch_size=8} --accum {gradient_accumulation_steps=1} --workers {num_workers=0}"
+        return resolve(f"-- python {file} {arguments} {{bf16:flag}}")
+
+
 class HandWritten(OwnLoop):
     """A loop that nobody has heard of: a file whose `fit` trains by itself."""
 

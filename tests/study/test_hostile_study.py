@@ -164,11 +164,20 @@ def test_one_value_is_one_line(told: Callable[..., str]) -> None:
     assert len(told("best", "studies/twin", "--key", "amp_dtype").splitlines()) == 1
 
 
-@pytest.mark.parametrize("framework", [framework for framework in Framework if framework is not Framework.DEEPSPEED])
+NO_PROGRAM = (Framework.DEEPSPEED, Framework.TORCHTITAN)  # JSON, and words for a shell
+
+
+@pytest.mark.parametrize("framework", [framework for framework in Framework if framework not in NO_PROGRAM])
 def test_the_program_is_the_twins(told: Callable[..., str], framework: str) -> None:
     program = told("export", f"studies/{FOLDER}", "--to", framework)
 
     assert ast.dump(ast.parse(program)) == ast.dump(ast.parse(told("export", "studies/twin", "--to", framework)))
+
+
+def test_the_words_for_a_shell_are_the_twins(told: Callable[..., str]) -> None:
+    one, other = (told("export", f"studies/{name}", "--to", Framework.TORCHTITAN) for name in (FOLDER, "twin"))
+
+    assert shlex.split(one.replace("\\\n", ""), comments=True) == shlex.split(other.replace("\\\n", ""), comments=True)
 
 
 @pytest.mark.parametrize("framework", list(Framework))
@@ -179,7 +188,7 @@ def test_a_device_is_a_text_in_the_program_too(told: Callable[..., str], framewo
 
     output = told("export", "studies/twin", "--to", framework)
 
-    if framework not in (Framework.DEEPSPEED, Framework.LIGHTNING):  # no program, and a device that it does not know
+    if framework not in (*NO_PROGRAM, Framework.LIGHTNING):  # no program, and a device that it does not know
         nodes = list(ast.walk(ast.parse(output)))
         assert "os" not in {node.id for node in nodes if isinstance(node, ast.Name)}
         assert "os" not in {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}

@@ -348,3 +348,15 @@ def test_a_stream_that_workers_would_repeat_is_pointed_out_before_any_search(
 
 def test_samples_that_are_told_by_number_are_shared_out_by_the_loader(tmp_path: Path) -> None:
     assert "workers" not in {finding.name for finding in inspect(tmp_path, COMPLETE).findings}
+
+
+def test_workers_that_a_loader_of_the_users_does_not_take_are_never_measured(tmp_path):
+    text = MODEL + (
+        "from torch.utils.data import DataLoader\n"
+        "def dataloader(batch_size, num_workers):\n"
+        "    return DataLoader([(torch.ones(4), 1)] * 64, batch_size, num_workers=min(num_workers, 1))\n"
+    )
+    start(tmp_path, text, batch_size=8, num_workers=1)
+
+    with pytest.raises(TargetError, match="was given 2 loader workers and trained with 1 loader worker"):
+        start(tmp_path, text, batch_size=8, num_workers=2)

@@ -93,6 +93,23 @@ def test_a_batch_that_is_not_searched_for_want_of_divisors_is_said(held, said):
     assert text not in _told(held, config(batch_size=held), limits={"batch_size": Limit(values=(held,))})[-1]
 
 
+@pytest.mark.parametrize(
+    ("settable", "held", "said"),
+    [
+        (("batch_size",), 64, ["precision, workers", "batch not searched: 64 samples are held"]),
+        (("batch_size", "num_workers", "amp_dtype"), None, []),
+        (("batch_size", "gradient_accumulation_steps", "num_workers", "amp_dtype"), 64, []),
+    ],
+)
+def test_what_a_command_does_not_take_is_said_with_what_follows(settable, held, said):
+    of, goal, today = facts(settable=settable, has_convolution=False), Goal(global_batch=held), config(batch_size=64)
+
+    told = not_searched(study_request(goal=goal, facts=of), space(goal, today, of=of))
+
+    assert len(told) == len(said)
+    assert all(text.startswith(start) for text, start in zip(told, said, strict=True))
+
+
 def test_a_baseline_that_breaks_what_is_held_is_measured_for_comparison_only():
     held = _told(256, config(batch_size=48))[3]
 

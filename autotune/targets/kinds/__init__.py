@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from autotune.targets import importing
+from autotune.targets.commands.loop import CommandLoop
 from autotune.targets.contract import Contract
 from autotune.targets.kinds.functions import read as functions
 from autotune.targets.kinds.lightning import read as lightning
@@ -22,6 +23,8 @@ KINDS: tuple[Callable[[Loaded, Mapping[str, Any]], Contract | OwnLoop | None], .
 def load(reference: Reference, offered: Mapping[str, Any], phase: Callable[[str], None]) -> Contract | OwnLoop:
     """Import the target and recognise its kind. `phase` is told `load` and `build`. Raises `TargetError`."""
     phase("load")
+    if reference.command is not None:
+        return CommandLoop(reference.command)
     module = importing.load(reference)
     phase("build")
     loaded = picked(module, reference, offered)

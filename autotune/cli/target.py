@@ -1,0 +1,71 @@
+"""The target of a command: a file, a module, or everything after `--`; what of it was recognised is said."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import Annotated
+
+import typer
+
+from autotune.errors import UsageError
+
+TARGET = "Your training code: model.py, pkg.train, model.py:function, or the command that trains, behind `--`."
+Words = Annotated[list[str] | None, typer.Argument(help=TARGET, metavar="TARGET | -- COMMAND ARGUMENT...")]
+Map = Annotated[
+    str | None,
+    typer.Option(
+        "--map",
+        envvar="AUTOTUNE_MAP",
+        help="Which arguments of a command are which knobs: batch=--train_bs,bf16=--amp; workers=no for none.",
+    ),
+]
+Command = Annotated[
+    str | None,
+    typer.Option(
+        "--command",
+        envvar="AUTOTUNE_COMMAND",
+        help="The command that trains, where no target is named: for autotune.toml.",
+    ),
+]
+
+
+def target_text(words: list[str] | None, command: str | None, mapped: str | None, *, quiet: bool = False) -> str:
+    """Return the target as a study records it, and say on standard error what of a command was recognised.
+
+    Raises `UsageError` where there is none, and `TargetError` for a command that cannot be watched.
+    """
+    from autotune.cli.output import say
+    from autotune.targets.commands.template import PREFIX
+    from autotune.targets.commands.typed import typed_target
+
+    if not words and not command:
+        raise UsageError(
+            "There is no target. It names the code that trains. Write autotune search model.py, or "
+            "autotune search -- python train.py --batch-size 64."
+        )
+    if words:
+        typed = typed_target(words, _pairs(mapped), is_typed_command="--" in sys.argv)
+    else:
+        typed = typed_target([f"{PREFIX}{command}"], _pairs(mapped), is_typed_command=False)
+    for remark in () if quiet else typed.remarks:
+        say(f"{remark}.", stderr=True)
+    return typed.text
+
+
+def _pairs(mapped: str | None) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in mapped.split(",")] if mapped else []
+    for name, equals, value in pairs:
+        if not (name and equals and value):
+            raise UsageError(
+                f"--map {mapped}: {name!r} has no argument. It was probably mistyped. Write knob=argument: "
+                f"--map batch=--train_bs,workers=--j."
+            )
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def resume_line(words: list[str]) -> str:
+    """Return the line that resumes, of the words of this call: the option stands before a command."""
+    kept = [word for word in words if word not in ("--fresh", "--resume")]
+    end = kept.index("--") if "--" in kept else len(kept)
+    return shlex.join(["autotune", *kept[:end], "--resume", *kept[end:]])

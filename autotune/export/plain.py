@@ -1,0 +1,32 @@
+"""The recommendation as values by name: JSON, YAML, variables of a shell; for files and scripts of one's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from autotune.core.records import Value
+from autotune.harmless import comment, json_text, shell_word
+from autotune.knobs import environ
+
+
+def as_json(settings: Mapping[str, Any]) -> str:
+    """Return one object."""
+    return json_text(json.dumps(dict(settings), indent=2)) + "\n"
+
+
+def as_yaml(settings: Mapping[str, Any], remarks: tuple[str, ...] = ()) -> str:
+    """Return one line per value; JSON's words for them are YAML's too."""
+    lines = [f"{name}: {json_text(json.dumps(value))}" for name, value in settings.items()]
+    return "\n".join([*map(comment, remarks), *lines]) + "\n"
+
+
+def as_variables(params: Mapping[str, Value], remarks: tuple[str, ...] = ()) -> str:
+    """Return lines to be sourced by a shell: the knobs in capitals, and the variables that are read by libraries.
+
+    What is not set (None) is an empty variable.
+    """
+    own = {name.upper(): "" if value is None else str(value) for name, value in params.items()}
+    lines = [f"export {name}={shell_word(text)}" for name, text in (own | environ(params)).items()]
+    return "\n".join([*map(comment, remarks), *lines]) + "\n"

@@ -1,0 +1,16 @@
+"""What a training run was seen to do: the proof that its settings took effect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(kw_only=True)
+class Observed:
+    """What a session saw of its training. None: that could not be seen, or was not looked at."""
+
+    micro_batch: int | None = None  # samples of most micro-batches
+    micro_batches: int | None = None  # of most optimizer steps
+    workers: int | None = None  # processes of the training loader
+    threads: int | None = None  # that torch computes with on the CPU
+    precisions: frozenset[str] | None = None  # dtypes below float32 of autocast and of parameters; empty: none

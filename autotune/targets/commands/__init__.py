@@ -1,0 +1,1 @@
+"""Commands as targets: what people type to train, with the words in it that are knobs."""

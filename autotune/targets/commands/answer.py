@@ -1,0 +1,49 @@
+"""The recommendation of a command as a command."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autotune.core.records import Value
+from autotune.harmless import shell_word
+from autotune.knobs import KNOBS
+from autotune.targets.commands.template import CommandTemplate, is_command
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecommendedCommand:
+    """What a person runs instead of the command that was searched."""
+
+    line: str  # without what comes before it
+    variables: Mapping[str, str]  # environment variables, to be set for it
+    unsaid: tuple[str, ...]  # settings that it has no argument for: the script has to say them
+
+    @property
+    def text(self) -> str:
+        """The line for a shell, with its variables before it."""
+        return " ".join((*(f"{name}={shell_word(value)}" for name, value in self.variables.items()), self.line))
+
+    @property
+    def words(self) -> list[str]:
+        """The words of the line."""
+        return shlex.split(self.line)
+
+
+def recommended_command(
+    target: str, params: Mapping[str, Value], baseline: Mapping[str, Value]
+) -> RecommendedCommand | None:
+    """Return the command `target` with the settings `params`, by knob name; None for a target that is no command."""
+    if not is_command(target):
+        return None
+    template, variables, unsaid = CommandTemplate.parse(target), dict[str, str](), []
+    for knob in KNOBS:
+        if knob.name in template.knobs:
+            continue
+        value = params[knob.name]
+        set_outside = knob.variables(value)
+        variables.update(set_outside)
+        if not set_outside and value != baseline[knob.name]:
+            unsaid.append(f"{knob.name} {knob.show(value)}")
+    return RecommendedCommand(line=template.line(params), variables=variables, unsaid=tuple(unsaid))

@@ -1,0 +1,183 @@
+"""The arguments that a script declares, read from its syntax tree: nothing of it is run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+UNKNOWN = object()  # a default that only running the script would tell
+DEEPEST = 2  # imports that are followed: a script often keeps its parser in a file beside it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """One argument that a script takes."""
+
+    names: tuple[str, ...]  # `-b`, `--batch-size`; without dashes where it is written `key=value`
+    default: Any = UNKNOWN
+    is_flag: bool = False  # given without a value
+    off: str = ""  # of a pair of flags, the one that says no
+    choices: tuple[Any, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The longest of its names."""
+        return max(self.names, key=len)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """All that may be typed for it."""
+        return (*self.names, *([self.off] if self.off else ()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """What the syntax tree of a script tells."""
+
+    arguments: tuple[Argument, ...] = ()
+    marks: frozenset[str] = frozenset()  # names that it imports or calls, and texts that it opens
+
+
+def read_script(path: Path | None) -> Script:
+    """Return what the script in `path` declares; nothing for a file that cannot be read or is no Python."""
+    trees = list(_trees(path, DEEPEST)) if path is not None else []
+    found: dict[tuple[str, ...], Argument] = {}
+    for one in (argument for tree in trees for argument in (*_argparse(tree), *_click(tree), *_configurator(tree))):
+        known = found.get(one.names)
+        found[one.names] = one if known in (None, one) else replace(one, default=UNKNOWN)
+    for tree in trees:
+        _set_defaults(tree, found)
+    return Script(arguments=tuple(found.values()), marks=frozenset(mark for tree in trees for mark in _marks(tree)))
+
+
+def _trees(path: Path, depth: int, seen: frozenset[Path] = frozenset()) -> Iterator[ast.Module]:
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return
+    yield tree
+    for name in _imported(tree) if depth > 1 else ():
+        place = path.parent.joinpath(*name.split("."))
+        beside = next((one for one in (place.with_suffix(".py"), place / "__init__.py") if one.is_file()), None)
+        if beside is not None and beside not in seen:
+            yield from _trees(beside, depth - 1, seen | {path, beside})
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def _calls(tree: ast.AST, name: str) -> Iterator[ast.Call]:
+    """Yield the calls of a function or method of that name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _called(node) == name:
+            yield node
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def _constants(nodes: list[ast.expr]) -> tuple[str, ...]:
+    return tuple(one.value for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, str))
+
+
+def _value(node: ast.expr | None, otherwise: Any = UNKNOWN) -> Any:
+    if node is None:
+        return otherwise
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        pass
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):  # `5 * 8`, which people write for accumulation
+        left, right = _value(node.left), _value(node.right)
+        if isinstance(left, int) and isinstance(right, int):
+            return left * right
+    return UNKNOWN
+
+
+def _keywords(node: ast.Call) -> Mapping[str, ast.expr]:
+    return {one.arg: one.value for one in node.keywords if one.arg}
+
+
+def _argparse(tree: ast.Module) -> Iterator[Argument]:
+    for call in _calls(tree, "add_argument"):
+        names, given = tuple(one for one in _constants(call.args) if one.startswith("-")), _keywords(call)
+        if not names:
+            continue
+        action = _value(given.get("action"), "")
+        pair = ast.unparse(given["action"]).endswith("BooleanOptionalAction") if "action" in given else False
+        is_flag = pair or action in ("store_true", "store_false")
+        default = _value(given.get("default"), action == "store_false" if is_flag else None)
+        if action == "store_false":  # the flag says no
+            default = UNKNOWN
+        yield Argument(
+            names=names, default=default, is_flag=is_flag, choices=_choices(given.get("choices")),
+            off=f"--no-{max(names, key=len)[2:]}" if pair else "",
+        )  # fmt: skip
+
+
+def _choices(node: ast.expr | None) -> tuple[Any, ...]:
+    found = _value(node, ())
+    return tuple(found) if isinstance(found, list | tuple | set | dict) else ()
+
+
+def _click(tree: ast.Module) -> Iterator[Argument]:
+    for call in _calls(tree, "option"):
+        names, given = tuple(one for one in _constants(call.args) if one.startswith("-")), _keywords(call)
+        pairs = [one.split("/") for one in names if "/" in one]
+        plain = tuple(one for one in names if "/" not in one)
+        if not names:
+            continue
+        off = pairs[0][1].strip() if pairs else ""
+        kind = given.get("type")
+        choices = (
+            _choices(kind.args[0]) if isinstance(kind, ast.Call) and _called(kind) == "Choice" and kind.args else ()
+        )
+        yield Argument(
+            names=(*plain, *(one[0].strip() for one in pairs)), default=_value(given.get("default"), None), off=off,
+            is_flag=bool(pairs) or _value(given.get("is_flag")) is True, choices=choices,
+        )  # fmt: skip
+
+
+def _configurator(tree: ast.Module) -> Iterator[Argument]:
+    """Yield the globals of a script that is configured as nanoGPT is: `exec(open('configurator.py').read())`."""
+    for node in tree.body:
+        if "configurator.py" in ast.unparse(node) and any(_calls(node, "exec")):
+            return
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            value = _value(node.value)
+            if "configurator.py" in _texts(tree) and isinstance(value, int | float | str | bool):
+                yield Argument(names=(f"--{node.targets[0].id}",), default=value)
+
+
+def _texts(tree: ast.AST) -> str:
+    return " ".join(
+        node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
+def _set_defaults(tree: ast.Module, found: dict[tuple[str, ...], Argument]) -> None:
+    """Apply `parser.set_defaults(batch_size=16)`."""
+    for call in _calls(tree, "set_defaults"):
+        for name, node in _keywords(call).items():
+            for names, one in found.items():
+                if one.name.lstrip("-").replace("-", "_") == name:
+                    found[names] = replace(one, default=_value(node))
+
+
+def _marks(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (one.name.rpartition(".")[2] for one in node.names)
+        elif isinstance(node, ast.Call):
+            yield from (_called(node), *(_constants(node.args) if _called(node) == "open" else ()))
+        elif isinstance(node, ast.Attribute):
+            yield node.attr

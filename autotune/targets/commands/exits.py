@@ -1,0 +1,77 @@
+"""Ways out of a training that a probe must not take: other processes, restarts, the end of this process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import wraps
+from types import FrameType
+from typing import Any, NoReturn
+
+from autotune.errors import TargetError
+from autotune.targets.commands.main_thread import Guest
+
+_RESTARTING = "accelerate/utils/memory.py"  # whose frames are those of `find_executable_batch_size`
+_LAUNCHING = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate")
+_SPAWNS = (
+    "{} trains in processes that it starts itself. A command is watched in one process; several are not supported "
+    "yet. Let it train in its own process: with one device, and without a launcher."
+)
+_RESTARTS = (
+    "{} trains with auto_find_batch_size, which changes the batch size by itself after running out of memory. A probe "
+    "needs a batch size that stays. Leave that option out."
+)
+
+
+class Exits:
+    """Leads them back: the program is left with the reason, and never returned to."""
+
+    def __init__(self, label: str, guest: Guest) -> None:
+        self._label, self._guest, self._process = label, guest, os.getpid()
+        self.replacements: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
+            (sys.modules["torch.multiprocessing.spawn"], "start_processes", self._spawning),
+            (subprocess.Popen, "__init__", self._starting),
+            (os, "_exit", self._exiting),
+        )
+
+    def refuse_restarts(self) -> None:
+        """Raise `TargetError` if the caller is run by what tries one batch size after the other."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_filename.replace(os.sep, "/").endswith(_RESTARTING):
+                raise TargetError(_RESTARTS.format(self._label))
+            frame = frame.f_back
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        return os.getpid() != self._process
+
+    def _spawning(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def spawn(*arguments: Any, **named: Any) -> Any:
+            return original(*arguments, **named) if self._is_elsewhere else self._refuse_processes()
+
+        return spawn
+
+    def _starting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def start(process: Any, words: Any, *arguments: Any, **named: Any) -> Any:
+            text = words if isinstance(words, str) else " ".join(map(str, words)) if isinstance(words, list) else ""
+            if not self._is_elsewhere and any(name in text for name in _LAUNCHING):
+                self._refuse_processes()
+            return original(process, words, *arguments, **named)
+
+        return start
+
+    def _refuse_processes(self) -> NoReturn:
+        self._guest.leave(TargetError(_SPAWNS.format(self._label)))
+
+    def _exiting(self, original: Callable[[int], NoReturn]) -> Callable[[int], NoReturn]:
+        def leave(status: int) -> NoReturn:
+            if self._is_elsewhere:
+                original(status)
+            self._guest.leave(SystemExit(status))
+
+        return leave

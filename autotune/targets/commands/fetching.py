@@ -1,0 +1,124 @@
+"""What DataLoaders give to a training, from their iterators: how many samples, how long it waited, by how many workers.
+
+Batches wait here until a backward pass follows: those of an evaluation are fetched, too, and never counted.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+from torch.utils.data import DataLoader
+from torch.utils.data import dataloader as loading
+
+from autotune.targets.batches import Shapes, are_tensors, count_tokens, first_dimension
+
+_KEPT = 8  # batches that were fetched and not trained on yet: Accelerate is one ahead; an evaluation fetches many
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fetched:
+    """A batch that was fetched."""
+
+    samples: int
+    tokens: int
+    seconds: float  # that the training waited
+
+
+class Fetching:
+    """The batches of all loaders, of which one feeds the training."""
+
+    def __init__(self, shapes: Shapes, ended: Callable[[], None]) -> None:
+        """`ended` is called when the data that is trained on ran out; `shapes` takes note of its batches."""
+        self.data: Any = None  # the dataset that is trained on; None: there is no DataLoader, or no backward pass yet
+        self.workers: int | None = None  # of its loader
+        self.own_seconds = 0.0  # spent on looking at batches
+        self.thread: threading.Thread | None = None  # that trains: only its waits count
+        self.replacements: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
+            (loading._BaseDataLoaderIter, "__next__", self._fetching),
+            (DataLoader, "__iter__", self._beginning),
+        )
+        self._shapes, self._ended, self._process = shapes, ended, os.getpid()
+        self._here = threading.local()  # `is_busy`: the data of a loader may come from another loader
+        self._waiting: dict[int, deque[Fetched]] = {}  # by the identity of their dataset
+        self._latest: Any = None  # the dataset of the batch that was fetched last
+        self._is_cut: dict[int, bool] = {}  # by dataset: whether the first dimension is another than the samples'
+        self._asked = 0.0  # when an iterator was asked for that has given nothing yet
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether this thread is fetching."""
+        return getattr(self._here, "is_busy", False)
+
+    @property
+    def has_fetched(self) -> bool:
+        """Whether there is a loader at all."""
+        return bool(self._waiting)
+
+    def take(self) -> Fetched | None:
+        """Return the oldest batch that waits to be trained on, now that one is; None: it was taken before."""
+        latest = self._waiting.get(id(self._latest))
+        if latest:
+            self.data = self._latest
+            return latest.popleft()
+        own = self._waiting.get(id(self.data))
+        return own.popleft() if own else None
+
+    def _beginning(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def begin(loader: Any) -> Any:
+            self._asked = time.perf_counter()
+            return original(loader)
+
+        return begin
+
+    def _fetching(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def fetch(iterator: Any) -> Any:
+            if self.is_busy or os.getpid() != self._process:
+                return original(iterator)
+            self._here.is_busy = True
+            asked, self._asked = self._asked or time.perf_counter(), 0.0
+            try:
+                batch = original(iterator)
+            except StopIteration:
+                if iterator._dataset is self.data:
+                    self._ended()
+                raise
+            finally:
+                self._here.is_busy = False
+            arrived = time.perf_counter()
+            is_waited_for = threading.current_thread() is self.thread
+            self._note(iterator, batch, arrived - asked if is_waited_for else 0.0, arrived)
+            self.own_seconds += time.perf_counter() - arrived
+            return batch
+
+        return fetch
+
+    def _note(self, iterator: Any, batch: Any, seconds: float, arrived: float) -> None:
+        data = self._latest = iterator._dataset
+        first, cut = _first_dimension(batch), getattr(iterator._index_sampler, "batch_size", None)
+        # A first dimension larger than what the loader cuts is of time steps or nodes, not of samples.
+        is_cut = self._is_cut.setdefault(id(data), isinstance(cut, int) and (first is None or first > cut))
+        samples = int((cut if is_cut else first) or cut or 1)
+        fetched = Fetched(samples=samples, tokens=count_tokens(batch), seconds=seconds)
+        self._waiting.setdefault(id(data), deque(maxlen=_KEPT)).append(fetched)
+        if self.data is None or data is self.data:
+            self.workers = iterator._num_workers
+        if data is self.data:
+            self._shapes.note(batch, samples, arrived)
+
+
+def _first_dimension(batch: Any) -> int | None:
+    """`first_dimension`, in a fifth of the time for a pair of tensors of as many samples, as most batches are."""
+    if are_tensors(batch) and len(batch) == 2 and batch[0].dim() and batch[1].dim():
+        one, other = len(batch[0]), len(batch[1])
+        if one == other:
+            return one
+    return first_dimension(batch)

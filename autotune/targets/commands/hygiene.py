@@ -1,0 +1,47 @@
+"""What a probe of a command leaves alone: trackers, telemetry, and the folder of its outputs. Imports no torch."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from autotune.core.requests import Request
+from autotune.targets.commands.template import is_command
+
+OUTPUT = "_AUTOTUNE_OUTPUT"  # environment variable: the folder for what the command writes
+OUTPUT_FOLDER = "output"  # in a probe's folder, taken away after it
+QUIET = {  # nothing is reported to anybody, whatever the user's own settings say
+    "WANDB_MODE": "disabled",
+    "WANDB_SILENT": "true",
+    "COMET_MODE": "disabled",
+    "NEPTUNE_MODE": "debug",
+    "SWANLAB_MODE": "disabled",
+    "CLEARML_OFFLINE_MODE": "1",
+    "DISABLE_MLFLOW_INTEGRATION": "TRUE",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "DO_NOT_TRACK": "1",
+    "AXOLOTL_DO_NOT_TRACK": "1",
+}
+
+
+def environ(request: Request[Any]) -> dict[str, str]:
+    """Return the variables of a process that is to run a command; none for other targets."""
+    if not is_command(request.target or ""):
+        return {}
+    return QUIET | ({"CUDA_VISIBLE_DEVICES": ""} if request.device == "cpu" else {})
+
+
+def contain(folder: Path) -> None:
+    """Have what the command of this process writes go into `folder`, as far as it lets others say where."""
+    os.environ[OUTPUT] = str(folder / OUTPUT_FOLDER)
+    os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder / OUTPUT_FOLDER}/mlflow.db"
+
+
+def output_folder() -> Path:
+    """The folder for what the command writes, made if it is not there."""
+    folder = Path(os.environ.get(OUTPUT) or tempfile.mkdtemp(prefix="autotune-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,227 @@
+"""A command that trains, run as it is in the probe's own process and watched by hooks in torch.
+
+    words ─► Program ─► run as __main__ in the main thread ─► a Witness reports, and leaves it when there is enough
+
+Nothing in it changes. What its arguments carry (`CommandTemplate`) is tuned by them, what a process or a DataLoader
+takes as defaults from outside, the rest not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from msgspec.structs import replace
+
+from autotune.core.records import Config, Finding, StepFacts, TargetFacts, Value
+from autotune.errors import TargetError
+from autotune.knobs import KNOBS, defaults
+from autotune.knobs.base import Knob, Plan, Reach, SwitchKnob
+from autotune.knobs.observed import Observed
+from autotune.targets import variables
+from autotune.targets.commands.defaults import WORKERS
+from autotune.targets.commands.hygiene import output_folder
+from autotune.targets.commands.main_thread import Guest
+from autotune.targets.commands.program import Program, read
+from autotune.targets.commands.template import CommandTemplate
+from autotune.targets.commands.witness import Witness
+from autotune.targets.model_facts import facts_of
+from autotune.targets.own_loop import OwnLoop, Report
+
+LAST_LINES = 5  # of what a program said before it ended
+_LOG = Path("/proc/self/fd/1")
+
+
+class CommandLoop(OwnLoop):
+    """One run of the command."""
+
+    def __init__(self, template: CommandTemplate) -> None:
+        self.label, self.root, self._template = template.label, Path.cwd(), template
+        self._plan: Plan | None = None
+        self._program: Program | None = None
+        self._witness: Witness | None = None
+        self._loader_defaults: dict[str, Any] = {}
+
+    def build(self, config: Config | None, plan: Plan) -> None:
+        """Fill in the command's words; its model comes with its run. Raises `TargetError`."""
+        values = defaults() | self._template.baseline | ({} if config is None else config.values)
+        if plan.batch_transforms:
+            raise TargetError(
+                f"{self.label} makes its own batches, and a knob wants to change them. No probe can do that from "
+                f"outside. Leave that knob at the value that the command trains with."
+            )
+        try:
+            words = self._template.filled(values, output_folder())
+        except ValueError as error:
+            raise TargetError(f"{error}. A placeholder has no word for that value. Write one that has.") from error
+        self._program, self._plan = read(words), plan
+        variables.show()  # torch compiles in its own time: no variable of the user's
+        options = {} if config is None or self._carries(Reach.LOADER) else plan.loader_options
+        if options.get(WORKERS):  # none is what a loader has by itself
+            self._loader_defaults = {name: value for name, value in options.items() if name != "batch_size"}
+
+    def run(self, report: Report) -> None:
+        """Run the command until the watch has enough. Raises what it raises, and `TargetError` if it ends before."""
+        assert self._program is not None and self._plan is not None, "built"
+        guest, program, plan = Guest(), self._program, self._plan
+        self._witness = witness = Witness(
+            self.label, report, guest, loader_defaults=self._loader_defaults, transforms=plan.model_transforms
+        )
+
+        def body() -> None:
+            if ":" in plan.device:  # of a thread, like the number of threads that it computes with
+                torch.accelerator.set_device_index(plan.device)
+            for prepare in plan.setup:
+                prepare()
+            witness.begin()
+            program.run()
+
+        status: object = 0
+        with witness.installed(), program.shown():
+            try:
+                guest.run(body)
+            except SystemExit as error:
+                status = error.code
+            except EOFError as error:
+                raise TargetError(
+                    f"{self.label} reads the standard input, which is empty in a probe: {error}. It probably asks a "
+                    f"question. Give the answer as an argument."
+                ) from error
+        if not report.stopped:
+            raise TargetError(_ended_early(self.label, witness, status))
+        self._check_device(witness, plan)
+
+    def observed(self) -> Observed:
+        """What its hooks saw."""
+        return self._witness.observed() if self._witness else Observed()
+
+    def facts(self) -> TargetFacts:
+        """What its first step showed: model, data, and which knobs can be set."""
+        witness = self._witness
+        assert witness is not None and self._program is not None, "asked after a step"
+        model, seen = witness.trained.model(), witness.observed()
+        samples = len(witness.batches.data) if hasattr(witness.batches.data, "__len__") else None
+        of_model = facts_of(model) if model is not None else _facts_without_model(witness)
+        name = self.label.removesuffix(".py") if model is None else type(model).__name__
+        reach = _Reachable(self._template, witness, seen)
+        facts = TargetFacts(
+            **of_model,
+            name=name,
+            data="batch" if witness.batches.data is None else "dataset" if samples is not None else "iterable",
+            dataset_samples=samples,
+            baseline=reach.baseline(),
+            settable=tuple(one.name for one in KNOBS if one not in reach.fixed),
+            has_collate=True,
+            owns_loop=True,
+            step=StepFacts(
+                loss=witness.loss(),
+                seconds=witness.seconds,
+                parameters_with_gradient=witness.trained.with_gradient,
+                trainable_parameters=len(witness.trained.parameters),
+            ),
+        )
+        return replace(facts, findings=tuple(self._findings(facts, seen, reach)))
+
+    def _carries(self, reach: Reach) -> bool:
+        return any(one.name in self._template.knobs for one in KNOBS if one.reach is reach)
+
+    def _findings(self, facts: TargetFacts, seen: Observed, reach: _Reachable) -> Iterator[Finding]:
+        yield Finding(name="model", text=f"{facts.name}, {facts.parameter_count:,} parameters")
+        data = None if self._witness is None else self._witness.batches.data
+        size = "samples not counted" if facts.dataset_samples is None else f"{facts.dataset_samples:,} samples"
+        text = "no DataLoader" if data is None else f"{type(data).__name__}, {size}"
+        yield Finding(name="data", text=f"{text}; batches of {seen.micro_batch}")
+        yield Finding(name="loop", text=f"{self.label}, run as it is; its steps were watched")
+        if fixed := [one for one in reach.fixed if not isinstance(one, SwitchKnob) or one.is_offered(facts)]:
+            names = ", ".join(one.name for one in fixed)
+            yield Finding(
+                name="not tuned",
+                text=f"{names}: the command has no placeholder for them, and its code leaves nothing open to set",
+                override=f"{{{fixed[0].name}}} after an argument that takes it",
+            )
+        if not self._template.takes_output_dir:
+            yield Finding(
+                name="outputs",
+                text="every probe runs the command, and writes what it writes where it always does",
+                override="--ITS-ARGUMENT {output_dir} in the command",
+                needs_attention=True,
+            )
+
+    def _check_device(self, witness: Witness, plan: Plan) -> None:
+        """Raise `TargetError` if it trained elsewhere than is measured."""
+        trained = witness.trained.device
+        if trained and torch.device(trained).type != torch.device(plan.device).type:
+            raise TargetError(
+                f"{self.label} trained on {trained}, and {plan.device} is measured. It probably chooses its device "
+                f"itself. Choose the same one: --device {torch.device(trained).type}."
+            )
+
+
+@dataclass
+class _Reachable:
+    """Which knobs of a command can be set, and what the others are."""
+
+    template: CommandTemplate
+    witness: Witness
+    seen: Observed
+
+    def baseline(self) -> dict[str, Value]:
+        """What the command trains with today: as it says, or as was seen."""
+        said = self.template.baseline
+        return {one.name: said.get(one.name, self._today(one)) for one in KNOBS if self._is_known(one)}
+
+    @property
+    def fixed(self) -> tuple[Knob, ...]:
+        """Those that cannot be set."""
+        return tuple(one for one in KNOBS if one.name not in self.template.knobs and not self._is_reached(one))
+
+    def _is_reached(self, knob: Knob) -> bool:
+        if knob.reach is Reach.LOADER:
+            return self.witness.batches.data is None or self.witness.defaults.reach(self.witness.batches.data)
+        return knob.reach is Reach.PROCESS
+
+    def _is_known(self, knob: Knob) -> bool:
+        return knob.name not in self.template.knobs or knob.name in self.template.baseline
+
+    def _today(self, knob: Knob) -> Value:
+        return next(iter(knob.seen(self.seen)), knob.default)
+
+
+def _facts_without_model(witness: Witness) -> dict[str, Any]:
+    count = sum(one.numel() for one in witness.trained.parameters)
+    return {"parameter_count": count, "has_convolution": False, "has_batch_norm": False}
+
+
+def _ended_early(label: str, witness: Witness, status: object) -> str:
+    """Why there was not enough to measure, in three sentences and the program's own last lines."""
+    ended = f"{label} ended with exit status {status if status is not None else 0}"
+    if witness.steps:
+        text = (
+            f"{ended} after {witness.steps} optimizer steps, before it was measured. It has probably too little to do. "
+            f"Let it train for more steps or epochs: a probe ends it by itself."
+        )
+    elif witness.backwards:
+        text = (
+            f"{label} computes gradients and steps no optimizer of torch.optim. Its updates are probably written by "
+            f"hand. Make them in the step() of a torch.optim.Optimizer, or write model() and dataset() into a file."
+        )
+    else:
+        text = (
+            f"{ended} and did not train: there was no backward pass and no optimizer step. It probably needs other "
+            f"arguments, or trains in another process. Run it by itself, and name the command that trains."
+        )
+    lines = _last_lines()
+    return f"{text} Its last lines:\n{lines}" if lines else text
+
+
+def _last_lines() -> str:
+    try:
+        with _LOG.open("rb") as log:
+            log.seek(max(0, log.seek(0, 2) - 2000))
+            lines = log.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join(f"    {line}" for line in lines[-LAST_LINES:])

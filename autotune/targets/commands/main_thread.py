@@ -1,0 +1,67 @@
+"""The main thread, for a program that was not written to be led: our own work waits for it in another thread.
+
+    main thread   the program ──► a hook: it is enough ─ ─ ─ (never returns into the program)
+    ours          waits ─────────────────────────────► reads the instruments, writes the result, ends the process
+
+So nothing that the program does when it is interrupted (it catches every exception, runs `finally`, exits) can spoil
+what was measured; and it has the thread that signal handlers and forked loader workers need.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import NoReturn
+
+_asked: SimpleQueue[Callable[[], None]] = SimpleQueue()
+_is_lent = False
+
+
+def lend(work: Callable[[], object]) -> NoReturn:
+    """Do `work`, which ends the process, in another thread; whatever it `run`s has this one, the main thread."""
+    global _is_lent
+    _is_lent = True
+    threading.Thread(target=work, name="autotune", daemon=True).start()
+    while True:
+        _asked.get()()
+
+
+class Guest:
+    """A program that runs in the main thread (or, where that is not lent, in one of its own)."""
+
+    def __init__(self) -> None:
+        self._ended: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def run(self, body: Callable[[], None]) -> None:
+        """Wait until `body` returns, or calls `leave`. Raises what it raises, or left with."""
+        born = os.getpid()
+
+        def whole() -> None:
+            error: BaseException | None = None
+            try:
+                body()
+            except BaseException as raised:  # of any kind: it is raised again where it is waited for
+                error = raised
+            if os.getpid() != born:  # a process that the program forked came to the program's end, too
+                os._exit(0)
+            self._ended.put(error)
+
+        if _is_lent:
+            _asked.put(whole)
+        else:
+            threading.Thread(target=whole, daemon=True).start()
+        if (error := self._ended.get()) is not None:
+            raise error
+
+    def leave(self, error: BaseException | None = None) -> NoReturn:
+        """From within the program: end the waiting for it, and never return to it."""
+        self._ended.put(error)
+        held = threading.Lock()
+        held.acquire()
+        while True:
+            try:
+                held.acquire()  # a signal handler of the program's may run meanwhile, and raise
+            except BaseException:
+                continue

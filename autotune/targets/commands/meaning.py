@@ -1,0 +1,73 @@
+"""Which knob the name of an argument means."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from autotune.errors import TargetError
+from autotune.knobs import KNOBS
+from autotune.knobs.base import Knob
+from autotune.targets.commands.placeholder import OUTPUT_DIR
+
+OUTPUTS = r"(output|out|save|work|results?|log|default_root)_?dir|hydra\.run\.dir"
+NOT_TRAINING = frozenset({"eval", "evaluation", "val", "valid", "validation", "test", "predict", "infer", "inference"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meaning:
+    """What an argument is taken for."""
+
+    name: str  # of the placeholder: a knob's, a switch's or OUTPUT_DIR
+    knob: Knob | None = None  # None: OUTPUT_DIR
+    format: str = ""  # that the user asked for
+    is_doubtful: bool = False
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it says yes or no to one value."""
+        return self.knob is not None and self.name in self.knob.switches
+
+    @property
+    def is_truth(self) -> bool:
+        """Whether it can be a flag."""
+        return self.is_switch or (self.knob is not None and set(self.knob.formats.get("", ())) == {True, False})
+
+
+def meaning_of(name: str) -> Meaning | None:
+    """Return what an argument is taken for by its name alone."""
+    whole = normal(name)
+    *context, last = whole.split(".")
+    if NOT_TRAINING & {part for one in context for part in re.split(r"[_/@]", one)}:
+        return None
+    if re.fullmatch(OUTPUTS, last) or re.fullmatch(OUTPUTS, whole):
+        return Meaning(name=OUTPUT_DIR)
+    for knob in KNOBS:
+        switch = re.sub(r"^(use|enable)_", "", last)
+        if switch in knob.switches:
+            return Meaning(name=switch, knob=knob)
+        for pattern, is_doubtful in ((knob.arguments, False), (knob.doubtful, True)):
+            if pattern and re.fullmatch(pattern, last):
+                return Meaning(name=knob.name, knob=knob, is_doubtful=is_doubtful)
+    return None
+
+
+def normal(name: str) -> str:
+    """Return a name without dashes, in lower case and with `_` for `-`."""
+    return name.lstrip("-+").replace("-", "_").lower()
+
+
+def meant(key: str) -> Meaning:
+    """Return what the left side of a correction names. Raises `TargetError`."""
+    name, _, format_name = key.partition(":")
+    for knob in KNOBS:
+        if name in knob.switches:
+            return Meaning(name=name, knob=knob)
+        if name in (knob.name, knob.alias):
+            return Meaning(name=knob.name, knob=knob, format=format_name)
+    if name == OUTPUT_DIR:
+        return Meaning(name=OUTPUT_DIR)
+    known = [OUTPUT_DIR, *(one.name for one in KNOBS), *(name for one in KNOBS for name in one.switches)]
+    raise TargetError(
+        f"--map {key}=...: there is no knob {name}. It was probably mistyped. There are {', '.join(known)}."
+    )

@@ -1,0 +1,130 @@
+"""One placeholder of a command: the place that a knob's value is put into, in the words of the command."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from autotune.core.records import Value
+from autotune.errors import TargetError
+from autotune.knobs import KNOBS, knob
+from autotune.knobs.base import SWITCH_WORDS, Knob
+
+OUTPUT_DIR = "output_dir"
+FLAG = "flag"
+ON_OFF: Mapping[Value, str] = {True: "true", False: "false"}
+PLACEHOLDER = re.compile(r"(\{*)(\{([A-Za-z_]\w*)(?::([^{}=\s]*))?(?:=([^{}]*))?\})(\}*)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placeholder:
+    """A place in a word that a knob's value, or the folder for what a probe writes, is put into."""
+
+    text: str  # as it was written
+    name: str  # of a knob, of a switch, or OUTPUT_DIR
+    knob: Knob | None  # None: the folder
+    words: Mapping[Value, str] | None  # of the values that can be written; None: as they are
+    stands_for: Value = None  # of a switch: the value that it asks for
+    is_switch: bool = False
+    is_flag: bool = False
+    today: str | None = None  # what the command says today
+
+    @classmethod
+    def parse(cls, text: str, name: str, format_name: str | None, today: str | None) -> Self:
+        """Return what the three parts of a placeholder mean. Raises `TargetError`."""
+        if name == OUTPUT_DIR:
+            return cls(text=text, name=name, knob=None, words=None, today=today)
+        owner, switch = _owner(text, name)
+        is_truth = switch is not None or set(owner.formats.get("", ())) == {True, False}
+        is_flag = format_name == FLAG
+        if is_flag and not is_truth:
+            raise TargetError(
+                f"{text} asks for a word that is there or not, and {owner.name} has more than two values. "
+                f"{_switches(owner)}"
+            )
+        words = ON_OFF if is_flag else _words(text, owner, format_name or "", is_switch=is_truth)
+        return cls(
+            text=text, name=name, knob=owner, words=words, is_flag=is_flag, today=today,
+            is_switch=switch is not None, stands_for=None if switch is None else owner.switches[switch],
+        )  # fmt: skip
+
+    def value(self) -> Value | None:
+        """Return the knob's value that the command has today, or the truth of a switch. Raises `TargetError`."""
+        assert self.knob is not None and self.today is not None, "asked of what says nothing"
+        for value, word in (self.words or {}).items():
+            if word == self.today:
+                return value
+        try:
+            return SWITCH_WORDS[self.today.lower()] if self.is_switch else self.knob.parse(self.today)
+        except (ValueError, KeyError) as error:
+            words = ", ".join(filter(None, (self.words or {}).values())) or "a value of the knob"
+            raise TargetError(
+                f"{self.text} says that the command has {self.today!r} there today. It can have {words}. Correct what "
+                f"follows the `=`, or leave it out."
+            ) from error
+
+    def word(self, values: Mapping[str, Value]) -> str | None:
+        """Return what stands there for `values` by knob name; None: this cannot be said there."""
+        assert self.knob is not None, "asked of the folder"
+        value = values[self.knob.name]
+        if self.is_switch:
+            value = value == self.stands_for
+        if self.words is None:
+            return None if value is None else str(value)
+        return self.words.get(value)
+
+
+def names_a_knob(word: str) -> bool:
+    """Return whether a word that a person typed has a placeholder in it: text in braces need not be one."""
+    known = {OUTPUT_DIR, *(name for one in KNOBS for name in (one.name, one.alias, *one.switches))}
+    return any(found[3] in known and not (found[1] and found[6]) for found in PLACEHOLDER.finditer(word))
+
+
+def literal(text: str) -> str:
+    """Return `text` as it is written where it is no placeholder."""
+    return PLACEHOLDER.sub(lambda found: f"{{{found[0]}}}", text)
+
+
+def _owner(text: str, name: str) -> tuple[Knob, str | None]:
+    """Return the knob that a placeholder names, and the name of the switch if it is one. Raises `TargetError`."""
+    for one in KNOBS:
+        if name in one.switches:
+            return one, name
+    try:
+        return knob(name), None
+    except KeyError:
+        known = [OUTPUT_DIR, *(one.name for one in KNOBS), *(name for one in KNOBS for name in one.switches)]
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"Did you mean {{{near[0]}}}?" if near else f"There are {', '.join(known)}."
+        raise TargetError(
+            f"{text} in the command is no knob. {hint} Write {literal(text)} where the command itself has braces."
+        ) from None
+
+
+def _words(text: str, owner: Knob, format_name: str, *, is_switch: bool) -> Mapping[Value, str] | None:
+    """Return the words of a format, by value. Raises `TargetError`."""
+    if "/" in format_name:
+        values: tuple[Value, ...] = (
+            (True, False) if is_switch else tuple(sorted(owner.formats.get("", ()), key=lambda value: value is None))
+        )
+        words = format_name.split("/")
+        if len(words) == len(values):
+            return {value: word for value, word in zip(values, words, strict=True) if word}
+    elif is_switch and not format_name:
+        return ON_OFF
+    elif format_name in owner.formats or not format_name:
+        return owner.formats.get(format_name)
+    listed = [FLAG, "true/false"] if is_switch else [one for one in owner.formats if one]
+    raise TargetError(
+        f"{text} has a format that {owner.name} does not have. "
+        + (f"Use one of {', '.join(listed)}." if listed else f"It has none: write {{{owner.name}}}.")
+    )
+
+
+def _switches(owner: Knob) -> str:
+    if not owner.switches:
+        return f"Write the argument that takes it, such as --{owner.name.replace('_', '-')} {{{owner.name}}}."
+    return f"Write {' or '.join(f'{{{name}:{FLAG}}}' for name in owner.switches)}."

@@ -1,0 +1,265 @@
+"""Recognises the arguments of a command that are knobs, by their names; what is not sure is said and left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from autotune.errors import TargetError
+from autotune.knobs.base import Knob
+from autotune.targets.commands.arguments import Given, given
+from autotune.targets.commands.declared import UNKNOWN, Argument, Script, read_script
+from autotune.targets.commands.grammars import Grammar, grammar_of
+from autotune.targets.commands.meaning import Meaning, meaning_of, meant, normal
+from autotune.targets.commands.placeholder import OUTPUT_DIR, literal, names_a_knob
+from autotune.targets.commands.shell import program_of, script_of
+from autotune.targets.commands.template import CommandTemplate
+
+ALONE = "no"  # `--map workers=no`: that knob is no argument of this command
+TRUTHS = ("true/false", "True/False", "TRUE/FALSE", "1/0", "yes/no", "on/off", "y/n", "t/f")
+
+
+@dataclass(kw_only=True)
+class Recognition:
+    """A command whose arguments were looked at."""
+
+    template: CommandTemplate
+    taken: list[tuple[str, str]] = field(default_factory=list)  # (the argument as it is today, what it is taken for)
+    left: list[str] = field(default_factory=list)  # sentences about what was left alone
+
+
+def recognise(words: Sequence[str], corrections: Mapping[str, str] | None = None) -> Recognition:
+    """Return the command of these words with placeholders for the knobs in it.
+
+    `corrections`: knob, switch or `knob:format` to the argument that means it, or to `no`. A command that has
+    placeholders already is taken as it is. Raises `TargetError`.
+    """
+    if any(names_a_knob(word) for word in words):
+        if corrections:
+            raise TargetError(
+                f"The command has placeholders, and --map {_typed(corrections)} says what they are. Both were given. "
+                f"Leave --map out, or type the command without placeholders."
+            )
+        template = CommandTemplate.of(list(words))
+        program_of(words)
+        return Recognition(template=template)
+    program = program_of(words)
+    script = read_script(script_of(program))
+    grammar = grammar_of(script, program.label.removesuffix(".py"))
+    return _Reader(list(words), len(words) - len(program.arguments), script, grammar, dict(corrections or {})).read()
+
+
+class _Reader:
+    """One reading of a command: every argument is looked at once."""
+
+    def __init__(
+        self, words: list[str], start: int, script: Script, grammar: Grammar, corrections: dict[str, str]
+    ) -> None:
+        self._words, self._grammar = words, grammar
+        declared = {name: one for one in (*grammar.arguments, *script.arguments) for name in one.words}
+        self._declared = declared
+        self._given = list(given(words, start, declared))
+        self._corrections = {normal(value): meant(key) for key, value in corrections.items() if value != ALONE}
+        self._alone = {meant(key).knob for key, value in corrections.items() if value == ALONE}
+        self._mapped = {meaning.name for meaning in self._corrections.values()}
+        self._texts: dict[int, str | None] = {}  # words that are replaced, by position; None: that one goes
+        self._added: list[str] = []
+        self._result = Recognition(template=CommandTemplate(words=()))
+        self._check(corrections)
+
+    def read(self) -> Recognition:
+        """Look at what is typed, then at what the script has besides."""
+        by_knob = self._typed_ones()
+        for argument in dict.fromkeys(self._declared.values()):
+            self._offer(argument, by_knob)
+        words = [self._texts.get(n, literal(word)) for n, word in enumerate(self._words)]
+        self._result.template = CommandTemplate.of([*(word for word in words if word is not None), *self._added])
+        return self._result
+
+    def _typed_ones(self) -> dict[str, set[str]]:
+        """Replace the values that are typed; return the names of arguments taken, by placeholder."""
+        last = {one.name: one for one in self._given}  # of an argument that stands there twice the last one counts
+        meanings = {name: self._meaning(name) for name in last}
+        taken: dict[str, set[str]] = {}
+        for name, one in last.items():
+            meaning = meanings[name]
+            if meaning is None:
+                continue
+            rivals = [
+                other for other, its in meanings.items() if its and not its.is_doubtful and its.name == meaning.name
+            ]
+            shown = one.option if one.value is None else f"{one.option} {one.value}"
+            if meaning.is_doubtful:
+                self._result.left.append(self._doubt(one.option, meaning))
+            elif len(rivals) > 1 and meaning.knob is not None:
+                self._result.left.append(
+                    f"{one.option} is left alone: {' and '.join(rivals)} may both be {meaning.name}; say which by "
+                    f"--map {meaning.name}={name}"
+                )
+                taken.setdefault(meaning.name, set()).add(name)
+            elif (text := self._placeholder(one, meaning)) is None:
+                self._result.left.append(f"{shown} is left alone: {one.value} is no value of {meaning.name}")
+                taken.setdefault(meaning.name, set()).add(name)
+            else:
+                argument = self._declared.get(one.option)
+                if argument is not None and argument.off and meaning.is_truth:  # absent, it would mean its default
+                    self._texts[one.at] = _pair(argument, meaning, is_on=one.option != argument.off)
+                else:
+                    self._put(one, text)
+                self._result.taken.append((shown, meaning.knob.name if meaning.knob else OUTPUT_DIR))
+                taken.setdefault(meaning.name, set()).add(name)
+        return taken
+
+    def _offer(self, argument: Argument, taken: dict[str, set[str]]) -> None:
+        """Add an argument that the script has and the command does not mention, with its default."""
+        if any(argument is self._declared.get(one.name) for one in self._given) or "--" in self._words:
+            return
+        meaning = self._meaning(argument.name)
+        if meaning is None or meaning.name in taken or self._says_otherwise(meaning, taken):
+            return
+        if meaning.is_doubtful:
+            if meaning.knob is not None and not self._knows(meaning.knob, taken):
+                self._result.left.append(self._doubt(argument.name, meaning))
+            return
+        rivals = [
+            one.name
+            for one in dict.fromkeys(self._declared.values())
+            if (its := self._meaning(one.name)) and its.name == meaning.name and not its.is_doubtful
+        ]
+        taken[meaning.name] = set(rivals)
+        if len(rivals) > 1:
+            self._result.left.append(
+                f"{' and '.join(rivals)} of the script may both be {meaning.name}; say which by "
+                f"--map {meaning.name}={rivals[0]}"
+            )
+            return
+        words = self._written(argument, meaning)
+        if words is None:
+            if meaning.knob is not None:
+                self._result.left.append(
+                    f"{argument.name} of the script is left alone: what it is today cannot be read from the script; "
+                    f"type it to have it tuned"
+                )
+            return
+        self._added += words
+        shown = f"{argument.name}, by default {_shown(argument.default)}"
+        self._result.taken.append((shown, meaning.knob.name if meaning.knob else OUTPUT_DIR))
+
+    def _says_otherwise(self, meaning: Meaning, taken: dict[str, set[str]]) -> bool:
+        """Whether a precision is already said by name, where switches would say it a second time."""
+        if meaning.knob is None:
+            return False
+        if meaning.is_switch:
+            return meaning.knob.name in taken
+        return any(name in taken for name in meaning.knob.switches)
+
+    def _knows(self, knob: Knob, taken: dict[str, set[str]]) -> bool:
+        return any(name in taken for name in (knob.name, *knob.switches))
+
+    def _written(self, argument: Argument, meaning: Meaning) -> list[str] | None:
+        """Return the words for an argument at its default; None: its default cannot be read, or be written."""
+        default, name = argument.default, literal(argument.name)
+        if default is UNKNOWN or default is None:
+            return None
+        if meaning.is_truth and isinstance(default, bool):
+            today = "true" if default else "false"
+            if argument.off:
+                return [_pair(argument, meaning, is_on=default)]
+            if argument.is_flag:
+                return [f"{name}{{{meaning.name}:flag={today}}}"]
+            default = next(iter(self._grammar.truth.split("/")[not default :]))
+        one = Given(option=argument.name, name=argument.name, value=str(default), at=0, inline=True)
+        text = self._placeholder(one, meaning)
+        return None if text is None else [word.format(option=name, value=text) for word in self._grammar.written]
+
+    def _placeholder(self, one: Given, meaning: Meaning) -> str | None:
+        """Return the placeholder for the value of an argument; None if that is no value of what it means."""
+        value = one.value
+        if meaning.knob is None:
+            return f"{{{OUTPUT_DIR}={value}}}" if value and not set("{}") & set(value) else None
+        if meaning.is_truth:
+            if value is None:
+                return f"{{{meaning.name}:flag=true}}"
+            pair = next((pair for pair in TRUTHS if value in pair.split("/")), None)
+            return pair and f"{{{meaning.name}:{pair}={value}}}"
+        if value is None:
+            return None
+        if meaning.knob.formats:
+            chosen = meaning.format or self._format(one, meaning.knob, value)
+            return chosen and f"{{{meaning.name}:{chosen}={value}}}"
+        try:
+            meaning.knob.parse(value)
+        except ValueError:
+            return None
+        return f"{{{meaning.name}={value}}}"
+
+    def _format(self, one: Given, knob: Knob, value: str) -> str | None:
+        """Return the format that has this word; where the script lists its choices, exactly those of them."""
+        choices = self._declared[one.name].choices if one.name in self._declared else ()
+        fitting = [name for name, words in knob.formats.items() if name and value in words.values()]
+        if choices:
+            known = {word: said for words in knob.formats.values() for said, word in words.items()}
+            words = {known[str(choice)]: str(choice) for choice in choices if str(choice) in known}
+            order = sorted(knob.formats.get("", ()), key=lambda said: said is None)
+            return "/".join(words.get(said, "") for said in order) if value in words.values() else None
+        by_name = [name for name in fitting if normal(one.name).endswith(PREFERRED.get(name, " "))]
+        return next(iter(by_name or fitting), None)
+
+    def _put(self, one: Given, text: str) -> None:
+        if one.value is None:
+            self._texts[one.at] = f"{literal(self._words[one.at])}{text}"
+        elif one.inline:
+            self._texts[one.at] = f"{literal(self._words[one.at].partition('=')[0])}={text}"
+        else:
+            self._texts[one.at + 1] = text
+
+    def _meaning(self, name: str) -> Meaning | None:
+        """Return what an argument of this name means; None: nothing that is known."""
+        if normal(name) in self._corrections:
+            return self._corrections[normal(name)]
+        found = meaning_of(name)
+        if found is None or found.name in self._mapped or (found.knob and found.knob in self._alone):
+            return None
+        return None if self._mapped & {*(found.knob.switches if found.knob else ())} else found
+
+    def _check(self, corrections: Mapping[str, str]) -> None:
+        """Raise `TargetError` for a correction that names no argument."""
+        names = {normal(name) for name in (*(one.name for one in self._given), *self._declared)}
+        for knob, name in corrections.items():
+            if name != ALONE and normal(name) not in names:
+                raise TargetError(
+                    f"--map {knob}={name}: the command has no argument {name}. It was probably mistyped, or the script "
+                    f"reads it in a way that is not seen. Type it in the command with the value that it has today."
+                )
+
+    def _doubt(self, option: str, meaning: Meaning) -> str:
+        assert meaning.knob is not None, "only knobs are doubtful"
+        ways = [f"--map {name}={option}" for name in _short(meaning.knob)]
+        return f"{option} is left alone: it may be {meaning.knob.name}; if so, say {' or '.join(ways)}"
+
+
+# Formats that share words: which one is meant by an argument of this name.
+PREFERRED = {"accelerate": "mixed_precision", "digits": "trainer.precision", "torch": "dtype"}
+
+
+def _short(knob: Knob) -> tuple[str, ...]:
+    """What a correction can call it: the switches that are shortest, or the knob."""
+    shortest: dict[Any, str] = {}
+    for name, value in knob.switches.items():
+        shortest.setdefault(value, name)
+    return (knob.name, *shortest.values())
+
+
+def _pair(argument: Argument, meaning: Meaning, *, is_on: bool) -> str:
+    """Return the placeholder for one of two flags, of which one always stands there."""
+    on, off = argument.name[2:], argument.off[2:]
+    return f"--{{{meaning.name}:{on}/{off}={on if is_on else off}}}"
+
+
+def _shown(default: Any) -> str:
+    return {True: "on", False: "off"}.get(default, str(default)) if isinstance(default, bool) else str(default)
+
+
+def _typed(corrections: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in corrections.items())

@@ -1,0 +1,62 @@
+"""Whether a file is a script that trains when it is run, and not a file of functions; by its syntax tree alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+AGREED = {"model", "trainer"}  # the names that a file of functions cannot do without
+LIGHTNING = "LightningModule"
+TRAINS = {"backward", "step", "zero_grad", "fit"}  # methods that a loop calls to train
+
+
+def trains_when_run(path: Path) -> bool:
+    """Return whether the file in `path` trains when it is run, and gives nothing that could be built otherwise.
+
+    It calls something at its end or behind `if __name__ == "__main__":` and has neither `model` nor `trainer` nor a
+    LightningModule; or it trains at its top level, whatever its variables are called.
+    """
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return False
+    top = [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
+    run_always = [node for node in top if not _is_guard(node)]
+    if any(name in TRAINS for node in run_always for name in _methods(node)):
+        return True
+    if AGREED & set(_defined(tree)) or any(map(_is_lightning, tree.body)):
+        return False
+    guarded = any(_is_guard(node) for node in top)
+    return guarded or any(isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) for node in run_always)
+
+
+def _is_guard(node: ast.stmt) -> bool:
+    """Return whether it is `if __name__ == "__main__":`."""
+    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) and "__main__" in ast.unparse(node.test)
+
+
+def _methods(node: ast.AST) -> Iterator[str]:
+    """Yield the names of the methods that are called, but for those inside functions and classes."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+        return
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        yield node.func.attr
+    for child in ast.iter_child_nodes(node):
+        yield from _methods(child)
+
+
+def _defined(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (one.asname or one.name for one in node.names)
+        elif isinstance(node, ast.Assign):
+            yield from (one.id for target in node.targets for one in ast.walk(target) if isinstance(one, ast.Name))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id
+
+
+def _is_lightning(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ClassDef) and any(ast.unparse(base).endswith(LIGHTNING) for base in node.bases)

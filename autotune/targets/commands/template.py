@@ -1,0 +1,192 @@
+"""A command with placeholders for knobs: `-- python train.py --batch-size {batch_size=64} {bf16:flag}`.
+
+{batch_size}          the knob's value
+{batch_size=64}       the same; the command says 64 today, which is the baseline
+{amp_dtype:short}     in the words of a format: bf16, fp16, fp32; see `Knob.formats`
+{amp_dtype:a/b/c}     in words of one's own, in the order of the knob's values: bfloat16, float16, None; or true, false
+{bf16:true/false}     a switch: whether the knob has this value; see `Knob.switches`
+--amp{bf16:flag}      the word before it is there or not; `{bf16:flag}` alone is `--bf16`
+{output_dir=runs}     a scratch folder of the probe
+{{name}}              `{name}` itself
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Self
+
+from autotune.core.records import Value
+from autotune.errors import TargetError
+from autotune.knobs import KNOBS, knob
+from autotune.targets.commands.placeholder import (
+    ON_OFF,
+    PLACEHOLDER,
+    Placeholder,
+    literal,
+)
+
+PREFIX = "-- "  # of a target that is a command
+
+
+def is_command(text: str) -> bool:
+    """Return whether a target's text is a command."""
+    return text == PREFIX.strip() or text.startswith(PREFIX)
+
+
+Word = tuple[str | Placeholder, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandTemplate:
+    """A command, word by word."""
+
+    words: tuple[Word, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the command that a target's text is, quoted as in a shell. Raises `TargetError`."""
+        return cls.of(cls.split(text))
+
+    @staticmethod
+    def split(text: str) -> list[str]:
+        """Return the words of a target's text, with their placeholders. Raises `TargetError`."""
+        try:
+            return shlex.split(text.removeprefix(PREFIX.strip()))
+        except ValueError as error:
+            raise TargetError(
+                f"The command {text!r} cannot be split into words: {error}. A quote is probably missing. Type it as in "
+                f"a shell."
+            ) from error
+
+    @classmethod
+    def of(cls, words: list[str]) -> Self:
+        """Return the command that consists of these words. Raises `TargetError`."""
+        if not words:
+            raise TargetError("There is no command after `--`. Type it as you run it: -- python train.py --epochs 3.")
+        found = cls(words=tuple(_parts(word) for word in words))
+        found.baseline  # noqa: B018  # which finds what contradicts itself
+        return found
+
+    @property
+    def text(self) -> str:
+        """The target's text, which `parse` reads."""
+        return PREFIX + " ".join(
+            _quoted("".join(part.text if isinstance(part, Placeholder) else literal(part) for part in word))
+            for word in self.words
+        )
+
+    @property
+    def label(self) -> str:
+        """How messages call it: by the file or the module that it runs, or its first word."""
+        words = [part for word in self.words for part in word if isinstance(part, str)]
+        modules = [behind for word, behind in pairwise(words) if word == "-m"]
+        return Path([*modules, *(word for word in words if word.endswith(".py")), *words, "the command"][0]).name
+
+    @property
+    def placeholders(self) -> tuple[Placeholder, ...]:
+        """All of them, from left to right."""
+        return tuple(part for word in self.words for part in word if isinstance(part, Placeholder))
+
+    @property
+    def knobs(self) -> tuple[str, ...]:
+        """The names of the knobs that the command carries, in the order of the registry."""
+        carried = {one.knob.name for one in self.placeholders if one.knob is not None}
+        return tuple(one.name for one in KNOBS if one.name in carried)
+
+    @property
+    def takes_output_dir(self) -> bool:
+        """Whether what a probe writes can be told where to go."""
+        return any(one.knob is None for one in self.placeholders)
+
+    @property
+    def baseline(self) -> dict[str, Value]:
+        """What the command says today, by knob name. Raises `TargetError` where it says two things at once."""
+        said: dict[str, Value] = {}
+        for one in self.placeholders:
+            if one.knob is None or one.today is None:
+                continue
+            value = one.value()
+            if one.is_switch:
+                value = one.stands_for if value else said.get(one.knob.name)
+            if said.get(one.knob.name, value) not in (value, None):
+                raise TargetError(
+                    f"The command says {one.knob.name} {said[one.knob.name]} and {value} at once: {self.text}. Only "
+                    f"one of them can be what it runs today. Correct one."
+                )
+            said[one.knob.name] = value
+        return said
+
+    def can_say(self, name: str, value: Value) -> bool:
+        """Return whether the command can be given this value of a knob that it carries."""
+        of_it = [one for one in self.placeholders if one.knob is not None and one.knob.name == name]
+        stated = {one.stands_for for one in of_it if one.is_switch}
+        if value is not None and stated and value not in stated and all(one.is_switch for one in of_it):
+            return False
+        return all(one.word({name: value}) is not None for one in of_it)
+
+    def filled(self, values: Mapping[str, Value], output_dir: str | PathLike[str]) -> list[str]:
+        """Return the command's words for `values` by knob name.
+
+        Raises `ValueError` for a value that cannot be said; see `can_say`.
+        """
+        for name in self.knobs:
+            if not self.can_say(name, values[name]):
+                raise ValueError(f"the command cannot be given {name} {values[name]!r}: {self.text}")
+        return self._filled(values, lambda _: fspath(output_dir))
+
+    def present(self) -> list[str]:
+        """Return the command's words as far as they are known without a configuration: knobs have their defaults."""
+        values = {name: self.baseline.get(name, knob(name).default) for name in self.knobs}
+        return [word for word in (_filled(word, values, lambda _: "") for word in self.words) if word is not None]
+
+    def line(self, values: Mapping[str, Value]) -> str:
+        """Return the command for `values` as a person types it; its outputs go where they go today."""
+        return shlex.join(self._filled(values, lambda folder: folder.today or "OUTPUT_DIR"))
+
+    def _filled(self, values: Mapping[str, Value], folder: Callable[[Placeholder], str]) -> list[str]:
+        filled = (_filled(word, values, folder) for word in self.words)
+        return [word for word in filled if word is not None]
+
+
+def _filled(word: Word, values: Mapping[str, Value], folder: Callable[[Placeholder], str]) -> str | None:
+    text = ""
+    for part in word:
+        if isinstance(part, str):
+            text += part
+        elif part.is_flag:
+            if part.word(values) != ON_OFF[True]:
+                return None
+            text = text or f"--{part.name}"
+        else:
+            text += folder(part) if part.knob is None else part.word(values) or ""
+    return text
+
+
+def _parts(word: str) -> Word:
+    """Return the texts and placeholders of one word. Raises `TargetError`."""
+    parts: list[str | Placeholder] = []
+    end, text = 0, ""
+    for found in PLACEHOLDER.finditer(word):
+        before, whole, name, format_name, today, after = found.groups()
+        text += word[end : found.start()]
+        end = found.end()
+        if before and after:  # doubled braces
+            text += found[0][1:-1]
+            continue
+        text += before
+        parts += [text] * bool(text)
+        parts.append(Placeholder.parse(whole, name, format_name, today))
+        text = after
+    text += word[end:]
+    return (*parts, text) if text or not parts else tuple(parts)
+
+
+def _quoted(word: str) -> str:
+    """Return `word` quoted as a shell needs it: most placeholders need nothing."""
+    bare = PLACEHOLDER.sub(lambda found: found[1] + found[2][1:-1] + found[6], word)
+    return word if shlex.quote(bare) == bare and not ("{" in word and "," in word) else shlex.quote(word)

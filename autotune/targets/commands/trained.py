@@ -1,0 +1,58 @@
+"""What an optimizer trains: its parameters, and the model that has them."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from autotune.targets.batches import dtype_name
+
+_HALVES = ("bfloat16", "float16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What a step is about to change."""
+
+    parameters: tuple[Tensor, ...] = ()
+    with_gradient: int = 0  # of the parameters
+    precisions: frozenset[str] = frozenset()  # below float32
+    device: str = ""
+
+    @classmethod
+    def of(cls, optimizer: Optimizer) -> Self:
+        """Return it, with gradients in place."""
+        parameters = tuple(one for group in optimizer.param_groups for one in group["params"] if one.requires_grad)
+        return cls(
+            parameters=parameters,
+            with_gradient=sum(one.grad is not None for one in parameters),
+            precisions=frozenset(name for one in parameters if (name := dtype_name(one)) in _HALVES),
+            device=str(parameters[0].device) if parameters else "",
+        )
+
+    def model(self) -> nn.Module | None:
+        """Return the outermost module that has the parameters; None if they are in none."""
+        wanted = set(map(id, self.parameters))
+        modules = [one for one in gc.get_objects() if issubclass(type(one), nn.Module)]
+        inner = {id(child) for one in modules for child in _children(one)}
+        roots = [one for one in modules if id(one) not in inner and wanted & set(map(id, one.parameters()))]
+        found = max(roots, key=lambda one: sum(id(part) in wanted for part in one.parameters()), default=None)
+        return None if found is None else _unwrapped(found)
+
+
+def _children(module: Any) -> Iterable[nn.Module]:
+    return [part for part in vars(module).get("_modules", {}).values() if part is not None]
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    """Return what `torch.compile` or a data-parallel wrapper holds."""
+    for name in ("_orig_mod", "module"):
+        inner = getattr(module, name, None)
+        if isinstance(inner, nn.Module) and len(list(module.children())) == 1:
+            return _unwrapped(inner)
+    return module

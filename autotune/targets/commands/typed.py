@@ -1,0 +1,54 @@
+"""What people name as a target, with commands among it: the text that a study records, and what was taken for what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.errors import TargetError
+from autotune.targets.commands.recognition import recognise
+from autotune.targets.commands.scripts import trains_when_run
+from autotune.targets.commands.template import CommandTemplate, is_command
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypedTarget:
+    """A target as a study records it."""
+
+    text: str
+    remarks: tuple[str, ...] = ()  # sentences: what was taken for what, and what was left alone
+
+
+def typed_target(words: Sequence[str], corrections: Mapping[str, str], *, is_typed_command: bool) -> TypedTarget:
+    """Return the target that `words` name: a file or a module alone, or the words of a command.
+
+    A file that trains when it is run is taken as the command that runs it. Raises `TargetError`.
+    """
+    if is_typed_command:
+        return _of_command(words, corrections, ())
+    text = words[0] if words else ""
+    if is_command(text):
+        return _of_command(CommandTemplate.split(text), corrections, ())
+    if len(words) > 1:
+        raise TargetError(
+            f"{' '.join(words)} is more than one target. It is probably a command. Write `--` before it: "
+            f"-- {' '.join(words)}."
+        )
+    if text.endswith(".py") and trains_when_run(Path(text)):
+        said = f"{text} trains when it is run and has no model(): taken as the command `python {text}`"
+        return _of_command(("python", text), corrections, (said,))
+    if corrections:
+        raise TargetError(
+            f"--map says what the arguments of a command are, and {text} is none. It was probably left over. Leave it "
+            f"out, or write the command: -- python {text}."
+        )
+    return TypedTarget(text=text)
+
+
+def _of_command(words: Sequence[str], corrections: Mapping[str, str], before: tuple[str, ...]) -> TypedTarget:
+    found = recognise(words, corrections)
+    taken = [f"{shown}: taken for {name}" for shown, name in found.taken]
+    if not found.template.knobs:
+        before = (*before, "No argument of the command is a knob; what can be set from outside of it is tuned")
+    return TypedTarget(text=found.template.text, remarks=(*before, *taken, *found.left))

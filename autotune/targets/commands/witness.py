@@ -1,0 +1,282 @@
+"""Hooks in torch that watch a training which was not written to be watched, and report it.
+
+    DataLoader ─► a batch is there   backward ─► it was trained on   optimizer.step ─► a step ─► report ─► enough: leave
+
+A step is one of the optimizer that steps first; others (of a GAN, say) belong to it. A batch counts when a backward
+pass follows it: those of an evaluation do not. Where there is no DataLoader, a batch is what the first forward pass of
+a model was given.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.data import DataLoader
+
+from autotune.errors import TargetError
+from autotune.knobs.observed import Observed
+from autotune.targets import variables
+from autotune.targets.batches import first_dimension
+from autotune.targets.commands.defaults import LoaderDefaults
+from autotune.targets.commands.exits import Exits
+from autotune.targets.commands.fetching import Fetched, Fetching
+from autotune.targets.commands.main_thread import Guest
+from autotune.targets.commands.trained import Trained
+from autotune.targets.own_loop import Report
+
+_FAITHFUL = 50  # steps of another optimizer without one of those that count: the program went on with that one
+
+
+class Witness:
+    """What is seen of one training."""
+
+    def __init__(
+        self, label: str, report: Report, guest: Guest, *, loader_defaults: Mapping[str, Any],
+        transforms: Sequence[Callable[[Any], Any]],
+    ) -> None:  # fmt: skip
+        """`loader_defaults`: arguments of every DataLoader whose maker leaves them out.
+
+        `transforms` change the model in place as soon as it has an optimizer.
+        """
+        self.steps = self.backwards = 0
+        self.trained = Trained()  # what the first step trained
+        self.batches = Fetching(report.shapes, report.epoch)
+        self.defaults = LoaderDefaults(loader_defaults)
+        self._label, self._report, self._guest, self._transforms = label, report, guest, list(transforms)
+        self._exits = Exits(label, guest)
+        self._process = os.getpid()
+        self._clock: Optimizer | None = None  # whose steps count
+        self._others: Counter[int] = Counter()  # steps of each optimizer since the last that counted
+        self._is_in_backward = False
+        self._given: int | None = None  # samples of a forward pass, where there is no DataLoader
+        self._last: int | None = None  # samples of the batch that was counted last
+        self._scaled: tuple[Any, Tensor] = (lambda: None, torch.empty(0))  # a scaled loss, weakly, and the loss
+        self._of_step = self._backwards_of_step = 0
+        self._has_stepped = False  # within a call of a gradient scaler
+        self._sizes: Counter[int] = Counter()
+        self._counts: Counter[int] = Counter()  # micro-batches of steps
+        self._began = self.seconds = 0.0  # of the run, and until its first step
+        self._first_loss = torch.full((), float("nan"))
+        self._threads: int | None = None
+        self._precisions: set[str] = set()
+
+    def observed(self) -> Observed:
+        """What it saw so far."""
+        if not self.steps:
+            return Observed()
+        return Observed(
+            micro_batch=_most(self._sizes),
+            micro_batches=_most(self._counts),
+            workers=self.batches.workers,
+            threads=self._threads,
+            precisions=frozenset(self._precisions | self.trained.precisions),
+        )
+
+    def begin(self) -> None:
+        """Called in the thread of the program, before it runs."""
+        self.batches.thread, self._began = threading.current_thread(), time.perf_counter()
+
+    def loss(self) -> float | None:
+        """The first loss; None if it is not finite, or there was none. Waits for the device."""
+        value = float(self._first_loss)
+        return value if math.isfinite(value) else None
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Meanwhile torch tells of what it does."""
+        scaler, autocast = torch.amp.GradScaler, torch.amp.autocast_mode.autocast
+        replacements: list[tuple[Any, str, Callable[[Any], Any]]] = [
+            *self.batches.replacements,
+            (DataLoader, "__init__", self.defaults.making),
+            (torch.autograd, "backward", self._backward),
+            (scaler, "scale", self._scaling),
+            (scaler, "step", self._maybe_stepping),
+            (autocast, "__enter__", self._casting),
+            (Optimizer, "__init__", self._making),
+            *self._exits.replacements,
+        ]
+        with ExitStack() as stack:
+            for owner, name, around in replacements:
+                original = getattr(owner, name)
+                stack.callback(setattr, owner, name, original)
+                setattr(owner, name, around(original))
+            self._first_forward = register_module_forward_pre_hook(self._forward)
+            self._first_step = register_optimizer_step_pre_hook(self._stepping)
+            stack.callback(self._first_forward.remove)
+            stack.callback(self._first_step.remove)
+            stack.callback(register_optimizer_step_post_hook(self._stepped).remove)
+            yield
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        """Whether this is another process: a loader worker has the hooks, too."""
+        return os.getpid() != self._process
+
+    def _forward(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        """Look at what the first model that learns is given; without a loader nothing else tells the batch."""
+        if self._is_elsewhere or self.batches.is_busy or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return
+        if not any(parameter.requires_grad for parameter in module.parameters()):
+            return
+        self._first_forward.remove()
+        named = sys._getframe(1).f_locals.get("kwargs")
+        self._given = first_dimension([*inputs, named if isinstance(named, dict) else {}])
+
+    # -- losses
+
+    def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def backward(tensors: Any, *arguments: Any, **named: Any) -> Any:
+            if self._is_elsewhere or self._is_in_backward:  # checkpointing has backward passes in a backward pass
+                return original(tensors, *arguments, **named)
+            self._is_in_backward = True
+            try:
+                result = original(tensors, *arguments, **named)
+            finally:
+                self._is_in_backward = False
+            began = time.perf_counter()
+            self._trained_on(tensors)
+            self._report.spent(time.perf_counter() - began + self.batches.own_seconds)
+            self.batches.own_seconds = 0.0
+            return result
+
+        return backward
+
+    def _trained_on(self, tensors: Any) -> None:
+        if not self.backwards:
+            self._early(variables.check)
+            self._first_loss = self._loss(tensors)
+        self.backwards += 1
+        self._backwards_of_step += 1
+        if (fetched := self.batches.take()) is not None:
+            self._count(fetched, self._loss(tensors))
+        elif not self.batches.has_fetched:
+            self._count(Fetched(samples=self._given or 0, tokens=0, seconds=0.0), self._loss(tensors))
+
+    def _loss(self, tensors: Any) -> Tensor:
+        tensor = tensors if isinstance(tensors, Tensor) else tensors[0]
+        scaled, loss = self._scaled
+        share = loss if scaled() is tensor else tensor.detach()
+        return share if share.dim() == 0 else share.float().mean()
+
+    def _count(self, fetched: Fetched, loss: Tensor) -> None:
+        self._report.counted(fetched.samples, fetched.tokens, fetched.seconds)
+        self._report.micro_batch(loss)
+        self._last = fetched.samples
+        self._sizes[fetched.samples] += 1
+        self._of_step += 1
+
+    def _scaling(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def scale(scaler: Any, outputs: Any) -> Any:
+            result = original(scaler, outputs)
+            if isinstance(outputs, Tensor):
+                self._scaled = weakref.ref(result), outputs.detach()
+            return result
+
+        return scale
+
+    def _casting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def enter(context: Any) -> Any:
+            result = original(context)
+            if context._enabled and torch.is_grad_enabled():
+                self._precisions.add(str(context.fast_dtype).removeprefix("torch."))
+            return result
+
+        return enter
+
+    # -- steps
+
+    def _making(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def make(optimizer: Optimizer, *arguments: Any, **named: Any) -> None:
+            original(optimizer, *arguments, **named)
+            if self._transforms and not self._is_elsewhere:
+                transforms, self._transforms = self._transforms, []
+                model = Trained.of(optimizer).model()
+                for transform in transforms:
+                    transform(model)
+
+        return make
+
+    def _stepping(self, optimizer: Optimizer, *_: Any) -> None:
+        """Before the first step: look at what it will change."""
+        if self._is_elsewhere:
+            return
+        self._first_step.remove()
+        self._early(self._exits.refuse_restarts)
+        self.trained = Trained.of(optimizer)
+
+    def _stepped(self, optimizer: Optimizer, *_: Any) -> None:
+        if self._is_elsewhere:
+            return
+        self._others[id(optimizer)] += 1
+        if self._clock is None or self._others[id(optimizer)] > _FAITHFUL:
+            self._clock = optimizer
+        if optimizer is self._clock:
+            self._others.clear()
+            self._has_stepped = True
+            self._end_step(skipped=False)
+
+    def _maybe_stepping(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def step(scaler: Any, optimizer: Any, *arguments: Any, **named: Any) -> Any:
+            self._has_stepped = False
+            result = original(scaler, optimizer, *arguments, **named)
+            if not self._has_stepped and self._clock in (None, optimizer):
+                self._clock = optimizer
+                self._end_step(skipped=True)
+            return result
+
+        return step
+
+    def _end_step(self, *, skipped: bool) -> None:
+        if not self._of_step:  # no new batch: of several that were fetched before, or without a backward pass
+            self._early(variables.check)
+            samples = self._last if self._last is not None else self._given or 0
+            loss = torch.full((), float("nan"))
+            for _ in range(max(1, self._backwards_of_step)):
+                self._count(Fetched(samples=samples, tokens=0, seconds=0.0), loss)
+        if not self.steps:
+            self._threads, self.seconds = torch.get_num_threads(), time.perf_counter() - self._began
+        self.steps += 1
+        self._counts[self._of_step] += 1
+        self._of_step = self._backwards_of_step = 0
+        if not self._last:
+            self._guest.leave(TargetError(_NO_BATCH.format(self._label)))
+        if not self._report.step(skipped=skipped):
+            self._guest.leave()
+
+    # -- what ends it
+
+    def _early(self, check: Callable[[], None]) -> None:
+        """Make a check whose error the program is not to see."""
+        try:
+            check()
+        except Exception as error:
+            self._guest.leave(error)
+
+
+_NO_BATCH = (
+    "{} trains with batches that cannot be seen: neither a DataLoader gave them, nor was a model called with tensors. "
+    "Its samples are not known, and without them no rate is. Write model() and dataset() into a file, and name that."
+)
+
+
+def _most(counts: Counter[int]) -> int | None:
+    return counts.most_common(1)[0][0] if counts else None

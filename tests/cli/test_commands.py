@@ -1,0 +1,120 @@
+"""Everything after `--` is a command: what is recognised is said before anything runs."""
+
+import json
+import sys
+
+import pytest
+
+from autotune.cli.target import resume_line
+from tests.commandline import assert_one_clear_error, run_here
+from tests.reporting import recommendation, whole, written
+from tests.worlds import config
+
+SCRIPT = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--bs", type=int, default=8)
+parser.add_argument("--amp", action="store_true")
+if __name__ == "__main__":
+    raise SystemExit("it was run")
+"""
+TARGET = f"-- {sys.executable} train.py --bs {{batch_size=64}} {{bf16:flag=false}}"
+
+
+@pytest.fixture
+def home(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    return tmp_path
+
+
+@pytest.fixture
+def study(tmp_path):
+    best = recommendation(target=TARGET, params=config(96, amp_dtype="bfloat16", num_workers=2, num_threads=1).values,
+                          baseline=config(64).values)  # fmt: skip
+    written(tmp_path / "study", whole(), best)
+    return tmp_path
+
+
+def test_search_says_what_it_took_for_what(home):
+    ended = run_here(home, "search", "--dry-run", "--", sys.executable, "train.py", "--bs", "16")
+
+    assert ended.stderr.startswith("--bs 16: taken for batch_size.\n--amp is left alone: it may be amp_dtype; ")
+    assert "it was run" in ended.stderr  # by the inspection, and not while it was read
+
+
+def test_check_takes_a_command_too(home):
+    said = assert_one_clear_error(run_here(home, "check", "--", "torchrun", "train.py"))
+
+    assert "torchrun" in said
+
+
+def test_nothing_to_search_is_told_with_both_forms(home):
+    said = assert_one_clear_error(run_here(home, "search"))
+
+    assert "autotune search model.py" in said
+    assert "autotune search -- python train.py" in said
+
+
+def test_the_command_may_stand_in_the_settings_file(home):
+    (home / "autotune.toml").write_text(f'command = "{sys.executable} train.py --bs 32"\nmap = {{bf16 = "--amp"}}\n')
+
+    ended = run_here(home, "search", "--dry-run")
+
+    assert "--bs 32: taken for batch_size.\n" in ended.stderr
+    assert "--amp, by default off: taken for amp_dtype.\n" in ended.stderr
+
+
+def test_a_correction_without_an_argument_is_told(home):
+    said = assert_one_clear_error(run_here(home, "search", "--map", "batch", "--", "python", "train.py"))
+
+    assert "'batch' has no argument" in said
+
+
+def test_the_option_that_resumes_stands_before_the_command():
+    words = ["search", "--fresh", "-t", "5m", "--", "python", "train.py", "--resume-from", "x"]
+
+    assert resume_line(words) == "autotune search -t 5m --resume -- python train.py --resume-from x"
+    assert resume_line(["search", "model.py"]) == "autotune search model.py --resume"
+
+
+def test_best_prints_the_command_alone(study):
+    assert run_here(study, "best", "study", "--command").stdout == (
+        f"OMP_NUM_THREADS=1 {sys.executable} train.py --bs 96 --bf16\n"
+    )
+
+
+def test_the_answer_shows_the_command_on_one_line_and_what_it_cannot_say(study):
+    shown = run_here(study, "best", "study").stdout
+
+    assert f"  Use it    OMP_NUM_THREADS=1 {sys.executable} train.py --bs 96 --bf16\n" in shown
+    assert "The command has no argument for num_workers 2" in " ".join(shown.split())
+    assert "autotune run study" in shown
+
+
+def test_the_page_has_it_to_be_copied(study):
+    run_here(study, "report", "study", "--output", "page.html")
+
+    assert (
+        f"<code>OMP_NUM_THREADS=1 {sys.executable} train.py --bs 96 --bf16</code>" in (study / "page.html").read_text()
+    )
+
+
+def test_run_starts_it_in_place_of_itself(study):
+    from tests.commandline import run
+
+    (study / "train.py").write_text("import os, sys\nprint(sys.argv[1:], os.environ['OMP_NUM_THREADS'])\n")
+
+    ended = run(study, "run", "study")
+
+    assert ended.stdout == "['--bs', '96', '--bf16'] 1\n"
+
+
+def test_run_can_only_print(study):
+    assert run_here(study, "run", "study", "--dry-run").stdout.endswith("train.py --bs 96 --bf16\n")
+
+
+def test_code_has_no_command(tmp_path):
+    written(tmp_path / "study", whole(), recommendation())
+
+    assert "its target is model.py" in assert_one_clear_error(run_here(tmp_path, "best", "study", "--command"))
+    assert json.loads(run_here(tmp_path, "best", "study", "--json").stdout)["target"] == "model.py"

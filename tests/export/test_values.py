@@ -1,0 +1,122 @@
+"""Values by name: printed, put into a file that a user keeps, and for more devices than were measured."""
+
+import json
+import os
+import shlex
+import subprocess
+
+import pytest
+
+from autotune.core.records import Config
+from autotune.errors import UsageError
+from autotune.export.merging import merged
+from autotune.export.recipe import on_devices
+from tests.commandline import assert_one_clear_error, run_here
+from tests.reporting import recommendation, whole, written
+from tests.worlds import config
+
+
+@pytest.fixture
+def home(tmp_path):
+    best = recommendation(params=config(64, gradient_accumulation_steps=4, amp_dtype="bfloat16", num_workers=2,
+                                        omp_wait_policy="passive").values)  # fmt: skip
+    written(tmp_path / "study", whole(), best)
+    return tmp_path
+
+
+def _exported(home, *words):
+    return run_here(home, "export", "study", *words)
+
+
+def test_json_is_the_dict(home):
+    assert json.loads(_exported(home, "--to", "json").stdout)["amp_dtype"] == "bfloat16"
+
+
+def test_variables_are_read_by_a_shell(home):
+    lines = _exported(home, "--to", "env").stdout
+
+    said = subprocess.run(
+        ["sh", "-c", f"{lines}\necho $BATCH_SIZE $AMP_DTYPE $OMP_WAIT_POLICY"], capture_output=True, text=True,
+        check=True, env={"PATH": os.environ["PATH"]},
+    )  # fmt: skip
+    assert said.stdout == "64 bfloat16 passive\n"
+
+
+def test_torchtitan_gets_flags_and_derives_accumulation_from_the_global_batch(home):
+    lines = _exported(home, "--to", "torchtitan").stdout
+
+    words = shlex.split(lines.replace("\\\n", " "), comments=True)
+    assert words[:6] == [
+        "--training.local_batch_size", "64", "--training.global_batch_size", "256",
+        "--training.mixed_precision_param", "bfloat16",
+    ]  # fmt: skip
+    assert words[words.index("--dataloader.num_workers") + 1] == "2"
+    assert "--dataloader.persistent_workers" in words
+
+
+def test_yaml_keeps_what_else_stands_there(home):
+    (home / "train.yaml").write_text("# mine\nlr: 0.1\nbatch_size: 8   # small\nmodel:\n  width: 3\n")
+
+    _exported(home, "--to", "yaml", "--write", "train.yaml")
+
+    kept = (home / "train.yaml").read_text()
+    assert kept.startswith("# mine\nlr: 0.1\nbatch_size: 64   # small\nmodel:\n  width: 3\n")
+    assert 'amp_dtype: "bfloat16"\n' in kept
+    assert "num_threads: null\n" in kept
+
+
+def test_the_written_yaml_is_what_a_reader_of_yaml_reads(home):
+    yaml = pytest.importorskip("yaml")
+    (home / "train.yaml").write_text("lr: 0.1\nbatch_size: 8\n")
+
+    _exported(home, "--to", "hf", "--write", "train.yaml")
+
+    read = yaml.safe_load((home / "train.yaml").read_text())
+    assert (read["lr"], read["batch_size"], read["per_device_train_batch_size"], read["bf16"]) == (0.1, 8, 64, True)
+
+
+def test_json_keeps_what_else_stands_there(home):
+    (home / "ds.json").write_text('{"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 1}')
+
+    _exported(home, "--to", "deepspeed", "--write", "ds.json")
+
+    kept = json.loads((home / "ds.json").read_text())
+    assert kept["zero_optimization"] == {"stage": 2}
+    assert (kept["train_micro_batch_size_per_gpu"], kept["gradient_accumulation_steps"]) == (64, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.toml", "", "neither JSON nor YAML"),
+        ("a.json", "{", "is not valid JSON"),
+        ("a.json", "[]", "holds no object"),
+        ("a.yaml", "batch_size: [8, 16]\n", "more than one value for batch_size, in line 1"),
+        ("a.yaml", "batch_size:\n  - 8\n", "more than one value for batch_size"),
+    ],
+)
+def test_a_file_that_cannot_take_them_is_left_as_it_is(tmp_path, name, content, said):
+    (tmp_path / name).write_text(content)
+
+    with pytest.raises(UsageError, match=said):
+        merged(tmp_path / name, {"batch_size": 64})
+    assert (tmp_path / name).read_text() == content
+
+
+def test_code_is_not_put_into_a_file_of_values(home):
+    assert "is code" in assert_one_clear_error(_exported(home, "--to", "lightning", "--write", "a.json"))
+
+
+def test_more_devices_accumulate_less(home):
+    found = json.loads(_exported(home, "--to", "json", "--world-size", "2").stdout)
+
+    assert (found["batch_size"], found["gradient_accumulation_steps"]) == (64, 2)
+    assert "--training.global_batch_size 256" in _exported(home, "--to", "torchtitan", "--world-size", "2").stdout
+
+
+@pytest.mark.parametrize("devices", [0, 3, 8])
+def test_a_number_of_devices_that_would_change_the_global_batch_is_refused(devices):
+    best = recommendation(params=Config(values=config(64, gradient_accumulation_steps=4).values).values)
+
+    with pytest.raises(UsageError, match="Use one of 1, 2, 4"):
+        on_devices(best, devices)

@@ -1,0 +1,118 @@
+"""Whatever an unmodified script does in a real probe, in the main thread of a forked process: a result, or a reason."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.core.records import Config, Value
+from autotune.core.requests import ProbeBudget, ProbeRequest
+from autotune.core.results import Outcome, ProbeResult
+from autotune.knobs import defaults
+from autotune.launch.base import LOG
+from autotune.launch.subprocess import SubprocessLauncher
+from tests.faults.conftest import MARK, marked, tag_of
+from tests.targets.commands.test_watched_commands import HEAD, TRAIN
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is left of a probe is looked up in /proc")
+SHORT = ProbeBudget(min_warmup_seconds=0.05, min_seconds=0.1, max_seconds=0.3, max_loader_seconds=0.1)
+
+
+@pytest.fixture(scope="module")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SubprocessLauncher]:
+    mark = tmp_path_factory.getbasetemp()
+    with SubprocessLauncher(isolation="fork", environ={MARK: str(mark)}) as launcher:
+        launcher.doubted = frozenset()  # what a forked process says is believed: half as many processes
+        yield launcher
+        templates = {template.tag for template in launcher.templates.running}
+        assert [process for process in marked(mark) if tag_of(process) not in templates] == []
+
+
+def probe(launcher: SubprocessLauncher, folder: Path, text: str, arguments: str = "", **values: Value) -> ProbeResult:
+    script, place = folder / "train.py", folder / "probe"
+    script.write_text(HEAD + text)
+    place.mkdir()
+    config = Config(values=defaults() | {"batch_size": 8} | values)
+    request = ProbeRequest(target=f"-- python {script} {arguments}", config=config, device="cpu", budget=SHORT)
+    return launcher.run(request, place)
+
+
+SIGNALS = "import signal\nfor number in (2, 10, 15): signal.signal(number, lambda *_: sys.exit(5))\n"
+STUBBORN = """
+while True:
+    try:
+        for x, y in batches(): step(x, y)
+    except BaseException:
+        print("again", flush=True)
+    finally:
+        print("tidied up", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TRAIN,
+        SIGNALS + "signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)\nsignal.signal(14, lambda *_: None)\n" + TRAIN,
+        STUBBORN,
+        "import os\nos.chdir('/')\n" + TRAIN,
+        "for x, y in batches():\n  step(x, y)\n  print('x' * 100_000)\n",
+        "import os, atexit\natexit.register(os._exit, 7)\n" + TRAIN,
+        "for x, y in batches(num_workers=1, persistent_workers=True): step(x, y)\n",
+        "import gc\ngc.disable()\ntorch.set_grad_enabled(True)\nsys.stdout.close()\nsys.stderr.close()\n" + TRAIN,
+    ],
+    ids=["plain", "signals", "catches all", "changes folder", "prints much", "exits", "workers", "closes its streams"],
+)
+def test_a_script_is_measured_whatever_it_would_do_at_its_end(launcher, tmp_path, text):
+    result = probe(launcher, tmp_path, text, num_workers=1 if "num_workers" in text else 0)
+
+    assert result.outcome is Outcome.OK, result.failure
+    assert set(result.measurement.samples) == {8 * result.measurement.steps_per_block}
+    assert "tidied up" not in (tmp_path / "probe" / LOG).read_text()
+    assert (tmp_path / "probe" / LOG).stat().st_size < 2**19
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("raise ValueError('mine')\n", "train.py:18 in <module>: ValueError: mine"),
+        ("for n, (x, y) in enumerate(batches()):\n  step(x, y)\n  assert n < 10, 'ten'\n", "AssertionError: ten"),
+        (
+            "import os\nfor x, y in itertools.islice(batches(), 5): step(x, y)\nos._exit(3)\n",
+            "exit status 3 after 5 opt",
+        ),
+        ("print('the reason')\nsys.exit(2)\n", "the reason"),
+        ("input()\n", "reads the standard input"),
+        ("for x, y in batches(4): step(x, y)\n", "was given batch_size 8 and trained with batch_size 4"),
+        (
+            "size = 8\nwhile True:\n  try:\n    for x, y in batches(size):\n      if size > 4: raise MemoryError\n"
+            "      step(x, y)\n  except MemoryError: size //= 2\n",
+            "was given batch_size 8 and trained with batch_size 4",
+        ),
+    ],
+    ids=["raises", "crashes later", "exits", "last lines", "reads stdin", "ignores its argument", "retries smaller"],
+)
+def test_what_is_not_measured_is_told_in_a_sentence(launcher, tmp_path, text, words):
+    result = probe(launcher, tmp_path, text)
+
+    assert result.outcome is Outcome.USER_ERROR
+    assert result.failure is not None
+    assert words in result.failure.message
+
+
+def test_what_a_script_writes_into_its_folder_is_taken_away(launcher, tmp_path):
+    text = "for x, y in batches():\n  step(x, y)\n  torch.save(model, f'{sys.argv[1]}/last.pt')\n"
+
+    result = probe(launcher, tmp_path, text, "{output_dir}")
+
+    assert result.outcome is Outcome.OK, result.failure
+    assert [path.name for path in (tmp_path / "probe").iterdir() if path.is_dir()] == []
+
+
+def test_nobody_is_told_of_a_probe(launcher, tmp_path):
+    text = "import os\nassert os.environ['WANDB_MODE'] == 'disabled' and os.environ['CUDA_VISIBLE_DEVICES'] == ''\n"
+
+    assert probe(launcher, tmp_path, text + TRAIN).outcome is Outcome.OK

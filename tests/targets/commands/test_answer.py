@@ -1,0 +1,38 @@
+"""The answer to a command is a command."""
+
+import shlex
+
+from autotune.knobs import defaults
+from autotune.targets.commands.answer import recommended_command
+
+TODAY = defaults() | {"batch_size": 64}
+TARGET = "-- python train.py --bs {batch_size=64} --out {output_dir=runs} {bf16:flag=false} --name 'a b'"
+
+
+def _recommended(target=TARGET, **values):
+    found = recommended_command(target, TODAY | values, TODAY)
+    assert found is not None
+    return found
+
+
+def test_the_line_has_the_recommended_settings_and_its_own_outputs():
+    found = _recommended(batch_size=96, amp_dtype="bfloat16")
+
+    assert found.text == "python train.py --bs 96 --out runs --bf16 --name 'a b'"
+    assert found.words == shlex.split(found.text)
+    assert found.unsaid == ()
+
+
+def test_what_is_set_by_variables_stands_before_the_line():
+    found = _recommended(num_threads=2, omp_wait_policy="passive")
+
+    assert found.text.startswith("OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive python train.py --bs 64 ")
+    assert found.variables == {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
+
+
+def test_what_the_command_cannot_say_is_told():
+    assert _recommended(num_workers=4).unsaid == ("num_workers 4",)
+
+
+def test_code_has_no_command():
+    assert recommended_command("model.py", TODAY, TODAY) is None

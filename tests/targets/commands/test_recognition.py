@@ -1,0 +1,352 @@
+"""The arguments of a command that are knobs are recognised by name, and the program's own parser reads the result."""
+
+import ast
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import TargetError
+from autotune.knobs import defaults
+from autotune.targets.commands.meaning import meaning_of
+from autotune.targets.commands.recognition import recognise
+
+ARGPARSE = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("-b", "--batch-size", type=int, default=64)
+parser.add_argument("-j", "--workers", type=int, default=4)
+parser.add_argument("--accum-iter", type=int, default=1)
+parser.add_argument("--precision", choices=["fp32", "amp_bf16"], default="fp32")
+parser.add_argument("--channels-last", action="store_true")
+parser.add_argument("--val-batch-size", type=int, default=256)
+parser.add_argument("--lr", type=float, default=0.1)
+parser.add_argument("data", nargs="?")
+"""
+TYPER = """
+import click
+@click.command()
+@click.option("--batch-size", "-b", default=32)
+@click.option("--num-workers", default=2)
+@click.option("--bf16/--no-bf16", default=False)
+def main(batch_size, num_workers, bf16): ...
+"""
+HUGGING_FACE = """
+from transformers import HfArgumentParser, TrainingArguments
+parser = HfArgumentParser(TrainingArguments)
+args, = parser.parse_args_into_dataclasses()
+"""
+NANOGPT = """
+out_dir = 'out'
+batch_size = 12
+gradient_accumulation_steps = 5 * 8
+dtype = 'bfloat16'
+compile = True
+exec(open('configurator.py').read())
+learning_rate = 1e-3
+"""
+HYDRA = """
+import hydra
+@hydra.main(config_path="conf", config_name="train")
+def main(config): ...
+"""
+LIGHTNING = "from lightning.pytorch.cli import LightningCLI\nLightningCLI()\n"
+TUNED = {"batch_size": 96, "gradient_accumulation_steps": 3, "num_workers": 7, "amp_dtype": "bfloat16"}
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def _recognised(script, line, /, **corrections):
+    Path("train.py").write_text(script)
+    return recognise([sys.executable, *shlex.split(line)], corrections)
+
+
+def _arguments(found, **values):
+    """The program's own arguments, filled."""
+    return found.template.filled(defaults() | values, "/scratch")[2:]
+
+
+def _argparse(script):
+    names = {}
+    exec(script, names)  # a script of this file
+    return names["parser"]
+
+
+@pytest.mark.parametrize(
+    ("line", "baseline"),
+    [
+        ("train.py --batch-size 16 --workers 0", {"batch_size": 16, "num_workers": 0}),
+        ("train.py --batch-size=16 data -j 2", {"batch_size": 16, "num_workers": 2}),
+        ("train.py -b 16 --batch-s 8", {"batch_size": 8}),
+        ("train.py --precision amp_bf16 --channels-last", {"amp_dtype": "bfloat16", "channels_last": True}),
+        ("train.py", {}),
+        ("train.py data --lr 0.5", {}),
+    ],
+)
+def test_argparse_takes_what_was_recognised(line, baseline):
+    today = {"batch_size": 64, "num_workers": 4, "gradient_accumulation_steps": 1, "amp_dtype": None,
+             "channels_last": False}  # fmt: skip
+
+    found = _recognised(ARGPARSE, line)
+
+    assert found.template.baseline == today | baseline
+    read = _argparse(ARGPARSE).parse_args(_arguments(found, **TUNED))
+    assert (read.batch_size, read.accum_iter, read.workers, read.precision) == (96, 3, 7, "amp_bf16")
+    assert not read.channels_last
+    assert read.val_batch_size == 256
+    assert not found.template.can_say("amp_dtype", "float16")
+
+
+def test_the_baseline_command_does_what_the_command_does_today():
+    found = _recognised(ARGPARSE, "train.py --batch-size 16 --lr 3 data")
+
+    again = _argparse(ARGPARSE).parse_args(_arguments(found, **found.template.baseline))
+
+    assert again == _argparse(ARGPARSE).parse_args(["--batch-size", "16", "--lr", "3", "data"])
+
+
+def test_click_takes_what_was_recognised():
+    click = pytest.importorskip("click")
+
+    found = _recognised(TYPER, "train.py --batch-size 16")
+
+    assert found.template.baseline == {"batch_size": 16, "num_workers": 2, "amp_dtype": None}
+    command = click.Command(
+        "main",
+        params=[
+            click.Option(["--batch-size", "-b"], default=32), click.Option(["--num-workers"], default=2),
+            click.Option(["--bf16/--no-bf16"], default=False),
+        ],
+    )  # fmt: skip
+    read = command.make_context("main", _arguments(found, **TUNED)).params
+    assert read == {"batch_size": 96, "num_workers": 7, "bf16": True}
+
+
+@pytest.mark.parametrize(
+    ("typed", "default", "today"),
+    [("--bf16", "False", True), ("--no-bf16", "True", False), ("", "True", True), ("--bf16", "True", True)],
+)
+def test_of_a_pair_of_flags_one_always_stands_there(typed, default, today):
+    found = _recognised(TYPER.replace("default=False", f"default={default}"), f"train.py {typed}")
+
+    assert found.template.baseline["amp_dtype"] == ("bfloat16" if today else None)
+    assert [word for word in _arguments(found, amp_dtype=None) if "bf16" in word] == ["--no-bf16"]
+    assert [word for word in _arguments(found, amp_dtype="bfloat16") if "bf16" in word] == ["--bf16"]
+
+
+@pytest.mark.parametrize("typed", ["", "--bf16 --per_device_train_batch_size 4", "--fp16 True --output_dir o"])
+def test_training_arguments_take_what_was_recognised(typed):
+    transformers = pytest.importorskip("transformers")
+
+    found = _recognised(HUGGING_FACE, f"train.py {typed} --use_cpu True")
+
+    (read,) = transformers.HfArgumentParser(transformers.TrainingArguments).parse_args_into_dataclasses(
+        _arguments(found, **TUNED)
+    )
+    assert (read.per_device_train_batch_size, read.gradient_accumulation_steps) == (96, 3)
+    assert (read.dataloader_num_workers, read.bf16, read.fp16) == (7, True, False)
+    assert read.output_dir == "/scratch"
+
+
+def test_the_defaults_of_training_arguments_are_known():
+    found = _recognised(HUGGING_FACE, "train.py")
+
+    assert found.template.baseline == {
+        "batch_size": 8, "gradient_accumulation_steps": 1, "num_workers": 0, "amp_dtype": None
+    }  # fmt: skip
+
+
+def test_the_configurator_of_nanogpt_takes_what_was_recognised():
+    """Its rules: `--key=value`, a literal of the same type as the global (its configurator.py)."""
+    found = _recognised(NANOGPT, "train.py --batch_size=8 --compile=False", amp_dtype="--dtype")
+
+    assert found.template.baseline == {
+        "batch_size": 8, "amp_dtype": "bfloat16", "gradient_accumulation_steps": 40
+    }  # fmt: skip
+    names = {}
+    for word in _arguments(found, **TUNED):
+        name, value = word.removeprefix("--").split("=")
+        names[name] = value if name in ("dtype", "out_dir") else ast.literal_eval(value)
+    assert names == {"batch_size": 96, "compile": False, "dtype": "bfloat16", "out_dir": "/scratch",
+                     "gradient_accumulation_steps": 3}  # fmt: skip
+
+
+def test_keys_of_hydra_are_replaced_where_they_stand():
+    found = _recognised(HYDRA, "train.py +train.batch_size=16 data.num_workers=2 val.batch_size=4 trainer.precision=32")
+
+    assert found.template.baseline == {"batch_size": 16, "num_workers": 2, "amp_dtype": None}
+    assert _arguments(found, **TUNED) == [
+        "+train.batch_size=96", "data.num_workers=7", "val.batch_size=4", "trainer.precision=bf16"
+    ]  # fmt: skip
+
+
+def test_hydra_itself_takes_what_was_recognised():
+    parser = pytest.importorskip("hydra.core.override_parser.overrides_parser").OverridesParser.create()
+
+    found = _recognised(HYDRA, "train.py train.batch_size=16 ++data.num_workers=2")
+
+    read = parser.parse_overrides(_arguments(found, **TUNED))
+    assert {one.key_or_group: one.value() for one in read} == {"train.batch_size": 96, "data.num_workers": 7}
+
+
+def test_the_trainer_of_the_lightning_command_line_is_known():
+    found = _recognised(LIGHTNING, "train.py fit --data.init_args.batch_size=16 --data.num_workers 2")
+
+    assert found.template.baseline == {
+        "batch_size": 16, "gradient_accumulation_steps": 1, "amp_dtype": None, "num_workers": 2
+    }  # fmt: skip
+    assert _arguments(found, **TUNED) == [
+        "fit", "--data.init_args.batch_size=96", "--data.num_workers", "7", "--trainer.precision=bf16-mixed",
+        "--trainer.accumulate_grad_batches=3",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("--batch-size", "batch_size"), ("--batch_size", "batch_size"), ("--bs", "batch_size"),
+        ("per_device_train_batch_size", "batch_size"), ("train.batch_size", "batch_size"), ("--batch", "batch_size"),
+        ("--micro-batch-size", "batch_size"), ("--training.local_batch_size", "batch_size"),
+        ("--workers", "num_workers"), ("--num-workers", "num_workers"), ("dataloader_num_workers", "num_workers"),
+        ("--nworkers", "num_workers"), ("--accum", "gradient_accumulation_steps"),
+        ("--gradient-accumulation-steps", "gradient_accumulation_steps"),
+        ("--accumulate_grad_batches", "gradient_accumulation_steps"), ("--accum_iter", "gradient_accumulation_steps"),
+        ("--accum-freq", "gradient_accumulation_steps"), ("--grad_accum_steps", "gradient_accumulation_steps"),
+        ("--precision", "amp_dtype"), ("--mixed_precision", "amp_dtype"), ("--trainer.precision", "amp_dtype"),
+        ("--bf16", "bf16"), ("--use-fp16", "fp16"), ("--grad-checkpointing", "activation_checkpointing"),
+        ("--output_dir", "output_dir"), ("hydra.run.dir", "output_dir"),
+    ],
+)  # fmt: skip
+def test_names_are_known(name, meant):
+    found = meaning_of(name)
+
+    assert found is not None
+    assert (found.name, found.is_doubtful) == (meant, False)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["--val-batch-size", "eval.batch_size", "--eval_workers", "per_device_eval_batch_size", "--test-batch-size",
+     "--batch-norm", "--lr", "--epochs", "--max_steps", "--warmup-steps", "val_loader.num_workers"],
+)  # fmt: skip
+def test_other_names_mean_nothing(name):
+    assert meaning_of(name) is None
+
+
+@pytest.mark.parametrize("name", ["--amp", "--dtype", "--half", "--global_batch_size", "--total-batch-size"])
+def test_what_may_mean_a_knob_is_never_guessed(name):
+    found = meaning_of(name)
+
+    assert found is not None
+    assert found.is_doubtful
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("train.py --amp", "--amp is left alone: it may be amp_dtype; if so, say --map amp_dtype=--amp or --map bf16"),
+        ("train.py a.batch_size=4 b.batch_size=8", "a.batch_size and b.batch_size may both be batch_size"),
+        ("train.py --batch-size auto", "--batch-size auto is left alone: auto is no value of batch_size"),
+    ],
+)
+def test_what_is_not_sure_is_said_and_left_alone(line, said):
+    found = _recognised("", line)
+
+    assert any(said in sentence for sentence in found.left)
+    assert found.template.knobs == ()
+    assert found.template.filled({}, "")[1:] == shlex.split(line)
+
+
+def test_a_default_that_only_the_script_knows_is_said():
+    script = ARGPARSE.replace("default=64", "default=HERE")
+
+    found = _recognised(script, "train.py")
+
+    assert "batch_size" not in found.template.knobs
+    assert any("--batch-size of the script is left alone" in sentence for sentence in found.left)
+
+
+def test_a_correction_says_what_an_argument_is():
+    found = _recognised("", "train.py --train_bs 8 --batch 3 --amp --j 2", batch_size="--train_bs", fp16="--amp",
+                        workers="no")  # fmt: skip
+
+    assert found.template.baseline == {"batch_size": 8, "amp_dtype": "float16"}
+    assert _arguments(found, batch_size=4) == ["--train_bs", "4", "--batch", "3", "--j", "2"]
+
+
+@pytest.mark.parametrize(
+    ("corrections", "said"),
+    [
+        ({"batch_size": "--bz"}, "has no argument --bz"),
+        ({"size": "--batch-size"}, "there is no knob size"),
+    ],
+)
+def test_a_correction_that_fits_nothing_is_refused(corrections, said):
+    with pytest.raises(TargetError, match=said):
+        _recognised("", "train.py --batch-size 8", **corrections)
+
+
+def test_a_parser_in_a_file_beside_the_script_is_read():
+    Path("options.py").write_text(ARGPARSE)
+
+    found = _recognised("from options import parser\n", "train.py")
+
+    assert found.template.baseline["batch_size"] == 64
+
+
+def test_a_module_is_read_below_the_working_folder(tmp_path):
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "run.py").write_text(ARGPARSE)
+
+    found = recognise([sys.executable, "-m", "pkg.run", "--workers", "1"], {})
+
+    assert found.template.baseline["num_workers"] == 1
+    assert found.template.text.startswith(f"-- {sys.executable} -m pkg.run --workers {{num_workers=1}} --batch-size")
+
+
+def test_nothing_of_the_script_is_run(tmp_path):
+    _recognised(f"open({str(tmp_path / 'ran')!r}, 'w')\n{ARGPARSE}", "train.py")
+
+    assert not (tmp_path / "ran").exists()
+
+
+def test_placeholders_are_taken_as_they_stand():
+    found = _recognised(ARGPARSE, "train.py --batch-size {batch_size=16} '{lr}'".replace("'{lr}'", "{{lr}}"))
+
+    assert found.template.knobs == ("batch_size",)
+    assert found.taken == []
+
+
+def test_outputs_go_to_a_scratch_folder():
+    found = _recognised("", "train.py --output_dir runs/one hydra.run.dir=x")
+
+    assert _arguments(found) == ["--output_dir", "/scratch", "hydra.run.dir=/scratch"]
+    assert found.template.line({}).endswith("--output_dir runs/one hydra.run.dir=x")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["no-such-program", "x"], "There is no command no-such-program"),
+        (["train.py"], "Write -- python train.py"),
+        (["bash", "train.sh"], "is a shell script, and not Python"),
+        (["python train.py --bs 4"], "came as a single word"),
+        ([sys.executable, "train.py", "&&", "ls"], "belongs to a shell"),
+        (["torchrun", "--nproc-per-node", "2", "train.py"], "several are not supported yet"),
+        (["accelerate", "launch", "train.py"], "several are not supported yet"),
+        (["uv", "run", "train.py"], "without uv"),
+        (["LR=3", sys.executable, "train.py"], "begins with a variable"),
+        ([sys.executable, "gone.py"], "There is no file gone.py"),
+        ([sys.executable, "-c", "pass"], "cannot be watched"),
+        ([], "There is no command"),
+    ],
+)
+def test_what_is_no_single_python_program_is_refused(words, said):
+    Path("train.py").write_text("pass\n")
+
+    with pytest.raises(TargetError, match=said):
+        recognise(words)

@@ -1,0 +1,79 @@
+"""What a person names as a target becomes the text that a study records."""
+
+import sys
+
+import pytest
+
+from autotune.errors import TargetError
+from autotune.targets.commands.scripts import trains_when_run
+from autotune.targets.commands.typed import typed_target
+
+GUARD = 'if __name__ == "__main__":\n    main()\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "trains"),
+    [
+        (f"def main(): ...\n{GUARD}", True),
+        ("def main(): ...\nmain()\n", True),
+        ("model = Net()\nfor x, y in loader:\n    loss(model(x), y).backward()\n    optimizer.step()\n", True),
+        (f"def model(): ...\ndef dataset(): ...\n{GUARD}", False),
+        ("def model(): ...\ndef dataset(): ...\n", False),
+        (f"def trainer(): ...\n{GUARD}", False),
+        (f"class Net(L.LightningModule): ...\n{GUARD}", False),
+        (f"from pkg.net import build as model\n{GUARD}", False),
+        ("def get_model(): ...\n", False),
+        ("class Net(nn.Module):\n    def fit(self): self.optimizer.step()\ndef model(): ...\n", False),
+        ("def broken(:\n", False),
+    ],
+)
+def test_a_script_is_known_from_a_file_of_functions(tmp_path, text, trains):
+    (tmp_path / "t.py").write_text(text)
+
+    assert trains_when_run(tmp_path / "t.py") is trains
+
+
+def test_a_file_that_is_not_there_is_no_script(tmp_path):
+    assert not trains_when_run(tmp_path / "t.py")
+
+
+def test_a_script_is_taken_as_the_command_that_runs_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(GUARD)
+
+    typed = typed_target(["train.py"], {}, is_typed_command=False)
+
+    assert typed.text == "-- python train.py"
+    assert "taken as the command `python train.py`" in typed.remarks[0]
+
+
+@pytest.mark.parametrize("target", ["model.py", "pkg.train", "model.py:build", "train.py:build"])
+def test_code_is_named_as_ever(tmp_path, monkeypatch, target):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text("def model(): ...\n")
+    (tmp_path / "train.py").write_text(GUARD)
+
+    assert typed_target([target], {}, is_typed_command=False).text == target
+
+
+def test_a_recorded_text_can_be_given_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    words = [sys.executable, "train.py", "--bs", "8"]
+
+    once = typed_target(words, {}, is_typed_command=True)
+    again = typed_target([once.text], {}, is_typed_command=False)
+
+    assert again.text == once.text == f"-- {sys.executable} train.py --bs {{batch_size=8}}"
+
+
+@pytest.mark.parametrize(
+    ("words", "corrections", "said"),
+    [
+        (["python", "train.py"], {}, "Write `--` before it: -- python train.py"),
+        (["model.py"], {"batch": "--bs"}, "--map says what the arguments of a command are, and model.py is none"),
+    ],
+)
+def test_what_is_no_target_is_told(words, corrections, said):
+    with pytest.raises(TargetError, match=said):
+        typed_target(words, corrections, is_typed_command=False)

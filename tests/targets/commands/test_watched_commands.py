@@ -1,0 +1,291 @@
+"""What becomes of commands in the hands of a probe: each kind of training, and each way to be none."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.child.lifeline import Progress
+from autotune.core.records import Config, TargetFacts, Value
+from autotune.core.requests import StabilityRequest
+from autotune.errors import TargetError
+from autotune.knobs import defaults
+from autotune.precision.child import compare
+from autotune.targets import resolve
+from autotune.targets.base import Step, check_effect
+from autotune.testing.target_contract import clean_imports, planned
+from tests.targets_support import watch
+
+HEAD = """
+import itertools, sys, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+data = TensorDataset(torch.randn(64, 4), torch.randint(2, (64,)))
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+def batches(size=8, **options):
+    for epoch in itertools.count():
+        yield from DataLoader(data, size, drop_last=True, **options)
+
+def step(x, y):
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+TRAIN = "for x, y in batches(): step(x, y)\n"
+
+
+def command(folder: Path, text: str, arguments: str = "") -> str:
+    (folder / "train.py").write_text(HEAD + text)
+    return f"-- python {folder / 'train.py'} {arguments}"
+
+
+def inspect(folder: Path, text: str, arguments: str = "") -> TargetFacts:
+    with clean_imports():
+        return resolve(command(folder, text, arguments)).inspect("cpu", None, lambda phase: None)
+
+
+def refused(folder: Path, text: str, arguments: str = "") -> str:
+    with pytest.raises(TargetError) as caught:
+        inspect(folder, text, arguments)
+    return str(caught.value)
+
+
+def steps(folder: Path, text: str, count: int = 3, arguments: str = "", **values: Value) -> list[Step]:
+    """The first steps, after it was looked at whether they are what was asked for."""
+    config, told = Config(values=defaults() | {"batch_size": 8} | values), watch(count)
+    with clean_imports():
+        session = resolve(command(folder, text, arguments)).open(config, planned(config), lambda phase: None)
+        session.train(told)
+    check_effect(session, config.values)
+    return told.steps
+
+
+def test_what_a_command_does_today_is_its_baseline(tmp_path):
+    text = """
+    for number, (x, y) in enumerate(batches(16), 1):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        if number % 2 == 0:
+            optimizer.step()
+    """
+    facts = inspect(tmp_path, "if True:\n" + text)
+
+    said = {"batch_size": 16, "gradient_accumulation_steps": 2, "amp_dtype": "bfloat16", "num_workers": 0}
+    assert facts.baseline is not None
+    assert said.items() <= facts.baseline.items()
+    assert (facts.name, facts.parameter_count, facts.data, facts.dataset_samples) == ("Linear", 10, "dataset", 64)
+
+
+def test_what_it_does_not_take_is_said_and_held(tmp_path):
+    facts = inspect(tmp_path, TRAIN)
+
+    assert "batch_size" not in facts.settable
+    assert "amp_dtype" not in facts.settable
+    assert "num_workers" in facts.settable  # its loader leaves them out, so that a probe can give them
+    told = next(one for one in facts.findings if one.name == "not tuned")
+    assert told.text.startswith("batch_size, gradient_accumulation_steps, amp_dtype: the command has no placeholder")
+
+
+def test_workers_that_the_script_sets_itself_are_left_alone(tmp_path):
+    facts = inspect(tmp_path, "for x, y in batches(num_workers=0): step(x, y)\n")
+
+    assert "num_workers" not in facts.settable
+
+
+def test_workers_are_given_from_outside_where_the_script_leaves_them_open(tmp_path):
+    taken = steps(tmp_path, TRAIN, num_workers=1)
+
+    assert [step.samples for step in taken] == [8, 8, 8]
+
+
+ARGUED = "for x, y in batches(int(sys.argv[2])): step(x, y)\n"
+
+
+def test_an_argument_that_arrives_is_measured(tmp_path):
+    taken = steps(tmp_path, ARGUED, arguments="--batch-size {batch_size=8}", batch_size=16)
+
+    assert [step.samples for step in taken] == [16, 16, 16]
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "words"),
+    [
+        (TRAIN, {"batch_size": 16}, "train.py was given batch_size 16 and trained with batch_size 8"),
+        (TRAIN, {"gradient_accumulation_steps": 4}, "steps 4 and trained with gradient_accumulation_steps 1"),
+        (TRAIN, {"amp_dtype": "bfloat16"}, "train.py was given amp bfloat16 and trained with no autocast"),
+        ("with torch.autocast('cpu'):\n  " + TRAIN, {}, "was given no autocast and trained with amp bfloat16"),
+        ("model.bfloat16()\nfor x, y in batches(): step(x.bfloat16(), y)\n", {}, "trained with amp bfloat16"),
+        ("for x, y in batches(num_workers=0): step(x, y)\n", {"num_workers": 1}, "1 loader worker and trained with no"),
+        (f"torch.set_num_threads(2)\n{TRAIN}", {"num_threads": 3}, "3 torch threads and trained with 2 torch threads"),
+    ],
+)
+def test_a_setting_that_did_not_arrive_is_never_measured(tmp_path, text, values, words):
+    arguments = "{batch_size} {gradient_accumulation_steps} {amp_dtype:short}"
+
+    with pytest.raises(TargetError, match=words):
+        steps(tmp_path, text, arguments=arguments, **values)
+
+
+def test_two_optimizers_that_take_turns_make_one_step(tmp_path):
+    text = """
+critic = nn.Linear(2, 1)
+other = torch.optim.Adam(critic.parameters())
+for x, _ in batches():
+    other.zero_grad()
+    critic(torch.randn(8, 2)).mean().backward()
+    (-critic(model(x).detach()).mean()).backward()
+    other.step()
+    optimizer.zero_grad()
+    critic(model(x)).mean().backward()
+    optimizer.step()
+"""
+    taken = steps(tmp_path, text)
+
+    assert [(step.samples, step.micro_batches) for step in taken] == [(8, 1)] * 3
+
+
+def test_batches_of_an_evaluation_are_not_counted(tmp_path):
+    text = """
+held_out = TensorDataset(torch.randn(64, 4), torch.randint(2, (64,)))
+for x, y in batches():
+    step(x, y)
+    with torch.no_grad():
+        for more, _ in DataLoader(held_out, 32): model(more)
+"""
+    assert [(step.samples, step.micro_batches) for step in steps(tmp_path, text)] == [(8, 1)] * 3
+
+
+def test_without_a_loader_a_batch_is_what_the_model_is_given(tmp_path):
+    text = """
+with torch.no_grad(): model(torch.randn(50, 4))
+while True: step(torch.randn(24, 4), torch.randint(2, (24,)))
+"""
+    facts = inspect(tmp_path, text)
+
+    assert (facts.data, facts.baseline["batch_size"], facts.tunes_workers) == ("batch", 24, False)
+    assert [step.samples for step in steps(tmp_path, text, batch_size=24)] == [24] * 3
+
+
+def test_a_scaled_loss_is_told_as_it_was(tmp_path):
+    text = """
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+for x, y in batches():
+    loss = nn.functional.cross_entropy(model(x), y)
+    scaler.scale(loss * (float("inf") if optimizer.param_groups[0].pop("first", False) else 1)).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+"""
+    first = "optimizer.param_groups[0]['first'] = True\n"
+
+    assert [step.skipped for step in steps(tmp_path, text)] == [0, 0, 0]
+    assert [step.skipped for step in steps(tmp_path, first + text)] == [1, 0, 0]
+    assert float(steps(tmp_path, text)[0].loss) < 10
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("print('nothing to do')\n", r"ended with exit status 0 and did not train: there was no backward pass"),
+        ("sys.exit(3)\n", r"ended with exit status 3 and did not train"),
+        ("import os\nos._exit(4)\n", r"ended with exit status 4 and did not train"),
+        ("raise RuntimeError('mine')\n", r"train\.py:\d+ in <module>: RuntimeError: mine"),
+        ("input('continue? ')\n", r"reads the standard input, which is empty in a probe: .*Give the answer as an arg"),
+        (
+            "for x, y in batches():\n  model(x).sum().backward()\n  if model.weight.grad.norm() > 1e4: break\n",
+            r"computes gradients and steps no optimizer of torch\.optim\. Its updates are probably written by hand",
+        ),
+        ("import torch.multiprocessing as mp\nmp.spawn(print, nprocs=2)\n", r"trains in processes that it starts its"),
+        ("import subprocess\nsubprocess.run(['torchrun', 'x.py'])\n", r"trains in processes that it starts itself"),
+        ("while True:\n  try: raise KeyError\n  except: sys.exit(9)\n", r"ended with exit status 9"),
+    ],
+)
+def test_what_is_no_training_is_told_with_what_to_do(tmp_path, monkeypatch, text, words):
+    with Path("/dev/null").open() as empty:
+        monkeypatch.setattr(sys, "stdin", empty)
+
+        assert re.search(words, refused(tmp_path, text))
+
+
+def test_one_that_ends_before_it_was_measured_says_how(tmp_path):
+    text = "for x, y in itertools.islice(batches(), 2): step(x, y)\nsys.exit('no more')\n"
+
+    with pytest.raises(TargetError, match=r"ended with exit status no more after 2 optimizer steps, before it was"):
+        steps(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("torchrun --nproc-per-node 2 train.py", "torchrun starts other processes, and they train"),
+        ("accelerate launch train.py", "accelerate starts other processes"),
+        ("python -m torch.distributed.run train.py", "torch.distributed.run starts other processes"),
+        ("python missing.py", "There is no file missing.py"),
+        ("python -c 'print()'", "cannot be watched"),
+        ("OMP_NUM_THREADS=1 python train.py", "Write it before autotune: OMP_NUM_THREADS=1 autotune search"),
+        ("/somewhere/else/bin/python train.py", "Install autotune into the environment of the command"),
+        ("cat train.py", "cat is no Python program"),
+        ("no-such-command", "There is no command no-such-command"),
+    ],
+)
+def test_a_command_that_cannot_be_watched_is_refused_at_once(words, message):
+    with pytest.raises(TargetError, match=message):
+        resolve(f"-- {words}").inspect("cpu", None, lambda phase: None)
+
+
+def test_a_module_and_a_console_script_are_run_like_files(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(HEAD + "assert __name__ == '__main__'\n" + TRAIN)
+    tool = tmp_path / "bin" / "tune-me"
+    tool.parent.mkdir()
+    tool.write_text(f"#!{sys.executable}\n" + HEAD + TRAIN)
+    tool.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tool.parent), prepend=":")
+
+    for words in ("python -m mine --lr 1", "tune-me --lr 1"):
+        with clean_imports():
+            assert resolve(f"-- {words}").inspect("cpu", None, lambda phase: None).name == "Linear"
+
+
+def test_the_script_finds_itself_as_it_would_alone(tmp_path, monkeypatch):
+    before = sys.argv, sys.modules["__main__"], list(sys.path)
+    (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
+    text = """
+import os, beside
+import __main__
+assert sys.argv[1:] == ["--lr", "1 2"], sys.argv
+assert __main__.model is model and __file__ == sys.argv[0]
+assert not sys.stdin.read() if not sys.stdin.closed else True
+"""
+    with Path("/dev/null").open() as empty:
+        monkeypatch.setattr(sys, "stdin", empty)
+        inspect(tmp_path, text + TRAIN, "--lr '1 2'")
+
+    assert (sys.argv, sys.modules["__main__"], sys.path) == before
+
+
+def test_a_second_optimizer_that_takes_over_is_followed(tmp_path):
+    text = (
+        """
+for x, y in itertools.islice(batches(), 2): step(x, y)
+optimizer = torch.optim.Adam(model.parameters())
+"""
+        + TRAIN
+    )
+
+    assert len(steps(tmp_path, text, count=4)) == 4
+
+
+def test_losses_of_a_command_are_not_compared(tmp_path):
+    config = Config(values=defaults())
+    request = StabilityRequest(target=command(tmp_path, TRAIN), reference=config, candidate=config, device="cpu")
+
+    with pytest.raises(TargetError, match="losses of a command cannot be compared"):
+        compare(request, Progress(None))
