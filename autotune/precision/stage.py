@@ -20,8 +20,8 @@ from autotune.knobs import loader_workers, worker_knob
 from autotune.precision.judge import Thresholds, full_precision, judge, names, pooled, precision_of
 from autotune.study.history import Comparison, History
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.budget import SEED_SECONDS, STEPS, comparison_batch
 from autotune.tuning.choice import finalists
+from autotune.tuning.comparing import SEED_SECONDS, STEPS, comparison_batch
 from autotune.tuning.context import SearchContext
 
 FULL_SEEDS = 3  # the fewest that give an interval (docs/notes/precision.md 3)

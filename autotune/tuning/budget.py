@@ -15,13 +15,14 @@ from collections.abc import Callable, Sequence
 
 from autotune.core.records import Config
 from autotune.core.requests import FEWEST_STEPS, ProbeBudget
-from autotune.core.results import Outcome, ProbeResult
+from autotune.core.results import Outcome
 from autotune.knobs import KNOBS
 from autotune.objectives import objective_of
 from autotune.sampler.space import changes
 from autotune.study.history import History
 from autotune.study.interference import BACK_OFF_SECONDS
 from autotune.tuning import choice, racing
+from autotune.tuning.comparing import LEAST_COMPARED, SEED_SECONDS, STEPS, comparison_batch, seconds_at_the_pace_of
 from autotune.tuning.windows import BRIEF, LEAST, SEARCH, RacePlan
 
 MOST_RESERVED = 0.4  # share of the budget kept while exploring; of a short one more, once there is something to confirm
@@ -34,11 +35,6 @@ KNEE_PROBES = racing.probes(KNEE_FINALISTS, racing.SURE_ROUNDS, 1)
 SHORT_ROUNDS = racing.fewest_rounds(2)  # of the fastest against the baseline, with an interval that can say something
 THREE_PROBES = racing.probes(choice.FEWEST_FINALISTS, SHORT_ROUNDS, 1)  # with fewer, fewer finalists and more rounds
 LONG_STEPS = ProbeBudget().min_steps  # of a stage of a probe, if they are not too long for it
-STEPS = 50  # of a first comparison of losses (docs/notes/precision.md 3)
-LEAST_COMPARED = 20  # of a comparison of losses that says anything (`Thresholds` of precision/judge.py)
-SEED_SECONDS = 60.0  # at most, for so many steps of the three runs of one seed
-RUNS = 3  # of one seed: full precision, the same perturbed, the candidate
-RUNS_SLOWER = 1.5  # than the fastest probe: two of them are in full precision (6.2 s for 4.1 s, digits_cnn, Xeon)
 
 
 class TimeBudget:
@@ -279,31 +275,10 @@ class TimeBudget:
         """Return the seconds of a comparison of losses of so many steps at the pace of the fastest probe."""
         batch = comparison_batch(self._history)
         measured = (trial.result for trial, _ in self._history.judged if trial.result.measurement)
-        return min((_expected_seconds(result, batch, steps) for result in measured), default=0.0)
+        return min((seconds_at_the_pace_of(result, batch, steps) for result in measured), default=0.0)
 
     def _racers(self, most: int) -> list[Config]:
         """Return the configurations that would race now: at most `most` finalists, and the baseline."""
         margin = racing.margin([rate for _, rate in self._history.references])
         found = choice.finalists(self._history.drift_corrected, self._history.request, most=most, margin=margin)
         return [*(one.config for one in found), self._history.request.baseline]
-
-
-def comparison_batch(history: History) -> int:
-    """Return the micro-batch of comparisons: the baseline's, or what of it can fit by all that ran out of memory."""
-    batch = history.request.baseline.batch_size
-    too_large = [t.config.batch_size for t, _ in history.judged if t.result.outcome is Outcome.OOM_DEVICE]
-    while batch > 1 and batch >= min(too_large, default=batch + 1):
-        batch //= 2
-    return batch
-
-
-def starting_seconds(result: ProbeResult) -> float:
-    """Return the seconds that the process of a probe took until its model was built."""
-    return sum(result.phase_seconds.get(name, 0.0) for name in ("start", "load", "build"))
-
-
-def _expected_seconds(seen: ProbeResult, batch: int, steps: int) -> float:
-    """Return the seconds of one comparison at the pace of one probe: it starts alike, then come three runs."""
-    assert seen.measurement is not None, "only what was measured has a pace"
-    samples = RUNS * steps * batch
-    return starting_seconds(seen) + RUNS_SLOWER * samples / seen.measurement.samples_per_second

@@ -66,9 +66,9 @@ def test_confirmations_and_references_are_no_search_results():
 
 def test_a_summary_is_corrected_for_the_drift_of_the_machine():
     found = trial(measured(80.0), 5, num_workers=2)
-    slower = trial(measured(50.0), 10, "reference", batch_size=64)
+    slower = [trial(measured(50.0), number, "reference", batch_size=64) for number in (10, 11)]
 
-    history = _history(BASELINE, found, slower)
+    history = _history(BASELINE, found, *slower)
 
     assert history.summary(found.config).found == pytest.approx(80.0 / 0.75)
     assert history.summary(config(num_workers=8)).found is None

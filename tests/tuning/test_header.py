@@ -180,7 +180,7 @@ def test_a_time_budget_in_which_no_search_ends_is_answered_by_one_that_does(seco
 def test_a_probe_of_long_steps_is_expected_to_take_them_all():
     said = short_budget(Settings(target="model.py", time_budget_seconds=30), space(), 12.0, step_seconds=10.0)
 
-    assert "a probe takes about 62 s here" in said
+    assert "a probe takes about 72 s here" in said
     assert "The first probe is run all the same, and nothing after it." in said
 
 

@@ -125,6 +125,7 @@ def test_a_machine_that_has_become_slower_lowers_what_must_be_beaten(tmp_path):
         trial(measured(100.0), 0, "baseline", batch_size=64),
         trial(measured(200.0), 1, "search", amp_dtype="bfloat16"),
         trial(measured(50.0), 2, "reference", batch_size=64),
+        trial(measured(50.0), 3, "reference", batch_size=64),
     )
     search = _context(tmp_path, launcher, known)
     for _ in known:

@@ -273,7 +273,7 @@ def test_synthetic_batches_are_said_and_their_loader_is_not_blamed():
 def test_a_noisy_machine_is_said():
     found = _recommended(_candidate(BASE, 100, 120, 90), _candidate(FAST, 300, 240, 330))
 
-    assert [warning.code for warning in found.warnings] == [Code.RATES_SPREAD, Code.PRECISION_UNDECIDED]
+    assert [warning.code for warning in found.warnings] == [Code.PRECISION_UNDECIDED, Code.RATES_SPREAD]
 
 
 def test_a_precision_that_there_was_no_time_to_compare_is_undecided():
