@@ -1,0 +1,33 @@
+"""How large a comparison of losses is, and how long it takes."""
+
+from __future__ import annotations
+
+from autotune.core.results import Outcome, ProbeResult
+from autotune.study.history import History
+
+STEPS = 50  # of a first comparison of losses (docs/notes/precision.md 3)
+LEAST_COMPARED = 20  # of a comparison of losses that says anything (`Thresholds` of precision/judge.py)
+SEED_SECONDS = 60.0  # at most, for so many steps of the three runs of one seed
+RUNS = 3  # of one seed: full precision, the same perturbed, the candidate
+RUNS_SLOWER = 1.5  # than the fastest probe: two of them are in full precision (6.2 s for 4.1 s, digits_cnn, Xeon)
+
+
+def comparison_batch(history: History) -> int:
+    """Return the micro-batch of comparisons: the baseline's, or what of it can fit by all that ran out of memory."""
+    batch = history.request.baseline.batch_size
+    too_large = [t.config.batch_size for t, _ in history.judged if t.result.outcome is Outcome.OOM_DEVICE]
+    while batch > 1 and batch >= min(too_large, default=batch + 1):
+        batch //= 2
+    return batch
+
+
+def starting_seconds(result: ProbeResult) -> float:
+    """Return the seconds that the process of a probe took until its model was built."""
+    return sum(result.phase_seconds.get(name, 0.0) for name in ("start", "load", "build"))
+
+
+def seconds_at_the_pace_of(seen: ProbeResult, batch: int, steps: int) -> float:
+    """Return the seconds of one comparison at the pace of one probe: it starts alike, then come three runs."""
+    assert seen.measurement is not None, "only what was measured has a pace"
+    samples = RUNS * steps * batch
+    return starting_seconds(seen) + RUNS_SLOWER * samples / seen.measurement.samples_per_second
