@@ -20,7 +20,7 @@ from autotune.units import counted, format_bytes, format_count, format_rate, for
 from autotune.units import format_speedup as format_speedup
 
 PURPOSES = {"search": "ok", "baseline": "baseline", "reference": "baseline again", "confirm": "confirmed",
-            "ablation": "ablation"}  # fmt: skip
+            "ablation": "elimination"}  # fmt: skip
 PRECISE, NOISY = 0.03, 0.1  # half widths of the rate: a probe's own aim, and where near-ties mean little
 MOST_OWN_SHARE = 0.01  # of a step, that watching it may take without a word
 GLOBAL_BATCH = ("batch_size", "gradient_accumulation_steps")  # shown together: their product is the global batch

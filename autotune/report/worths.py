@@ -62,6 +62,8 @@ def worth(change: Change, best: Recommendation) -> str:
     objective = objective_of(best.goal)
     share = 1 - change.score if change.score < 1 else change.score - 1
     text = f"without it {format_share(share)} {objective.worse if change.score < 1 else objective.better}"
+    if change.untested:
+        return f"{text} by single probes ({plain(change.untested)})"
     if objective.slack(best.goal) is not None and change.peak is not None:
         text += f", {format_share(abs(change.peak - 1))} {'more' if change.peak > 1 else 'less'} memory"
     return text if is_significant(change) else text + NOT_SIGNIFICANT

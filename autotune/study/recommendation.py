@@ -67,11 +67,11 @@ class Change(Record, frozen=True, kw_only=True):
     values: dict[str, Value]  # the leader's, of the knobs that move together
     before: dict[str, Value]  # the baseline's
     kept: bool  # whether the recommendation makes it
-    score: float | None = None  # of the leader without it, over the leader's; None: not measured
+    score: float | None = None  # of the leader without it, over the leader's; None: not known
     low: float | None = None  # 95 % interval; None: not known
     high: float | None = None
     peak: float | None = None  # memory of the leader without it, over the leader's
-    untested: str = ""  # why it was not measured
+    untested: str = ""  # why it was not measured in rounds; a score beside it is by single probes of the search
 
 
 class Undecided(Record, frozen=True, kw_only=True):

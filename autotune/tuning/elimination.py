@@ -132,14 +132,17 @@ def _run(context: SearchContext, rounds: _Rounds, undone: list[Reversion]) -> li
         if not rounds.loses(reduced):
             break
         worthless.pop()
+    scores = search_scores(context.history)
     return [
-        one if rounds.has(one.config) or one.untested else dataclasses.replace(one, untested=_why_not(one, worthless))
+        one
+        if rounds.has(one.config) or one.untested
+        else dataclasses.replace(
+            one,
+            untested=WITH_OTHERS if one in worthless else NO_TIME,
+            seen=seen_loss(one, rounds.leader, scores, context.request.baseline),
+        )
         for one in undone
     ]
-
-
-def _why_not(one: Reversion, worthless: Sequence[Reversion]) -> str:
-    return WITH_OTHERS if one in worthless else NO_TIME
 
 
 def _expected_losses(context: SearchContext, leader: Config, reversions: Sequence[Reversion]) -> dict[Config, float]:

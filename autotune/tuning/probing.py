@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from autotune.core.records import SEARCH_PURPOSES, Config, Purpose
+from autotune.core.records import Config, Purpose
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Trial
 from autotune.objectives.verdict import WORDS
@@ -99,7 +99,7 @@ def _probe(context: SearchContext, asked: tuple[ProbeRequest, Path]) -> Judged:
     verdict = context.history.add(trial)
     learn(context.guard, (trial, verdict))
     improved = verdict.feasible and verdict.value is not None and verdict.value > best
-    context.reporter.probed(trial, verdict, improved and trial.purpose in SEARCH_PURPOSES)
+    context.reporter.probed(trial, verdict, improved and trial.purpose in ("baseline", "search"))
     return trial, verdict
 
 

@@ -31,6 +31,7 @@ class Reversion:
     knobs: tuple[str, ...]  # that move together
     config: Config
     untested: str = ""  # why it is not run; empty: it may be
+    seen: float | None = None  # by which share single probes of the search lost without it; None: nobody knows
 
 
 def search_scores(history: History) -> dict[Config, float]:
@@ -97,7 +98,8 @@ class Standings:
         met = self._leader in self._places and one.config in self._places
         if not met or self._scores.count(self._places[self._leader], self._places[one.config]) < FEWEST_ROUNDS:
             why = self._failures.get(one.config, "").partition("\n")[0].rstrip(".") or one.untested or "not measured"
-            return Change(values=values, before=before, kept=kept, untested=why)
+            score = None if one.seen is None else round(1 - one.seen, 4)
+            return Change(values=values, before=before, kept=kept, score=score, untested=why)
         estimate, low, high = self.ratio(one.config)
         leader, without = self._summaries[self._leader], self._summaries[one.config]
         return Change(

@@ -11,7 +11,10 @@ from autotune.core.requests import ProbeBudget
 # their own sake.
 SEARCH = ProbeBudget(min_seconds=0.75, max_seconds=2.0)
 # Of a confirmation for which the budget is too short otherwise: the noise is between probes (docs/notes/timing.md 2).
-BRIEF = ProbeBudget(min_seconds=0.75, max_seconds=2.0, target_precision=0.05)
+# Computing and loading alone explain a rate and are known from the search: they are short here.
+BRIEF = ProbeBudget(
+    max_compute_seconds=0.1, max_loader_seconds=0.5, min_seconds=0.75, max_seconds=2.0, target_precision=0.05
+)
 # Where time is too short even for that, as where steps are long: each stage of a probe ends as soon as it may. Recorded
 # windows that end so are off by 0.6 % in the median, nine of ten by 3.4 % at most (benchmarks/probe_length.py).
 LEAST = ProbeBudget(

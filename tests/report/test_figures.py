@@ -81,7 +81,10 @@ def test_numerics_tells_why_a_comparison_failed_or_that_there_was_none() -> None
     assert isinstance(precision(view(ladder())), Absence)
 
 
-NAMES = {"amp_dtype": ("bfloat16", None), "num_workers": (12, 0), "channels_last": (True, False)}
+NAMES = {
+    "amp_dtype": ("bfloat16", None), "num_workers": (12, 0), "channels_last": (True, False),
+    "activation_checkpointing": (True, False),
+}  # fmt: skip
 
 
 def change(name: str, **known: Any) -> Change:
@@ -94,6 +97,7 @@ def test_the_changes_are_told_with_what_is_left_without_each_and_the_dropped_one
         change("channels_last", kept=False, score=0.995, low=0.98, high=1.01),
         change("amp_dtype", score=0.65, low=0.63, high=0.67),
         change("num_workers", untested="no time was left"),
+        change("activation_checkpointing", untested="no time was left", score=0.8),
     )
 
     chart = shown(worths_chart(view(ladder(), recommendation(changes=changes))))
@@ -101,6 +105,13 @@ def test_the_changes_are_told_with_what_is_left_without_each_and_the_dropped_one
     assert chart.table.rows == (
         ("precision fp32 → bf16", "recommended", "without it 35% slower", "0.65", "0.63 to 0.67"),
         ("workers 0 → 12", "recommended", "not tested: no time was left", "", ""),
+        (
+            "recompute no → ckpt",
+            "recommended",
+            "without it 20% slower by single probes (no time was left)",
+            "0.80",
+            "",
+        ),
         ("layout nchw → nhwc", "dropped", "without it 0.5% slower (not significant)", "0.99", "0.98 to 1.01"),
     )
 

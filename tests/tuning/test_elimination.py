@@ -85,10 +85,12 @@ class Failing(FakeLauncher):
         return failed() if is_hit and request.config == self._ending else answer
 
 
-def eliminated(folder, launcher, listener=None, *, leader=LEADER, learned=(), rounds_of_time=1e6, **asked):
+def eliminated(folder, launcher, listener=None, *, leader=LEADER, learned=(), known=(), rounds_of_time=1e6, **asked):
     """The answer after the elimination, and the first one, for a race of the leader against the baseline only."""
     request = study_request(**asked)
-    search = context(folder, launcher, listener, request=request)
+    search = context(folder, launcher, listener, request=request, trials=known)
+    for _ in known:
+        disk.new_attempt(folder, ProbeRequest)
     search = dataclasses.replace(search, store=Ignored(), sampler=NoModel())
     for one in learned:
         search.guard.learn(one)
@@ -151,7 +153,17 @@ def test_what_there_is_no_time_for_is_said_to_be_untested_and_stays(tmp_path, ro
 
     late = [one for one in answer.changes if one.untested == "no time was left"]
     assert len(late) == untested
-    assert all(one.kept and one.score is None for one in late)
+    assert all(one.kept and one.low is None for one in late)
+
+
+def test_what_single_probes_said_is_told_of_what_there_is_no_time_for(tmp_path):
+    seen = trial(measured(60.0), 0, "search", **LEADER.values | {"amp_dtype": None})
+    own = trial(measured(100.0), 1, "search", **LEADER.values)
+
+    answer, _ = eliminated(tmp_path, FakeLauncher(machine=Machine(**IDLE)), rounds_of_time=0, known=(seen, own))
+
+    (precision,) = [one for one in answer.changes if "amp_dtype" in one.values]
+    assert (precision.untested, precision.score, precision.low) == ("no time was left", 0.6, None)
 
 
 def test_what_cannot_fit_without_a_change_is_not_tried_and_said(tmp_path):
