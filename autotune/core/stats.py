@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from functools import lru_cache
@@ -12,7 +13,7 @@ from scipy.special import stdtrit  # Student's quantile; scipy.stats has it too,
 
 FEWEST_BLOCKS = 4  # below it Student's t makes the interval meaningless
 FEWEST_READINGS = 20  # of memory: below it a slope is chance (docs/notes/memory.md 3)
-RISING_SHARE = 0.8  # of consecutive readings that must rise: 48 of 49 in a leaking run, 6 of 49 in a clean one
+RISING_PARTS = 8  # of a window, each of which must hold more than the one before
 HOPELESS, HOPELESS_BLOCKS = 0.7, 2  # times the incumbent: no drift makes up for so much (docs/notes/search.md 3)
 WORTHLESS = 0.98  # times the incumbent: what is surely slower is not searched for (docs/notes/search.md 3)
 NORMAL_95 = 1.645  # standard deviations: one-sided, of the normal distribution
@@ -81,15 +82,18 @@ def memory_growth(track: Sequence[tuple[int, int]]) -> float:
     """Bytes by which memory grows with every step, 0.0 where it does not: `track` holds (step, bytes at its end).
 
     The slope of Theil and Sen, the median over all pairs of readings, which no single jump of the allocator moves
-    (Sen 1968, "Estimates of the regression coefficient based on Kendall's tau"; scipy.stats has it too, see above).
+    (Sen 1968, "Estimates of the regression coefficient based on Kendall's tau"; scipy.stats has it too, see above). It
+    counts if each eighth of the window holds more than the one before: not every step shows in the resident set, because
+    the C library reuses what was given back to it, and a clean run grows in a few jumps.
     """
     if len(track) < FEWEST_READINGS:
         return 0.0
     steps, held = np.asarray(track, dtype=float).T
     later, earlier = np.tril_indices(len(track), -1)
     slope = float(np.median((held[later] - held[earlier]) / (steps[later] - steps[earlier])))
-    rising = float(np.mean(np.diff(held) > 0))
-    return slope if slope > LEAST_GROWTH_BYTES and rising > RISING_SHARE else 0.0
+    parts = [float(part.mean()) for part in np.array_split(held, RISING_PARTS)]
+    is_rising = all(one < other for one, other in itertools.pairwise(parts))
+    return slope if slope > LEAST_GROWTH_BYTES and is_rising else 0.0
 
 
 class Rounds:
