@@ -83,7 +83,7 @@ def memory_growth(track: Sequence[tuple[int, int]]) -> float:
 
     The slope of Theil and Sen, the median over all pairs of readings, which no single jump of the allocator moves
     (Sen 1968, "Estimates of the regression coefficient based on Kendall's tau"; scipy.stats has it too, see above). It
-    counts if each eighth of the window holds more than the one before: not every step shows in the resident set, because
+    counts if each eighth of the window holds more than the one before: not every step shows in the resident set, for
     the C library reuses what was given back to it, and a clean run grows in a few jumps.
     """
     if len(track) < FEWEST_READINGS:

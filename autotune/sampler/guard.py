@@ -59,8 +59,12 @@ class Guard:
     def note_accident(self, config: Config) -> None:
         """Note that the probe of `config` crashed, or was left unfinished by a searching process that died."""
         self._accidents[config] += 1
-        if self._accidents[config] >= MOST_ACCIDENTS:
+        if self.is_dangerous(config):
             self._done.add(config)
+
+    def is_dangerous(self, config: Config) -> bool:
+        """Return whether `config` crashed, or took the searching process down with it, too often to be tried again."""
+        return self._accidents[config] >= MOST_ACCIDENTS
 
     def admits(self, config: Config) -> bool:
         """Return whether a probe of `config` could teach anything."""

@@ -102,6 +102,8 @@ def _obstacle(context: SearchContext, config: Config) -> str:
     latest = [verdict for trial, verdict in context.history.judged if trial.config == config][-1:]
     if latest and not latest[0].feasible:
         return latest[0].reason.partition("\n")[0].rstrip(".")
+    if context.guard.is_dangerous(config):
+        return "it crashed, or took the search down with it, twice"
     return "it would not fit into memory" if context.guard.fits(config) is False else ""
 
 

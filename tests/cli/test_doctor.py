@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from autotune.report.doctor import BUSY_SHARE, TOO_BUSY_SHARE
-from tests.commandline import listing
-from tests.commandline import run_here as run
+from tests.commandline import listing, run_here
+from tests.commandline import run as run_apart
 
 pytestmark = pytest.mark.slow  # real inspections
 
 
 def test_doctor_says_in_json_what_it_says_in_words(tmp_path: Path) -> None:
-    told = json.loads(run(tmp_path, "doctor", "--device", "cpu", "--json").stdout)
+    told = json.loads(run_here(tmp_path, "doctor", "--device", "cpu", "--json").stdout)
 
-    words = run(tmp_path, "doctor", "--device", "cpu")
+    words = run_here(tmp_path, "doctor", "--device", "cpu")
 
     assert words.returncode in (0, 3)  # where other tests keep the machine busy
     assert "\x1b" not in words.stdout
@@ -32,7 +32,7 @@ def test_doctor_says_in_json_what_it_says_in_words(tmp_path: Path) -> None:
 def test_doctor_sees_a_program_that_computes(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
         try:
-            told = json.loads(run(tmp_path, "doctor", "--device", "cpu", "--json").stdout)
+            told = json.loads(run_apart(tmp_path, "doctor", "--device", "cpu", "--json").stdout)
         finally:
             other.kill()
 
@@ -44,16 +44,16 @@ def test_doctor_sees_a_program_that_computes(tmp_path: Path) -> None:
 
 
 def test_doctor_is_exit_status_three_where_no_search_can_run(tmp_path: Path) -> None:
-    ended = run(tmp_path, "doctor", "--device", "cuda:77", "--json")
+    ended = run_here(tmp_path, "doctor", "--device", "cuda:77", "--json")
 
     assert ended.returncode == 3
     assert "bad" in [check["state"] for check in json.loads(ended.stdout)["checks"]]
 
 
 def test_check_accepts_the_file_that_init_writes(tmp_path: Path) -> None:
-    wrote = run(tmp_path, "init")
+    wrote = run_here(tmp_path, "init")
 
-    checked = run(tmp_path, "check", "model.py")
+    checked = run_here(tmp_path, "check", "model.py")
 
     assert wrote.stdout.splitlines() == ["wrote model.py", "next: autotune check model.py"]
     assert checked.returncode == 0, checked.stderr

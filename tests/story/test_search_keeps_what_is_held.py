@@ -31,7 +31,7 @@ LOADER_BOUND = Machine(sample_loading_seconds=0.05, cores=1)  # nothing that may
         (
             {"num_workers": 1},
             {"global_batch": "free", "limits": {"batch_size": Limit(values=(8, 16))}},
-            config(batch_size=16, num_workers=1),
+            config(batch_size=8, num_workers=1),  # of equals the smallest global batch
         ),
         ({"num_workers": 1}, {"limits": {"num_workers": Limit(values=(0,))}}, config(batch_size=64)),
     ],

@@ -25,7 +25,7 @@ TRIES = len(BASELINE_PAUSES_SECONDS)
 def _search(folder, launcher, listener=None, **settings):
     pauses = []
     told = Settings(target="model.py", study=folder, **{"sampler": "random", "time_budget_seconds": 1e6, **settings})
-    return search(told, launcher, listener or Listener(), launcher.clock, pauses.append), pauses
+    return search(told, launcher, listener or Listener(), launcher.clock, pauses.append, lambda pause: 0.0), pauses
 
 
 def _baselines(folder):

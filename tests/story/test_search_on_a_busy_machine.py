@@ -58,7 +58,13 @@ def _search(folder, launcher, listener, **settings):
 
 
 def _learned(folder):
-    return [trial for trial in load_view(folder).trials if trial.purpose in SEARCH_PURPOSES]
+    """The probes that the sampler learns from: of the rounds of an elimination the first of what was not explored."""
+    found, configs = [], set()
+    for trial in load_view(folder).trials:
+        if trial.purpose in SEARCH_PURPOSES and not (trial.purpose == "ablation" and trial.config in configs):
+            found.append(trial)
+            configs.add(trial.config)
+    return found
 
 
 def _known_to_the_sampler(folder):
