@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
 from msgspec.structs import replace
 
 from autotune.core.notices import Notice
@@ -195,8 +196,14 @@ class History:
         """Return the seconds of a probe with cycles of so many samples, which never ran; 0: that of others."""
         ran = [(config.global_batch_size(), pace) for config, paces in self._paces.items() for pace in paces]
         typical = statistics.median(pace.again(window, pace.cycle) for _, pace in ran)
-        # No slower per sample than a smaller batch, and no slower per step than a larger one.
-        cycle = min(pace.step * max(1.0, samples / other) for other, pace in ran)
+        steps: dict[float, float] = {}
+        if (inspected := self.request.facts.step) is not None:  # it was cold, so that any other measurement is better
+            steps[self.request.baseline.global_batch_size()] = inspected.seconds
+        for other, pace in ran:
+            steps[other] = min(pace.step, steps.get(other, pace.step))
+        sizes = sorted(steps)
+        # What is fixed and what each sample takes: linear between two that are known, and no slower per sample beyond.
+        cycle = float(np.interp(samples, sizes, [steps[size] for size in sizes])) * max(1.0, samples / sizes[-1])
         return typical + FEWEST_STEPS * max(0.0, cycle - statistics.median(pace.cycle for _, pace in ran))
 
     @property

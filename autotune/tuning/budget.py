@@ -220,7 +220,7 @@ class TimeBudget:
         return statistics.fmean(self._history.expected_seconds(window, config) for config in racers)
 
     def finalists(self, available: int) -> int:
-        """Return how many of so many finalists can race beside the baseline: 0 if there is no time for any.
+        """Return how many of so many finalists can race: 0 if there is no time for any and the baseline runs.
 
         The fastest alone while there is no time for four rounds of three: it has the least regret of all ways to spend
         up to 14 probes (`benchmarks/race.py`).
@@ -230,7 +230,7 @@ class TimeBudget:
         few = choice.FEWEST_FINALISTS if affordable >= THREE_PROBES else 1
         if knee is not None and affordable >= KNEE_PROBES:
             few = KNEE_FINALISTS
-        if self.left_seconds < self.shortest_seconds:
+        if self.left_seconds < self.shortest_seconds and self._history.baseline_runs:
             return 0
         return racing.schedule(available, 1, affordable, few).finalists
 
@@ -278,7 +278,8 @@ class TimeBudget:
         return min((seconds_at_the_pace_of(result, batch, steps) for result in measured), default=0.0)
 
     def _racers(self, most: int) -> list[Config]:
-        """Return the configurations that would race now: at most `most` finalists, and the baseline."""
+        """Return the configurations that would race now: at most `most` finalists, and the baseline if it runs."""
         margin = racing.margin([rate for _, rate in self._history.references])
         found = choice.finalists(self._history.drift_corrected, self._history.request, most=most, margin=margin)
-        return [*(one.config for one in found), self._history.request.baseline]
+        own = [self._history.request.baseline] if self._history.baseline_runs or not found else []
+        return [*(one.config for one in found), *own]

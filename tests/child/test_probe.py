@@ -179,7 +179,6 @@ def test_epochs_far_shorter_than_the_workers_queue_are_measured_with_their_resta
     measured = result.measurement
     assert result.outcome is Outcome.OK, result.failure
     assert measured.loader_only.samples == 8 * 32
-    assert measured.steps % 8 == 0
     assert measured.loader_restarts >= len(measured.step_seconds) // 3
 
 

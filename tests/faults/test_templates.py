@@ -220,7 +220,8 @@ def test_forked_and_fresh_probes_learn_the_same_and_need_the_same_memory(probing
     ]
 
     for forked, fresh in pairs:
-        common = min(len(forked.losses), len(fresh.losses), 4)
+        common = min(len(forked.warmup_seconds), len(fresh.warmup_seconds))  # after that batches are loaded alone
+        assert common >= 2
         assert forked.losses[:common] == fresh.losses[:common]
         assert forked.memory.host_bytes == pytest.approx(fresh.memory.host_bytes, rel=0.04)
 

@@ -189,7 +189,7 @@ def test_one_slow_round_of_the_baseline_that_nobody_explains_does_not_flip_the_a
     listener, launcher = Listener(), _unseen(lambda config: config["num_workers"] == 0, slowed)
 
     limits = {"num_workers": Limit(values=(0, 1, 2))}
-    tune = {"tune": ("num_workers",), "limits": limits, "time_budget_seconds": 60}
+    tune = {"tune": ("num_workers",), "limits": limits, "time_budget_seconds": 120}
     answer = _search(tmp_path, launcher, listener, **tune)
 
     truth = {one.config: launcher.throughput(one.config) for one in answer.confirmations}
