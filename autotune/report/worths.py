@@ -140,12 +140,14 @@ def worths_chart(view: StudyView) -> Chart | Absence:
 def _bars(changes: Sequence[Change], best: Recommendation, size: Size) -> list[str]:
     """Bars below each other, each with its name above and its worth at the end; a line at 1."""
     most = max(1.0, *(one.score or 0.0 for one in changes))
-    room = 0.5 * size.width
+    told = [worth(one, best).removeprefix("without it ") for one in changes]
+    beside = (drawing.width_of(words) for one, words in zip(changes, told, strict=True) if one.score is not None)
+    longest = max(beside, default=0.0)
+    room = min(0.5 * size.width, size.width - 24 - 1.1 * longest)  # the words stand behind the longest bar
     edge = 4 + room / most
     parts = [f'<path class="grid" d="M{edge:.1f} 4V{len(changes) * ROW:.1f}"/>']
-    for index, one in enumerate(changes):
+    for index, (one, words) in enumerate(zip(changes, told, strict=True)):
         y = 4 + index * ROW
-        words = worth(one, best).removeprefix("without it ")
         parts.append(drawing.text(4, y + 13, _fitting(one, size.width), "strong" if one.kept else "note"))
         if one.score is None:
             parts.append(drawing.text(4, y + 19 + BAR - 2.5, words, "tick"))
