@@ -150,7 +150,7 @@ def test_a_killed_search_leaves_no_process_and_loses_no_finished_probe(home: Pat
 
 
 def test_a_search_killed_in_the_confirmation_goes_on_with_the_round_that_it_was_in(home: Path) -> None:
-    words = (*SEARCH, "-n", "1")
+    words = ("search", "model.py", "-t", "3m", "-n", "1")  # of which it waits a tenth for a quiet machine
     search = start(home, *words)
     wait_for_confirmed(home, 3)  # one round, and the first of the next
     wait_for_a_probe(home)
