@@ -20,13 +20,7 @@ from autotune.objectives.base import MEMORY_STEP, Decision
 from autotune.objectives.verdict import WORDS, instability
 from autotune.precision.judge import full_precision, precision_of
 from autotune.study.interference import Judged
-from autotune.study.recommendation import (
-    Achieved,
-    Confirmation,
-    Recommendation,
-    RunnerUp,
-    baseline_name,
-)
+from autotune.study.recommendation import Achieved, Confirmation, Recommendation, RunnerUp, baseline_name
 from autotune.study.summary import ConfigSummary, Status
 from autotune.targets.commands.template import is_command
 from autotune.tuning.advice import left_out_warnings, reasons_for, warnings_of
@@ -38,9 +32,8 @@ from autotune.tuning.racing import compared
 from autotune.tuning.undecided import undecided
 from autotune.units import counted
 
-WORTH_A_DOUBT = (
-    1.05  # times the best in a precision whose losses match: for less nobody should risk them (decisions/0048)
-)
+# Times the best in a precision whose losses match: for less nobody should risk them (decisions/0048).
+WORTH_A_DOUBT = 1.05
 
 
 def recommend(
@@ -258,8 +251,7 @@ def _stability(
     verdict = next((v for v in losses if v.values == precision_of(winner.config)), None)
     if verdict is None:
         late = "there was no time to compare its losses with full precision's"
-        why = COMMAND_LOSSES if is_command(request.target) else late
-        doubt = notice(Code.PRECISION_UNDECIDED, why=why)
+        doubt = notice(Code.PRECISION_UNDECIDED, why=COMMAND_LOSSES if is_command(request.target) else late)
         return notice(Code.LOSSES_NOT_COMPARED, steps=steps, skipped=skipped), doubt
     if verdict.verdict == "ok":
         return verdict.reason, None
