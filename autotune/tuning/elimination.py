@@ -79,8 +79,9 @@ def _tell_dropped(context: SearchContext, rounds: _Rounds, undone: Sequence[Reve
     failure = rounds.racers[rounds.leader].failure
     dropped = [one for one in undone if any(new.params[name] != rounds.leader[name] for name in one.knobs)]
     if failure:
-        context.reporter.note(f"The recommendation failed when it was measured again ({failure}): another configuration is "
-            "recommended.")
+        context.reporter.note(
+            f"The recommendation failed when it was measured again ({failure}): another configuration is recommended."
+        )
     elif dropped:
         shown = shown_changes(dropped, rounds.leader)
         context.reporter.note(f"Dropped, without a measurable gain: {shown}.")

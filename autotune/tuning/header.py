@@ -161,7 +161,8 @@ def _unsettable(request: StudyRequest) -> list[str]:
     names = [one.label for one in unsettable if not one.on_request and len(one.domain(here)) > 1]
     told = "no argument of the command sets them (name one with --map KNOB=--ARGUMENT)"
     lines = [f"{', '.join(names)} not tuned: {told}"] * bool(names)
-    if request.goal.stability != "off" and any(one.numerics and len(request.domains.get(one.name, ())) > 1 for one in KNOBS):
+    tuned = [knob for knob in KNOBS if len(request.domains.get(knob.name, ())) > 1]
+    if request.goal.stability != "off" and any(knob.numerics for knob in tuned):
         lines.append(COMMAND_LOSSES)
     batch, accumulation = (name in facts.settable for name in ("batch_size", "gradient_accumulation_steps"))
     if held_samples and batch and not accumulation:
