@@ -12,7 +12,7 @@ from autotune.core.requests import ProbeBudget
 
 STEADY_FRACTION = 0.9  # of the three steps before; medians of three within 10 % are steady (docs/notes/timing.md 3)
 COMPARED_STEPS = 3
-FEW_SHARE = 0.25  # of the longest window: steps of which it holds few settle in seconds (docs/notes/timing.md 3)
+FEW_SHARE = 0.25  # of the longest window: steps of which it holds few settle in seconds (decisions/0046)
 LEAST_SUCCESSES = 2  # the optimizer's state is allocated in the first step, felt in the second (docs/notes/memory.md 2)
 
 Growth = Callable[[], tuple[int, ...]]  # counters that stand still when nothing is being set up any more
@@ -38,8 +38,8 @@ class WarmUp:
         """Take note of a step; whether it was the last that is needed.
 
         A machine that does not become steady gets as long as the longest window. The first step does not count
-        against that: it may compile for a minute. Steps of which a second holds too few to compare are warm after that
-        second where `_settled`: their noise is small beside their length.
+        against that: it may compile for a minute. If fewer than six steps fit into a quarter of the longest window,
+        warm-up ends then, if `_settled`: their noise is small beside their length.
         """
         self._first = self._first if self.seconds else seconds
         self._elapsed += seconds

@@ -95,7 +95,7 @@ class Code(StrEnum):
         "Write dataset() to measure and tune it.")
     PROBES_LEFT_OUT = (
         "probes-left-out", 115,
-        "Because of interference the confirmation leaves out {count:counted probe}: {probes}.",
+        "The confirmation leaves out {count:counted probe} that something slowed: {probes}.",
         "Close other work while a search runs.")
     CONFIRMATION_INTERFERENCE = (
         "confirmation-interference", 116,

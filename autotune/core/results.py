@@ -111,8 +111,8 @@ class Measurement(Record, frozen=True, kw_only=True):
     def samples_per_second(self) -> float:
         """Throughput of the window: samples over wall time (the mean, because the tail is real time).
 
-        Of shorter cycles than asked for, that of the full ones: never below what was run, for it has more updates, and
-        not above loading alone, for which a full cycle leaves less time.
+        In short cycles, the rate of full cycles is computed: at least the rate that was run (a full cycle has fewer
+        updates per sample), at most that of loading alone.
         """
         as_run = sum(self.samples) / sum(self.step_seconds)
         if self.stretch == 1:

@@ -19,7 +19,7 @@ WORTHLESS = 0.98  # times the incumbent: what is surely slower is not searched f
 NORMAL_95 = 1.645  # standard deviations: one-sided, of the normal distribution
 DRIFT = 0.03  # standard deviation between two probes of the same, until repeats tell (docs/notes/search.md 3)
 LEAST_GROWTH_BYTES = 64 * 2**10  # a step: a clean run's resident set grew by 9 kB, a leaking one's by 1.25 MB
-OUTLIER = 3.0  # standard deviations of the difference of two probes, which an honest one stays within (search.md 4)
+OUTLIER = 3.0  # standard deviations of the difference of two probes, which an honest one stays within (decisions/0048)
 OWN_ROUNDS = 6  # of two configurations: then their own ratios tell their noise about as well as all others do
 
 Floats = NDArray[np.float64]
@@ -83,8 +83,8 @@ def memory_growth(track: Sequence[tuple[int, int]]) -> float:
 
     The slope of Theil and Sen, the median over all pairs of readings, which no single jump of the allocator moves
     (Sen 1968, "Estimates of the regression coefficient based on Kendall's tau"; scipy.stats has it too, see above). It
-    counts if each eighth of the window holds more than the one before: not every step shows in the resident set, for
-    the C library reuses what was given back to it, and a clean run grows in a few jumps.
+    counts if each eighth of the window holds more than the one before: not every step shows in the resident set,
+    because the C library reuses what was given back to it, and a clean run grows in a few jumps.
     """
     if len(track) < FEWEST_READINGS:
         return 0.0
@@ -176,7 +176,7 @@ class Rounds:
         return dict(zip(running, (medians - medians.max()).tolist(), strict=True))
 
     def slow_outliers(self) -> list[tuple[int, int]]:
-        """Return the measurements, as (configuration, round), that were slowed by what nobody saw.
+        """Return the measurements, as (configuration, round), that were slow for no recorded reason.
 
         They are slower than all other rounds of their configuration by more than three standard deviations of the
         difference of two: 3 % each, or what the rounds themselves show, by medians (1.48 of them are a standard

@@ -116,7 +116,7 @@ class Knob(ABC):
     on_request: bool = False  # searched only where user or target says what it may be, or `--tune` names it
     counts_workers: bool = False  # its value is the number of processes that load
     reach: Reach = Reach.CODE
-    # How commands write it: by format, a word for each value that has one ("" names the format of no format), and the
+    # How commands write it: by format, a word for each value that has one ("" is the default format), and the
     # names of placeholders that stand for one value, and are true or false (`{bf16:flag}`).
     formats: Mapping[str, Mapping[Value, str]] = {}
     switches: Mapping[str, Value] = {}

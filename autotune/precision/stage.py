@@ -20,6 +20,7 @@ from autotune.knobs import loader_workers, worker_knob
 from autotune.precision.judge import Thresholds, full_precision, judge, names, pooled, precision_of
 from autotune.study.history import Comparison, History
 from autotune.study.summary import ConfigSummary
+from autotune.targets.commands.template import is_command
 from autotune.tuning.choice import finalists
 from autotune.tuning.comparing import SEED_SECONDS, STEPS, comparison_batch
 from autotune.tuning.context import SearchContext
@@ -92,9 +93,9 @@ def _compare(context: SearchContext, config: Config) -> None:
 
 
 def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
-    """Return the comparison that this configuration still needs, if any."""
+    """Return the comparison that this configuration still needs, if any; losses of a command are not compared."""
     request, history = context.request, context.history
-    if request.goal.stability == "off" or full_precision(config) == config:
+    if request.goal.stability == "off" or full_precision(config) == config or is_command(request.target):
         return None
     # All runs with the same workers, who are seeded from the run's own seed: they see the same batches and the same
     # augmentation, and a slow loader costs what it costs in training.

@@ -170,8 +170,10 @@ def headline(recommendation: Recommendation) -> str:
     objective, open_question = objective_of(recommendation.goal), undecided(recommendation)
     if open_question and recommendation.params == recommendation.baseline:
         return f"{open_question}: {name} is kept"
-    if open_question:
-        return f"{open_question}: it is recommended, for at the worst it is hardly slower"
+    if recommendation.undecided is not None:
+        low = recommendation.undecided.gain_low
+        worst = "" if low is None else f": at worst it is {format_share(max(0.0, 1 - low))} {objective.worse}"
+        return f"{open_question}; it is recommended{worst}"
     if recommendation.params == recommendation.baseline:
         if not recommendation.runners_up:
             return f"keep {name}: no other configuration ran"

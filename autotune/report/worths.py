@@ -91,15 +91,15 @@ def _value(values: dict[str, Value]) -> str:
 def worth_lines(best: Recommendation, view: StudyView | None) -> list[str]:
     """Return a line for each change: what it is worth, in which interval, and whether it was dropped."""
     return [
-        f"{'' if one.kept else 'dropped: '}{change_phrase(one)}: {worth(one, best)}{_interval(one)}"
+        f"{'' if one.kept else 'dropped: '}{change_phrase(one)}: {worth(one, best)}{_interval(one, best)}"
         for one in changes_of(best, view)
     ]
 
 
-def _interval(change: Change) -> str:
+def _interval(change: Change, best: Recommendation) -> str:
     if change.score is None or change.low is None or change.high is None:
         return ""
-    return f", {change.low:.2f} to {change.high:.2f} times as much"
+    return f" ({change.low:.2f} to {change.high:.2f} of the {objective_of(best.goal).unit}, 95% interval)"
 
 
 def worths_chart(view: StudyView) -> Chart | Absence:
@@ -154,7 +154,7 @@ def _bars(changes: Sequence[Change], best: Recommendation, size: Size) -> list[s
             continue
         wide = max(2.0, one.score / most * room)
         bar = drawing.bar("kept" if one.kept else "dropped", 4, y + 19, wide, BAR)
-        parts.append(drawing.titled(bar, f"{change_phrase(one)}: {worth(one, best)}{_interval(one)}"))
+        parts.append(drawing.titled(bar, f"{change_phrase(one)}: {worth(one, best)}{_interval(one, best)}"))
         parts.append(drawing.text(max(4 + wide, edge) + 8, y + 19 + BAR - 2.5, words, "tick"))
     return parts
 

@@ -168,7 +168,7 @@ def has_drifted(rates: Sequence[tuple[int, float]]) -> bool:
 
 
 def _moves(rates: Sequence[tuple[int, float]]) -> list[float]:
-    """Return by which share the machine was faster at each reference: as far as one beside it says so, too."""
+    """Return the drift at each reference, a share: the smaller of two neighbours' moves in one direction, else 0."""
     seen = [rate / rates[0][1] - 1 for _, rate in rates]
     agreed = [0.0] * len(seen)
     for at, (one, other) in enumerate(itertools.pairwise(seen)):

@@ -47,7 +47,7 @@ class Feed:
 
     @contextmanager
     def repeating(self) -> Iterator[None]:
-        """Meanwhile the batch seen last comes again and again, without waiting."""
+        """Repeat the batch seen last, without waiting, until the end."""
         self._repeats = True
         try:
             yield

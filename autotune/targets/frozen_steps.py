@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 @contextmanager
 def without_learning(optimizer: Optimizer, device: str) -> Iterator[None]:
-    """Meanwhile every learning rate is 0, so that steps on one batch leave the weights; torch's chance is put back.
+    """Hold every learning rate at 0, so that steps on one batch leave the weights; put torch's chance back at the end.
 
     Learned for real, one batch is soon known by heart: the loss of the next one jumps, and gradients fade into
     denormal numbers, which a CPU computes many times slower. A copy of weights and optimizer to go back to would be

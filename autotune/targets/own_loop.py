@@ -68,7 +68,7 @@ class Report:
         self._block.own += time.perf_counter() - began
 
     def counted(self, samples: int, tokens: int, seconds: float) -> None:
-        """The loop waited `seconds` for so many samples and tokens, and was looked at by others than `fetched`."""
+        """Take note of samples and tokens that the loop waited `seconds` for; the caller has checked the batch."""
         if self._is_first:
             self._is_first = False
             self._watch.first_batch(seconds)

@@ -90,7 +90,7 @@ def _loader(winner: ConfigSummary, request: StudyRequest, probed: Collection[Con
 
 
 def left_out_warnings(candidates: Sequence[ConfigSummary]) -> Iterator[Notice]:
-    """Yield warnings: which probes of the race were left out because of interference, and which are doubtful."""
+    """Yield warnings: which probes of the race were left out because something slowed them, and which are doubtful."""
     left = [trial for candidate in candidates for trial in candidate.left_out]
     if left:
         yield notice(Code.PROBES_LEFT_OUT, count=len(left), probes=_listed(left))
@@ -122,4 +122,4 @@ def _listed(trials: Sequence[Trial]) -> str:
 
 def _causes(trial: Trial) -> str:
     """What slowed the probe; what was left out without a known cause was far slower than its other rounds."""
-    return "; ".join(interference_causes(trial.result)) or "far slower than its other rounds, and nothing tells why"
+    return "; ".join(interference_causes(trial.result)) or "far slower than its other rounds, cause unknown"

@@ -21,6 +21,7 @@ from autotune.objectives import objective_of
 from autotune.sampler.space import changes
 from autotune.study.history import History
 from autotune.study.interference import BACK_OFF_SECONDS
+from autotune.targets.commands.template import is_command
 from autotune.tuning import choice, racing
 from autotune.tuning.comparing import LEAST_COMPARED, SEED_SECONDS, STEPS, comparison_batch, seconds_at_the_pace_of
 from autotune.tuning.windows import BRIEF, LEAST, SEARCH, RacePlan
@@ -272,7 +273,12 @@ class TimeBudget:
         return self.probe_seconds(self._racers(1), window) * racing.probes(1, rounds, 1)
 
     def _comparing_seconds(self, steps: int) -> float:
-        """Return the seconds of a comparison of losses of so many steps at the pace of the fastest probe."""
+        """Return the seconds of a comparison of losses of so many steps at the pace of the fastest probe.
+
+        0.0 for a command: its losses are not compared.
+        """
+        if is_command(self._history.request.target):
+            return 0.0
         batch = comparison_batch(self._history)
         measured = (trial.result for trial, _ in self._history.judged if trial.result.measurement)
         return min((seconds_at_the_pace_of(result, batch, steps) for result in measured), default=0.0)

@@ -109,9 +109,9 @@ def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSum
     plan = budget.race_plan(configs, leading, known)
     window, missing = plan.window, max(0, racing.probes(leading, plan.rounds, others) - known)
     briefly = ", measured briefly" if window != budget.window else ""
-    context.reporter.note(
-        f"{_announced(leading, others, plan.rounds)}{briefly}, {format_seconds(missing * plan.probe_seconds)} at most."
-    )
+    more = f", up to {racing.LAST_ROUNDS} rounds if the gain is still open" * (plan.rounds >= racing.MOST_ROUNDS)
+    seconds = format_seconds(missing * plan.probe_seconds)
+    context.reporter.note(f"{_announced(leading, others, plan.rounds)}{briefly}, about {seconds}{more}.")
     least = max(0, racing.probes(leading, min(fewest, plan.rounds), others) - known)
     begun = 0
 
@@ -124,7 +124,7 @@ def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSum
         )
 
     def again(trial: Trial) -> Judged | None:
-        slow = f"Probe {trial.number} was far slower than the other rounds of its configuration, and nothing tells why."
+        slow = f"Probe {trial.number} was far slower than the other rounds of its configuration, cause unknown."
         if not budget.affords_repeat(trial.config, window, max(0, least - begun) * plan.probe_seconds):
             context.reporter.detail(f"{slow} There is no time for another try.")
             return None

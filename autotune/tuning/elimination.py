@@ -79,7 +79,9 @@ def _tell_dropped(context: SearchContext, rounds: _Rounds, undone: Sequence[Reve
     failure = rounds.racers[rounds.leader].failure
     dropped = [one for one in undone if any(new.params[name] != rounds.leader[name] for name in one.knobs)]
     if failure:
-        context.reporter.note(f"The recommendation failed when it was measured again ({failure}): another one stands.")
+        context.reporter.note(
+            f"The recommendation failed when it was measured again ({failure}): another configuration is recommended."
+        )
     elif dropped:
         shown = shown_changes(dropped, rounds.leader)
         context.reporter.note(f"Dropped, without a measurable gain: {shown}.")
@@ -276,7 +278,7 @@ class _Rounds:
         is_new = config not in context.history.probed
         judged = probe_with_repeat(
             context, config, "ablation", window=window,
-            has_time=lambda: context.budget.affords_round([config], window),
+            has_time=lambda: context.budget.affords_repeat(config, window, 0.0),
         )  # fmt: skip
         if is_new and not judged[0].result.outcome.retried:
             context.store.add(*judged)

@@ -157,7 +157,8 @@ def note_short_budget(context: SearchContext) -> None:
     more = f"{counted(probes, 'more probe')} and a short confirmation take"
     wanted = more if probes else "a short confirmation takes"
     least = budget.shortest_seconds + (context.affordable.shortest_seconds() if probes else 0.0)
-    less = "fewer are run" if least <= budget.left_seconds else "there is no time for a confirmation, and none is begun"
+    fits = least <= budget.left_seconds
+    less = "fewer probes are run" if fits else "there is no time for a confirmation, and none is begun"
     context.reporter.note(
         f"The time budget is short: {wanted} about {format_seconds(over)} more than is left; {less}. "
         f"Use --time-budget {minutes}m or more."

@@ -25,6 +25,8 @@ OWN_LOOP = (
     "largest batch, validation; memory is not predicted"
 )
 
+COMMAND_LOSSES = "losses of a command are not compared"
+
 
 def opening_lines(
     folder: Path, request: StudyRequest, space: SearchSpace, settings: Settings, *, resumed: bool,
@@ -94,7 +96,7 @@ def short_budget(
     first = "" if probe <= budget else " The first probe is run all the same, and nothing after it."
     return (
         f"The time budget of {format_seconds(budget)} is short: a probe takes about {format_seconds(probe)} here, and "
-        f"the shortest search with its confirmation {counted(count, 'probe')}.{first} "
+        f"the shortest search with its confirmation takes {counted(count, 'probe')}.{first} "
         f"Use --time-budget {math.ceil(count * probe / 60)}m or more."
     )
 
@@ -157,8 +159,11 @@ def _unsettable(request: StudyRequest) -> list[str]:
     here = Circumstances(facts=facts, environment=request.environment, global_batch=None)
     unsettable = [one for one in KNOBS if not is_settable(one.name, facts)]
     names = [one.label for one in unsettable if not one.on_request and len(one.domain(here)) > 1]
-    told = " (say which one it is with --map)"
-    lines = [f"{', '.join(names)} not tuned: the command takes no argument for it{told}"] * bool(names)
+    told = "no argument of the command sets them (name one with --map KNOB=--ARGUMENT)"
+    lines = [f"{', '.join(names)} not tuned: {told}"] * bool(names)
+    tuned = [knob for knob in KNOBS if len(request.domains.get(knob.name, ())) > 1]
+    if request.goal.stability != "off" and any(knob.numerics for knob in tuned):
+        lines.append(COMMAND_LOSSES)
     batch, accumulation = (name in facts.settable for name in ("batch_size", "gradient_accumulation_steps"))
     if held_samples and batch and not accumulation:
         lines.append(

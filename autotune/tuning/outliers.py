@@ -1,4 +1,4 @@
-"""Rounds of a race that something slowed that no instrument saw: each is measured again, or left out. Pure."""
+"""Rounds of a race that were slow for no recorded reason: each is measured again, or left out. Pure."""
 
 from __future__ import annotations
 

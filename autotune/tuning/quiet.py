@@ -1,4 +1,4 @@
-"""The wait for a quiet machine before the confirmation: whoever confirms beside other work compares that work, too."""
+"""The wait for a quiet machine before the confirmation: work of others would be measured with it."""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ def fewest_rounds(configurations: int) -> int:
 def schedule(available: int, others: int, affordable: float, fewest: int = FEWEST_FINALISTS) -> Schedule:
     """Return the schedule: as many finalists as eight rounds allow with `affordable` probes, `fewest` at least.
 
-    Then as many rounds as there is time for, `fewest_rounds` at least: a short budget is overrun rather than nothing
-    confirmed.
+    Then as many rounds as there is time for, `fewest_rounds` at least: whether a race begins at all is for the budget
+    to say (decisions/0047).
     """
     few, most = min(available, fewest), min(available, MOST_FINALISTS)
     finalists = next((n for n in range(most, few, -1) if probes(n, GOAL_ROUNDS, others) <= affordable), few)

@@ -20,26 +20,20 @@ from autotune.objectives.base import MEMORY_STEP, Decision
 from autotune.objectives.verdict import WORDS, instability
 from autotune.precision.judge import full_precision, precision_of
 from autotune.study.interference import Judged
-from autotune.study.recommendation import (
-    Achieved,
-    Confirmation,
-    Recommendation,
-    RunnerUp,
-    baseline_name,
-)
+from autotune.study.recommendation import Achieved, Confirmation, Recommendation, RunnerUp, baseline_name
 from autotune.study.summary import ConfigSummary, Status
+from autotune.targets.commands.template import is_command
 from autotune.tuning.advice import left_out_warnings, reasons_for, warnings_of
 from autotune.tuning.choice import TIE, choose, confidence
 from autotune.tuning.figures import half_width, significant, speedup
 from autotune.tuning.global_batch import at_baseline_batch, batch_reasons, global_batch_change
-from autotune.tuning.header import shown
+from autotune.tuning.header import COMMAND_LOSSES, shown
 from autotune.tuning.racing import compared
 from autotune.tuning.undecided import undecided
 from autotune.units import counted
 
-WORTH_A_DOUBT = (
-    1.05  # times the best in a precision whose losses match: for less nobody should risk them (decisions/0048)
-)
+# Times the best in a precision whose losses match: for less nobody should risk them (decisions/0048).
+WORTH_A_DOUBT = 1.05
 
 
 def recommend(
@@ -167,11 +161,14 @@ def _worth_their_doubt(
 ) -> list[int]:  # fmt: skip
     """Return those of `allowed` whose losses match full precision's, and who gain enough to be taken unmatched.
 
-    That is 5 % over the best of those that match. What the baseline computes in is not doubted.
+    That is 5 % over the best of those that match. What the baseline computes in is not doubted. Losses of a command
+    are not compared: every other precision of it is open.
     """
     own = precision_of(request.baseline)
-    open_ones = [one.values for one in losses if one.verdict == "inconclusive" and one.values != own]
-    sure = [i for i in allowed if precision_of(held[i].config) not in open_ones]
+    open_ones = [one.values for one in losses if one.verdict == "inconclusive"]
+    if is_command(request.target) and request.goal.stability != "off":
+        open_ones += [precision_of(one.config) for one in held if full_precision(one.config) != one.config]
+    sure = [i for i in allowed if precision_of(held[i].config) == own or precision_of(held[i].config) not in open_ones]
     if not sure:
         return list(allowed)
     best = max(sure, key=scores.mean_rate)
@@ -253,8 +250,9 @@ def _stability(
         return notice(Code.LOSSES_FINITE, steps=steps, skipped=skipped), None
     verdict = next((v for v in losses if v.values == precision_of(winner.config)), None)
     if verdict is None:
-        late = notice(Code.PRECISION_UNDECIDED, why="there was no time to compare its losses with full precision's")
-        return notice(Code.LOSSES_NOT_COMPARED, steps=steps, skipped=skipped), late
+        late = "there was no time to compare its losses with full precision's"
+        doubt = notice(Code.PRECISION_UNDECIDED, why=COMMAND_LOSSES if is_command(request.target) else late)
+        return notice(Code.LOSSES_NOT_COMPARED, steps=steps, skipped=skipped), doubt
     if verdict.verdict == "ok":
         return verdict.reason, None
     doubt = notice(Code.PRECISION_UNDECIDED, why=verdict.reason.text)

@@ -21,7 +21,7 @@ from autotune.tuning.choice import MOST_TIE, TIE
 from autotune.tuning.racing import FEWEST_ROUNDS, SURE, SURE_ROUNDS, compared
 
 NO_TIME = "no time was left"
-WITH_OTHERS = "only together with what else was dropped"
+WITH_OTHERS = "dropped together with others"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,10 +11,10 @@ from autotune.core.stats import Rounds
 from autotune.objectives import objective_of
 from autotune.study.recommendation import Undecided
 from autotune.study.summary import ConfigSummary
+from autotune.tuning import racing
 from autotune.tuning.choice import TIE, at_knee, confidence
 
 RELEVANT = 0.1  # a gain that pays for a change: an interval without it says that there is none worth having
-MOST_TIMES = 10  # as many rounds: beyond it only a quiet machine helps
 
 
 def undecided(
@@ -56,11 +56,14 @@ def undecided(
 
 
 def _rounds_needed(gain: float, low: float, rounds: int) -> int | None:
-    """Return how many rounds would tell: an interval narrows with the square root of their number."""
+    """Return how many rounds would tell: an interval narrows with the square root of their number.
+
+    None where no race runs so many: only a quiet machine helps then.
+    """
     if gain <= 1 + TIE or low <= 0:
         return None
     needed = math.ceil(rounds * (math.log(gain / low) / math.log(gain)) ** 2) + 1
-    return needed if needed <= MOST_TIMES * rounds else None
+    return needed if needed <= racing.LAST_ROUNDS else None
 
 
 def _probe_seconds(one: ConfigSummary) -> float:

@@ -113,6 +113,18 @@ def test_run_can_only_print(study):
     assert run_here(study, "run", "study", "--dry-run").stdout.endswith("train.py --bs 96 --bf16\n")
 
 
+@pytest.mark.parametrize("placeholder", ["{output_dir}", "{output_dir=}"])
+def test_run_needs_to_know_where_the_outputs_go(tmp_path, placeholder):
+    target = f"-- {sys.executable} train.py --out {placeholder} --bs {{batch_size=64}}"
+    written(tmp_path / "study", whole(), recommendation(target=target))
+
+    said = assert_one_clear_error(run_here(tmp_path, "run", "study"))
+
+    assert "writes into {output_dir}, and no folder was given" in said
+    assert "autotune best --command" in said
+    assert "--out OUTPUT_DIR" in run_here(tmp_path, "run", "study", "--dry-run").stdout
+
+
 def test_code_has_no_command(tmp_path):
     written(tmp_path / "study", whole(), recommendation())
 

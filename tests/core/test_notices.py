@@ -44,7 +44,7 @@ SAID = [
     (notice(Code.SYNTHETIC_BATCHES),
      'The batches are synthetic: data loading was neither measured nor tuned. Write dataset() to measure and tune it.'),
     (notice(Code.PROBES_LEFT_OUT, count=1, probes='probe 7 at 125 samples/s (its clock moved)'),
-     'Because of interference the confirmation leaves out 1 probe: probe 7 at 125 samples/s (its clock moved). Close other work while a search runs.'),
+     'The confirmation leaves out 1 probe that something slowed: probe 7 at 125 samples/s (its clock moved). Close other work while a search runs.'),
     (notice(Code.CONFIRMATION_INTERFERENCE, rounds='64×1 bf16 in 2 of 3', probes='probe 7 (its clock moved)'),
      'There was interference in too many rounds of the confirmation: 64×1 bf16 in 2 of 3. These probes count nevertheless: probe 7 (its clock moved). The rates are probably too low, and which configuration is faster is not certain. Close other work and run the same command again.'),
     (notice(Code.LOSSES_UNJUDGED, doubt='3 of 4 losses are not finite'),

@@ -204,6 +204,14 @@ def test_off_compares_nothing_and_refuses_nobody(tmp_path):
     assert off.history.comparisons == ()
 
 
+def test_losses_of_a_command_are_not_compared_and_no_process_is_started_for_it(tmp_path):
+    search = _search(tmp_path, target="-- python train.py {bf16:flag=false}")
+
+    assert _finalists(search)[0].config["amp_dtype"] == "bfloat16"
+    assert search.history.comparisons == ()
+    assert disk.attempts(tmp_path, StabilityRequest.kind()) == ()
+
+
 def test_a_refused_arithmetic_gives_way_and_its_best_is_named(tmp_path):
     trials = _trials(
         (300.0, {"amp_dtype": "bfloat16"}), (250.0, {"amp_dtype": "bfloat16", "num_workers": 2}), (90.0, {})

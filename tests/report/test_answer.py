@@ -174,8 +174,8 @@ def test_what_is_recommended_while_it_is_open_claims_nothing() -> None:
     found = answer(undecided=rival, speedup=1.07, speedup_low=1.01, speedup_high=1.13)
 
     assert phrases.headline(found) == (
-        "undecided between your baseline and 64×1 bf16 nhwc, measured at 1.07× (0.99 to 1.16): it is recommended, for "
-        "at the worst it is hardly slower"
+        "undecided between your baseline and 64×1 bf16 nhwc, measured at 1.07× (0.99 to 1.16); it is recommended: "
+        "at worst it is 1% slower"
     )
     assert not phrases.is_better(found)
     assert "Use it" in answer_block(found).plain
@@ -281,7 +281,7 @@ def test_verbose_keeps_all_of_it_and_adds_the_rest() -> None:
     assert [one.text for one in ALL if " ".join(one.text.split()) not in " ".join(told.split())] == []
     assert [name for name in best.params if f" {name}: " not in told] == []
     assert "64×1 bf16 nchw: 1,500 samples/s, 25% slower" in told
-    assert "layout nchw → nhwc: without it 25% slower, 0.74 to 0.76 times as much" in told
+    assert "layout nchw → nhwc: without it 25% slower (0.74 to 0.76 of the samples/s, 95% interval)" in told
     assert "tolerance 2.0%" in told
     assert "torch 2.13.0 · 2026-11-21" in told
     assert "more warning" not in told

@@ -183,7 +183,7 @@ def test_a_budget_that_is_too_short_is_said_after_the_baseline_and_the_advice_is
     searched(tmp_path / "longer", launcher, longer, time_budget_seconds=60 * minutes, sampler="structured")
 
     assert "short: 3 more probes and a short confirmation take about " in advice
-    assert "; fewer are run." in advice
+    assert "; fewer probes are run." in advice
     assert minutes == 2
     assert launcher.clock() <= 60 * minutes
     assert not any("is short" in note for note in longer.notes)

@@ -107,10 +107,13 @@ def test_time_is_kept_for_a_comparison_only_while_one_may_come(tmp_path):
     off = _budget(TWO, 600.0, **OFF)
     plain = _budget(TWO, 600.0, domains={**domains, "amp_dtype": (None,)})
 
-    kept = [each.comparison_seconds > 0 for each in (_budget(TWO, 600.0), off, plain, narrow.budget)]
+    command = _budget(TWO, 600.0, target="-- python train.py {bf16:flag=false}")
+
+    searches = (_budget(TWO, 600.0), off, plain, command, narrow.budget)
+    kept = [each.comparison_seconds > 0 for each in searches]
     precise_finalists(narrow, FEWEST_FINALISTS, 0.0)
 
-    assert kept == [True, False, False, True]
+    assert kept == [True, False, False, False, True]
     assert narrow.budget.comparison_seconds == 0.0
 
 

@@ -50,14 +50,15 @@ def test_where_something_else_than_speed_is_sought_no_window_is_cut(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("left", "said"),
+    ("left", "said", "open_gain"),
     [
-        (45.0, "Confirming 2 configurations in up to 4 interleaved rounds of separate processes, "),
+        (45.0, "Confirming 2 configurations in up to 4 interleaved rounds of separate processes, ",
+         False),
         (1e6, "Confirming 5 configurations in up to 12 interleaved rounds of separate processes, the slower half "
-              "dropped after 3, "),
+              "dropped after 3, about ", True),
     ],
 )  # fmt: skip
-def test_the_plan_is_told_in_a_line(tmp_path, left, said):
+def test_the_plan_is_told_in_a_line(tmp_path, left, said, open_gain):
     listener = Listener()
     search = _after(tmp_path, (1, 2, 4, 8), listener, left)
 
@@ -65,6 +66,8 @@ def test_the_plan_is_told_in_a_line(tmp_path, left, said):
 
     (plan,) = [note for note in listener.notes if note.startswith("Confirming")]
     assert plan.startswith(said)
+    assert plan.endswith(", up to 24 rounds if the gain is still open.") is open_gain
+    assert "at most" not in plan
     assert raced[-1].config == study_request().baseline
 
 

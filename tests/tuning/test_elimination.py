@@ -4,14 +4,17 @@ import dataclasses
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
+from autotune.core.interference import Contamination
 from autotune.core.notices import earlier
 from autotune.core.records import Goal
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome, ProbeResult
 from autotune.errors import EnvironmentUnfit
 from autotune.study import layout as disk
+from autotune.study.interference import BACK_OFF_SECONDS
 from autotune.study.recommendation import read_best
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import load_view
@@ -19,7 +22,7 @@ from autotune.testing import FakeLauncher
 from autotune.testing.machine import Machine
 from autotune.tuning import racing
 from autotune.tuning.budget import TimeBudget
-from autotune.tuning.elimination import eliminate
+from autotune.tuning.elimination import _Rounds, eliminate
 from autotune.tuning.engine import recommended
 from autotune.tuning.probing import probe_with_repeat
 from autotune.tuning.reversions import Reversion, search_scores, seen_loss
@@ -225,7 +228,8 @@ def test_a_leader_that_fails_now_is_not_recommended(tmp_path):
     answer, first = eliminated(tmp_path, Failing(LEADER), listener)
 
     assert first.params == LEADER.values != answer.params
-    assert any("failed when it was measured again" in note for note in listener.notes)
+    (told,) = [note for note in listener.notes if "failed when it was measured again" in note]
+    assert told.endswith("another configuration is recommended.")
 
 
 @pytest.mark.parametrize("at", [1, 4, 8])
@@ -239,6 +243,32 @@ def test_whatever_stops_it_the_recommendation_stands(tmp_path, fault, said, at):
     assert "recommendation stands" in listener.notes[-1] and said in listener.notes[-1]
     assert all(one.kept for one in answer.changes)
     assert read_best(tmp_path / disk.BEST) == answer
+
+
+class Disturbed(FakeLauncher):
+    """A fake machine on which others take half of the time of every probe of the elimination."""
+
+    def run(self, request, folder):
+        answer = super().run(request, folder)
+        if not isinstance(request, ProbeRequest) or request.purpose != "ablation":
+            return answer
+        shared = Contamination(run_queue_wait_share=0.5, foreign_cores=1.0)
+        return msgspec.structs.replace(
+            answer, measurement=msgspec.structs.replace(answer.measurement, contamination=shared)
+        )
+
+
+@pytest.mark.parametrize("left", [0.5, 1.5])
+def test_a_repeat_has_to_have_time_for_the_pause_before_it(tmp_path, left):
+    search = context(tmp_path, Disturbed(), listener := Listener())
+    for _ in range(2):
+        probe_with_repeat(search, LEADER, "confirm")
+    one = search.history.expected_seconds(search.budget.brief_window, LEADER)
+    search = dataclasses.replace(search, budget=TimeBudget(search.history, one + left * BACK_OFF_SECONDS, float, 0.0))
+
+    _Rounds(search, (), LEADER)._probe(LEADER)
+
+    assert any("no time for another try" in note for note in listener.notes) is (left < 1)
 
 
 def _reversion(name, **values):

@@ -283,6 +283,16 @@ def test_a_precision_that_there_was_no_time_to_compare_is_undecided():
     assert "there was no time to compare" in doubt.text
 
 
+def test_losses_of_a_command_are_not_compared_and_the_answer_says_so():
+    request = study_request(target="-- python train.py {bf16:flag=false}")
+
+    found = _recommended(_candidate(BASE, 100, 100), _candidate(FAST, 300, 300), request=request)
+
+    assert found.stability.code is Code.LOSSES_NOT_COMPARED
+    (doubt,) = [warning for warning in found.warnings if warning.code is Code.PRECISION_UNDECIDED]
+    assert doubt == notice(Code.PRECISION_UNDECIDED, why="losses of a command are not compared")
+
+
 def test_a_held_global_batch_is_a_reason():
     assert _recommended(_candidate(BASE, 100)).reasons[0] == notice(Code.GLOBAL_BATCH_HELD, batch=64)
 
@@ -437,8 +447,9 @@ def test_a_precision_whose_losses_are_open_must_be_worth_five_per_cent_over_the_
 
     open_ones = _recommended(*rivals, losses=(_verdict("inconclusive", "bf16 cannot be judged"),))
     matching = _recommended(*rivals, losses=(_verdict("ok", "bf16 matches"),))
+    command = _recommended(*rivals, request=study_request(target="-- python train.py {bf16:flag=false}"))
 
-    assert open_ones.params == (fast if taken else plain).values
+    assert open_ones.params == command.params == (fast if taken else plain).values
     assert matching.params == fast.values
     assert (open_ones.warnings[:1] and open_ones.warnings[0].code is Code.PRECISION_UNDECIDED) == (taken or ())
 

@@ -20,6 +20,13 @@ def test_what_may_be_much_faster_is_open_and_the_baseline_is_kept():
     assert codec.decode(codec.encode(found), Recommendation) == found
 
 
+def test_more_rounds_than_a_race_runs_are_not_advised():
+    few = _recommended(_candidate(BASE, *[100] * 4), _candidate(FAST, 104, 112, 96, 105)).undecided
+
+    assert few.rounds_needed is None  # 25
+    assert few.minutes_needed is None
+
+
 def test_what_is_surely_not_worth_a_change_is_decided():
     found = _recommended(_candidate(BASE, 100, 101, 100, 99), _candidate(FAST, 101, 101, 99, 100))
 

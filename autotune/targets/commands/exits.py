@@ -26,7 +26,7 @@ _RESTARTS = (
 
 
 class Exits:
-    """Leads them back: the program is left with the reason, and never returned to."""
+    """Replacements of calls that would leave this process: the probe ends with the reason instead."""
 
     def __init__(self, label: str, guest: Guest) -> None:
         self._label, self._guest, self._process = label, guest, os.getpid()

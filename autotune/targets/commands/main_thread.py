@@ -20,7 +20,7 @@ _is_lent = False
 
 
 def lend(work: Callable[[], object]) -> NoReturn:
-    """Do `work`, which ends the process, in another thread; whatever it `run`s has this one, the main thread."""
+    """Run `work`, which ends the process, in a second thread; this thread then runs what `Guest.run` is given."""
     global _is_lent
     _is_lent = True
     threading.Thread(target=work, name="autotune", daemon=True).start()

@@ -24,6 +24,11 @@ class Meaning:
     is_doubtful: bool = False
 
     @property
+    def owner(self) -> str:
+        """The name of the knob that it sets, or OUTPUT_DIR."""
+        return self.knob.name if self.knob is not None else self.name
+
+    @property
     def is_switch(self) -> bool:
         """Whether it says yes or no to one value."""
         return self.knob is not None and self.name in self.knob.switches

@@ -25,7 +25,7 @@ _SHEBANG_BYTES = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """Exactly one of `file` and `module` is set."""
+    """The program of a command: a file or a module."""
 
     file: Path | None = None
     module: str = ""
@@ -43,7 +43,7 @@ class Program:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Meanwhile the process looks as if it had been started for the program."""
+        """Make the process look as if it had been started for the program, until the end."""
         before = sys.argv, list(sys.path), sys.modules["__main__"]
         sys.argv = [str(self.file or self.module), *self.arguments]
         sys.path.insert(0, str(self.root))

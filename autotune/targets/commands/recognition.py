@@ -61,7 +61,7 @@ class _Reader:
         self._declared = declared
         self._given = list(given(words, start, declared))
         self._corrections = {normal(value): meant(key) for key, value in corrections.items() if value != ALONE}
-        self._alone = {meant(key).knob for key, value in corrections.items() if value == ALONE}
+        self._alone = {meant(key).owner for key, value in corrections.items() if value == ALONE}
         self._mapped = {meaning.name for meaning in self._corrections.values()}
         self._texts: dict[int, str | None] = {}  # words that are replaced, by position; None: that one goes
         self._added: list[str] = []
@@ -91,7 +91,7 @@ class _Reader:
             ]
             shown = one.option if one.value is None else f"{one.option} {one.value}"
             if meaning.is_doubtful:
-                self._result.left.append(self._doubt(one.option, meaning))
+                self._result.left.append(_doubt(one.option, meaning, is_flag=one.value is None))
             elif len(rivals) > 1 and meaning.knob is not None:
                 self._result.left.append(
                     f"{one.option} is left alone: {' and '.join(rivals)} may both be {meaning.name}; say which by "
@@ -99,7 +99,11 @@ class _Reader:
                 )
                 taken.setdefault(meaning.name, set()).add(name)
             elif (text := self._placeholder(one, meaning)) is None:
-                self._result.left.append(f"{shown} is left alone: {one.value} is no value of {meaning.name}")
+                self._result.left.append(
+                    _valueless(one.option, meaning)
+                    if one.value is None
+                    else f"{shown} is left alone: {one.value} is no value of {meaning.name}"
+                )
                 taken.setdefault(meaning.name, set()).add(name)
             else:
                 argument = self._declared.get(one.option)
@@ -107,7 +111,7 @@ class _Reader:
                     self._texts[one.at] = _pair(argument, meaning, is_on=one.option != argument.off)
                 else:
                     self._put(one, text)
-                self._result.taken.append((shown, meaning.knob.name if meaning.knob else OUTPUT_DIR))
+                self._result.taken.append((shown, meaning.owner))
                 taken.setdefault(meaning.name, set()).add(name)
         return taken
 
@@ -120,7 +124,7 @@ class _Reader:
             return
         if meaning.is_doubtful:
             if meaning.knob is not None and not self._knows(meaning.knob, taken):
-                self._result.left.append(self._doubt(argument.name, meaning))
+                self._result.left.append(_doubt(argument.name, meaning, is_flag=argument.is_flag))
             return
         rivals = [
             one.name
@@ -138,13 +142,15 @@ class _Reader:
         if words is None:
             if meaning.knob is not None:
                 self._result.left.append(
-                    f"{argument.name} of the script is left alone: what it is today cannot be read from the script; "
-                    f"type it to have it tuned"
+                    _valueless(argument.name, meaning)
+                    if argument.is_flag and not meaning.is_truth
+                    else f"{argument.name} of the script is left alone: what it is today cannot be read from the "
+                    f"script; type it to have it tuned"
                 )
             return
         self._added += words
         shown = f"{argument.name}, by default {_shown(argument.default)}"
-        self._result.taken.append((shown, meaning.knob.name if meaning.knob else OUTPUT_DIR))
+        self._result.taken.append((shown, meaning.owner))
 
     def _says_otherwise(self, meaning: Meaning, taken: dict[str, set[str]]) -> bool:
         """Whether a precision is already said by name, where switches would say it a second time."""
@@ -219,7 +225,7 @@ class _Reader:
         if normal(name) in self._corrections:
             return self._corrections[normal(name)]
         found = meaning_of(name)
-        if found is None or found.name in self._mapped or (found.knob and found.knob in self._alone):
+        if found is None or found.name in self._mapped or found.owner in self._alone:
             return None
         return None if self._mapped & {*(found.knob.switches if found.knob else ())} else found
 
@@ -233,22 +239,40 @@ class _Reader:
                     f"reads it in a way that is not seen. Type it in the command with the value that it has today."
                 )
 
-    def _doubt(self, option: str, meaning: Meaning) -> str:
-        assert meaning.knob is not None, "only knobs are doubtful"
-        ways = [f"--map {name}={option}" for name in _short(meaning.knob)]
-        return f"{option} is left alone: it may be {meaning.knob.name}; if so, say {' or '.join(ways)}"
-
 
 # Formats that share words: which one is meant by an argument of this name.
 PREFERRED = {"accelerate": "mixed_precision", "digits": "trainer.precision", "torch": "dtype"}
 
 
-def _short(knob: Knob) -> tuple[str, ...]:
-    """What a correction can call it: the switches that are shortest, or the knob."""
+def _doubt(option: str, meaning: Meaning, *, is_flag: bool) -> str:
+    """Return that an argument may be a knob, and the corrections that say so."""
+    assert meaning.knob is not None, "only knobs are doubtful"
+    names = _switches(meaning.knob)
+    if is_flag and not names:
+        return _valueless(option, meaning)
+    return f"{option} is left alone: it may be {meaning.knob.name}; if so, say " + _ways(
+        option, names if is_flag else (meaning.knob.name, *names)
+    )
+
+
+def _valueless(option: str, meaning: Meaning) -> str:
+    """Return that a flag cannot be what takes a value, and of which values it can be the switch."""
+    names = _switches(meaning.knob) if meaning.knob else ()
+    return f"{option} takes no value, so it cannot be {meaning.name}" + (
+        f"; say {_ways(option, names)}" if names else ""
+    )
+
+
+def _ways(option: str, names: Sequence[str]) -> str:
+    return " or ".join(f"--map {name}={option}" for name in names)
+
+
+def _switches(knob: Knob) -> tuple[str, ...]:
+    """Return what a correction can call a flag: the shortest switch of each value."""
     shortest: dict[Any, str] = {}
     for name, value in knob.switches.items():
         shortest.setdefault(value, name)
-    return (knob.name, *shortest.values())
+    return tuple(shortest.values())
 
 
 def _pair(argument: Argument, meaning: Meaning, *, is_on: bool) -> str:

@@ -104,6 +104,11 @@ class CommandTemplate:
         return any(one.knob is None for one in self.placeholders)
 
     @property
+    def lacks_output_dir(self) -> bool:
+        """Whether it is unknown where its outputs go today: `line` says OUTPUT_DIR there."""
+        return any(one.knob is None and not one.today for one in self.placeholders)
+
+    @property
     def baseline(self) -> dict[str, Value]:
         """What the command says today, by knob name. Raises `TargetError` where it says two things at once."""
         said: dict[str, Value] = {}

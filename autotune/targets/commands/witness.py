@@ -87,7 +87,7 @@ class Witness:
         )
 
     def begin(self) -> None:
-        """Called in the thread of the program, before it runs."""
+        """Start the clock, in the program's thread, before it runs."""
         self.batches.thread, self._began = threading.current_thread(), time.perf_counter()
 
     def loss(self) -> float | None:
@@ -97,7 +97,7 @@ class Witness:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Meanwhile torch tells of what it does."""
+        """Install the hooks while the program runs: torch tells of what it does."""
         scaler, autocast = torch.amp.GradScaler, torch.amp.autocast_mode.autocast
         replacements: list[tuple[Any, str, Callable[[Any], Any]]] = [
             *self.batches.replacements,

@@ -211,7 +211,7 @@ def _named(config: Config, device: str) -> dict[str, Any]:
 
 @contextmanager
 def _overriding(values: Mapping[str, Any]) -> Iterator[None]:
-    """Meanwhile all `TrainingArguments` are made with `values`; what the user gave is kept in their `GIVEN`."""
+    """Make all `TrainingArguments` with `values` until the end; what the user gave is kept in their `GIVEN`."""
     from transformers import TrainingArguments
 
     original = TrainingArguments.__post_init__

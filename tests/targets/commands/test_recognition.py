@@ -248,7 +248,17 @@ def test_what_may_mean_a_knob_is_never_guessed(name):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("train.py --amp", "--amp is left alone: it may be amp_dtype; if so, say --map amp_dtype=--amp or --map bf16"),
+        ("train.py --amp", "--amp is left alone: it may be amp_dtype; if so, say --map bf16=--amp or --map fp16=--amp"),
+        (
+            "train.py --dtype x",
+            "--dtype is left alone: it may be amp_dtype; if so, say --map amp_dtype=--dtype or --map",
+        ),
+        (
+            "train.py --precision",
+            "--precision takes no value, so it cannot be amp_dtype; say --map bf16=--precision or",
+        ),
+        ("train.py --total-batch-size", "--total-batch-size takes no value, so it cannot be batch_size"),
+        ("train.py --save_dir", "--save_dir takes no value, so it cannot be output_dir"),
         ("train.py a.batch_size=4 b.batch_size=8", "a.batch_size and b.batch_size may both be batch_size"),
         ("train.py --batch-size auto", "--batch-size auto is left alone: auto is no value of batch_size"),
     ],
@@ -276,6 +286,26 @@ def test_a_correction_says_what_an_argument_is():
 
     assert found.template.baseline == {"batch_size": 8, "amp_dtype": "float16"}
     assert _arguments(found, batch_size=4) == ["--train_bs", "4", "--batch", "3", "--j", "2"]
+
+
+@pytest.mark.parametrize("typed", ["--amp", ""])
+def test_an_argument_without_a_value_can_only_be_the_switch_of_one(typed):
+    flag = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--amp", action="store_true")
+"""
+    found = _recognised(flag, f"train.py {typed}", amp_dtype="--amp")
+
+    assert "--amp takes no value, so it cannot be amp_dtype; say --map bf16=--amp or --map fp16=--amp" in found.left
+    assert "amp_dtype" not in found.template.knobs
+
+
+def test_outputs_can_be_left_alone():
+    found = _recognised("", "train.py --output-dir runs", output_dir="no")
+
+    assert not found.template.takes_output_dir
+    assert found.taken == []
 
 
 @pytest.mark.parametrize(
