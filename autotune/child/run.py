@@ -36,7 +36,7 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     plan, config = Plan(device=device), completed(request.config)
     for knob in KNOBS:
         knob.apply(config[knob.name], plan)
-    plan.shortens_cycles = not request.full_cycles
+    plan.short_cycles = request.short_cycles
     session = resolve(request.target).open(config, plan, progress.phase)
     variables.check()
     variables.show()

@@ -53,13 +53,13 @@ class Plan:
     forward_contexts: list[Callable[[], AbstractContextManager[Any]]] = field(default_factory=list)  # forward and loss
     loader_options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the DataLoader
     accumulation_steps: int = 1
-    shortens_cycles: bool = False  # a loop of ours takes an optimizer step after two micro-batches (decisions/0046)
+    short_cycles: bool = False  # a loop of ours takes an optimizer step after two micro-batches (decisions/0046)
     scale_loss: bool = False  # float16 needs a gradient scaler
 
     @property
     def micro_batches_per_step(self) -> int:
         """Micro-batches that are run per optimizer step; losses are divided by `accumulation_steps` all the same."""
-        return min(self.accumulation_steps, SHORT_CYCLE) if self.shortens_cycles else self.accumulation_steps
+        return min(self.accumulation_steps, SHORT_CYCLE) if self.short_cycles else self.accumulation_steps
 
     @property
     def workers(self) -> int:

@@ -67,11 +67,11 @@ class Change(Record, frozen=True, kw_only=True):
     values: dict[str, Value]  # the leader's, of the knobs that move together
     before: dict[str, Value]  # the baseline's
     kept: bool  # whether the recommendation makes it
-    score: float | None = None  # of the leader without it, over the leader's; None: not known
-    low: float | None = None  # 95 % interval; None: not known
-    high: float | None = None
-    peak: float | None = None  # memory of the leader without it, over the leader's
-    untested: str = ""  # why it was not measured in rounds; a score beside it is by single probes of the search
+    ratio: float | None = None  # the leader's score without it, over the leader's; None: not known
+    ratio_low: float | None = None  # 95 % interval; None: not known
+    ratio_high: float | None = None
+    memory_ratio: float | None = None  # memory of the leader without it, over the leader's
+    untested: str = ""  # why it was not measured in rounds; a ratio beside it is by single probes of the search
 
 
 class Undecided(Record, frozen=True, kw_only=True):

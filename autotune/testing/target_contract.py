@@ -124,7 +124,7 @@ class TargetContract:
 
         config = self._config(batch_size=4, gradient_accumulation_steps=8)
         plan = planned(config)
-        plan.shortens_cycles = True
+        plan.short_cycles = True
         with clean_imports():
             session = self._target(tmp_path).open(config, plan, lambda name: seed_all(1))
         told = Recorder(Command.CONTINUE)

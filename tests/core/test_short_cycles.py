@@ -87,7 +87,7 @@ def test_a_search_probe_of_accumulation_tells_what_a_confirmation_tells(tmp_path
         (tmp_path / name).mkdir()
 
     full = quiet.run(request, tmp_path / "full")
-    short = quiet.run(replace(request, full_cycles=False), tmp_path / "short")
+    short = quiet.run(replace(request, short_cycles=True), tmp_path / "short")
 
     assert full.measurement is not None and short.measurement is not None
     assert short.measurement.samples_per_second == pytest.approx(full.measurement.samples_per_second, rel=0.02)

@@ -94,10 +94,10 @@ def change(name: str, **known: Any) -> Change:
 
 def test_the_changes_are_told_with_what_is_left_without_each_and_the_dropped_ones_last() -> None:
     changes = (
-        change("channels_last", kept=False, score=0.995, low=0.98, high=1.01),
-        change("amp_dtype", score=0.65, low=0.63, high=0.67),
+        change("channels_last", kept=False, ratio=0.995, ratio_low=0.98, ratio_high=1.01),
+        change("amp_dtype", ratio=0.65, ratio_low=0.63, ratio_high=0.67),
         change("num_workers", untested="no time was left"),
-        change("activation_checkpointing", untested="no time was left", score=0.8),
+        change("activation_checkpointing", untested="no time was left", ratio=0.8),
     )
 
     chart = shown(worths_chart(view(ladder(), recommendation(changes=changes))))
@@ -117,7 +117,7 @@ def test_the_changes_are_told_with_what_is_left_without_each_and_the_dropped_one
 
 
 def test_what_a_change_is_worth_is_told_in_the_words_of_the_objective() -> None:
-    saved = change("amp_dtype", score=1.03, low=1.02, high=1.04, peak=1.4)
+    saved = change("amp_dtype", ratio=1.03, ratio_low=1.02, ratio_high=1.04, memory_ratio=1.4)
 
     told = [worth(saved, recommendation(goal=Goal(objective=name))) for name in ("throughput", "memory")]
 

@@ -57,7 +57,7 @@ def test_a_step_counts_all_its_micro_batches(tmp_path: Path) -> None:
 
 def test_short_cycles_add_up_two_micro_batches_each_divided_as_asked(tmp_path: Path) -> None:
     training = cast(Training, start(tmp_path, SEEDED, batch_size=8, gradient_accumulation_steps=8))
-    training.plan.shortens_cycles = True
+    training.plan.short_cycles = True
     shares = list[torch.Tensor]()
     whole = training.loss
 
