@@ -283,7 +283,8 @@ class LossVerdict(Record, frozen=True, kw_only=True):
     seeds: int = 0
     difference: float | None = None  # mean over the last ten steps, as a share of the full-precision loss decrease
     allowed: float | None = None  # the share that would have been accepted
-    remedy: Literal["", "seeds", "steps", "time"] = ""  # of what more might decide an inconclusive test
+    # What more of might decide an inconclusive test; steps: written by earlier versions.
+    remedy: Literal["", "seeds", "steps", "time"] = ""
 
     @property
     def excludes(self) -> bool:

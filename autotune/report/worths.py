@@ -71,7 +71,8 @@ def worth(change: Change, best: Recommendation) -> str:
 
 def is_significant(change: Change) -> bool:
     """Whether the interval of what is left without it leaves out 1; without an interval it does not tell."""
-    return change.ratio_low is not None and change.ratio_high is not None and not change.ratio_low <= 1 <= change.ratio_high
+    low, high = change.ratio_low, change.ratio_high
+    return low is not None and high is not None and not low <= 1 <= high
 
 
 def change_phrase(change: Change) -> str:

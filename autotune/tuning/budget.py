@@ -18,11 +18,12 @@ from autotune.core.requests import FEWEST_STEPS, ProbeBudget
 from autotune.core.results import Outcome
 from autotune.knobs import KNOBS
 from autotune.objectives import objective_of
+from autotune.precision.judge import THRESHOLDS
 from autotune.sampler.space import changes
 from autotune.study.history import History
 from autotune.study.interference import BACK_OFF_SECONDS
 from autotune.tuning import choice, racing
-from autotune.tuning.comparing import LEAST_COMPARED, SEED_SECONDS, STEPS, comparison_batch, seconds_at_the_pace_of
+from autotune.tuning.comparing import SEED_SECONDS, STEPS, comparison_batch, seconds_at_the_pace_of
 from autotune.tuning.windows import BRIEF, LEAST, SEARCH, RacePlan
 
 MOST_RESERVED = 0.4  # share of the budget kept while exploring; of a short one more, once there is something to confirm
@@ -192,7 +193,7 @@ class TimeBudget:
     @property
     def affords_comparison(self) -> bool:
         """Whether a comparison of losses can run as many steps as say anything."""
-        return self._comparing_seconds(LEAST_COMPARED) <= min(self.most_comparison_seconds, SEED_SECONDS)
+        return self._comparing_seconds(THRESHOLDS.least_steps) <= min(self.most_comparison_seconds, SEED_SECONDS)
 
     @property
     def affords_probe(self) -> bool:
@@ -232,7 +233,7 @@ class TimeBudget:
             few = KNEE_FINALISTS
         if self.left_seconds < self.shortest_seconds:
             return 0
-        return racing.schedule(available, 1, affordable, few).finalists
+        return racing.finalists(available, 1, affordable, few)
 
     def race_plan(self, racers: Sequence[Config], leading: int, known: int = 0) -> RacePlan:
         """Return how a race among these is run, `leading` of them finalists, once `known` probes of it were run.
@@ -243,7 +244,7 @@ class TimeBudget:
         plans = []
         for window in self._windows(self.window):
             seconds = self.probe_seconds(racers, window)
-            rounds = range(racing.MOST_ROUNDS, racing.FEWEST_ROUNDS, -1)
+            rounds = range(racing.USUAL_ROUNDS, racing.FEWEST_ROUNDS, -1)
             fit = (n for n in rounds if (racing.probes(leading, n, others) - known) * seconds <= left)
             plans.append(RacePlan(window=window, rounds=next(fit, racing.FEWEST_ROUNDS), probe_seconds=seconds))
         enough = racing.fewest_rounds(len(racers))

@@ -14,7 +14,7 @@ from autotune.study.interference import interference_causes
 from autotune.study.view import load_view, summaries
 from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.engine import search
-from autotune.tuning.racing import LAST_ROUNDS, MOST_ROUNDS
+from autotune.tuning.racing import MOST_ROUNDS, USUAL_ROUNDS
 from autotune.tuning.settings import Settings
 from tests.story.test_search_on_a_busy_machine import Disturbed
 from tests.worlds import Listener, declared
@@ -222,8 +222,8 @@ def test_rounds_go_on_while_it_is_open_and_there_is_time(tmp_path):
     """At so much noise twelve rounds rarely tell 8 % apart."""
     answer = _search(tmp_path, _flat(1.08, 0.1), tune=("channels_last",), stability="off")
 
-    assert answer.rounds > MOST_ROUNDS
-    assert answer.rounds <= LAST_ROUNDS
+    assert answer.rounds > USUAL_ROUNDS
+    assert answer.rounds <= MOST_ROUNDS
 
 
 def test_a_slow_round_of_the_faster_micro_batch_does_not_hand_its_place_to_one_under_batch_norm(tmp_path):
