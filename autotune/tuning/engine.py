@@ -24,7 +24,6 @@ from autotune.study.recommendation import Recommendation
 from autotune.study.store import Store
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import load_view
-from autotune.tuning.affordable import Affordable
 from autotune.tuning.baseline import measure_baseline, probe_nearest
 from autotune.tuning.budget import TimeBudget
 from autotune.tuning.choice import FEWEST_FINALISTS
@@ -41,6 +40,7 @@ from autotune.tuning.refinement import refine_batch, refine_global_batch, refine
 from autotune.tuning.reporter import Reporter
 from autotune.tuning.resumed_confirmation import interrupted
 from autotune.tuning.settings import Settings
+from autotune.tuning.time_guard import TimeGuard
 from autotune.tuning.trades import Trades
 from autotune.units import counted, format_seconds
 
@@ -156,7 +156,7 @@ def note_short_budget(context: SearchContext) -> None:
         return
     more = f"{counted(probes, 'more probe')} and a short confirmation take"
     wanted = more if probes else "a short confirmation takes"
-    least = budget.shortest_seconds + (context.affordable.shortest_seconds() if probes else 0.0)
+    least = budget.shortest_confirmation_seconds + (context.time_guard.shortest_probe_seconds() if probes else 0.0)
     less = "fewer are run" if least <= budget.left_seconds else "there is no time for a confirmation, and none is begun"
     context.reporter.note(
         f"The time budget is short: {wanted} about {format_seconds(over)} more than is left; {less}. "
@@ -184,21 +184,21 @@ def _context(
     memory = MemoryPrediction(space, history)
     trades = Trades(space, history, guard, memory)
     budget = TimeBudget(history, settings.time_budget_seconds, clock, began)
-    affordable = Affordable(trades, budget)
+    time_guard = TimeGuard(trades, budget)
     known = objective_of(request.goal).value_per_sample(request.goal) is not None
     value = history.value_per_sample if known else None
     seed = settings.seed * SEED_STEP + history.before
     confirmation, elimination = interrupted(history.judged, answered_probes(folder, request), request.baseline)
     sampler = make(
-        settings.sampler, seed, encoding, affordable, hardware(request.environment), memory.of, value,
-        lambda: history.probe_cost,
+        settings.sampler, seed, encoding, time_guard, hardware(request.environment), memory.of, value,
+        lambda: history.probe_duration,
     )  # fmt: skip
     store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
     try:
         yield SearchContext(
             settings=settings, folder=folder, request=request, space=space, launcher=launcher, reporter=reporter,
             pause=pause, foreign_cores=others, history=history, budget=budget, guard=guard, memory=memory,
-            trades=trades, affordable=affordable, store=store, sampler=GuardedSampler(sampler, encoding, affordable),
+            trades=trades, time_guard=time_guard, store=store, sampler=GuardedSampler(sampler, encoding, time_guard),
             interrupted_confirmation=confirmation, interrupted_elimination=elimination,
         )  # fmt: skip
     finally:

@@ -34,9 +34,7 @@ HALVED_AFTER = (3, 6)  # rounds
 FEWEST_ROUNDS = 2  # one has no interval
 FEWEST_FREEDOM = 3  # of the noise: Student's 95 % is 3.2 standard errors with three, 12.7 with one (two rounds of two)
 GOAL_ROUNDS = 8  # of the last two: on a quiet machine they tell 2 % apart with a power of 0.92 (docs/notes/search.md 4)
-USUAL_ROUNDS = (
-    12  # eight leave the recommended a regret of 1.9 %, twelve 1.2 %, for a sixth more (benchmarks/race.py)
-)
+USUAL_ROUNDS = 12  # eight leave the recommended a regret of 1.9 %, twelve 1.2 %, for a sixth more (benchmarks/race.py)
 MOST_ROUNDS = 24  # where it is still open if the fastest beats the baseline: twice as many narrow the interval by 1.4
 SURE_ROUNDS = 3  # before it may be decided: two rounds agree by luck now and then
 SURE = 0.99  # confidence of what ends a race: it is asked anew after every round
