@@ -125,6 +125,11 @@ class Knob(ABC):
     arguments: str = ""
     doubtful: str = ""
 
+    @property
+    def is_truth(self) -> bool:
+        """Whether its values are true and false, as commands write them."""
+        return set(self.formats.get("", ())) == {True, False}
+
     @abstractmethod
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
         """Return the finite values to try here, in search order. Empty if the user's limit leaves none."""

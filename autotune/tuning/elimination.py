@@ -89,7 +89,7 @@ def _taken_back(context: SearchContext, leader: Config) -> list[Reversion]:
     """Return the leader without each of its changes to the baseline, and why some of these cannot be run."""
     made = []
     for names in changes_between(context.request.baseline.values, leader.values):
-        config = _without(context, leader, [Reversion(knobs=names, config=leader)])
+        config = _without(context, leader, names)
         made.append(Reversion(knobs=names, config=config, untested=_obstacle(context, config)))
     return made
 
@@ -116,7 +116,7 @@ def _run(context: SearchContext, rounds: _Rounds, undone: list[Reversion]) -> li
     testable.sort(key=lambda one: losses[one.config])
     doubtful = [one for one in testable if losses[one.config] <= NOISE]
     others = [one.config for one in testable if one not in doubtful]
-    together = _without(context, rounds.leader, doubtful)
+    together = _without(context, rounds.leader, _knobs_of(doubtful))
     _run_affordable(context, rounds, [together, *others] if doubtful else others)
     if len(doubtful) > 1 and rounds.loses(together):
         _run_affordable(context, rounds, [one.config for one in doubtful])
@@ -126,7 +126,7 @@ def _run(context: SearchContext, rounds: _Rounds, undone: list[Reversion]) -> li
     ]
     worthless.sort(key=lambda one: rounds.gain(one.config))
     while len(worthless) > 1:
-        reduced = _without(context, rounds.leader, worthless)
+        reduced = _without(context, rounds.leader, _knobs_of(worthless))
         if not rounds.has(reduced):
             _run_affordable(context, rounds, [reduced])
         if not rounds.loses(reduced):
@@ -177,10 +177,13 @@ def _run_affordable(context: SearchContext, rounds: _Rounds, configs: Sequence[C
             return
 
 
-def _without(context: SearchContext, leader: Config, reversions: Sequence[Reversion]) -> Config:
-    names = [name for one in reversions for name in one.knobs]
+def _without(context: SearchContext, leader: Config, names: Sequence[str]) -> Config:
     values = {**leader.values, **{name: context.request.baseline[name] for name in names}}
     return context.space.canonical(Config(values=values))
+
+
+def _knobs_of(reversions: Sequence[Reversion]) -> list[str]:
+    return [name for one in reversions for name in one.knobs]
 
 
 def _among(rounds: _Rounds, undone: Sequence[Reversion]) -> set[Config]:

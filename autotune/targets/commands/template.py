@@ -31,6 +31,7 @@ from autotune.targets.commands.placeholder import (
 )
 
 PREFIX = "-- "  # of a target that is a command
+NO_COMMAND = "There is no command after `--`. Type it as you run it: -- python train.py --epochs 3."
 
 
 def is_command(text: str) -> bool:
@@ -67,7 +68,7 @@ class CommandTemplate:
     def of(cls, words: list[str]) -> Self:
         """Return the command that consists of these words. Raises `TargetError`."""
         if not words:
-            raise TargetError("There is no command after `--`. Type it as you run it: -- python train.py --epochs 3.")
+            raise TargetError(NO_COMMAND)
         found = cls(words=tuple(_parts(word) for word in words))
         found.baseline  # noqa: B018  # which finds what contradicts itself
         return found
@@ -144,9 +145,9 @@ class CommandTemplate:
         values = {name: self.baseline.get(name, knob(name).default) for name in self.knobs}
         return [word for word in (_filled(word, values, lambda _: "") for word in self.words) if word is not None]
 
-    def line(self, values: Mapping[str, Value]) -> str:
-        """Return the command for `values` as a person types it; its outputs go where they go today."""
-        return shlex.join(self._filled(values, lambda folder: folder.today or "OUTPUT_DIR"))
+    def recommended(self, values: Mapping[str, Value]) -> list[str]:
+        """Return the command's words for `values` as a person types them; its outputs go where they go today."""
+        return self._filled(values, lambda folder: folder.today or "OUTPUT_DIR")
 
     def _filled(self, values: Mapping[str, Value], folder: Callable[[Placeholder], str]) -> list[str]:
         filled = (_filled(word, values, folder) for word in self.words)

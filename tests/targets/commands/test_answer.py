@@ -19,7 +19,7 @@ def test_the_line_has_the_recommended_settings_and_its_own_outputs():
     found = _recommended(batch_size=96, amp_dtype="bfloat16")
 
     assert found.text == "python train.py --bs 96 --out runs --bf16 --name 'a b'"
-    assert found.words == shlex.split(found.text)
+    assert list(found.words) == shlex.split(found.text)
     assert found.unsaid == ()
 
 

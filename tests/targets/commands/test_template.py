@@ -90,7 +90,7 @@ def test_one_flag_says_one_dtype_and_none():
 def test_the_line_for_a_person_writes_where_the_command_writes_today():
     template = CommandTemplate.parse("-- python t.py --out '{output_dir=my runs}' --bs {batch_size=64}")
 
-    assert template.line(defaults() | {"batch_size": 96}) == "python t.py --out 'my runs' --bs 96"
+    assert template.recommended(defaults() | {"batch_size": 96}) == ["python", "t.py", "--out", "my runs", "--bs", "96"]
     assert template.takes_output_dir
 
 
