@@ -82,7 +82,7 @@ class Standings:
         estimate, low, _ = self.ratio(config)
         return estimate > 1 + TIE and (low > 1 or estimate > 1 + MOST_TIE)
 
-    def is_settled(self, config: Config) -> bool:
+    def is_decided(self, config: Config) -> bool:
         """Whether more rounds would not change if it loses: surely by more than 2 %, or surely by no more."""
         _, low, high = self.ratio(config, SURE)
         enough = self._scores.count(self._places[self._leader], self._places[config]) >= SURE_ROUNDS

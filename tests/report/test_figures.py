@@ -9,9 +9,9 @@ import pytest
 from autotune.core.records import Goal
 from autotune.core.results import Alone, Outcome, StabilityResult
 from autotune.precision.chart import paired_losses, precision
+from autotune.report.changes import changes_chart, worth
 from autotune.report.chart import Absence, Chart
 from autotune.report.loading import loading
-from autotune.report.worths import worth, worths_chart
 from autotune.study.recommendation import Change
 from tests.reporting import FACTS, config, failed, ladder, measured, paired, recommendation, trial, view, whole
 
@@ -100,7 +100,7 @@ def test_the_changes_are_told_with_what_is_left_without_each_and_the_dropped_one
         change("activation_checkpointing", untested="no time was left", ratio=0.8),
     )
 
-    chart = shown(worths_chart(view(ladder(), recommendation(changes=changes))))
+    chart = shown(changes_chart(view(ladder(), recommendation(changes=changes))))
 
     assert chart.table.rows == (
         ("precision fp32 → bf16", "recommended", "without it 35% slower", "0.65", "0.63 to 0.67"),
@@ -130,7 +130,7 @@ def test_a_study_of_an_earlier_version_shows_what_was_measured_alone_and_says_so
     noisy = trial(41, config(**{**best.params, "channels_last": False}), measured(2320, half_width=0.05))
     own = trial(42, config(**best.params), measured(2330, half_width=0.01))
 
-    chart = shown(worths_chart(view((*ladder()[:1], fp32, noisy, own), best)))
+    chart = shown(changes_chart(view((*ladder()[:1], fp32, noisy, own), best)))
 
     assert [row[2] for row in chart.table.rows] == [
         "not measured alone",
@@ -148,6 +148,6 @@ def test_a_hostile_reason_does_not_reach_the_terminal() -> None:
     assert "\x1b" not in text
 
 
-@pytest.mark.parametrize("draw", [worths_chart, loading])
+@pytest.mark.parametrize("draw", [changes_chart, loading])
 def test_charts_of_a_whole_study_are_well_formed(draw: Any) -> None:
     shown(draw(view(whole(), recommendation())))

@@ -255,13 +255,13 @@ def test_what_a_change_is_expected_to_be_worth_is_known_from_probes_that_differ_
         trial(measured(90), 4, batch_size=64, num_workers=8),
     ]
     scores = search_scores(context(tmp_path, trials=trials).history)
-    undone = [
+    reversions = [
         _reversion("channels_last", channels_last=False),  # the leader itself was probed without it
         _reversion("amp_dtype", amp_dtype=None),  # others were
         _reversion("num_workers", num_workers=0),  # nobody was
     ]
 
-    seen = [seen_loss(one, LEADER, scores, config(64)) for one in undone]
+    seen = [seen_loss(one, LEADER, scores, config(64)) for one in reversions]
 
     assert seen == [pytest.approx(1 / 200), pytest.approx(1 / 4), None]
 

@@ -103,7 +103,7 @@ def _interval(change: Change) -> str:
     return f", {change.ratio_low:.2f} to {change.ratio_high:.2f} times as much"
 
 
-def worths_chart(view: StudyView) -> Chart | Absence:
+def changes_chart(view: StudyView) -> Chart | Absence:
     """One bar for each change: how much is left of the speed without it."""
     best = view.recommendation
     if best is None:
