@@ -136,7 +136,7 @@ def declared(**baseline):
 def searched(folder, launcher, listener=None, **settings):
     """One search on a fake machine and its simulated clock; by TPE, which knows nothing and so looks everywhere."""
     told = Settings.of(study=folder, **{"target": "model.py", "sampler": "tpe", **settings})
-    return search(told, launcher, listener or Listener(), launcher.clock, others=lambda pause: 0.0)
+    return search(told, launcher, listener or Listener(), launcher.clock, foreign_cores=lambda pause: 0.0)
 
 
 def context(folder, launcher=None, listener=None, *, request=None, left=1000.0, trials=(), **settings):

@@ -86,7 +86,7 @@ def _window(
         clock,
         request.budget,
         updates=updates,
-        stretch=plan.accumulation_steps / plan.micro_batches_per_step,
+        cycle_ratio=plan.accumulation_steps / plan.micro_batches_per_step,
         workers=plan.workers,
         ready=plan.prefetched_batches,
         loads=loads,

@@ -53,7 +53,7 @@ class Window:
         budget: ProbeBudget,
         *,
         updates: Clock | None = None,
-        stretch: float = 1.0,
+        cycle_ratio: float = 1.0,
         workers: int = 0,
         ready: int = 0,
         loads: bool = False,
@@ -65,13 +65,13 @@ class Window:
     ) -> None:
         """`ready` is how many batches the `workers` prepare in advance; `loads`: there is a loader to be timed alone.
 
-        `updates` is another clock of the device, for the optimizer alone; None: it is not timed. `stretch`: how many
-        times as many micro-batches an optimizer step has as the session runs (`Measurement.stretch`).
+        `updates` is another clock of the device, for the optimizer alone; None: it is not timed. `cycle_ratio`: how
+        many times as many micro-batches an optimizer step has as the session runs (`Measurement.cycle_ratio`).
         `incumbent` is the rate to beat, samples/s; None: this configuration is measured for its own sake.
         `beat` is called with every sign of life, `phase` with the name of each phase that begins.
         """
         self._clock, self._beat, self._phase = clock, beat, phase
-        self._updates, self._stretch, self._timed = updates, stretch, 0  # marks around updates
+        self._updates, self._cycle_ratio, self._timed = updates, cycle_ratio, 0  # marks around updates
         self._round, self._loads = max(workers, 1), loads
         self._warm_up, self.track = warm_up, track
         self._stage: Callable[[Step], Order] = self._warming
@@ -219,10 +219,10 @@ class Window:
 
     def _gain(self, entry: int, seconds: float) -> float:
         """How many times as fast full cycles are as those of that entry, which took so long."""
-        if self._stretch == 1 or not self._timed:
+        if self._cycle_ratio == 1 or not self._timed:
             return 1.0
-        saved = (1 - 1 / self._stretch) * self._update_seconds(entry) * self.steps_per_block
-        return seconds / max(seconds - saved, seconds / self._stretch)
+        saved = (1 - 1 / self._cycle_ratio) * self._update_seconds(entry) * self.steps_per_block
+        return seconds / max(seconds - saved, seconds / self._cycle_ratio)
 
     def _update_seconds(self, entry: int) -> float:
         assert self._updates is not None, "asked for only where updates were timed"

@@ -119,7 +119,7 @@ class Knob(ABC):
     # How commands write it: by format, a word for each value that has one ("" names the format of no format), and the
     # names of placeholders that stand for one value, and are true or false (`{bf16:flag}`).
     formats: Mapping[str, Mapping[Value, str]] = {}
-    switches: Mapping[str, Value] = {}
+    value_names: Mapping[str, Value] = {}
     # Regular expressions for the names of a command's arguments, in lower case and with `_` for `-`: those that mean
     # this knob, and those that may mean it and are never taken for it unasked.
     arguments: str = ""
@@ -189,7 +189,7 @@ class Knob(ABC):
         """Return the environment variables that the training process needs before it starts."""
         return {}
 
-    def variables(self, value: Value) -> dict[str, str]:
+    def environ_outside(self, value: Value) -> dict[str, str]:
         """Return the environment variables that set `value` for a program that is not changed; empty: none does."""
         return self.environ(value)
 

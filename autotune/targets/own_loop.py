@@ -77,7 +77,7 @@ class Report:
         self._block.samples += samples
         self._block.tokens += tokens
 
-    def spent(self, seconds: float) -> None:
+    def watched(self, seconds: float) -> None:
         """The host spent so long on watching the loop, outside of this class."""
         self._block.own += seconds
 

@@ -50,7 +50,7 @@ SEED_STEP = 100_003  # a prime: runs with other numbers of earlier probes have o
 def search(
     settings: Settings, launcher: Launcher, reporter: Reporter, clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
-    others: Callable[[Callable[[float], None]], float | None] = foreign_cores,
+    foreign_cores: Callable[[Callable[[float], None]], float | None] = foreign_cores,
 ) -> Recommendation:  # fmt: skip
     """Run one search to its recommendation, which is also left in the study as best.json.
 
@@ -69,7 +69,7 @@ def search(
             for note in filter(None, (study.notice, short)):
                 reporter.note(note)
             try:
-                with _context(study, settings, launcher, reporter, clock, pause, others, began) as context:
+                with _context(study, settings, launcher, reporter, clock, pause, foreign_cores, began) as context:
                     return run(context, notes_budget=not short)
             except KeyboardInterrupt:
                 reporter.interrupted(load_view(study.folder), settings.resume_command)
@@ -172,7 +172,7 @@ def _short_budget(settings: Settings, study: OpenStudy) -> str:
 @contextmanager
 def _context(
     study: OpenStudy, settings: Settings, launcher: Launcher, reporter: Reporter, clock: Callable[[], float],
-    pause: Callable[[float], None], others: Callable[[Callable[[float], None]], float | None], began: float,
+    pause: Callable[[float], None], foreign_cores: Callable[[Callable[[float], None]], float | None], began: float,
 ) -> Iterator[SearchContext]:  # fmt: skip
     """Read what the study knows, and open its database until the search is over."""
     folder, request, space = study.folder, study.request, study.space
@@ -197,7 +197,7 @@ def _context(
     try:
         yield SearchContext(
             settings=settings, folder=folder, request=request, space=space, launcher=launcher, reporter=reporter,
-            pause=pause, foreign_cores=others, history=history, budget=budget, guard=guard, memory=memory,
+            pause=pause, foreign_cores=foreign_cores, history=history, budget=budget, guard=guard, memory=memory,
             trades=trades, time_guard=time_guard, store=store, sampler=GuardedSampler(sampler, encoding, time_guard),
             interrupted_confirmation=confirmation, interrupted_elimination=elimination,
         )  # fmt: skip

@@ -125,7 +125,7 @@ def test_a_window_lasts_as_long_as_the_device_needs_and_not_as_the_queue_of_the_
 
 def test_updates_are_timed_on_the_device_without_waiting_for_it(device: Device) -> None:
     clock, updates = EventClock("cuda:0", device), EventClock("cuda:0", device)
-    window = Window(clock, BUDGET, updates=updates, stretch=4.0, warm_up=WarmUp(BUDGET, tuple),
+    window = Window(clock, BUDGET, updates=updates, cycle_ratio=4.0, warm_up=WarmUp(BUDGET, tuple),
                     track=MemoryTrack(lambda: None))  # fmt: skip
     step = Step(loss=_Loss(), samples=16, tokens=None, micro_batches=2, loader_wait_seconds=0.0, skipped=False)
     command, idle = Order.CONTINUE, []

@@ -207,7 +207,12 @@ def test_the_optimizers_time_is_told_apart_also_in_blocks_of_short_steps(clock, 
     updates = Time()
     monkeypatch.setattr(updates, "mark", lambda: updates.marks.append(clock.time))
     window = Window(
-        clock, BUDGET, updates=updates, stretch=4.0, warm_up=WarmUp(BUDGET, lambda: ()), track=MemoryTrack(lambda: 1)
+        clock,
+        BUDGET,
+        updates=updates,
+        cycle_ratio=4.0,
+        warm_up=WarmUp(BUDGET, lambda: ()),
+        track=MemoryTrack(lambda: 1),
     )
 
     _cycles(clock, window, 0.04 * short, 0.06 * short)
@@ -216,13 +221,13 @@ def test_the_optimizers_time_is_told_apart_also_in_blocks_of_short_steps(clock, 
     assert (window.steps_per_block > 1) == (short < 1)
 
 
-@pytest.mark.parametrize(("stretch", "cut"), [(1.0, True), (4.0, False)])
-def test_it_is_the_rate_of_full_cycles_that_is_held_against_the_incumbent(clock, monkeypatch, stretch, cut):
+@pytest.mark.parametrize(("cycle_ratio", "cut"), [(1.0, True), (4.0, False)])
+def test_it_is_the_rate_of_full_cycles_that_is_held_against_the_incumbent(clock, monkeypatch, cycle_ratio, cut):
     updates = Time()
     monkeypatch.setattr(updates, "mark", lambda: updates.marks.append(clock.time))
     full = 8 * 8 / (8 * 0.04 + 0.06)  # two micro-batches and the update take 0.14 s: 114 samples/s, eight 168
     window = Window(
-        clock, BUDGET, updates=updates, stretch=stretch, incumbent=full,
+        clock, BUDGET, updates=updates, cycle_ratio=cycle_ratio, incumbent=full,
         warm_up=WarmUp(BUDGET, lambda: ()), track=MemoryTrack(lambda: 1),
     )  # fmt: skip
 

@@ -66,7 +66,7 @@ def test_full_cycles_are_never_slower_than_what_was_run() -> None:
 def test_what_was_really_run_is_kept() -> None:
     short = measured(2)
 
-    assert (short.accumulation_steps, short.micro_batches_per_step, short.stretch) == (8, 2, 4.0)
+    assert (short.accumulation_steps, short.micro_batches_per_step, short.cycle_ratio) == (8, 2, 4.0)
     assert sum(short.samples) == 6 * 2 * BATCH
 
 

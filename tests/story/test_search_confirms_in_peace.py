@@ -25,7 +25,7 @@ TWO = {"tune": ("amp_dtype",), "limits": {"amp_dtype": Limit(values=(None, "bflo
 def _search(folder, launcher, listener=None, **settings):
     told = Settings(target="model.py", study=folder, **{"sampler": "random", "time_budget_seconds": 1e6, **settings})
     return search(
-        told, launcher, listener or Listener(), launcher.clock, lambda seconds: None, others=lambda pause: 0.0
+        told, launcher, listener or Listener(), launcher.clock, lambda seconds: None, foreign_cores=lambda pause: 0.0
     )
 
 
@@ -245,7 +245,7 @@ def test_other_work_is_waited_for_before_the_confirmation(tmp_path):
     launcher = Disturbed(busy=lambda request: 0.3 if request.purpose == "search" else 0.0)
     told = Settings(target="model.py", study=tmp_path, sampler="random", time_budget_seconds=1e6, **TWO)
 
-    search(told, launcher, listener, launcher.clock, lambda seconds: None, others=lambda pause: readings.pop(0))
+    search(told, launcher, listener, launcher.clock, lambda seconds: None, foreign_cores=lambda pause: readings.pop(0))
 
     assert readings == []
     (waiting,) = [at for at, note in enumerate(listener.notes) if "for a quiet machine before" in note]

@@ -26,7 +26,7 @@ _RESTARTS = (
 )
 
 
-class Exits:
+class ExitHooks:
     """Leads them back: the program is left with the reason, and never returned to."""
 
     def __init__(self, label: str, guest: Guest) -> None:

@@ -26,7 +26,7 @@ class Meaning:
     @property
     def is_switch(self) -> bool:
         """Whether it says yes or no to one value."""
-        return self.knob is not None and self.name in self.knob.switches
+        return self.knob is not None and self.name in self.knob.value_names
 
     @property
     def is_truth(self) -> bool:
@@ -44,7 +44,7 @@ def meaning_of(name: str) -> Meaning | None:
         return Meaning(name=OUTPUT_DIR)
     for knob in KNOBS:
         switch = re.sub(r"^(use|enable)_", "", last)
-        if switch in knob.switches:
+        if switch in knob.value_names:
             return Meaning(name=switch, knob=knob)
         for pattern, is_doubtful in ((knob.arguments, False), (knob.doubtful, True)):
             if pattern and re.fullmatch(pattern, last):
@@ -63,7 +63,7 @@ def meant(key: str) -> Meaning:
     if name == OUTPUT_DIR:
         return Meaning(name=OUTPUT_DIR)
     if knob := owner_of(name):
-        is_switch = name in knob.switches
+        is_switch = name in knob.value_names
         return Meaning(name=name if is_switch else knob.name, knob=knob, format="" if is_switch else format_name)
     raise TargetError(
         f"--map {key}=...: there is no knob {name}. It was probably mistyped. There are {', '.join(NAMES)}."

@@ -14,7 +14,7 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import SWITCH_WORDS, Knob
 
 OUTPUT_DIR = "output_dir"
-NAMES = (OUTPUT_DIR, *(one.name for one in KNOBS), *(name for one in KNOBS for name in one.switches))
+NAMES = (OUTPUT_DIR, *(one.name for one in KNOBS), *(name for one in KNOBS for name in one.value_names))
 FLAG = "flag"
 ON_OFF: Mapping[Value, str] = {True: "true", False: "false"}
 PLACEHOLDER = re.compile(r"(\{*)(\{([A-Za-z_]\w*)(?::([^{}=\s]*))?(?:=([^{}]*))?\})(\}*)")
@@ -41,7 +41,7 @@ class Placeholder:
         owner = owner_of(name)
         if owner is None:
             raise _no_knob(text, name)
-        is_switch = name in owner.switches
+        is_switch = name in owner.value_names
         is_truth = is_switch or owner.is_truth
         is_flag = format_name == FLAG
         if is_flag and not is_truth:
@@ -52,7 +52,7 @@ class Placeholder:
         words = ON_OFF if is_flag else _words(text, owner, format_name or "", is_switch=is_truth)
         return cls(
             text=text, name=name, knob=owner, words=words, is_flag=is_flag, today=today,
-            is_switch=is_switch, stands_for=owner.switches.get(name),
+            is_switch=is_switch, stands_for=owner.value_names.get(name),
         )  # fmt: skip
 
     def value(self) -> Value | None:
@@ -91,7 +91,7 @@ def names_a_knob(word: str) -> bool:
 
 def owner_of(name: str) -> Knob | None:
     """Return the knob with that name or alias, or with a switch of that name; None: there is none."""
-    return next((one for one in KNOBS if name in (one.name, one.alias, *one.switches)), None)
+    return next((one for one in KNOBS if name in (one.name, one.alias, *one.value_names)), None)
 
 
 def literal(text: str) -> str:
@@ -128,6 +128,6 @@ def _words(text: str, owner: Knob, format_name: str, *, is_switch: bool) -> Mapp
 
 
 def _switches(owner: Knob) -> str:
-    if not owner.switches:
+    if not owner.value_names:
         return f"Write the argument that takes it, such as --{owner.name.replace('_', '-')} {{{owner.name}}}."
-    return f"Write {' or '.join(f'{{{name}:{FLAG}}}' for name in owner.switches)}."
+    return f"Write {' or '.join(f'{{{name}:{FLAG}}}' for name in owner.value_names)}."

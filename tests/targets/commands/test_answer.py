@@ -20,7 +20,7 @@ def test_the_line_has_the_recommended_settings_and_its_own_outputs():
 
     assert found.text == "python train.py --bs 96 --out runs --bf16 --name 'a b'"
     assert list(found.words) == shlex.split(found.text)
-    assert found.unsaid == ()
+    assert found.unset == ()
 
 
 def test_what_is_set_by_variables_stands_before_the_line():
@@ -31,7 +31,7 @@ def test_what_is_set_by_variables_stands_before_the_line():
 
 
 def test_what_the_command_cannot_say_is_told():
-    assert _recommended(num_workers=4).unsaid == ("num_workers 4",)
+    assert _recommended(num_workers=4).unset == ("num_workers 4",)
 
 
 def test_code_has_no_command():

@@ -98,7 +98,7 @@ def test_argparse_takes_what_was_recognised(line, baseline):
     assert (read.batch_size, read.accum_iter, read.workers, read.precision) == (96, 3, 7, "amp_bf16")
     assert not read.channels_last
     assert read.val_batch_size == 256
-    assert not found.template.can_say("amp_dtype", "float16")
+    assert not found.template.can_take("amp_dtype", "float16")
 
 
 def test_the_baseline_command_does_what_the_command_does_today():
