@@ -32,7 +32,7 @@ from autotune.knobs.base import Plan
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.memory.model import START_MARGIN, Arm, DryRun
 from autotune.targets import resolve
-from autotune.targets.base import Command, Step
+from autotune.targets.base import Order, Step
 
 MODELS = Path(__file__).parent / "targets" / "memory"
 BATCHES = {  # three of a climb each; sizes that a laptop takes
@@ -66,16 +66,16 @@ class _Steps:
 
     def epoch(self) -> None: ...
 
-    def step(self, step: Step) -> Command:
+    def step(self, step: Step) -> Order:
         self._left -= 1
-        return Command.CONTINUE if self._left else Command.STOP
+        return Order.CONTINUE if self._left else Order.STOP
 
     def micro_batch(self) -> None: ...
 
     def update(self) -> None: ...
 
-    def loaded(self, samples: int) -> Command:
-        return Command.STOP
+    def loaded(self, samples: int) -> Order:
+        return Order.STOP
 
 
 def measure(target: str, arm: dict[str, Value], batch: int, steps: int) -> int:

@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from optuna.trial import TrialState
 from simulator import DOMAINS, Machine, Surface
 
-from autotune.core.probe_cost import MEASURING_SECONDS, STEP_UP, ProbeCost
+from autotune.core.probe_duration import MEASURING_SECONDS, STEP_UP, ProbeDuration
 from autotune.core.records import Config, Value
 from autotune.core.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial
 from autotune.knobs import KNOBS
@@ -51,7 +51,7 @@ BY_GAIN = "by-gain"
 NAMES = (FORETOLD, "structured", BY_GAIN, "tpe", "gp", "random", "grid", HEURISTIC)
 STARTING = 6.0  # seconds of a probe before it measures
 FORMER_STEPS = 12  # of a probe whose steps are long, before decision 0046: counted with steps of 1.6 s
-COST = ProbeCost(fixed_seconds=STARTING, longest_cycle=SHORT_CYCLE)
+DURATION = ProbeDuration(fixed_seconds=STARTING, longest_cycle=SHORT_CYCLE)
 Shown = tuple[int, Observation]  # the row that was probed, and what it showed
 
 
@@ -123,7 +123,7 @@ def _probe_seconds(space: Space, surface: Surface, row: int) -> tuple[float, flo
     config = space.space.configs[row]
     step = config.global_batch_size() / surface.rate[row]
     micro_batch, accumulation = step / config.gradient_accumulation_steps, config.gradient_accumulation_steps
-    return COST.seconds(micro_batch, accumulation), STARTING + max(MEASURING_SECONDS, FORMER_STEPS * step)
+    return DURATION.seconds(micro_batch, accumulation), STARTING + max(MEASURING_SECONDS, FORMER_STEPS * step)
 
 
 def _optuna(name: str, space: Space, machine: Machine, surface: Surface, seed: int) -> Generator[int, Shown, None]:
@@ -133,7 +133,7 @@ def _optuna(name: str, space: Space, machine: Machine, surface: Surface, seed: i
     plain, longest = cast(SamplerName, "structured" if name in (FORETOLD, BY_GAIN) else name), 0.0
     inner = make(
         plain, seed, space.encoding, guard, Hardware(cores=machine.cores), dry.of if dry else None,
-        probe_cost=None if name == BY_GAIN else lambda: replace(COST, most_seconds=STEP_UP * longest),
+        probe_duration=None if name == BY_GAIN else lambda: replace(DURATION, most_seconds=STEP_UP * longest),
     )  # fmt: skip
     study = optuna.create_study(direction="maximize", sampler=GuardedSampler(inner, space.encoding, guard))
     row = -1

@@ -105,7 +105,7 @@ def search(seed: int, noise: float, budget: float) -> Found:
         useless += slower is not None and rate / slower - 1 < USELESS
     return Found(
         changes=len(groups), useless=useless, regret=1 - rate / best, seconds=launcher.clock() / budget,
-        untested=sum(one.score is None for one in answer.changes or ()), probes=answer.probes,
+        untested=sum(one.ratio is None for one in answer.changes or ()), probes=answer.probes,
     )  # fmt: skip
 
 

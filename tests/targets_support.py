@@ -11,7 +11,7 @@ from autotune.core.records import Config, TargetFacts, Value
 from autotune.errors import TargetError
 from autotune.knobs import defaults
 from autotune.targets import resolve
-from autotune.targets.base import Command, Session
+from autotune.targets.base import Order, Session
 from autotune.testing.target_contract import Recorder, clean_imports, planned
 
 HEAD = "import torch\nfrom torch import nn\nfrom torch.utils.data import Dataset, IterableDataset, TensorDataset\n"
@@ -22,7 +22,7 @@ COMPLETE = MODEL + DATASET
 
 def watch(steps: int) -> Recorder:
     """A watch that lets that many optimizer steps happen."""
-    return Recorder(*[Command.CONTINUE] * (steps - 1))
+    return Recorder(*[Order.CONTINUE] * (steps - 1))
 
 
 def inspect(folder: Path, text: str, config: Config | None = None, name: str = "model.py") -> TargetFacts:

@@ -12,13 +12,13 @@ from autotune.sampler.space import build
 from autotune.study import layout as disk
 from autotune.study.history import History
 from autotune.testing import ENVIRONMENT, FACTS, FakeLauncher
-from autotune.tuning.affordable import Affordable
 from autotune.tuning.budget import TimeBudget
 from autotune.tuning.context import SearchContext
 from autotune.tuning.engine import search
 from autotune.tuning.reporter import SilentReporter
 from autotune.tuning.resumed_confirmation import ResumedConfirmation
 from autotune.tuning.settings import Settings
+from autotune.tuning.time_guard import TimeGuard
 from autotune.tuning.trades import Trades
 
 GIB = 2**30
@@ -136,7 +136,7 @@ def declared(**baseline):
 def searched(folder, launcher, listener=None, **settings):
     """One search on a fake machine and its simulated clock; by TPE, which knows nothing and so looks everywhere."""
     told = Settings.of(study=folder, **{"target": "model.py", "sampler": "tpe", **settings})
-    return search(told, launcher, listener or Listener(), launcher.clock, others=lambda pause: 0.0)
+    return search(told, launcher, listener or Listener(), launcher.clock, foreign_cores=lambda pause: 0.0)
 
 
 def context(folder, launcher=None, listener=None, *, request=None, left=1000.0, trials=(), **settings):
@@ -151,6 +151,6 @@ def context(folder, launcher=None, listener=None, *, request=None, left=1000.0, 
         settings=told, folder=disk.make(folder), request=asked, space=configs, history=history, guard=guard,
         memory=memory, launcher=launcher, reporter=listener or Listener(), pause=lambda seconds: None,
         foreign_cores=lambda pause: 0.0, budget=time, store=None, sampler=None, trades=trades,
-        affordable=Affordable(trades, time), interrupted_confirmation=ResumedConfirmation(),
+        time_guard=TimeGuard(trades, time), interrupted_confirmation=ResumedConfirmation(),
         interrupted_elimination=ResumedConfirmation(),
     )  # fmt: skip

@@ -36,7 +36,7 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     plan, config = Plan(device=device), completed(request.config)
     for knob in KNOBS:
         knob.apply(config[knob.name], plan)
-    plan.shortens_cycles = not request.full_cycles
+    plan.short_cycles = request.short_cycles
     session = resolve(request.target).open(config, plan, progress.phase)
     variables.check()
     variables.show()
@@ -86,7 +86,7 @@ def _window(
         clock,
         request.budget,
         updates=updates,
-        stretch=plan.accumulation_steps / plan.micro_batches_per_step,
+        cycle_ratio=plan.accumulation_steps / plan.micro_batches_per_step,
         workers=plan.workers,
         ready=plan.prefetched_batches,
         loads=loads,

@@ -36,7 +36,7 @@ from autotune.child.window_stopping import WindowStopping
 from autotune.core.interference import Contamination
 from autotune.core.requests import ProbeBudget
 from autotune.machine import interference
-from autotune.targets.base import Command, Step
+from autotune.targets.base import Order, Step
 
 BLOCK_SECONDS = 0.01  # of short steps that are looked at together: a look takes up to 60 us between steps (measured)
 MOST_TOGETHER = 100
@@ -53,7 +53,7 @@ class Window:
         budget: ProbeBudget,
         *,
         updates: Clock | None = None,
-        stretch: float = 1.0,
+        cycle_ratio: float = 1.0,
         workers: int = 0,
         ready: int = 0,
         loads: bool = False,
@@ -65,16 +65,16 @@ class Window:
     ) -> None:
         """`ready` is how many batches the `workers` prepare in advance; `loads`: there is a loader to be timed alone.
 
-        `updates` is another clock of the device, for the optimizer alone; None: it is not timed. `stretch`: how many
-        times as many micro-batches an optimizer step has as the session runs (`Measurement.stretch`).
+        `updates` is another clock of the device, for the optimizer alone; None: it is not timed. `cycle_ratio`: how
+        many times as many micro-batches an optimizer step has as the session runs (`Measurement.cycle_ratio`).
         `incumbent` is the rate to beat, samples/s; None: this configuration is measured for its own sake.
         `beat` is called with every sign of life, `phase` with the name of each phase that begins.
         """
         self._clock, self._beat, self._phase = clock, beat, phase
-        self._updates, self._stretch, self._timed = updates, stretch, 0  # marks around updates
+        self._updates, self._cycle_ratio, self._timed = updates, cycle_ratio, 0  # marks around updates
         self._round, self._loads = max(workers, 1), loads
         self._warm_up, self.track = warm_up, track
-        self._stage: Callable[[Step], Command] = self._warming
+        self._stage: Callable[[Step], Order] = self._warming
         self.steps_at_once = self.steps_per_block = 1  # now, and where they are short enough to be looked at together
         self._last = time.perf_counter()
         self._settling = 0
@@ -101,7 +101,7 @@ class Window:
         if self._stage == self._compute:  # over, and batches are being loaded alone
             self.loading.epoch()
 
-    def step(self, step: Step) -> Command:
+    def step(self, step: Step) -> Order:
         """Take note of the optimizer steps that were asked for."""
         self._beat()
         return self._stage(step)
@@ -116,10 +116,10 @@ class Window:
             self._updates.mark()
             self._timed += 1
 
-    def loaded(self, samples: int) -> Command:
+    def loaded(self, samples: int) -> Order:
         """Take note of one batch that was not trained on."""
         self._beat()
-        return self._settle() if self.loading.batch(self._lap(), samples) else Command.LOAD
+        return self._settle() if self.loading.batch(self._lap(), samples) else Order.LOAD
 
     def losses(self) -> tuple[float | None, ...]:
         """Loss of every block's last step, repeated batches left out; None: not finite. Waits for the device."""
@@ -158,10 +158,10 @@ class Window:
                 f"gradients overflow in this dtype even after the loss scale was halved that often"
             )
 
-    def _warming(self, step: Step) -> Command:
+    def _warming(self, step: Step) -> Order:
         self._learned(step)
         if not self._warm_up.step(self._lap(), skipped=bool(step.skipped)):
-            return Command.CONTINUE
+            return Order.CONTINUE
         # The mean: workers deliver in bursts, and most steps of a loader-bound training are short.
         self._step_seconds = statistics.fmean(self.warmup_seconds[len(self.warmup_seconds) // 2 :])
         self._micro_batches = step.micro_batches
@@ -170,42 +170,42 @@ class Window:
         if not self._loads:
             return self._settle()
         self._phase("alone")
-        return self._next_stage(self._compute, Command.REPEAT, at_once=self.steps_per_block)
+        return self._next_stage(self._compute, Order.REPEAT, at_once=self.steps_per_block)
 
-    def _compute(self, step: Step) -> Command:
+    def _compute(self, step: Step) -> Order:
         enough = self.computing.step(self._lap(), step.samples)
-        return Command.LOAD if enough else Command.REPEAT
+        return Order.LOAD if enough else Order.REPEAT
 
-    def _settle(self) -> Command:
+    def _settle(self) -> Order:
         # The workers held batches ready while the steps warmed up: what they deliver in the long run is known only now.
         loading = self.loading.seconds_per_batch * self._micro_batches
         self.steps_per_block = _together(max(self._step_seconds, loading))
         if 0 < loading < PLENTY * self._step_seconds:
             self._round = self.ending.round = 1
         self._look = interference.look()  # before settling, which takes up what looking costs
-        return self._next_stage(self._settled, Command.CONTINUE)
+        return self._next_stage(self._settled, Order.CONTINUE)
 
-    def _settled(self, step: Step) -> Command:
+    def _settled(self, step: Step) -> Order:
         self._learned(step)
         self._settling += step.micro_batches
         if self._settling >= self._round:
             self._clock.now()  # the device has settled, too: what the launcher reads of it begins with the phase
             self._phase("measure")
-            self._next_stage(self._measure, Command.CONTINUE, at_once=self.steps_per_block)
+            self._next_stage(self._measure, Order.CONTINUE, at_once=self.steps_per_block)
             self._clock.mark()
-        return Command.CONTINUE
+        return Order.CONTINUE
 
-    def _measure(self, step: Step) -> Command:
+    def _measure(self, step: Step) -> Order:
         self._clock.mark()
         self._learned(step)
         self.steps.append(replace(step, loss=None))  # kept apart
         self.track.step(self.steps_per_block)
         if not self._is_enough():
-            return Command.CONTINUE
+            return Order.CONTINUE
         del self.steps[self._judged :]  # issued before the device had told of the last that was needed
         if self._look:
             self.contamination = interference.between(self._look, interference.look())
-        return Command.STOP
+        return Order.STOP
 
     def _is_enough(self) -> bool:
         """Whether the steps that the device has come through by now are all that are needed."""
@@ -219,19 +219,19 @@ class Window:
 
     def _gain(self, entry: int, seconds: float) -> float:
         """How many times as fast full cycles are as those of that entry, which took so long."""
-        if self._stretch == 1 or not self._timed:
+        if self._cycle_ratio == 1 or not self._timed:
             return 1.0
-        saved = (1 - 1 / self._stretch) * self._update_seconds(entry) * self.steps_per_block
-        return seconds / max(seconds - saved, seconds / self._stretch)
+        saved = (1 - 1 / self._cycle_ratio) * self._update_seconds(entry) * self.steps_per_block
+        return seconds / max(seconds - saved, seconds / self._cycle_ratio)
 
     def _update_seconds(self, entry: int) -> float:
         assert self._updates is not None, "asked for only where updates were timed"
         return self._updates.between(2 * entry, 2 * entry + 1)
 
-    def _next_stage(self, stage: Callable[[Step], Command], command: Command, at_once: int = 1) -> Command:
+    def _next_stage(self, stage: Callable[[Step], Order], order: Order, at_once: int = 1) -> Order:
         self._stage, self.steps_at_once = stage, at_once
         self._last = time.perf_counter()
-        return command
+        return order
 
     def _lap(self) -> float:
         """Seconds since the last lap, the device's work included. Waits for the device: not for the window."""

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import math
 
-from autotune.core.requests import ProbeBudget
+from autotune.core.requests import MEASURED_STEPS, ProbeBudget
 from autotune.core.stats import clearly_slower, relative_half_width
 
 LOOK_GROWTH = 1.1  # looking at the spread is paid by the next step: a tenth more steps lie between two looks
-LEAST_STEPS = 2
 LONG = 2.0  # times the shortest window: after that fewer steps than usual will do, if they differ as little as asked
 BLOCK_SECONDS = 0.1  # of steps that are compared with the best so far as one: shorter ones are one hiccup after another
 
@@ -68,7 +67,7 @@ class WindowStopping:
     def _enough(self, *, whole: bool) -> bool:
         budget, count, elapsed = self._budget, len(self._seconds), self._elapsed
         longest = max(budget.min_seconds, budget.max_seconds - self._spent)
-        capped = count >= LEAST_STEPS and (elapsed >= longest or count >= budget.max_steps)
+        capped = count >= MEASURED_STEPS and (elapsed >= longest or count >= budget.max_steps)
         if not (whole or elapsed >= 2 * longest):
             return False
         if elapsed < budget.min_seconds or (count < budget.min_steps and elapsed < LONG * budget.min_seconds):

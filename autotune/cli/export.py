@@ -12,8 +12,10 @@ import typer
 from autotune.knobs.wording import Framework
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from autotune.core.records import Value
     from autotune.export.recipe import Recipe
-    from autotune.study.recommendation import Recommendation
 
 HOMES = {
     Framework.TORCH: "autotune.export.loop",
@@ -58,7 +60,7 @@ def export(
     from autotune.cli.output import say, write
     from autotune.export.deepspeed import beside
     from autotune.export.merging import merged
-    from autotune.export.recipe import recipe
+    from autotune.export.recipe import on_devices, recipe
     from autotune.harmless import comment
     from autotune.study.layout import STUDY, find, read_request
     from autotune.study.recommendation import at_global_batch, load_result
@@ -70,11 +72,12 @@ def export(
         best = replace(best, facts=read_request(folder).facts)
     framework = None if to in PLAIN else Framework(to)
     found = recipe(best, framework or Framework.TORCH, world_size)
+    params = on_devices(best, world_size).params
     if into is not None:
-        write(Path(into), merged(Path(into), _settings(best, found, framework)))
+        write(Path(into), merged(Path(into), _settings(params, found, framework)))
         say(f"wrote the settings into {into}", stderr=True)
         return
-    text = _plain(to, best, found) if framework is None else import_module(HOMES[framework]).text(found)
+    text = _plain(to, params, found) if framework is None else import_module(HOMES[framework]).text(found)
     if output is None:
         sys.stdout.write(text)
     else:
@@ -85,24 +88,21 @@ def export(
             say(comment(line), stderr=True)
 
 
-def _plain(to: str, best: Recommendation, found: Recipe) -> str:
+def _plain(to: str, params: Mapping[str, Value], found: Recipe) -> str:
     """The settings by knob name, in the format `to`."""
     from autotune.export.plain import as_json, as_variables, as_yaml
-    from autotune.export.recipe import on_devices
 
-    params = on_devices(best, found.world_size).params
     if to == "json":
         return as_json(params)
     return as_yaml(params, found.remarks) if to == "yaml" else as_variables(params, found.remarks)
 
 
-def _settings(best: Recommendation, found: Recipe, framework: Framework | None) -> dict[str, Any]:
+def _settings(params: Mapping[str, Value], found: Recipe, framework: Framework | None) -> dict[str, Any]:
     """The names and values for a file. Raises `UsageError` for a framework that takes code."""
     from autotune.errors import UsageError
-    from autotune.export.recipe import on_devices
 
     if framework is None:
-        return dict(on_devices(best, found.world_size).params)
+        return dict(params)
     if framework not in WITH_KEYS:
         raise UsageError(
             f"--to {framework} is code, and --write puts values into a file. Only json, yaml, "

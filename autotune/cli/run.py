@@ -28,7 +28,7 @@ def run(
     best = at_global_batch(load_result(study), global_batch)
     found = command_of(best)
     say(found.text, stderr=not dry_run)
-    for setting in found.unsaid:
+    for setting in found.unset:
         say(f"The command has no argument for {setting}: set it in the script.", stderr=True)
     if dry_run:
         return

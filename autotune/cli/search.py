@@ -71,7 +71,7 @@ def search(
         target=text,
         mode="auto" if resume is None else "resume" if resume else "fresh",
         limits={**options.limits(typed), **fixed},
-        command=resume_line(sys.argv[1:]),
+        resume_line=resume_line(sys.argv[1:]),
         **options.settings(typed),
     )
     resolve(text)  # a missing file is an error before a folder is made for its study

@@ -115,7 +115,7 @@ class Measurement(Record, frozen=True, kw_only=True):
         updates per sample), at most that of loading alone.
         """
         as_run = sum(self.samples) / sum(self.step_seconds)
-        if self.stretch == 1:
+        if self.cycle_ratio == 1:
             return as_run
         full = self._full_rate(sum(self.samples), sum(self.step_seconds))
         return max(as_run, min(full, self.loader_samples_per_second or math.inf))
@@ -135,7 +135,7 @@ class Measurement(Record, frozen=True, kw_only=True):
         return alone.samples_per_second if alone and min(alone.seconds) > 0 else None
 
     @property
-    def stretch(self) -> float:
+    def cycle_ratio(self) -> float:
         """How many times as many micro-batches an optimizer step has as were run; 1.0: full cycles were run."""
         return self.accumulation_steps / self.micro_batches_per_step
 
@@ -147,12 +147,12 @@ class Measurement(Record, frozen=True, kw_only=True):
     @property
     def samples_per_step(self) -> float:
         """Samples of an optimizer step of full cycles."""
-        return self.stretch * sum(self.samples) / self.steps
+        return self.cycle_ratio * sum(self.samples) / self.steps
 
     def _full_rate(self, samples: float, seconds: float) -> float:
         """Samples/s of full cycles by those of the cycles that were run: fewer of them end with an update."""
         updates = samples * self.steps / sum(self.samples) * (self.optimizer_seconds or 0.0)
-        return samples / (seconds - (1 - 1 / self.stretch) * min(updates, seconds))
+        return samples / (seconds - (1 - 1 / self.cycle_ratio) * min(updates, seconds))
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -283,7 +283,8 @@ class LossVerdict(Record, frozen=True, kw_only=True):
     seeds: int = 0
     difference: float | None = None  # mean over the last ten steps, as a share of the full-precision loss decrease
     allowed: float | None = None  # the share that would have been accepted
-    remedy: Literal["", "seeds", "steps", "time"] = ""  # of what more might decide an inconclusive test
+    # What more of might decide an inconclusive test; steps: written by earlier versions.
+    remedy: Literal["", "seeds", "steps", "time"] = ""
 
     @property
     def excludes(self) -> bool:

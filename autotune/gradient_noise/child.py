@@ -26,7 +26,7 @@ from autotune.gradient_noise.records import GradientSample, NoiseScaleResult
 from autotune.knobs import KNOBS, completed
 from autotune.knobs.base import Plan
 from autotune.targets import resolve
-from autotune.targets.base import Command, Session, Step
+from autotune.targets.base import Order, Session, Step
 
 AVERAGED_LOSSES = 5  # steps: the loss of one batch is noise
 FEWEST_MICRO_BATCHES = 16  # however late it is: with fewer the interval says nothing
@@ -127,16 +127,16 @@ class Sampling:
     def update(self) -> None:
         """Ignore how long updates take."""
 
-    def loaded(self, samples: int) -> Command:
+    def loaded(self, samples: int) -> Order:
         """Go on: no batch is asked for alone."""
-        return Command.CONTINUE
+        return Order.CONTINUE
 
-    def step(self, step: Step) -> Command:
+    def step(self, step: Step) -> Order:
         """Take note of one optimizer step; waits for the device."""
         self._progress.beat()
         done = self._measured(step) if self._weights else self._trained(step)
         self._sketches.scale = self._session.loss_scale() or 1.0
-        return Command.STOP if done else Command.CONTINUE
+        return Order.STOP if done else Order.CONTINUE
 
     def sample(self) -> GradientSample:
         """Return the sample of all gradients so far."""

@@ -57,7 +57,7 @@ class AmpDtype(Knob):
         "": TORCH, "torch": TORCH, "short": SHORT, "lightning": LIGHTNING, "accelerate": ACCELERATE,
         "digits": PRECISION, "open_clip": OPEN_CLIP,
     }  # fmt: skip
-    switches: Mapping[str, Value] = {
+    value_names: Mapping[str, Value] = {
         "bf16": "bfloat16",
         "bfloat16": "bfloat16",
         "fp16": "float16",

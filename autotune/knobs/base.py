@@ -53,13 +53,13 @@ class Plan:
     forward_contexts: list[Callable[[], AbstractContextManager[Any]]] = field(default_factory=list)  # forward and loss
     loader_options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the DataLoader
     accumulation_steps: int = 1
-    shortens_cycles: bool = False  # a loop of ours takes an optimizer step after two micro-batches (decisions/0046)
+    short_cycles: bool = False  # a loop of ours takes an optimizer step after two micro-batches (decisions/0046)
     scale_loss: bool = False  # float16 needs a gradient scaler
 
     @property
     def micro_batches_per_step(self) -> int:
         """Micro-batches that are run per optimizer step; losses are divided by `accumulation_steps` all the same."""
-        return min(self.accumulation_steps, SHORT_CYCLE) if self.shortens_cycles else self.accumulation_steps
+        return min(self.accumulation_steps, SHORT_CYCLE) if self.short_cycles else self.accumulation_steps
 
     @property
     def workers(self) -> int:
@@ -119,11 +119,16 @@ class Knob(ABC):
     # How commands write it: by format, a word for each value that has one ("" is the default format), and the
     # names of placeholders that stand for one value, and are true or false (`{bf16:flag}`).
     formats: Mapping[str, Mapping[Value, str]] = {}
-    switches: Mapping[str, Value] = {}
+    value_names: Mapping[str, Value] = {}
     # Regular expressions for the names of a command's arguments, in lower case and with `_` for `-`: those that mean
     # this knob, and those that may mean it and are never taken for it unasked.
     arguments: str = ""
     doubtful: str = ""
+
+    @property
+    def is_truth(self) -> bool:
+        """Whether its values are true and false, as commands write them."""
+        return set(self.formats.get("", ())) == {True, False}
 
     @abstractmethod
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
@@ -184,7 +189,7 @@ class Knob(ABC):
         """Return the environment variables that the training process needs before it starts."""
         return {}
 
-    def variables(self, value: Value) -> dict[str, str]:
+    def environ_outside(self, value: Value) -> dict[str, str]:
         """Return the environment variables that set `value` for a program that is not changed; empty: none does."""
         return self.environ(value)
 

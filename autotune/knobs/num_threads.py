@@ -60,7 +60,7 @@ class NumThreads(CountKnob):
         """Return the count itself."""
         return value if isinstance(value, int) else own
 
-    def variables(self, value: Value) -> dict[str, str]:
+    def environ_outside(self, value: Value) -> dict[str, str]:
         """Return the variable that torch takes its count from when it is imported."""
         return {} if value is None else {"OMP_NUM_THREADS": str(value)}
 

@@ -27,7 +27,7 @@ from autotune.errors import TargetError
 from autotune.knobs import KNOBS, completed
 from autotune.knobs.base import Plan
 from autotune.targets import resolve
-from autotune.targets.base import Command, Session, Step
+from autotune.targets.base import Order, Session, Step
 from autotune.targets.commands.template import is_command
 
 PERTURBATION = 1e-6  # relative, of every weight: eight units in the last place of float32 (docs/notes/precision.md 2)
@@ -165,7 +165,7 @@ class Diary:
     def epoch(self) -> None:
         """Ignore epochs: all runs come to them at the same step."""
 
-    def step(self, step: Step) -> Command:
+    def step(self, step: Step) -> Order:
         """Take note of one optimizer step; waits for the device."""
         self._beat()
         norm, zeros = self._gradients.take()
@@ -177,7 +177,7 @@ class Diary:
         self._scale = self._session.loss_scale()
         _seed(self._seed, len(self._losses))
         over = len(self._losses) >= self._steps or time.monotonic() >= self._ends
-        return Command.STOP if over else Command.CONTINUE
+        return Order.STOP if over else Order.CONTINUE
 
     def micro_batch(self) -> None:
         """Pass the sign of life on."""
@@ -186,9 +186,9 @@ class Diary:
     def update(self) -> None:
         """Ignore how long updates take."""
 
-    def loaded(self, samples: int) -> Command:
+    def loaded(self, samples: int) -> Order:
         """Go on: no batch is asked for alone."""
-        return Command.CONTINUE
+        return Order.CONTINUE
 
     def run(self, role: Role) -> LossRun:
         """Return the run, and let go of the session.

@@ -16,7 +16,8 @@ from autotune.core.records import Value
 from autotune.harmless import python, shell_word
 from autotune.knobs import knob
 from autotune.knobs.changes import HELD_TOGETHER
-from autotune.report import phrases, worths
+from autotune.report import phrases
+from autotune.report.changes import changes_of, worth, worth_lines
 from autotune.report.losses import is_doubtful, losses_phrase
 from autotune.report.phrases import plain
 from autotune.study.recommendation import Recommendation
@@ -99,12 +100,12 @@ def _learning_rate(changed: Notice) -> str:
 
 def changes(best: Recommendation, view: StudyView | None, width: int) -> Iterator[Line]:
     """Yield each change with what it was and what it is worth, then what was kept."""
-    made = [one for one in worths.changes_of(best, view) if one.kept]
+    made = [one for one in changes_of(best, view) if one.kept]
     rows = [(next(iter(one.values)), _value(one.values), f"was {_value(one.before)}") for one in made]
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     for number, (one, row) in enumerate(zip(made, rows, strict=True)):
         cells = "  ".join(text + " " * (size - cell_len(text)) for text, size in zip(row, widths, strict=True))
-        told = worths.worth(one, best) if view or best.changes is not None or len(made) == 1 else ""
+        told = worth(one, best) if view or best.changes is not None or len(made) == 1 else ""
         told = _cropped(told, LONGEST_NAME)
         first, *rest = flow([cells, f"  {told}".rstrip()], width - TITLES)
         yield Line("" if number else "Change", first.rstrip())
@@ -172,8 +173,8 @@ def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]
 
 def by_command(command: RecommendedCommand, width: int) -> list[Line]:
     """Return the command to train with, on one line however long, and what it cannot say."""
-    said = f"The command has no argument for {', '.join(command.unsaid)}: set it in the script."
-    return [Line("Use it", plain(command.text)), *(titled("And", said, width, "yellow") if command.unsaid else [])]
+    said = f"The command has no argument for {', '.join(command.unset)}: set it in the script."
+    return [Line("Use it", plain(command.text)), *(titled("And", said, width, "yellow") if command.unset else [])]
 
 
 def details(best: Recommendation, view: StudyView | None, width: int) -> Iterator[Line]:
@@ -188,7 +189,7 @@ def details(best: Recommendation, view: StudyView | None, width: int) -> Iterato
     for title, texts in (
         ("All", [f"{name}: {python(value)}" for name, value in best.params.items()]),
         ("Why", list(dict.fromkeys(one.text for one in told if one is not None))),
-        ("Worth", worths.worth_lines(best, view)),
+        ("Worth", worth_lines(best, view)),
         ("Others", lost),
         ("Machine", [environment]),
     ):

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from autotune.precision.chart import precision
 from autotune.report.batch_charts import memory, throughput
+from autotune.report.changes import changes_chart
 from autotune.report.chart import Absence, Chart
 from autotune.report.loading import loading
-from autotune.report.worths import worths_chart
 from autotune.study.view import StudyView
 
 CHARTS: dict[str, Callable[[StudyView], Chart | Absence]] = {
@@ -16,6 +16,6 @@ CHARTS: dict[str, Callable[[StudyView], Chart | Absence]] = {
     "memory": memory,
     "loading": loading,
     "precision": precision,
-    "ablation": worths_chart,
+    "ablation": changes_chart,
 }
 EARLIER_NAMES = {"worth": "ablation", "numerics": "precision"}

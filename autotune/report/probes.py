@@ -137,7 +137,7 @@ def _gpu(use: GpuUse) -> str:
 
 
 def _how_long(measured: Measurement) -> str:
-    if measured.stretch == 1:
+    if measured.cycle_ratio == 1:
         return ""
     return f" of {measured.micro_batches_per_step} micro-batches, the rate is that of {measured.accumulation_steps}"
 

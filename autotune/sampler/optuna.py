@@ -10,7 +10,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial
 
-from autotune.core.probe_cost import ProbeCost
+from autotune.core.probe_duration import ProbeDuration
 from autotune.core.records import Config, Environment
 from autotune.knobs import knob
 from autotune.memory.model import PredictedPeak
@@ -85,12 +85,12 @@ def make(
     name: SamplerName, seed: int, encoding: Encoding, guard: Admission, machine: Hardware,
     dry_run: Callable[[Config], PredictedPeak | None] | None = None,
     value_per_sample: Callable[[Config], float] | None = None,
-    probe_cost: Callable[[], ProbeCost] | None = None,
+    probe_duration: Callable[[], ProbeDuration] | None = None,
 ) -> BaseSampler:  # fmt: skip
     """Return a sampler. `gp` computes with torch, in this process, on the CPU; only `structured` uses more than a seed.
 
     `dry_run` predicts the memory of a configuration, None where it cannot. `value_per_sample` is the score for one
-    sample/s of a configuration, where it is known beforehand. `probe_cost` tells at any time what a probe costs.
+    sample/s of a configuration, where it is known beforehand. `probe_duration` tells how long a probe takes now.
 
     `seed` should depend on the number of trials so far: after a resume a sampler must not repeat its first draws.
     """
@@ -102,7 +102,7 @@ def make(
             value_per_sample=None
             if value_per_sample is None
             else lambda row: value_per_sample(encoding.ordered[row]),
-            probe_cost=probe_cost,
+            probe_duration=probe_duration,
         )  # fmt: skip
     if name == "gp":
         return GPSampler(seed=seed, n_startup_trials=STARTUP_TRIALS)

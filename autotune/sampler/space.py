@@ -117,11 +117,11 @@ def changes(config: Config, baseline: Config) -> int:
 
 def build(
     facts: TargetFacts, environment: Environment, goal: Goal, baseline: Config,
-    can_say: Callable[[str, Value], bool] = lambda name, value: True,
+    can_take: Callable[[str, Value], bool] = lambda name, value: True,
 ) -> SearchSpace:  # fmt: skip
     """Return the space for this target on this machine within the goal's limits.
 
-    `can_say`: whether a knob's value can be written into the command that is the target. The baseline is a point of
+    `can_take`: whether a knob's value can be written into the command that is the target. The baseline is a point of
     the space unless the user's own limits exclude it. Raises `UsageError` if a knob has no value left, or the held
     global batch exceeds the dataset.
     """
@@ -131,7 +131,7 @@ def build(
     domains: dict[str, tuple[Value, ...]] = {}
     for knob in KNOBS:
         circumstances = _circumstances(facts, environment, goal, goal.limits.get(knob.name, facts.space.get(knob.name)))
-        domains[knob.name] = _sayable(knob, _domain(knob, circumstances, goal, today), today, can_say)
+        domains[knob.name] = _takeable(knob, _domain(knob, circumstances, goal, today), today, can_take)
     if goal.global_batch is not None and not is_settable("gradient_accumulation_steps", facts):
         steps = today.gradient_accumulation_steps
         fitting = tuple(value for value in domains["batch_size"] if int(value or 0) * steps == goal.global_batch)
@@ -148,10 +148,10 @@ def is_settable(name: str, facts: TargetFacts) -> bool:
     return facts.settable is None or name in facts.settable
 
 
-def _sayable(
-    knob: Knob, values: tuple[Value, ...], today: Config, can_say: Callable[[str, Value], bool]
+def _takeable(
+    knob: Knob, values: tuple[Value, ...], today: Config, can_take: Callable[[str, Value], bool]
 ) -> tuple[Value, ...]:
-    found = tuple(value for value in values if value == today[knob.name] or can_say(knob.name, value))
+    found = tuple(value for value in values if value == today[knob.name] or can_take(knob.name, value))
     if not found:
         raise UsageError(
             f"The command cannot be given {knob.name} {', '.join(map(knob.show, values))}. Its argument probably takes "

@@ -16,7 +16,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 from threadpoolctl import threadpool_limits
 
-from autotune.core.probe_cost import ProbeCost
+from autotune.core.probe_duration import ProbeDuration
 from autotune.core.records import Value
 from autotune.memory.model import PredictedPeak
 from autotune.sampler import acquisition
@@ -92,14 +92,14 @@ class StructuredSampler(BaseSampler):
         self, *, seed: int, hardware: Hardware, grid: Grid, space: dict[str, BaseDistribution],
         admits: Callable[[int], bool], dry_run: PeakOfRow | None = None,
         value_per_sample: Callable[[int], float] | None = None,
-        probe_cost: Callable[[], ProbeCost] | None = None,
+        probe_duration: Callable[[], ProbeDuration] | None = None,
     ) -> None:  # fmt: skip
         """`space` holds the parameters of every trial, `grid` their combinations, `admits` which rows may be proposed.
 
         `dry_run` predicts the memory of a row. `value_per_sample` is the study's value for one sample/s of a row, where
-        it is known beforehand. `probe_cost` tells at any time what a probe costs; None: all cost the same.
+        it is known beforehand. `probe_duration` tells at any time how long a probe takes; None: all take as long.
         """
-        self._probe_cost = probe_cost
+        self._probe_duration = probe_duration
         self._seed, self._hardware, self._grid, self._space = seed, hardware, grid, space
         self._admits, self._dry_run, self._value_per_sample = admits, dry_run, value_per_sample
         self._model = PerformanceModel(grid, hardware)
@@ -117,21 +117,21 @@ class StructuredSampler(BaseSampler):
         known, forecast = fitted.known, fitted.forecast
         best = acquisition.incumbents(forecast, acquisition.rivals(forecast, known.measured, known.running))
         gain, running = acquisition.gains(forecast, best), set(known.running.tolist())
-        seconds, most = self._costs(fitted)
+        seconds, most = self._durations(fitted)
         order = acquisition.ranked(forecast, gain, self._grid.workers, seconds)
         possible = (row for row in order.tolist() if row not in running and self._admits(row))
-        row = self._affordable(possible, seconds, most, default=int(order[0]))
+        row = self._first_within(possible, seconds, most, default=int(order[0]))
         found = fitted.prediction(best, row)
         most_gain = None if found.gain is None else self._most_gain(gain, best, running)
         self.prediction = msgspec.structs.replace(found, most_gain=most_gain)
         return dict(self._grid.params[row])
 
-    def _costs(self, fitted: _Fitted) -> tuple[Floats, float]:
+    def _durations(self, fitted: _Fitted) -> tuple[Floats, float]:
         """Return the expected seconds of a probe of every row, and the most that one may take."""
-        if self._probe_cost is None:
+        if self._probe_duration is None:
             return np.ones(len(self._grid)), np.inf
-        cost = self._probe_cost()
-        return cost.seconds(fitted.seconds, self._grid.accumulation), cost.most_seconds
+        duration = self._probe_duration()
+        return duration.seconds(fitted.seconds, self._grid.accumulation), duration.most_seconds
 
     def _most_gain(self, gain: Floats, best: Floats, running: set[int]) -> float | None:
         """Return the largest gain that a probe could have now, as a share of the best so far."""
@@ -141,7 +141,7 @@ class StructuredSampler(BaseSampler):
         return float(gain[top]) / incumbent if top is not None and incumbent > 0 else None
 
     @staticmethod
-    def _affordable(rows: Iterable[int], seconds: Floats, most: float, default: int) -> int:
+    def _first_within(rows: Iterable[int], seconds: Floats, most: float, default: int) -> int:
         """Return the first of the rows whose probe takes no longer than that; if there is none, the shortest."""
         shortest, least = default, np.inf
         for row in rows:

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from autotune.core.notices import Notice
-from autotune.core.probe_cost import STEP_UP, ProbeCost
+from autotune.core.probe_duration import STEP_UP, ProbeDuration
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.core.requests import FEWEST_STEPS, DryRunRequest, NoiseScaleRequest, ProbeBudget, StabilityRequest
 from autotune.core.results import LossVerdict, Measurement, Outcome, StabilityResult, Trial, Verdict
@@ -224,18 +224,19 @@ class History:
         return self._known_paces[1]
 
     @property
-    def probe_cost(self) -> ProbeCost:
-        """The cost of search probes by those that ran: the median of what they took beyond their cycles is fixed.
+    def probe_duration(self) -> ProbeDuration:
+        """The duration of search probes by those that ran: the median of what they took beyond their cycles is fixed.
 
         The first probe after the baseline is bounded by the baseline's, the next ones by the longest so far.
         """
-        cost = ProbeCost(longest_cycle=self._longest_cycle)
+        duration = ProbeDuration(longest_cycle=self._longest_cycle)
         beyond = [
-            trial.result.elapsed_seconds - cost.seconds(sum(m.step_seconds) / m.steps, 1) for trial, m in self._measured
+            trial.result.elapsed_seconds - duration.seconds(sum(m.step_seconds) / m.steps, 1)
+            for trial, m in self._measured
         ]
         longest = max((trial.result.elapsed_seconds for trial, _ in self._measured), default=math.inf)
         fixed = max(0.0, statistics.median(beyond)) if beyond else 0.0
-        return replace(cost, fixed_seconds=float(fixed), most_seconds=STEP_UP * longest)
+        return replace(duration, fixed_seconds=float(fixed), most_seconds=STEP_UP * longest)
 
     @property
     def _measured(self) -> list[tuple[Trial, Measurement]]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from autotune.core.requests import FEWEST_STEPS, ProbeBudget
+from autotune.core.requests import FEWEST_STEPS, MEASURED_STEPS, ProbeBudget
 from autotune.core.results import ProbeResult
-
-FEWEST_MEASURED = 2  # optimizer steps of a window, however long they are (`core.requests.FEWEST_STEPS` of all)
 
 
 @dataclass(frozen=True)
@@ -32,5 +30,5 @@ class Pace:
     def again(self, window: ProbeBudget, cycle: float) -> float:
         """Return the seconds of the same probe with this window, and cycles of so many seconds."""
         bounded = min(max(self.window, window.min_seconds), window.max_seconds)
-        others = (FEWEST_STEPS - FEWEST_MEASURED) * (cycle - self.cycle)
-        return max(0.0, self.rest + others) + max(bounded, FEWEST_MEASURED * cycle)
+        others = (FEWEST_STEPS - MEASURED_STEPS) * (cycle - self.cycle)
+        return max(0.0, self.rest + others) + max(bounded, MEASURED_STEPS * cycle)

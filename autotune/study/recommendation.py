@@ -26,7 +26,7 @@ from autotune.targets.commands.answer import RecommendedCommand, recommended_com
 from autotune.units import counted
 
 VERSION = 1
-WORTH_A_WORD = 0.02  # faster: what an earlier version left open counts as decided below it, as a tie does
+TIE_OF_EARLIER_VERSIONS = 0.02  # faster: what an earlier version left open counts as decided below it, as a tie does
 BATCH_CHANGES = (Code.GLOBAL_BATCH_CHANGED, Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE)
 
 
@@ -67,11 +67,11 @@ class Change(Record, frozen=True, kw_only=True):
     values: dict[str, Value]  # the leader's, of the knobs that move together
     before: dict[str, Value]  # the baseline's
     kept: bool  # whether the recommendation makes it
-    score: float | None = None  # of the leader without it, over the leader's; None: not known
-    low: float | None = None  # 95 % interval; None: not known
-    high: float | None = None
-    peak: float | None = None  # memory of the leader without it, over the leader's
-    untested: str = ""  # why it was not measured in rounds; a score beside it is by single probes of the search
+    ratio: float | None = None  # the leader's score without it, over the leader's; None: not known
+    ratio_low: float | None = None  # 95 % interval; None: not known
+    ratio_high: float | None = None
+    memory_ratio: float | None = None  # memory of the leader without it, over the leader's
+    untested: str = ""  # why it was not measured in rounds; a ratio beside it is by single probes of the search
 
 
 class Undecided(Record, frozen=True, kw_only=True):
@@ -223,7 +223,7 @@ def _left_open(best: Recommendation) -> Undecided | None:
     lost = [one for one in best.runners_up if one.reason.code is Code.FASTER_NOT_SIGNIFICANT]
     shares = {share: one for one in lost if isinstance(share := one.reason.numbers.get("share"), float)}
     most = max(shares, default=0.0)
-    if most <= WORTH_A_WORD:
+    if most <= TIE_OF_EARLIER_VERSIONS:
         return None
     return Undecided(
         config=completed(shares[most].config), gain=1 + most, gain_low=None, gain_high=None, rounds=best.rounds

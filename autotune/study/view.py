@@ -15,7 +15,7 @@ from autotune.errors import StudyNotFound
 from autotune.objectives.verdict import judge_among
 from autotune.precision.judge import Thresholds, settled
 from autotune.study import layout as disk
-from autotune.study.history import History, known_noise
+from autotune.study.history import known_noise
 from autotune.study.interference import Judged, valid_trials
 from autotune.study.recommendation import Confirmation, Recommendation, read_best
 from autotune.study.summary import Compared, ConfigSummary
@@ -73,19 +73,6 @@ def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyVie
         running=is_running(folder),
         comparisons=disk.attempts(folder, StabilityRequest.kind()),
         noise_scale=noise.phi if noise else None,
-    )
-
-
-def view_of(history: History, folder: Path, answer: Recommendation) -> StudyView:
-    """Return the view of a study that is being searched in `folder`, from memory, with its answer."""
-    return StudyView(
-        folder=folder,
-        request=history.request,
-        trials=tuple(trial for trial, _ in history.judged),
-        recommendation=answer,
-        running=True,
-        comparisons=history.comparisons,
-        noise_scale=history.noise_scale,
     )
 
 

@@ -25,7 +25,7 @@ class SharedMemoryTooSmall(Exception):
     """The loader's workers would need more of /dev/shm than there is. Defined here: judging it needs no torch."""
 
 
-class Command(Enum):
+class Order(Enum):
     """What the watch wants next."""
 
     CONTINUE = "continue"  # an optimizer step on the next batches
@@ -63,7 +63,7 @@ class Watch(Protocol):
         """The loader ran out and was started again."""
         ...
 
-    def step(self, step: Step) -> Command:
+    def step(self, step: Step) -> Order:
         """As many optimizer steps as were asked for were issued."""
         ...
 
@@ -75,7 +75,7 @@ class Watch(Protocol):
         """The optimizer's last update of a report begins; told once more when it was issued. Own loops do not tell."""
         ...
 
-    def loaded(self, samples: int) -> Command:
+    def loaded(self, samples: int) -> Order:
         """A batch of that many samples, asked for by `LOAD`, is there and was put aside."""
         ...
 

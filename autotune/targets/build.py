@@ -36,7 +36,7 @@ def open_session(reference: Reference, config: Config, plan: Plan, phase: Callab
         prepare()
     found = kinds.load(reference, offered, phase)
     if isinstance(found, OwnLoop):
-        plan.shortens_cycles = False  # it takes optimizer steps where it wants to: its cycles are the real ones
+        plan.short_cycles = False  # it takes optimizer steps where it wants to: its cycles are the real ones
         found.build(config, plan)
         return OwnSession(found)
     run_setup(found, offered)

@@ -21,7 +21,7 @@ from autotune.knobs import KNOBS, defaults
 from autotune.knobs.base import SHORT_CYCLE, Plan
 from autotune.targets import data as sources
 from autotune.targets import kinds
-from autotune.targets.base import Command, Session, Step, check_effect
+from autotune.targets.base import Order, Session, Step, check_effect
 from autotune.targets.batches import describe, layout
 from autotune.targets.build import assemble, common_arguments, run_setup
 from autotune.targets.contract import Contract
@@ -121,10 +121,10 @@ class _FirstStep:
     def epoch(self) -> None:
         """Not asked here."""
 
-    def step(self, step: Step) -> Command:
+    def step(self, step: Step) -> Order:
         """One is enough."""
         self.steps.append(step)
-        return Command.STOP
+        return Order.STOP
 
     def micro_batch(self) -> None:
         """Not asked here."""
@@ -132,9 +132,9 @@ class _FirstStep:
     def update(self) -> None:
         """Not asked here."""
 
-    def loaded(self, samples: int) -> Command:
+    def loaded(self, samples: int) -> Order:
         """Not asked here."""
-        return Command.STOP
+        return Order.STOP
 
     def remembering(self, source: sources.Source) -> sources.Source:
         """`source`, whose first batch is kept (on the host, as it was loaded)."""

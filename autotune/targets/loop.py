@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from autotune.knobs.base import Plan
 from autotune.knobs.observed import Observed
-from autotune.targets.base import Command, Step, Watch
+from autotune.targets.base import Order, Step, Watch
 from autotune.targets.batches import Shapes, are_tensors, count_tokens, move
 from autotune.targets.data import Source
 from autotune.targets.feed import Feed
@@ -56,16 +56,16 @@ class Training:
         """Do what the watch says until it says `STOP`; raises what the user's code raises."""
         self._watch = watch
         feed = Feed(self.source, watch)
-        command = Command.CONTINUE
-        while command is not Command.STOP:
-            if command is Command.LOAD:
-                command = watch.loaded(self.count_samples(feed.unused()))
-            elif command is Command.REPEAT and self.optimizer:
+        order = Order.CONTINUE
+        while order is not Order.STOP:
+            if order is Order.LOAD:
+                order = watch.loaded(self.count_samples(feed.unused()))
+            elif order is Order.REPEAT and self.optimizer:
                 with feed.repeating(), without_learning(self.optimizer, self.plan.device):
-                    while command is Command.REPEAT:
-                        command = watch.step(self._take(watch.steps_at_once, feed))
+                    while order is Order.REPEAT:
+                        order = watch.step(self._take(watch.steps_at_once, feed))
             else:
-                command = watch.step(self._take(watch.steps_at_once, feed))
+                order = watch.step(self._take(watch.steps_at_once, feed))
         self._epoch = feed.epoch
 
     def observed(self) -> Observed:

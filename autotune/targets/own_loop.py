@@ -21,7 +21,7 @@ from autotune.core.records import Config, TargetFacts
 from autotune.errors import TargetError
 from autotune.knobs.base import Plan
 from autotune.knobs.observed import Observed
-from autotune.targets.base import Command, Step, Watch
+from autotune.targets.base import Order, Step, Watch
 from autotune.targets.batches import Shapes, count_tokens, describe, first_dimension
 from autotune.targets.loop import BEAT_SECONDS
 
@@ -77,7 +77,7 @@ class Report:
         self._block.samples += samples
         self._block.tokens += tokens
 
-    def spent(self, seconds: float) -> None:
+    def watched(self, seconds: float) -> None:
         """The host spent so long on watching the loop, outside of this class."""
         self._block.own += seconds
 
@@ -113,7 +113,7 @@ class Report:
             skipped=block.skipped,
             own_seconds=block.own,
         )
-        self.stopped = self._watch.step(step) is Command.STOP
+        self.stopped = self._watch.step(step) is Order.STOP
         self._block.own = time.perf_counter() - began
         return not self.stopped
 

@@ -139,7 +139,7 @@ class KnobContract:
             assert len(set(words.values())) == len(words)
             for value in words:
                 self.knob.check(value)
-        assert set(self.knob.switches.values()) <= set(self.knob.formats.get("", ()))
+        assert set(self.knob.value_names.values()) <= set(self.knob.formats.get("", ()))
 
     def test_a_commands_argument_of_its_name_means_it(self) -> None:
         if self.knob.arguments:

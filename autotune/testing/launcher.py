@@ -177,7 +177,7 @@ class FakeLauncher:
 
     def _measure(self, request: ProbeRequest) -> Measurement:
         machine, budget, asked = self.machine, request.budget, request.config.gradient_accumulation_steps
-        cycle = asked if request.full_cycles or self._facts.owns_loop else min(asked, SHORT_CYCLE)
+        cycle = min(asked, SHORT_CYCLE) if request.short_cycles and not self._facts.owns_loop else asked
         config = replace(request.config, values={**request.config.values, "gradient_accumulation_steps": cycle})
         chance = random.Random(f"{self._seed} {request.seed} {request.number} {codec.encode(request.config)!r}")
         pace = max(0.5, chance.gauss(1, machine.noise_between_probes))

@@ -17,14 +17,14 @@ from autotune.errors import TargetError
 from autotune.knobs import KNOBS, defaults
 from autotune.knobs.base import Plan
 from autotune.targets import Target, resolve
-from autotune.targets.base import Command, Session, Step
+from autotune.targets.base import Order, Session, Step
 
 
 class Recorder:
-    """A watch that answers with `commands`, and stops when they are used up."""
+    """A watch that answers with `orders`, and stops when they are used up."""
 
-    def __init__(self, *commands: Command, steps_at_once: int = 1) -> None:
-        self._commands, self.steps_at_once = list(commands), steps_at_once
+    def __init__(self, *orders: Order, steps_at_once: int = 1) -> None:
+        self._orders, self.steps_at_once = list(orders), steps_at_once
         self.steps: list[Step] = []
         self.loads: list[int] = []
         self.epochs = self.micro_batches = self.updates = 0
@@ -36,7 +36,7 @@ class Recorder:
     def epoch(self) -> None:
         self.epochs += 1
 
-    def step(self, step: Step) -> Command:
+    def step(self, step: Step) -> Order:
         self.steps.append(step)
         return self._next()
 
@@ -46,12 +46,12 @@ class Recorder:
     def update(self) -> None:
         self.updates += 1
 
-    def loaded(self, samples: int) -> Command:
+    def loaded(self, samples: int) -> Order:
         self.loads.append(samples)
         return self._next()
 
-    def _next(self) -> Command:
-        return self._commands.pop(0) if self._commands else Command.STOP
+    def _next(self) -> Order:
+        return self._orders.pop(0) if self._orders else Order.STOP
 
 
 @contextmanager
@@ -102,7 +102,7 @@ class TargetContract:
             assert [step.micro_batches for step in steps] == [accumulated] * 3
 
     def test_it_stops_when_it_is_told_and_goes_on_over_epochs(self, tmp_path: Path) -> None:
-        told = Recorder(*[Command.CONTINUE] * 13)
+        told = Recorder(*[Order.CONTINUE] * 13)
 
         self._open(tmp_path, batch_size=16).train(told)
 
@@ -111,7 +111,7 @@ class TargetContract:
         assert len(told.first_batches) == 1
 
     def test_steps_are_told_together_where_that_is_asked_for(self, tmp_path: Path) -> None:
-        told = Recorder(Command.CONTINUE, steps_at_once=3)
+        told = Recorder(Order.CONTINUE, steps_at_once=3)
 
         self._open(tmp_path, batch_size=4).train(told)
 
@@ -124,10 +124,10 @@ class TargetContract:
 
         config = self._config(batch_size=4, gradient_accumulation_steps=8)
         plan = planned(config)
-        plan.shortens_cycles = True
+        plan.short_cycles = True
         with clean_imports():
             session = self._target(tmp_path).open(config, plan, lambda name: seed_all(1))
-        told = Recorder(Command.CONTINUE)
+        told = Recorder(Order.CONTINUE)
         session.train(told)
 
         cycle = 8 if self._facts(tmp_path).owns_loop else 2
@@ -199,7 +199,7 @@ class TargetContract:
         if self._facts(tmp_path).owns_loop:
             return
         session = self._open(tmp_path, batch_size=8)
-        told = Recorder(*[Command.REPEAT, Command.LOAD, Command.CONTINUE] if session.loads else [Command.REPEAT])
+        told = Recorder(*[Order.REPEAT, Order.LOAD, Order.CONTINUE] if session.loads else [Order.REPEAT])
         held: list[Any] = []
 
         session.train(told)
@@ -246,7 +246,7 @@ class TargetContract:
         return session
 
     def _steps(self, folder: Path, count: int, **values: Value) -> list[Step]:
-        told = Recorder(*[Command.CONTINUE] * (count - 1))
+        told = Recorder(*[Order.CONTINUE] * (count - 1))
         self._open(folder, **values).train(told)
         return told.steps
 

@@ -18,12 +18,13 @@ from autotune.core.requests import FEWEST_STEPS, ProbeBudget
 from autotune.core.results import Outcome
 from autotune.knobs import KNOBS
 from autotune.objectives import objective_of
+from autotune.precision.judge import THRESHOLDS
 from autotune.sampler.space import changes
 from autotune.study.history import History
 from autotune.study.interference import BACK_OFF_SECONDS
 from autotune.targets.commands.template import is_command
 from autotune.tuning import choice, racing
-from autotune.tuning.comparing import LEAST_COMPARED, SEED_SECONDS, STEPS, comparison_batch, seconds_at_the_pace_of
+from autotune.tuning.comparing import SEED_SECONDS, STEPS, comparison_batch, seconds_at_the_pace_of
 from autotune.tuning.windows import BRIEF, LEAST, SEARCH, RacePlan
 
 MOST_RESERVED = 0.4  # share of the budget kept while exploring; of a short one more, once there is something to confirm
@@ -35,7 +36,7 @@ KNEE_FINALISTS = 5
 KNEE_PROBES = racing.probes(KNEE_FINALISTS, racing.SURE_ROUNDS, 1)
 SHORT_ROUNDS = racing.fewest_rounds(2)  # of the fastest against the baseline, with an interval that can say something
 THREE_PROBES = racing.probes(choice.FEWEST_FINALISTS, SHORT_ROUNDS, 1)  # with fewer, fewer finalists and more rounds
-LONG_STEPS = ProbeBudget().min_steps  # of a stage of a probe, if they are not too long for it
+USUAL_STEPS = ProbeBudget().min_steps  # of a stage of a probe, if they are not too long for it
 
 
 class TimeBudget:
@@ -60,7 +61,7 @@ class TimeBudget:
     @property
     def spare_seconds(self) -> float:
         """The seconds left that the comparison of losses and the shortest confirmation do not need."""
-        return self.left_seconds - self.comparison_seconds - self.shortest_seconds
+        return self.left_seconds - self.comparison_seconds - self.shortest_confirmation_seconds
 
     @property
     def explorable_seconds(self) -> float:
@@ -82,7 +83,7 @@ class TimeBudget:
         """The window of a search probe, where there is time."""
         return SEARCH if self._objective.is_speed else self.window
 
-    def fitting(self, config: Config, wanted: ProbeBudget, seconds: float) -> ProbeBudget | None:
+    def longest_window(self, config: Config, wanted: ProbeBudget, seconds: float) -> ProbeBudget | None:
         """Return the longest window with which a probe of `config` should end within so many seconds.
 
         `wanted` is the longest; None if the probe should not begin.
@@ -91,7 +92,7 @@ class TimeBudget:
 
     def next_window(self, config: Config) -> ProbeBudget:
         """Return the window of a search probe of `config` that begins now: shorter where time is short."""
-        found = self.fitting(config, self.search_window, max(self.explorable_seconds, 0.0))
+        found = self.longest_window(config, self.search_window, max(self.explorable_seconds, 0.0))
         return found or self._windows(self.window)[-1]
 
     def least_seconds(self, config: Config) -> float:
@@ -106,23 +107,23 @@ class TimeBudget:
         """
         step = self._history.request.facts.step
         seconds, share = step.seconds if step is not None else 0.0, FIRST_SHARE * self.seconds
-        stages = 3 * LONG_STEPS * seconds
+        stages = 3 * USUAL_STEPS * seconds
         windows = self._windows(self.window)
         fit = (w for w in windows if FEWEST_STEPS * seconds + min(stages, 3 * w.max_seconds) <= share)
         return next(fit, windows[-1])
 
     @property
-    def shortest_seconds(self) -> float:
+    def shortest_confirmation_seconds(self) -> float:
         """The seconds of the shortest confirmation: the fastest and the baseline, two rounds, measured least."""
         return self._race_seconds(self._windows(self.window)[-1], racing.FEWEST_ROUNDS)
 
     @property
-    def short_seconds(self) -> float:
+    def short_confirmation_seconds(self) -> float:
         """The seconds of a short confirmation that can tell a gain: four rounds of the same two, measured briefly."""
         return self._race_seconds(self.brief_window, SHORT_ROUNDS)
 
     @property
-    def wanted_seconds(self) -> float:
+    def full_confirmation_seconds(self) -> float:
         """The seconds of a race of eight rounds among those who would begin it now."""
         racers = self._racers(racing.MOST_FINALISTS)
         return self.probe_seconds(racers, self.window) * racing.probes(len(racers) - 1, racing.GOAL_ROUNDS, 1)
@@ -141,7 +142,7 @@ class TimeBudget:
     def race_seconds(self) -> float:
         """The seconds left for the race: what the elimination does not need after it, if that is enough for a race."""
         left = self.left_seconds - self.elimination_seconds
-        return left if left >= self.short_seconds else self.left_seconds
+        return left if left >= self.short_confirmation_seconds else self.left_seconds
 
     @property
     def reserve_seconds(self) -> float:
@@ -149,16 +150,16 @@ class TimeBudget:
 
         Nothing where not even one probe and the shortest confirmation fit: what is tried then is for another search.
         """
-        missing, least = self.missing_finalists, self.shortest_seconds
+        missing, least = self.missing_finalists, self.shortest_confirmation_seconds
         if missing == choice.FEWEST_FINALISTS:
             return least if self.left_seconds >= least + self._history.typical_seconds else 0.0
         others = self.comparison_seconds + self._history.typical_seconds * self._probes_after
         most = MOST_RESERVED * self.seconds
         if missing == 0:
-            most = max(most, self.short_seconds + self.comparison_seconds)
-        return max(least, min(self.wanted_seconds + self.elimination_seconds + others, most))
+            most = max(most, self.short_confirmation_seconds + self.comparison_seconds)
+        return max(least, min(self.full_confirmation_seconds + self.elimination_seconds + others, most))
 
-    def share(self, least: float) -> float:
+    def next_probe_seconds(self, least: float) -> float:
         """Return the seconds that the next probe of the exploration may take, `least` or more.
 
         While there are too few to confirm, the time is shared among those that are missing.
@@ -188,21 +189,17 @@ class TimeBudget:
     @property
     def most_comparison_seconds(self) -> float:
         """The seconds that a comparison of losses may take now: the shortest confirmation comes after it."""
-        return max(0.0, self.left_seconds - self.shortest_seconds)
+        return max(0.0, self.left_seconds - self.shortest_confirmation_seconds)
 
     @property
     def affords_comparison(self) -> bool:
         """Whether a comparison of losses can run as many steps as say anything."""
-        return self._comparing_seconds(LEAST_COMPARED) <= min(self.most_comparison_seconds, SEED_SECONDS)
+        return self._comparing_seconds(THRESHOLDS.least_steps) <= min(self.most_comparison_seconds, SEED_SECONDS)
 
-    @property
-    def affords_probe(self) -> bool:
-        """Whether there is time for one more probe than the shortest confirmation needs."""
-        return self.spare_seconds >= self._history.typical_seconds
-
-    def affords(self, config: Config) -> bool:
-        """Return whether a search probe of `config` leaves time for the shortest confirmation."""
-        return self.least_seconds(config) <= self.spare_seconds
+    def affords_probe(self, config: Config | None = None) -> bool:
+        """Return whether a search probe, of `config` if given, leaves time for the shortest confirmation."""
+        needed = self._history.typical_seconds if config is None else self.least_seconds(config)
+        return needed <= self.spare_seconds
 
     def affords_repeat(self, config: Config, window: ProbeBudget, keep_seconds: float | None = None) -> bool:
         """Return whether a probe can be run again after a pause, with so many seconds left after it.
@@ -231,9 +228,9 @@ class TimeBudget:
         few = choice.FEWEST_FINALISTS if affordable >= THREE_PROBES else 1
         if knee is not None and affordable >= KNEE_PROBES:
             few = KNEE_FINALISTS
-        if self.left_seconds < self.shortest_seconds and self._history.baseline_runs:
+        if self.left_seconds < self.shortest_confirmation_seconds and self._history.baseline_runs:
             return 0
-        return racing.schedule(available, 1, affordable, few).finalists
+        return racing.finalists(available, 1, affordable, few)
 
     def race_plan(self, racers: Sequence[Config], leading: int, known: int = 0) -> RacePlan:
         """Return how a race among these is run, `leading` of them finalists, once `known` probes of it were run.
@@ -244,7 +241,7 @@ class TimeBudget:
         plans = []
         for window in self._windows(self.window):
             seconds = self.probe_seconds(racers, window)
-            rounds = range(racing.MOST_ROUNDS, racing.FEWEST_ROUNDS, -1)
+            rounds = range(racing.USUAL_ROUNDS, racing.FEWEST_ROUNDS, -1)
             fit = (n for n in rounds if (racing.probes(leading, n, others) - known) * seconds <= left)
             plans.append(RacePlan(window=window, rounds=next(fit, racing.FEWEST_ROUNDS), probe_seconds=seconds))
         enough = racing.fewest_rounds(len(racers))
@@ -255,7 +252,7 @@ class TimeBudget:
 
         And the minutes that would be enough; 0.0 and 0 if it is long enough.
         """
-        needed = probes * self._history.typical_seconds + self.short_seconds
+        needed = probes * self._history.typical_seconds + self.short_confirmation_seconds
         over = needed - self.left_seconds
         if over <= 0:
             return 0.0, 0

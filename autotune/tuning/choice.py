@@ -10,7 +10,7 @@
     winner    of those that are tied and beat the baseline as the best does, the preferred one (`preferences`)
 
 What is not measurably better than the baseline never replaces it, not even as the tie of something that is; but for
-what is probably better and at the worst hardly slower (`LEAST_PROMISE`), and then the answer says that it is open.
+what is probably better and at the worst hardly slower (`LEAST_UNPROVEN_GAIN`), and then the answer says so.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from autotune.study.summary import ConfigSummary
 FEWEST_FINALISTS = 3
 TIE = 0.02  # faster by less is not worth a change
 MOST_TIE = 0.05  # beyond it an interval that includes 0 is lack of rounds, and no tie of two finalists
-LEAST_PROMISE = 0.05  # better than the baseline: is taken unproven, if the interval says that it costs TIE at most
+LEAST_UNPROVEN_GAIN = 0.05  # better than the baseline: is taken unproven, if by its interval it costs TIE at most
 NOISE = 0.05  # what one probe against another may be off by on a quiet machine; near-ties are confirmed
 SCARCE = 0.3  # of the limit left free: with more, less memory is of no use to anybody
 
@@ -179,7 +179,7 @@ def is_tied(rounds: Rounds, best: int, other: int, summaries: Sequence[ConfigSum
     estimate, low, _ = rounds.ratio(best, other, confidence(rounds, is_baseline=is_baseline))
     if slack is not None:
         return estimate * (1 - slack) <= 1
-    if is_baseline and estimate > 1 + LEAST_PROMISE and low >= 1 - TIE:
+    if is_baseline and estimate > 1 + LEAST_UNPROVEN_GAIN and low >= 1 - TIE:
         return False
     is_near = is_baseline or estimate <= 1 + MOST_TIE
     return estimate <= 1 + TIE or (low <= 1 and is_near)

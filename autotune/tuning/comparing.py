@@ -6,7 +6,6 @@ from autotune.core.results import Outcome, ProbeResult
 from autotune.study.history import History
 
 STEPS = 50  # of a first comparison of losses (docs/notes/precision.md 3)
-LEAST_COMPARED = 20  # of a comparison of losses that says anything (`Thresholds` of precision/judge.py)
 SEED_SECONDS = 60.0  # at most, for so many steps of the three runs of one seed
 RUNS = 3  # of one seed: full precision, the same perturbed, the candidate
 RUNS_SLOWER = 1.5  # than the fastest probe: two of them are in full precision (6.2 s for 4.1 s, digits_cnn, Xeon)

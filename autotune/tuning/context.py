@@ -18,12 +18,12 @@ from autotune.sampler.guard import Guard
 from autotune.sampler.space import SearchSpace
 from autotune.study import layout as disk
 from autotune.study.history import History
-from autotune.tuning.affordable import Affordable
 from autotune.tuning.budget import TimeBudget
 from autotune.tuning.prepare import fault
 from autotune.tuning.reporter import Reporter
 from autotune.tuning.resumed_confirmation import ResumedConfirmation
 from autotune.tuning.settings import Settings
+from autotune.tuning.time_guard import TimeGuard
 from autotune.tuning.trades import Trades
 
 if TYPE_CHECKING:  # these import Optuna, and pages and exports use rules of stages without it
@@ -48,7 +48,7 @@ class SearchContext:
     guard: Guard  # refuses what was probed, and what cannot fit
     memory: MemoryPrediction
     trades: Trades  # refuses what the guard refuses, and what cannot win
-    affordable: Affordable  # refuses that, and what there is no time for
+    time_guard: TimeGuard  # refuses that, and what there is no time for
     store: Store
     sampler: GuardedSampler
     interrupted_confirmation: ResumedConfirmation  # to be gone on with; false: there is none

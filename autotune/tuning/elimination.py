@@ -51,23 +51,23 @@ def eliminate(
     ends the rounds and not the search, and so does a fault of the machine.
     """
     leader = Config(values=answer.params)
-    undone = _taken_back(context, leader)
-    if not undone:
+    reversions = _reversions(context, leader)
+    if not reversions:
         return answer
     rounds, new = _Rounds(context, raced, leader), answer
     try:
-        undone = _run(context, rounds, undone)
+        reversions = _run(context, rounds, reversions)
         if rounds.has_run:
-            new = recommended([*rounds.racers.values()], _among(rounds, undone))
+            new = recommended([*rounds.racers.values()], _among(rounds, reversions))
     except KeyboardInterrupt:
-        undone = [dataclasses.replace(one, untested=one.untested or "interrupted") for one in undone]
+        reversions = [dataclasses.replace(one, untested=one.untested or "interrupted") for one in reversions]
         context.reporter.note("Interrupted: the recommendation stands, with all of its changes.")
     except AutotuneError as error:
         context.reporter.note(f"The recommendation stands, but not all of its changes could be taken back. {error}")
-    _tell_dropped(context, rounds, undone, new)
+    _tell_dropped(context, rounds, reversions, new)
     new = replace(
         new,
-        changes=rounds.standings.changes(undone, new.params),
+        changes=rounds.standings.changes(reversions, new.params),
         probes=len(context.history.judged),
         seconds=round(context.budget.elapsed_seconds, 1),
     )
@@ -75,9 +75,11 @@ def eliminate(
     return new
 
 
-def _tell_dropped(context: SearchContext, rounds: _Rounds, undone: Sequence[Reversion], new: Recommendation) -> None:
+def _tell_dropped(
+    context: SearchContext, rounds: _Rounds, reversions: Sequence[Reversion], new: Recommendation
+) -> None:
     failure = rounds.racers[rounds.leader].failure
-    dropped = [one for one in undone if any(new.params[name] != rounds.leader[name] for name in one.knobs)]
+    dropped = [one for one in reversions if any(new.params[name] != rounds.leader[name] for name in one.knobs)]
     if failure:
         context.reporter.note(
             f"The recommendation failed when it was measured again ({failure}): another configuration is recommended."
@@ -87,11 +89,11 @@ def _tell_dropped(context: SearchContext, rounds: _Rounds, undone: Sequence[Reve
         context.reporter.note(f"Dropped, without a measurable gain: {shown}.")
 
 
-def _taken_back(context: SearchContext, leader: Config) -> list[Reversion]:
+def _reversions(context: SearchContext, leader: Config) -> list[Reversion]:
     """Return the leader without each of its changes to the baseline, and why some of these cannot be run."""
     made = []
     for names in changes_between(context.request.baseline.values, leader.values):
-        config = _without(context, leader, [Reversion(knobs=names, config=leader)])
+        config = _without(context, leader, names)
         made.append(Reversion(knobs=names, config=config, untested=_obstacle(context, config)))
     return made
 
@@ -109,28 +111,28 @@ def _obstacle(context: SearchContext, config: Config) -> str:
     return "it would not fit into memory" if context.guard.fits(config) is False else ""
 
 
-def _run(context: SearchContext, rounds: _Rounds, undone: list[Reversion]) -> list[Reversion]:
+def _run(context: SearchContext, rounds: _Rounds, reversions: list[Reversion]) -> list[Reversion]:
     """Take changes back as far as there is time; return them all, with why some were not measured.
 
     What is probably worth nothing is taken back together, beside each of the others alone; each of them alone only if
     that loses. A single change is not run: without it is the baseline, which has raced already.
     """
-    testable = [one for one in undone if not one.untested and not rounds.is_known(one.config)]
+    testable = [one for one in reversions if not one.untested and not rounds.is_known(one.config)]
     losses = _expected_losses(context, rounds.leader, testable)
     testable.sort(key=lambda one: losses[one.config])
     doubtful = [one for one in testable if losses[one.config] <= NOISE]
     others = [one.config for one in testable if one not in doubtful]
-    together = _without(context, rounds.leader, doubtful)
+    together = _without(context, rounds.leader, _knobs_of(doubtful))
     _run_affordable(context, rounds, [together, *others] if doubtful else others)
     if len(doubtful) > 1 and rounds.loses(together):
         _run_affordable(context, rounds, [one.config for one in doubtful])
     is_kept = not doubtful or rounds.loses(together)
     worthless = [
-        one for one in undone if (one in doubtful and not is_kept) or not (one.untested or rounds.loses(one.config))
+        one for one in reversions if (one in doubtful and not is_kept) or not (one.untested or rounds.loses(one.config))
     ]
     worthless.sort(key=lambda one: rounds.gain(one.config))
     while len(worthless) > 1:
-        reduced = _without(context, rounds.leader, worthless)
+        reduced = _without(context, rounds.leader, _knobs_of(worthless))
         if not rounds.has(reduced):
             _run_affordable(context, rounds, [reduced])
         if not rounds.loses(reduced):
@@ -145,7 +147,7 @@ def _run(context: SearchContext, rounds: _Rounds, undone: list[Reversion]) -> li
             untested=WITH_OTHERS if one in worthless else NO_TIME,
             seen=seen_loss(one, rounds.leader, scores, context.request.baseline),
         )
-        for one in undone
+        for one in reversions
     ]
 
 
@@ -181,20 +183,23 @@ def _run_affordable(context: SearchContext, rounds: _Rounds, configs: Sequence[C
             return
 
 
-def _without(context: SearchContext, leader: Config, reversions: Sequence[Reversion]) -> Config:
-    names = [name for one in reversions for name in one.knobs]
+def _without(context: SearchContext, leader: Config, names: Sequence[str]) -> Config:
     values = {**leader.values, **{name: context.request.baseline[name] for name in names}}
     return context.space.canonical(Config(values=values))
 
 
-def _among(rounds: _Rounds, undone: Sequence[Reversion]) -> set[Config]:
+def _knobs_of(reversions: Sequence[Reversion]) -> list[str]:
+    return [name for one in reversions for name in one.knobs]
+
+
+def _among(rounds: _Rounds, reversions: Sequence[Reversion]) -> set[Config]:
     """Return who may be recommended: the leader, what is as good without some of its changes, and the baseline.
 
     All that raced if the leader fails now.
     """
     if rounds.has_failed(rounds.leader):
         return set(rounds.racers)
-    known = {one.config for one in undone if not one.untested} | rounds.added
+    known = {one.config for one in reversions if not one.untested} | rounds.added
     return {rounds.leader, *rounds.baseline, *(one for one in known if not rounds.loses(one))}
 
 
@@ -229,7 +234,7 @@ class _Rounds:
 
     def is_known(self, config: Config) -> bool:
         """Whether no rounds are needed: it is the baseline, or has raced and is settled."""
-        return config in (*self.baseline, self._context.request.baseline) or self._is_settled(config)
+        return config in (*self.baseline, self._context.request.baseline) or self._is_decided(config)
 
     def has_failed(self, config: Config) -> bool:
         """Whether it failed in a round."""
@@ -265,12 +270,12 @@ class _Rounds:
                 self.has_run = True
             if self.has_failed(self.leader):
                 break
-            running = [one for one in running if not self.has_failed(one) and not self._is_settled(one)]
+            running = [one for one in running if not self.has_failed(one) and not self._is_decided(one)]
             if not running:
                 break
 
-    def _is_settled(self, config: Config) -> bool:
-        return self.has(config) and self.standings.is_settled(config)
+    def _is_decided(self, config: Config) -> bool:
+        return self.has(config) and self.standings.is_decided(config)
 
     def _probe(self, config: Config) -> Judged:
         """Probe, briefly: the noise is between probes, so that more rounds tell more (docs/notes/timing.md 2)."""

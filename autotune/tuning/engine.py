@@ -24,7 +24,6 @@ from autotune.study.recommendation import Recommendation
 from autotune.study.store import Store
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import load_view
-from autotune.tuning.affordable import Affordable
 from autotune.tuning.baseline import measure_baseline, probe_nearest
 from autotune.tuning.budget import TimeBudget
 from autotune.tuning.choice import FEWEST_FINALISTS
@@ -41,6 +40,7 @@ from autotune.tuning.refinement import refine_batch, refine_global_batch, refine
 from autotune.tuning.reporter import Reporter
 from autotune.tuning.resumed_confirmation import interrupted
 from autotune.tuning.settings import Settings
+from autotune.tuning.time_guard import TimeGuard
 from autotune.tuning.trades import Trades
 from autotune.units import counted, format_seconds
 
@@ -50,7 +50,7 @@ SEED_STEP = 100_003  # a prime: runs with other numbers of earlier probes have o
 def search(
     settings: Settings, launcher: Launcher, reporter: Reporter, clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
-    others: Callable[[Callable[[float], None]], float | None] = foreign_cores,
+    foreign_cores: Callable[[Callable[[float], None]], float | None] = foreign_cores,
 ) -> Recommendation:  # fmt: skip
     """Run one search to its recommendation, which is also left in the study as best.json.
 
@@ -69,7 +69,7 @@ def search(
             for note in filter(None, (study.notice, short)):
                 reporter.note(note)
             try:
-                with _context(study, settings, launcher, reporter, clock, pause, others, began) as context:
+                with _context(study, settings, launcher, reporter, clock, pause, foreign_cores, began) as context:
                     return run(context, notes_budget=not short)
             except KeyboardInterrupt:
                 reporter.interrupted(load_view(study.folder), settings.resume_command)
@@ -156,7 +156,7 @@ def note_short_budget(context: SearchContext) -> None:
         return
     more = f"{counted(probes, 'more probe')} and a short confirmation take"
     wanted = more if probes else "a short confirmation takes"
-    least = budget.shortest_seconds + (context.affordable.shortest_seconds() if probes else 0.0)
+    least = budget.shortest_confirmation_seconds + (context.time_guard.shortest_probe_seconds() if probes else 0.0)
     fits = least <= budget.left_seconds
     less = "fewer probes are run" if fits else "there is no time for a confirmation, and none is begun"
     context.reporter.note(
@@ -173,7 +173,7 @@ def _short_budget(settings: Settings, study: OpenStudy) -> str:
 @contextmanager
 def _context(
     study: OpenStudy, settings: Settings, launcher: Launcher, reporter: Reporter, clock: Callable[[], float],
-    pause: Callable[[float], None], others: Callable[[Callable[[float], None]], float | None], began: float,
+    pause: Callable[[float], None], foreign_cores: Callable[[Callable[[float], None]], float | None], began: float,
 ) -> Iterator[SearchContext]:  # fmt: skip
     """Read what the study knows, and open its database until the search is over."""
     folder, request, space = study.folder, study.request, study.space
@@ -185,21 +185,21 @@ def _context(
     memory = MemoryPrediction(space, history)
     trades = Trades(space, history, guard, memory)
     budget = TimeBudget(history, settings.time_budget_seconds, clock, began)
-    affordable = Affordable(trades, budget)
+    time_guard = TimeGuard(trades, budget)
     known = objective_of(request.goal).value_per_sample(request.goal) is not None
     value = history.value_per_sample if known else None
     seed = settings.seed * SEED_STEP + history.before
     confirmation, elimination = interrupted(history.judged, answered_probes(folder, request), request.baseline)
     sampler = make(
-        settings.sampler, seed, encoding, affordable, hardware(request.environment), memory.of, value,
-        lambda: history.probe_cost,
+        settings.sampler, seed, encoding, time_guard, hardware(request.environment), memory.of, value,
+        lambda: history.probe_duration,
     )  # fmt: skip
     store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
     try:
         yield SearchContext(
             settings=settings, folder=folder, request=request, space=space, launcher=launcher, reporter=reporter,
-            pause=pause, foreign_cores=others, history=history, budget=budget, guard=guard, memory=memory,
-            trades=trades, affordable=affordable, store=store, sampler=GuardedSampler(sampler, encoding, affordable),
+            pause=pause, foreign_cores=foreign_cores, history=history, budget=budget, guard=guard, memory=memory,
+            trades=trades, time_guard=time_guard, store=store, sampler=GuardedSampler(sampler, encoding, time_guard),
             interrupted_confirmation=confirmation, interrupted_elimination=elimination,
         )  # fmt: skip
     finally:

@@ -56,9 +56,8 @@ def bound_the_rest(context: SearchContext) -> Notice:
 
 def affords_probe(context: SearchContext, config: Config | None = None) -> bool:
     """Return whether the budgets of time and of probes leave one more, after the exploration: of `config`, if given."""
-    asked, budget = context.settings.probes, context.budget
-    in_time = budget.affords_probe if config is None else budget.affords(config)
-    return in_time and (asked is None or state_of(context).probed < asked)
+    asked = context.settings.probes
+    return context.budget.affords_probe(config) and (asked is None or state_of(context).probed < asked)
 
 
 def state_of(context: SearchContext) -> SearchState:
@@ -71,7 +70,7 @@ def state_of(context: SearchContext) -> SearchState:
         elapsed_seconds=budget.elapsed_seconds,
         budget_seconds=budget.seconds,
         reserve_seconds=budget.reserve_seconds,
-        next_seconds=context.affordable.shortest_seconds(),
+        next_seconds=context.time_guard.shortest_probe_seconds(),
         probes=asked,
         reserved=0 if asked is None else min(context.objective.probes_after(context.request.goal), asked // 3),
         probed=sum(trial.purpose == "search" and trial.number >= history.first_number for trial, _ in found),
@@ -81,8 +80,8 @@ def state_of(context: SearchContext) -> SearchState:
 
 def _probe_next(context: SearchContext) -> None:
     number, place = disk.new_attempt(context.folder, ProbeRequest)
-    affordable = context.affordable
-    with affordable.within(context.budget.share(affordable.shortest_seconds())):
+    time_guard = context.time_guard
+    with time_guard.within(context.budget.next_probe_seconds(time_guard.shortest_probe_seconds())):
         config = context.store.ask(context.sampler, number)
     try:
         trial, verdict = probe_with_repeat(context, config, "search", (number, place))

@@ -61,8 +61,8 @@ def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> 
     check_options(settings)
     objective_of(goal).check(goal, environment, facts)
     goal = completed(goal)
-    can_say = [CommandTemplate.parse(settings.target).can_say] if is_command(settings.target) else []
-    space = build(facts, environment, goal, baseline, *can_say)
+    can_take = [CommandTemplate.parse(settings.target).can_take] if is_command(settings.target) else []
+    space = build(facts, environment, goal, baseline, *can_take)
     request = StudyRequest(
         target=settings.target,
         goal=goal,

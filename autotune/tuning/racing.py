@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from autotune.core.records import Config, Goal, StudyRequest
 from autotune.core.results import Trial
@@ -34,20 +34,12 @@ HALVED_AFTER = (3, 6)  # rounds
 FEWEST_ROUNDS = 2  # one has no interval
 FEWEST_FREEDOM = 3  # of the noise: Student's 95 % is 3.2 standard errors with three, 12.7 with one (two rounds of two)
 GOAL_ROUNDS = 8  # of the last two: on a quiet machine they tell 2 % apart with a power of 0.92 (docs/notes/search.md 4)
-LAST_ROUNDS = 24  # where it is still open if the fastest beats the baseline: twice as many narrow the interval by 1.4
-MOST_ROUNDS = 12  # eight leave the recommended a regret of 1.9 %, twelve 1.2 %, for a sixth more (`benchmarks/race.py`)
+USUAL_ROUNDS = 12  # eight leave the recommended a regret of 1.9 %, twelve 1.2 %, for a sixth more (benchmarks/race.py)
+MOST_ROUNDS = 24  # where it is still open if the fastest beats the baseline: twice as many narrow the interval by 1.4
 SURE_ROUNDS = 3  # before it may be decided: two rounds agree by luck now and then
 SURE = 0.99  # confidence of what ends a race: it is asked anew after every round
 SLOWER = 1.01  # who is surely slower by more than 1 % need not be measured again
 PRIOR_PROBES = 4  # repeats after which the reference's own spread weighs as much as the prior (docs/notes/search.md 3)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Schedule:
-    """How many finalists begin, and for how many rounds at most."""
-
-    finalists: int
-    rounds: int
 
 
 def size(finalists: int, number: int) -> int:
@@ -69,17 +61,13 @@ def fewest_rounds(configurations: int) -> int:
     return max(FEWEST_ROUNDS, 1 + math.ceil(FEWEST_FREEDOM / rivals)) if rivals else FEWEST_ROUNDS
 
 
-def schedule(available: int, others: int, affordable: float, fewest: int = FEWEST_FINALISTS) -> Schedule:
-    """Return the schedule: as many finalists as eight rounds allow with `affordable` probes, `fewest` at least.
+def finalists(available: int, others: int, affordable: float, fewest: int = FEWEST_FINALISTS) -> int:
+    """Return how many finalists begin: as many as eight rounds allow with `affordable` probes, `fewest` at least.
 
-    Then as many rounds as there is time for, `fewest_rounds` at least: whether a race begins at all is for the budget
-    to say (decisions/0047).
+    Whether a race begins at all, and for how many rounds, is for the budget to say (decisions/0047).
     """
     few, most = min(available, fewest), min(available, MOST_FINALISTS)
-    finalists = next((n for n in range(most, few, -1) if probes(n, GOAL_ROUNDS, others) <= affordable), few)
-    least = fewest_rounds(finalists + others)
-    rounds = (n for n in range(MOST_ROUNDS, least, -1) if probes(finalists, n, others) <= affordable)
-    return Schedule(finalists=finalists, rounds=next(rounds, least))
+    return next((n for n in range(most, few, -1) if probes(n, GOAL_ROUNDS, others) <= affordable), few)
 
 
 def margin(references: Sequence[float]) -> float:
@@ -145,7 +133,7 @@ def race(
     first = max((number + 1 for one in finalists for number in one.rounds), default=0)
     leading = sum(config != baseline for config in racers)
     fewest = fewest_rounds(len(racers))
-    for done in range(LAST_ROUNDS if rounds >= MOST_ROUNDS else rounds):
+    for done in range(MOST_ROUNDS if rounds >= USUAL_ROUNDS else rounds):
         number = first + done
         running = [one for one in racers.values() if not (one.failure or one.is_behind)]
         if not running or (done >= rounds and not _is_open(running, baseline, request.goal)):

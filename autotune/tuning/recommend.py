@@ -33,7 +33,7 @@ from autotune.tuning.undecided import undecided
 from autotune.units import counted
 
 # Times the best in a precision whose losses match: for less nobody should risk them (decisions/0048).
-WORTH_A_DOUBT = 1.05
+LEAST_UNMATCHED_GAIN = 1.05
 
 
 def recommend(
@@ -172,7 +172,7 @@ def _worth_their_doubt(
     if not sure:
         return list(allowed)
     best = max(sure, key=scores.mean_rate)
-    return [i for i in allowed if i in sure or scores.ratio(i, best)[0] > WORTH_A_DOUBT]
+    return [i for i in allowed if i in sure or scores.ratio(i, best)[0] > LEAST_UNMATCHED_GAIN]
 
 
 def _runner_up(

@@ -82,7 +82,7 @@ class Standings:
         estimate, low, _ = self.ratio(config)
         return estimate > 1 + TIE and (low > 1 or estimate > 1 + MOST_TIE)
 
-    def is_settled(self, config: Config) -> bool:
+    def is_decided(self, config: Config) -> bool:
         """Whether more rounds would not change if it loses: surely by more than 2 %, or surely by no more."""
         _, low, high = self.ratio(config, SURE)
         enough = self._scores.count(self._places[self._leader], self._places[config]) >= SURE_ROUNDS
@@ -98,18 +98,18 @@ class Standings:
         met = self._leader in self._places and one.config in self._places
         if not met or self._scores.count(self._places[self._leader], self._places[one.config]) < FEWEST_ROUNDS:
             why = self._failures.get(one.config, "").partition("\n")[0].rstrip(".") or one.untested or "not measured"
-            score = None if one.seen is None else round(1 - one.seen, 4)
-            return Change(values=values, before=before, kept=kept, score=score, untested=why)
+            ratio = None if one.seen is None else round(1 - one.seen, 4)
+            return Change(values=values, before=before, kept=kept, ratio=ratio, untested=why)
         estimate, low, high = self.ratio(one.config)
         leader, without = self._summaries[self._leader], self._summaries[one.config]
         return Change(
             values=values,
             before=before,
             kept=kept,
-            score=round(1 / estimate, 4),
-            low=round(1 / high, 4) if math.isfinite(high) else None,
-            high=round(1 / low, 4) if low > 0 else None,
-            peak=round(without.peak_bytes / leader.peak_bytes, 4) if leader.peak_bytes else None,
+            ratio=round(1 / estimate, 4),
+            ratio_low=round(1 / high, 4) if math.isfinite(high) else None,
+            ratio_high=round(1 / low, 4) if low > 0 else None,
+            memory_ratio=round(without.peak_bytes / leader.peak_bytes, 4) if leader.peak_bytes else None,
         )
 
 

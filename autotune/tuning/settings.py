@@ -142,7 +142,7 @@ class Settings:
     seed: Annotated[Seed, Option(help="Of model, data order and sampler.")] = 0
     mode: Mode = "auto"  # auto: resume where target and machine match
     limits: dict[str, Limit] = field(default_factory=dict)  # knob name -> what may be searched
-    command: str | None = None  # the line that resumes, as the user would type it
+    resume_line: str | None = None  # the line that resumes, as the user would type it
 
     def __post_init__(self) -> None:
         check_device(self.device)
@@ -178,9 +178,9 @@ class Settings:
     @property
     def resume_command(self) -> str:
         """The line that goes on with this study."""
-        if self.command is None and is_command(self.target):
+        if self.resume_line is None and is_command(self.target):
             return f"autotune search --study {self.folder} --resume {self.target}"
-        return self.command or f"autotune search {self.target} --study {self.folder} --resume"
+        return self.resume_line or f"autotune search {self.target} --study {self.folder} --resume"
 
 
 @cache

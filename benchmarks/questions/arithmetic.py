@@ -12,7 +12,7 @@ from autotune.core.records import Config
 from autotune.knobs import KNOBS, defaults
 from autotune.knobs.base import Plan
 from autotune.targets import resolve
-from autotune.targets.base import Command, Step
+from autotune.targets.base import Order, Step
 from benchmarks.questions import needs_cuda
 
 SIZES = (1_000, 1 << 20, 10_000_019)
@@ -67,17 +67,17 @@ class _Watched:
 
     def update(self) -> None: ...
 
-    def loaded(self, samples: int) -> Command:
-        return Command.STOP
+    def loaded(self, samples: int) -> Order:
+        return Order.STOP
 
-    def step(self, step: Step) -> Command:
+    def step(self, step: Step) -> Order:
         self._done += 1
         if self._done == WARM_UP:
             torch.cuda.set_sync_debug_mode("warn")
         if self._done < WARM_UP + WATCHED:
-            return Command.CONTINUE
+            return Order.CONTINUE
         torch.cuda.set_sync_debug_mode("default")
-        return Command.STOP
+        return Order.STOP
 
 
 def waits(device: str) -> list[str]:

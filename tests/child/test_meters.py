@@ -11,7 +11,7 @@ from autotune.child.memory_trace import MemoryTrack
 from autotune.child.warmup import WarmUp
 from autotune.child.window import Window
 from autotune.core.requests import ProbeBudget
-from autotune.targets.base import Command, Step
+from autotune.targets.base import Order, Step
 
 BUDGET = ProbeBudget(min_warmup_steps=3, min_warmup_seconds=0.0, min_steps=8, min_seconds=0.75, max_seconds=4.0)
 ISSUED, COMPUTED = 0.01, 0.12  # seconds of one step, on the host and on the device
@@ -72,8 +72,8 @@ def _window(device: Device, incumbent: float | None = None) -> tuple[Window, Eve
 
 def _train(window: Window, device: Device) -> None:
     step = Step(loss=_Loss(), samples=8, tokens=None, micro_batches=1, loader_wait_seconds=0.0, skipped=False)
-    command = Command.CONTINUE
-    while command is Command.CONTINUE:
+    command = Order.CONTINUE
+    while command is Order.CONTINUE:
         device.issue()
         command = window.step(step)
 
@@ -125,11 +125,11 @@ def test_a_window_lasts_as_long_as_the_device_needs_and_not_as_the_queue_of_the_
 
 def test_updates_are_timed_on_the_device_without_waiting_for_it(device: Device) -> None:
     clock, updates = EventClock("cuda:0", device), EventClock("cuda:0", device)
-    window = Window(clock, BUDGET, updates=updates, stretch=4.0, warm_up=WarmUp(BUDGET, tuple),
+    window = Window(clock, BUDGET, updates=updates, cycle_ratio=4.0, warm_up=WarmUp(BUDGET, tuple),
                     track=MemoryTrack(lambda: None))  # fmt: skip
     step = Step(loss=_Loss(), samples=16, tokens=None, micro_batches=2, loader_wait_seconds=0.0, skipped=False)
-    command, idle = Command.CONTINUE, []
-    while command is Command.CONTINUE:
+    command, idle = Order.CONTINUE, []
+    while command is Order.CONTINUE:
         device.issue()
         window.update()
         device.issue(0.03)

@@ -126,7 +126,7 @@ def test_a_probe_that_is_cut_short_has_still_done_all_that_its_memory_is_judged_
 def test_a_search_probe_runs_short_cycles_and_says_so(target, tmp_path):
     request = ProbeRequest(
         target="model.py", config=config(batch_size=4, gradient_accumulation_steps=8, num_workers=0), device="cpu",
-        budget=SHORT, full_cycles=False,
+        budget=SHORT, short_cycles=True,
     )  # fmt: skip
 
     result = SubprocessLauncher().run(request, tmp_path)

@@ -13,7 +13,7 @@ from autotune.child.memory_trace import MemoryTrack
 from autotune.child.warmup import WarmUp
 from autotune.child.window import UnstableTraining, Window
 from autotune.core.requests import ProbeBudget
-from autotune.targets.base import Command, Step
+from autotune.targets.base import Order, Step
 
 BUDGET = ProbeBudget(min_warmup_steps=3, min_warmup_seconds=0.0, min_steps=8, min_seconds=0.75, max_seconds=4.0)
 
@@ -63,16 +63,16 @@ def _step(skipped=0, micro_batches=1, loss=1.0, samples=8, steps=1):
 
 def _drive(window, clock, seconds, most=10_000, loading=0.1, samples=8, step=_step):
     """Steps of `seconds(number)` and batches of `loading` seconds until the window stops; the commands it gave."""
-    commands = [Command.CONTINUE]
+    commands = [Order.CONTINUE]
     numbers = itertools.count()
     for _ in range(most):
-        if commands[-1] is Command.LOAD:
+        if commands[-1] is Order.LOAD:
             clock.time += loading
             commands.append(window.loaded(samples))
         else:
             clock.time += sum(seconds(next(numbers)) for _ in range(window.steps_at_once))
             commands.append(window.step(step(steps=window.steps_at_once)))
-        if commands[-1] is Command.STOP:
+        if commands[-1] is Order.STOP:
             return commands[1:]
     raise AssertionError("the window never stopped")
 
@@ -98,9 +98,9 @@ def test_computing_alone_and_loading_alone_come_between_the_warm_up_and_the_wind
     commands = _drive(_window(clock, workers=2, ready=4, loads=True, phases=phases), clock, lambda n: 0.11)
 
     stages = [command for command, before in zip(commands, [None, *commands], strict=False) if command is not before]
-    assert stages == [Command.CONTINUE, Command.REPEAT, Command.LOAD, Command.CONTINUE, Command.STOP]
-    assert commands.count(Command.REPEAT) == 5  # half a second of steps
-    assert commands.count(Command.LOAD) == 4 + 3 * 2  # what the workers held ready, then three rounds of both
+    assert stages == [Order.CONTINUE, Order.REPEAT, Order.LOAD, Order.CONTINUE, Order.STOP]
+    assert commands.count(Order.REPEAT) == 5  # half a second of steps
+    assert commands.count(Order.LOAD) == 4 + 3 * 2  # what the workers held ready, then three rounds of both
     assert phases == ["alone", "measure"]
 
 
@@ -117,19 +117,19 @@ def test_without_a_loader_nothing_is_told_apart(clock):
 
     commands = _drive(window, clock, lambda n: 0.1)
 
-    assert set(commands) == {Command.CONTINUE, Command.STOP}
+    assert set(commands) == {Order.CONTINUE, Order.STOP}
     assert (window.computing.result, window.loading.result) == (None, None)
 
 
 def test_steps_on_a_repeated_batch_leave_no_loss_and_no_skip(clock):
     window = _window(clock, loads=True)
-    command, learned = Command.CONTINUE, 0
-    while command is not Command.STOP:
+    command, learned = Order.CONTINUE, 0
+    while command is not Order.STOP:
         clock.time += 0.1
-        repeated = command is Command.REPEAT
-        learned += command is Command.CONTINUE
+        repeated = command is Order.REPEAT
+        learned += command is Order.CONTINUE
         step = _step(loss=7.0 if repeated else 1.0, skipped=repeated)
-        command = window.loaded(8) if command is Command.LOAD else window.step(step)
+        command = window.loaded(8) if command is Order.LOAD else window.step(step)
 
     assert window.losses() == (1.0,) * learned
     assert window.skipped_steps == 0
@@ -137,15 +137,15 @@ def test_steps_on_a_repeated_batch_leave_no_loss_and_no_skip(clock):
 
 def test_an_epoch_that_ends_while_draining_has_drained(clock):
     window = _window(clock, workers=8, ready=16, loads=True)
-    command = Command.CONTINUE
-    while command is not Command.LOAD:
-        if command is Command.CONTINUE:
+    command = Order.CONTINUE
+    while command is not Order.LOAD:
+        if command is Order.CONTINUE:
             window.epoch()  # during the warm-up it means nothing
         clock.time += 0.1
         command = window.step(_step())
 
     drained = 0
-    while command is Command.LOAD:
+    while command is Order.LOAD:
         if drained == 3:  # there were three in the epoch
             window.epoch()
         clock.time += 0.1
@@ -190,8 +190,8 @@ def test_a_window_that_is_far_slower_than_the_incumbent_stops_early_and_keeps_wh
 
 def _cycles(clock, window, micro_batch=0.04, update=0.06, cycle=2):
     """Cycles of micro-batches and an update, in a session that tells of the update, until the window stops."""
-    command = Command.CONTINUE
-    while command is not Command.STOP:
+    command = Order.CONTINUE
+    while command is not Order.STOP:
         for left in range(window.steps_at_once, 0, -1):
             clock.time += cycle * micro_batch
             if left == 1:
@@ -207,7 +207,12 @@ def test_the_optimizers_time_is_told_apart_also_in_blocks_of_short_steps(clock, 
     updates = Time()
     monkeypatch.setattr(updates, "mark", lambda: updates.marks.append(clock.time))
     window = Window(
-        clock, BUDGET, updates=updates, stretch=4.0, warm_up=WarmUp(BUDGET, lambda: ()), track=MemoryTrack(lambda: 1)
+        clock,
+        BUDGET,
+        updates=updates,
+        cycle_ratio=4.0,
+        warm_up=WarmUp(BUDGET, lambda: ()),
+        track=MemoryTrack(lambda: 1),
     )
 
     _cycles(clock, window, 0.04 * short, 0.06 * short)
@@ -216,13 +221,13 @@ def test_the_optimizers_time_is_told_apart_also_in_blocks_of_short_steps(clock, 
     assert (window.steps_per_block > 1) == (short < 1)
 
 
-@pytest.mark.parametrize(("stretch", "cut"), [(1.0, True), (4.0, False)])
-def test_it_is_the_rate_of_full_cycles_that_is_held_against_the_incumbent(clock, monkeypatch, stretch, cut):
+@pytest.mark.parametrize(("cycle_ratio", "cut"), [(1.0, True), (4.0, False)])
+def test_it_is_the_rate_of_full_cycles_that_is_held_against_the_incumbent(clock, monkeypatch, cycle_ratio, cut):
     updates = Time()
     monkeypatch.setattr(updates, "mark", lambda: updates.marks.append(clock.time))
     full = 8 * 8 / (8 * 0.04 + 0.06)  # two micro-batches and the update take 0.14 s: 114 samples/s, eight 168
     window = Window(
-        clock, BUDGET, updates=updates, stretch=stretch, incumbent=full,
+        clock, BUDGET, updates=updates, cycle_ratio=cycle_ratio, incumbent=full,
         warm_up=WarmUp(BUDGET, lambda: ()), track=MemoryTrack(lambda: 1),
     )  # fmt: skip
 
@@ -292,7 +297,7 @@ def test_the_warm_up_lasts_until_two_steps_succeeded(clock):
     window = _window(clock)
     for _ in range(6):
         clock.time += 0.1
-        assert window.step(_step(skipped=True)) is Command.CONTINUE
+        assert window.step(_step(skipped=True)) is Order.CONTINUE
 
     _drive(window, clock, lambda n: 0.1)
 
@@ -405,8 +410,8 @@ def test_every_step_that_a_block_skips_is_counted(clock):
 @pytest.mark.parametrize("seconds", [0.1, 0.0005], ids=["one by one", "in blocks"])
 def test_no_loss_tensor_of_the_cpu_outlives_its_step_or_block(clock, seconds):
     """The window must not itself change the memory that it measures."""
-    window, command, alive = _window(clock), Command.CONTINUE, []
-    while command is not Command.STOP:
+    window, command, alive = _window(clock), Order.CONTINUE, []
+    while command is not Order.STOP:
         clock.time += seconds * window.steps_at_once
         step = replace(_step(steps=window.steps_at_once), loss=torch.tensor(float(len(alive))))
         alive.append(weakref.ref(step.loss))

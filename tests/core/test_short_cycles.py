@@ -66,7 +66,7 @@ def test_full_cycles_are_never_slower_than_what_was_run() -> None:
 def test_what_was_really_run_is_kept() -> None:
     short = measured(2)
 
-    assert (short.accumulation_steps, short.micro_batches_per_step, short.stretch) == (8, 2, 4.0)
+    assert (short.accumulation_steps, short.micro_batches_per_step, short.cycle_ratio) == (8, 2, 4.0)
     assert sum(short.samples) == 6 * 2 * BATCH
 
 
@@ -87,7 +87,7 @@ def test_a_search_probe_of_accumulation_tells_what_a_confirmation_tells(tmp_path
         (tmp_path / name).mkdir()
 
     full = quiet.run(request, tmp_path / "full")
-    short = quiet.run(replace(request, full_cycles=False), tmp_path / "short")
+    short = quiet.run(replace(request, short_cycles=True), tmp_path / "short")
 
     assert full.measurement is not None and short.measurement is not None
     assert short.measurement.samples_per_second == pytest.approx(full.measurement.samples_per_second, rel=0.02)

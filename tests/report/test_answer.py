@@ -409,9 +409,9 @@ def test_a_layout_that_no_configuration_has_is_not_told_of_those_that_lost() -> 
 
 
 def test_what_was_dropped_is_no_change_of_the_answer_and_told_to_who_asks() -> None:
-    earned, nothing = {"score": 0.65, "low": 0.63, "high": 0.67}, {"low": 0.9, "high": 1.1}
+    earned, nothing = {"ratio": 0.65, "ratio_low": 0.63, "ratio_high": 0.67}, {"ratio_low": 0.9, "ratio_high": 1.1}
     changes = (
-        Change(values={"channels_last": True}, before={"channels_last": False}, kept=False, score=0.99, **nothing),
+        Change(values={"channels_last": True}, before={"channels_last": False}, kept=False, ratio=0.99, **nothing),
         Change(values={"amp_dtype": "bfloat16"}, before={"amp_dtype": None}, kept=True, **earned),
     )
     best = answer(params=HALFWAY.values, changes=changes)

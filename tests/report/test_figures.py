@@ -9,9 +9,9 @@ import pytest
 from autotune.core.records import Goal
 from autotune.core.results import Alone, Outcome, StabilityResult
 from autotune.precision.chart import paired_losses, precision
+from autotune.report.changes import changes_chart, worth
 from autotune.report.chart import Absence, Chart
 from autotune.report.loading import loading
-from autotune.report.worths import worth, worths_chart
 from autotune.study.recommendation import Change
 from tests.reporting import FACTS, config, failed, ladder, measured, paired, recommendation, trial, view, whole
 
@@ -94,13 +94,13 @@ def change(name: str, **known: Any) -> Change:
 
 def test_the_changes_are_told_with_what_is_left_without_each_and_the_dropped_ones_last() -> None:
     changes = (
-        change("channels_last", kept=False, score=0.995, low=0.98, high=1.01),
-        change("amp_dtype", score=0.65, low=0.63, high=0.67),
+        change("channels_last", kept=False, ratio=0.995, ratio_low=0.98, ratio_high=1.01),
+        change("amp_dtype", ratio=0.65, ratio_low=0.63, ratio_high=0.67),
         change("num_workers", untested="no time was left"),
-        change("activation_checkpointing", untested="no time was left", score=0.8),
+        change("activation_checkpointing", untested="no time was left", ratio=0.8),
     )
 
-    chart = shown(worths_chart(view(ladder(), recommendation(changes=changes))))
+    chart = shown(changes_chart(view(ladder(), recommendation(changes=changes))))
 
     assert chart.table.rows == (
         ("precision fp32 → bf16", "recommended", "without it 35% slower", "0.65", "0.63 to 0.67"),
@@ -117,7 +117,7 @@ def test_the_changes_are_told_with_what_is_left_without_each_and_the_dropped_one
 
 
 def test_what_a_change_is_worth_is_told_in_the_words_of_the_objective() -> None:
-    saved = change("amp_dtype", score=1.03, low=1.02, high=1.04, peak=1.4)
+    saved = change("amp_dtype", ratio=1.03, ratio_low=1.02, ratio_high=1.04, memory_ratio=1.4)
 
     told = [worth(saved, recommendation(goal=Goal(objective=name))) for name in ("throughput", "memory")]
 
@@ -130,7 +130,7 @@ def test_a_study_of_an_earlier_version_shows_what_was_measured_alone_and_says_so
     noisy = trial(41, config(**{**best.params, "channels_last": False}), measured(2320, half_width=0.05))
     own = trial(42, config(**best.params), measured(2330, half_width=0.01))
 
-    chart = shown(worths_chart(view((*ladder()[:1], fp32, noisy, own), best)))
+    chart = shown(changes_chart(view((*ladder()[:1], fp32, noisy, own), best)))
 
     assert [row[2] for row in chart.table.rows] == [
         "not measured alone",
@@ -148,6 +148,6 @@ def test_a_hostile_reason_does_not_reach_the_terminal() -> None:
     assert "\x1b" not in text
 
 
-@pytest.mark.parametrize("draw", [worths_chart, loading])
+@pytest.mark.parametrize("draw", [changes_chart, loading])
 def test_charts_of_a_whole_study_are_well_formed(draw: Any) -> None:
     shown(draw(view(whole(), recommendation())))

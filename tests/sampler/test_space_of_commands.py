@@ -14,7 +14,7 @@ OUTSIDE = ("num_workers", "num_threads")  # what the process that runs a command
 def _space(text, goal, baseline):
     template = CommandTemplate.parse(f"-- python train.py {text}")
     of = facts(settable=(*template.knobs, *OUTSIDE), owns_loop=True)
-    return build(of, environment(), goal, baseline, template.can_say)
+    return build(of, environment(), goal, baseline, template.can_take)
 
 
 def test_the_global_batch_is_held_so_a_command_without_accumulation_keeps_its_batch():

@@ -14,7 +14,7 @@ from autotune.study.interference import interference_causes
 from autotune.study.view import load_view, summaries
 from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.engine import search
-from autotune.tuning.racing import LAST_ROUNDS, MOST_ROUNDS
+from autotune.tuning.racing import MOST_ROUNDS, USUAL_ROUNDS
 from autotune.tuning.settings import Settings
 from tests.story.test_search_on_a_busy_machine import Disturbed
 from tests.worlds import Listener, declared
@@ -25,7 +25,7 @@ TWO = {"tune": ("amp_dtype",), "limits": {"amp_dtype": Limit(values=(None, "bflo
 def _search(folder, launcher, listener=None, **settings):
     told = Settings(target="model.py", study=folder, **{"sampler": "random", "time_budget_seconds": 1e6, **settings})
     return search(
-        told, launcher, listener or Listener(), launcher.clock, lambda seconds: None, others=lambda pause: 0.0
+        told, launcher, listener or Listener(), launcher.clock, lambda seconds: None, foreign_cores=lambda pause: 0.0
     )
 
 
@@ -222,8 +222,8 @@ def test_rounds_go_on_while_it_is_open_and_there_is_time(tmp_path):
     """At so much noise twelve rounds rarely tell 8 % apart."""
     answer = _search(tmp_path, _flat(1.08, 0.1), tune=("channels_last",), stability="off")
 
-    assert answer.rounds > MOST_ROUNDS
-    assert answer.rounds <= LAST_ROUNDS
+    assert answer.rounds > USUAL_ROUNDS
+    assert answer.rounds <= MOST_ROUNDS
 
 
 def test_a_slow_round_of_the_faster_micro_batch_does_not_hand_its_place_to_one_under_batch_norm(tmp_path):
@@ -245,7 +245,7 @@ def test_other_work_is_waited_for_before_the_confirmation(tmp_path):
     launcher = Disturbed(busy=lambda request: 0.3 if request.purpose == "search" else 0.0)
     told = Settings(target="model.py", study=tmp_path, sampler="random", time_budget_seconds=1e6, **TWO)
 
-    search(told, launcher, listener, launcher.clock, lambda seconds: None, others=lambda pause: readings.pop(0))
+    search(told, launcher, listener, launcher.clock, lambda seconds: None, foreign_cores=lambda pause: readings.pop(0))
 
     assert readings == []
     (waiting,) = [at for at, note in enumerate(listener.notes) if "for a quiet machine before" in note]

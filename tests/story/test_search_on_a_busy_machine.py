@@ -54,7 +54,7 @@ def _search(folder, launcher, listener, **settings):
     pauses = []
     settings = {"sampler": "random", "time_budget_seconds": 1e6, **settings}  # one that does not end a search early
     told = Settings(target="model.py", study=folder, **settings)
-    return search(told, launcher, listener, launcher.clock, pauses.append, others=lambda pause: 0.0), pauses
+    return search(told, launcher, listener, launcher.clock, pauses.append, foreign_cores=lambda pause: 0.0), pauses
 
 
 def _learned(folder):

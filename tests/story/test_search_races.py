@@ -9,7 +9,7 @@ from autotune.core.results import Outcome
 from autotune.errors import NoRecommendation
 from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.confirmation import MOST_RACES
-from autotune.tuning.racing import MOST_FINALISTS, MOST_ROUNDS
+from autotune.tuning.racing import MOST_FINALISTS, USUAL_ROUNDS
 from tests.worlds import Interrupted, Listener, declared, searched
 
 WORKERS = {"tune": ("num_workers", "channels_last"), "limits": {"num_workers": Limit(values=(0, 1, 2, 4, 8))}}
@@ -40,7 +40,7 @@ def test_many_that_are_alike_race_and_are_halved(tmp_path):
     assert len(answer.confirmations) == len(counts)
     assert max(counts.values()) > 3 >= sorted(counts.values())[len(counts) // 3]
     assert max(counts.values()) == len(next(c for c in answer.confirmations if c.config == _baseline(listener)).rounds)
-    plan = f"in up to {MOST_ROUNDS} interleaved rounds of separate processes, the slower half dropped after 3 and 6"
+    plan = f"in up to {USUAL_ROUNDS} interleaved rounds of separate processes, the slower half dropped after 3 and 6"
     assert any(plan in note for note in listener.notes)
 
 

@@ -119,25 +119,25 @@ def test_the_rounds_of_a_race_override_the_mean_of_its_own():
     assert summary.bounds == pytest.approx((108.0, 132.0))
 
 
-def _cost(history, batch_size, accumulation, samples_per_second=100.0):
-    return history.probe_cost.seconds(batch_size / samples_per_second, accumulation)
+def _duration(history, batch_size, accumulation, samples_per_second=100.0):
+    return history.probe_duration.seconds(batch_size / samples_per_second, accumulation)
 
 
 def test_a_probe_is_expected_to_take_what_is_fixed_and_a_few_cycles():
     history = _history(BASELINE)  # steps of 0.64 s; 5 s in all, of which seven would take 4.48
 
-    assert _cost(history, 64, 1) == pytest.approx(5.0)
-    assert _cost(history, 640, 8) == pytest.approx(0.52 + 7 * 2 * 6.4)
-    assert _cost(history, 640, 8, 1e6) == pytest.approx(0.52 + 3.0)
-    assert history.probe_cost.most_seconds == 3 * 5.0
+    assert _duration(history, 64, 1) == pytest.approx(5.0)
+    assert _duration(history, 640, 8) == pytest.approx(0.52 + 7 * 2 * 6.4)
+    assert _duration(history, 640, 8, 1e6) == pytest.approx(0.52 + 3.0)
+    assert history.probe_duration.most_seconds == 3 * 5.0
 
 
 def test_loops_of_the_users_own_and_what_is_more_than_speed_are_expected_to_run_full_cycles():
     own = History(study_request(facts=facts(owns_loop=True)), [BASELINE])
     energy = History(study_request(goal=Goal(objective="memory", global_batch=64)), [BASELINE])
 
-    assert _cost(own, 64, 8) == pytest.approx(0.52 + 7 * 8 * 0.64)
-    assert _cost(energy, 64, 8) == pytest.approx(0.52 + 7 * 8 * 0.64)
+    assert _duration(own, 64, 8) == pytest.approx(0.52 + 7 * 8 * 0.64)
+    assert _duration(energy, 64, 8) == pytest.approx(0.52 + 7 * 8 * 0.64)
 
 
 def test_a_search_probe_of_a_long_cycle_is_expected_to_take_less_than_a_round():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from autotune.errors import TargetError
-from autotune.targets.base import Command
+from autotune.targets.base import Order
 from autotune.targets.batches import describe
 from tests.targets_support import COMPLETE, DATASET, HEAD, MODEL, Recorder, inspect, refused, start, watch
 
@@ -165,7 +165,7 @@ COUNTING = MODEL + (
 def test_batches_that_are_only_loaded_are_told_and_not_trained_on(tmp_path: Path) -> None:
     session = start(tmp_path, COUNTING)
 
-    session.train(recorder := Recorder(Command.CONTINUE, Command.LOAD, Command.LOAD, Command.CONTINUE))
+    session.train(recorder := Recorder(Order.CONTINUE, Order.LOAD, Order.LOAD, Order.CONTINUE))
 
     assert recorder.loads == [3, 4]
     assert [step.samples for step in recorder.steps] == [1, 2, 5]
@@ -177,7 +177,7 @@ def test_waiting_for_a_batch_that_is_only_loaded_belongs_to_no_step(tmp_path: Pa
     )
     session = start(tmp_path, text)
 
-    session.train(recorder := Recorder(Command.LOAD, Command.CONTINUE))
+    session.train(recorder := Recorder(Order.LOAD, Order.CONTINUE))
 
     assert recorder.loads == [2]
     assert recorder.steps[1].loader_wait_seconds < 0.25
@@ -186,7 +186,7 @@ def test_waiting_for_a_batch_that_is_only_loaded_belongs_to_no_step(tmp_path: Pa
 def test_loading_goes_on_over_the_ends_of_short_epochs(tmp_path: Path) -> None:
     session = start(tmp_path, COMPLETE, batch_size=32, num_workers=2)  # three batches in an epoch
 
-    session.train(recorder := Recorder(*[Command.LOAD] * 10))
+    session.train(recorder := Recorder(*[Order.LOAD] * 10))
 
     assert recorder.loads == [32] * 10
     assert recorder.epochs == 3

@@ -11,7 +11,7 @@ import torch
 
 from autotune.core.records import Config
 from autotune.knobs import defaults
-from autotune.targets.base import Command
+from autotune.targets.base import Order
 from autotune.targets.loop import Training
 from tests.targets_support import COMPLETE, HEAD, MODEL, Recorder, inspect, start, watch
 
@@ -57,7 +57,7 @@ def test_a_step_counts_all_its_micro_batches(tmp_path: Path) -> None:
 
 def test_short_cycles_add_up_two_micro_batches_each_divided_as_asked(tmp_path: Path) -> None:
     training = cast(Training, start(tmp_path, SEEDED, batch_size=8, gradient_accumulation_steps=8))
-    training.plan.shortens_cycles = True
+    training.plan.short_cycles = True
     shares = list[torch.Tensor]()
     whole = training.loss
 
@@ -117,7 +117,7 @@ def test_a_repeated_step_is_a_whole_one_on_the_batch_seen_last(tmp_path: Path, a
     batches: list[torch.Tensor] = []
     training.model.register_forward_pre_hook(lambda model, inputs: batches.append(inputs[0]))
 
-    training.train(recorder := Recorder(Command.CONTINUE, Command.REPEAT, Command.REPEAT, Command.CONTINUE))
+    training.train(recorder := Recorder(Order.CONTINUE, Order.REPEAT, Order.REPEAT, Order.CONTINUE))
 
     last = batches[2 * accumulation - 1]
     repeated = batches[2 * accumulation : 4 * accumulation]
@@ -131,7 +131,7 @@ def test_a_repeated_step_is_a_whole_one_on_the_batch_seen_last(tmp_path: Path, a
 def test_repeated_steps_leave_no_trace_in_the_steps_after_them(tmp_path: Path) -> None:
     once = start(tmp_path, FORGETFUL, batch_size=8)
     often = start(tmp_path, FORGETFUL, batch_size=8)
-    repeats = [Command.CONTINUE, *[Command.REPEAT] * 20, *[Command.CONTINUE] * 3]
+    repeats = [Order.CONTINUE, *[Order.REPEAT] * 20, *[Order.CONTINUE] * 3]
 
     torch.manual_seed(0)
     once.train(expected := watch(5))
@@ -150,7 +150,7 @@ def test_a_learning_rate_in_a_tensor_comes_back_too(tmp_path: Path) -> None:
 
     training.train(watch(1))
     weights = training.model.weight.detach().clone()
-    training.train(Recorder(*[Command.REPEAT] * 3))
+    training.train(Recorder(*[Order.REPEAT] * 3))
 
     assert training.optimizer is not None
     assert float(training.optimizer.param_groups[0]["lr"]) == pytest.approx(0.01)
@@ -333,7 +333,7 @@ def test_a_batch_that_is_a_list_is_the_users_own_every_time(tmp_path: Path) -> N
     )
     session = start(tmp_path, text, batch_size=10)
 
-    session.train(recorder := Recorder(Command.REPEAT, Command.REPEAT, Command.CONTINUE))
+    session.train(recorder := Recorder(Order.REPEAT, Order.REPEAT, Order.CONTINUE))
 
     assert len(recorder.steps) == 4
 

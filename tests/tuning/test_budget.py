@@ -33,26 +33,28 @@ def test_time_is_kept_for_eight_rounds_of_all_who_would_race_now(tmp_path, worke
     search = _after(tmp_path, workers)
 
     seconds = search.history.expected_seconds(ProbeBudget())
-    assert search.budget.wanted_seconds == pytest.approx(seconds * probes(finalists, GOAL_ROUNDS, 1), rel=0.02)
+    assert search.budget.full_confirmation_seconds == pytest.approx(
+        seconds * probes(finalists, GOAL_ROUNDS, 1), rel=0.02
+    )
 
 
 def test_the_least_that_is_kept_are_two_rounds_of_the_fastest_and_the_baseline(tmp_path):
     search = _after(tmp_path, (1,))
 
     least, brief = (search.history.expected_seconds(window) for window in (LEAST, BRIEF))
-    assert search.budget.shortest_seconds == pytest.approx(4 * least, rel=0.05)
-    assert search.budget.short_seconds == pytest.approx(8 * brief, rel=0.1)
-    assert search.budget.spare_seconds == -search.budget.shortest_seconds
+    assert search.budget.shortest_confirmation_seconds == pytest.approx(4 * least, rel=0.05)
+    assert search.budget.short_confirmation_seconds == pytest.approx(8 * brief, rel=0.1)
+    assert search.budget.spare_seconds == -search.budget.shortest_confirmation_seconds
 
 
 @pytest.mark.parametrize(("spare", "affords"), [(-0.1, False), (0.1, True)])
 def test_a_search_affords_what_the_shortest_confirmation_leaves(tmp_path, spare, affords):
     known = _after(tmp_path / "known", (1,))
-    needed = known.budget.shortest_seconds + known.history.typical_seconds
+    needed = known.budget.shortest_confirmation_seconds + known.history.typical_seconds
 
     budget = TimeBudget(known.history, 600.0, lambda: 600.0 - needed - spare, 0.0)
 
-    assert budget.affords_probe is affords
+    assert budget.affords_probe() is affords
 
 
 def _budget(trials, seconds, elapsed=0.0, **request):
@@ -74,7 +76,7 @@ def test_time_passes_by_the_clock_since_the_search_began():
 def test_the_shortest_confirmation_is_kept_while_a_probe_can_come_before_it():
     enough, short = _budget([BASELINE], 600.0, **OFF), _budget([BASELINE], 600.0, elapsed=590.0, **OFF)
 
-    assert enough.reserve_seconds == enough.shortest_seconds > 0
+    assert enough.reserve_seconds == enough.shortest_confirmation_seconds > 0
     assert short.reserve_seconds == 0.0
 
 
@@ -82,7 +84,7 @@ def test_no_more_than_a_share_is_kept_until_three_can_be_confirmed():
     few, enough = (_budget([BASELINE, *THREE[:count]], 60.0, **OFF) for count in (1, 3))
 
     assert few.reserve_seconds == MOST_RESERVED * 60.0
-    assert enough.reserve_seconds == enough.short_seconds > MOST_RESERVED * 60.0
+    assert enough.reserve_seconds == enough.short_confirmation_seconds > MOST_RESERVED * 60.0
 
 
 def test_what_failed_is_still_missing():

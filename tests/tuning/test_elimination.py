@@ -107,7 +107,7 @@ def eliminated(folder, launcher, listener=None, *, leader=LEADER, learned=(), kn
 
 
 def _worths(answer):
-    return {next(iter(one.values)): (one.kept, one.score) for one in answer.changes}
+    return {next(iter(one.values)): (one.kept, one.ratio) for one in answer.changes}
 
 
 def test_what_gains_nothing_is_dropped_and_what_is_left_was_itself_run(tmp_path):
@@ -130,8 +130,8 @@ def test_what_earns_its_place_stays_and_its_loss_is_told(tmp_path):
     answer, first = eliminated(tmp_path, FakeLauncher())
 
     assert answer.params == first.params == LEADER.values
-    assert all(kept and score < 0.97 for kept, score in _worths(answer).values())
-    assert all(one.high < 1 for one in answer.changes)
+    assert all(kept and ratio < 0.97 for kept, ratio in _worths(answer).values())
+    assert all(one.ratio_high < 1 for one in answer.changes)
 
 
 def test_of_two_changes_that_gain_the_same_one_is_put_back(tmp_path):
@@ -156,7 +156,7 @@ def test_what_there_is_no_time_for_is_said_to_be_untested_and_stays(tmp_path, ro
 
     late = [one for one in answer.changes if one.untested == "no time was left"]
     assert len(late) == untested
-    assert all(one.kept and one.low is None for one in late)
+    assert all(one.kept and one.ratio_low is None for one in late)
 
 
 def test_what_single_probes_said_is_told_of_what_there_is_no_time_for(tmp_path):
@@ -166,7 +166,7 @@ def test_what_single_probes_said_is_told_of_what_there_is_no_time_for(tmp_path):
     answer, _ = eliminated(tmp_path, FakeLauncher(machine=Machine(**IDLE)), rounds_of_time=0, known=(seen, own))
 
     (precision,) = [one for one in answer.changes if "amp_dtype" in one.values]
-    assert (precision.untested, precision.score, precision.low) == ("no time was left", 0.6, None)
+    assert (precision.untested, precision.ratio, precision.ratio_low) == ("no time was left", 0.6, None)
 
 
 def test_what_cannot_fit_without_a_change_is_not_tried_and_said(tmp_path):
@@ -176,7 +176,7 @@ def test_what_cannot_fit_without_a_change_is_not_tried_and_said(tmp_path):
     answer, _ = eliminated(tmp_path, launcher, learned=[exhausted])
 
     (change,) = [one for one in answer.changes if "amp_dtype" in one.values]
-    assert (change.kept, change.score, change.untested) == (True, None, "it would not fit into memory")
+    assert (change.kept, change.ratio, change.untested) == (True, None, "it would not fit into memory")
 
 
 def test_what_fails_without_a_change_keeps_it(tmp_path):
@@ -219,7 +219,7 @@ def test_where_memory_is_sought_what_saves_memory_stays(tmp_path):
 
     assert first.params == leader.values
     assert (answer.params["batch_size"], answer.params["num_workers"]) == (8, 0)
-    assert next(one for one in answer.changes if "batch_size" in one.values).peak > 1.5
+    assert next(one for one in answer.changes if "batch_size" in one.values).memory_ratio > 1.5
 
 
 def test_a_leader_that_fails_now_is_not_recommended(tmp_path):
@@ -285,13 +285,13 @@ def test_what_a_change_is_expected_to_be_worth_is_known_from_probes_that_differ_
         trial(measured(90), 4, batch_size=64, num_workers=8),
     ]
     scores = search_scores(context(tmp_path, trials=trials).history)
-    undone = [
+    reversions = [
         _reversion("channels_last", channels_last=False),  # the leader itself was probed without it
         _reversion("amp_dtype", amp_dtype=None),  # others were
         _reversion("num_workers", num_workers=0),  # nobody was
     ]
 
-    seen = [seen_loss(one, LEADER, scores, config(64)) for one in undone]
+    seen = [seen_loss(one, LEADER, scores, config(64)) for one in reversions]
 
     assert seen == [pytest.approx(1 / 200), pytest.approx(1 / 4), None]
 
@@ -302,7 +302,7 @@ def test_after_a_search_no_change_of_the_answer_is_unmeasured(tmp_path):
     answer = searched(tmp_path, FakeLauncher(facts=declared()), listener, probes=6, **LONG)
 
     study = load_view(tmp_path)
-    assert answer.changes and all(one.score is not None for one in answer.changes)
+    assert answer.changes and all(one.ratio is not None for one in answer.changes)
     assert answer == study.recommendation and answer.probes == len(study.trials)
     purposes = [one.purpose for one in study.trials]
     assert "ablation" in purposes and purposes == sorted(purposes, key=lambda purpose: purpose == "ablation")
@@ -336,4 +336,4 @@ def test_an_elimination_that_was_killed_goes_on_where_it_was(tmp_path, at):
     racers = 1 + len(expected.changes) + 1
     assert ran[1] + ran[2] < ran[0] + racers  # less than one round is lost
     assert answer.params == expected.params
-    assert all(one.score is not None for one in answer.changes)
+    assert all(one.ratio is not None for one in answer.changes)

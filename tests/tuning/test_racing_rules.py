@@ -7,16 +7,12 @@ import pytest
 from autotune.core.stats import Rounds
 from autotune.tuning.choice import FEWEST_FINALISTS, claim_confidence
 from autotune.tuning.racing import (
-    FEWEST_ROUNDS,
-    GOAL_ROUNDS,
     MOST_FINALISTS,
-    MOST_ROUNDS,
-    Schedule,
+    finalists,
     going_on,
     is_decided,
     margin,
     probes,
-    schedule,
     size,
 )
 
@@ -38,21 +34,21 @@ def test_a_race_costs_what_its_rounds_do():
 @pytest.mark.parametrize(
     ("affordable", "expected"),
     [
-        (1000, Schedule(finalists=MOST_FINALISTS, rounds=MOST_ROUNDS)),
-        (48, Schedule(finalists=MOST_FINALISTS, rounds=GOAL_ROUNDS)),
-        (47, Schedule(finalists=7, rounds=9)),  # rather a leader less than finalists who cannot be told apart
-        (30, Schedule(finalists=4, rounds=GOAL_ROUNDS)),
-        (12, Schedule(finalists=FEWEST_FINALISTS, rounds=3)),
-        (4, Schedule(finalists=FEWEST_FINALISTS, rounds=FEWEST_ROUNDS)),  # what there is no time for overruns
-        (-9, Schedule(finalists=FEWEST_FINALISTS, rounds=FEWEST_ROUNDS)),
+        (1000, MOST_FINALISTS),
+        (48, MOST_FINALISTS),
+        (47, 7),  # rather a leader less than finalists who cannot be told apart
+        (30, 4),
+        (12, FEWEST_FINALISTS),
+        (4, FEWEST_FINALISTS),  # what there is no time for overruns
+        (-9, FEWEST_FINALISTS),
     ],
 )
-def test_the_time_decides_how_many_race_and_for_how_long(affordable, expected):
-    assert schedule(20, 1, affordable) == expected
+def test_the_time_decides_how_many_race(affordable, expected):
+    assert finalists(20, 1, affordable) == expected
 
 
 def test_no_more_race_than_there_are():
-    assert schedule(2, 1, 1000) == Schedule(finalists=2, rounds=MOST_ROUNDS)
+    assert finalists(2, 1, 1000) == 2
 
 
 def test_without_repeats_a_probe_is_believed_to_three_per_cent():

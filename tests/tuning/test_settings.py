@@ -142,7 +142,7 @@ def test_what_is_no_option_is_known() -> None:
         "target",
         "mode",
         "limits",
-        "command",
+        "resume_line",
         "objective_options",
     }
 

@@ -16,9 +16,9 @@ from autotune.targets.commands.template import CommandTemplate, is_command
 class RecommendedCommand:
     """What a person runs instead of the command that was searched."""
 
-    line: str  # without what comes before it
+    words: tuple[str, ...]
     variables: Mapping[str, str]  # environment variables, to be set for it
-    unsaid: tuple[str, ...]  # settings that it has no argument for: the script has to say them
+    unset: tuple[str, ...]  # settings that it has no argument for: the script has to say them
 
     @property
     def text(self) -> str:
@@ -26,9 +26,9 @@ class RecommendedCommand:
         return " ".join((*(f"{name}={shell_word(value)}" for name, value in self.variables.items()), self.line))
 
     @property
-    def words(self) -> list[str]:
-        """The words of the line."""
-        return shlex.split(self.line)
+    def line(self) -> str:
+        """The words for a shell, without what comes before them."""
+        return shlex.join(self.words)
 
 
 def recommended_command(
@@ -37,13 +37,13 @@ def recommended_command(
     """Return the command `target` with the settings `params`, by knob name; None for a target that is no command."""
     if not is_command(target):
         return None
-    template, variables, unsaid = CommandTemplate.parse(target), dict[str, str](), []
+    template, variables, unset = CommandTemplate.parse(target), dict[str, str](), []
     for knob in KNOBS:
         if knob.name in template.knobs:
             continue
         value = params[knob.name]
-        set_outside = knob.variables(value)
+        set_outside = knob.environ_outside(value)
         variables.update(set_outside)
         if not set_outside and value != baseline[knob.name]:
-            unsaid.append(f"{knob.name} {knob.show(value)}")
-    return RecommendedCommand(line=template.line(params), variables=variables, unsaid=tuple(unsaid))
+            unset.append(f"{knob.name} {knob.show(value)}")
+    return RecommendedCommand(words=tuple(template.recommended(params)), variables=variables, unset=tuple(unset))

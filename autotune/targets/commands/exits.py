@@ -7,14 +7,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 from autotune.errors import TargetError
 from autotune.targets.commands.main_thread import Guest
+from autotune.targets.commands.program import LAUNCHERS
 
 _RESTARTING = "accelerate/utils/memory.py"  # whose frames are those of `find_executable_batch_size`
-_LAUNCHING = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate")
 _SPAWNS = (
     "{} trains in processes that it starts itself. A command is watched in one process; several are not supported "
     "yet. Let it train in its own process: with one device, and without a launcher."
@@ -25,7 +26,7 @@ _RESTARTS = (
 )
 
 
-class Exits:
+class ExitHooks:
     """Replacements of calls that would leave this process: the probe ends with the reason instead."""
 
     def __init__(self, label: str, guest: Guest) -> None:
@@ -59,7 +60,7 @@ class Exits:
         @wraps(original)
         def start(process: Any, words: Any, *arguments: Any, **named: Any) -> Any:
             text = words if isinstance(words, str) else " ".join(map(str, words)) if isinstance(words, list) else ""
-            if not self._is_elsewhere and any(name in text for name in _LAUNCHING):
+            if not self._is_elsewhere and any(Path(word).name in LAUNCHERS for word in text.split()):
                 self._refuse_processes()
             return original(process, words, *arguments, **named)
 

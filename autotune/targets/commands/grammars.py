@@ -13,7 +13,6 @@ from autotune.targets.commands.declared import Argument, Script
 class Grammar:
     """How one family of programs takes an argument that the command does not mention yet."""
 
-    name: str
     marks: frozenset[str] = frozenset()  # one of them in the script, or as the program's name, shows this grammar
     written: tuple[str, ...] = ("{option}", "{value}")  # the words of one argument
     truth: str = "true/false"  # how it writes a truth value that is no flag
@@ -32,7 +31,6 @@ class Grammar:
 GRAMMARS = (
     # transformers 5.23, `TrainingArguments`; TRL's and others' are subclasses of it
     Grammar(
-        name="TrainingArguments",
         marks=frozenset({"HfArgumentParser", "TrlParser"}),
         truth="True/False",
         has_flags=False,
@@ -43,22 +41,22 @@ GRAMMARS = (
     ),
     # lightning 2.6, `LightningCLI`: arguments of the Trainer; those of a DataModule are the user's own
     Grammar(
-        name="LightningCLI",
         marks=frozenset({"LightningCLI"}),
         written=("{option}={value}",),
         has_flags=False,
         known={"--trainer.precision": "32-true", "--trainer.accumulate_grad_batches": 1},
     ),
+    # nanoGPT's configurator
     Grammar(
-        name="nanoGPT's configurator", marks=frozenset({"configurator.py"}), written=("{option}={value}",),
+        marks=frozenset({"configurator.py"}), written=("{option}={value}",),
         truth="True/False", has_flags=False,
     ),
     # Hydra 1.3, OmegaConf 2.3, Ultralytics, LLaMA-Factory, torchtune: the last word of a key wins
     Grammar(
-        name="key=value", written=("{option}={value}",), has_flags=False,
+        written=("{option}={value}",), has_flags=False,
         marks=frozenset({"hydra", "OmegaConf", "from_cli", "from_dotlist", "yolo", "llamafactory-cli", "tune"}),
     ),
-    Grammar(name="argparse and click"),
+    Grammar(),  # argparse and click
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob
-from autotune.targets.commands.placeholder import OUTPUT_DIR
+from autotune.targets.commands.placeholder import NAMES, OUTPUT_DIR, owner_of
 
 OUTPUTS = r"(output|out|save|work|results?|log|default_root)_?dir|hydra\.run\.dir"
 NOT_TRAINING = frozenset({"eval", "evaluation", "val", "valid", "validation", "test", "predict", "infer", "inference"})
@@ -31,12 +31,12 @@ class Meaning:
     @property
     def is_switch(self) -> bool:
         """Whether it says yes or no to one value."""
-        return self.knob is not None and self.name in self.knob.switches
+        return self.knob is not None and self.name in self.knob.value_names
 
     @property
     def is_truth(self) -> bool:
         """Whether it can be a flag."""
-        return self.is_switch or (self.knob is not None and set(self.knob.formats.get("", ())) == {True, False})
+        return self.is_switch or (self.knob is not None and self.knob.is_truth)
 
 
 def meaning_of(name: str) -> Meaning | None:
@@ -49,7 +49,7 @@ def meaning_of(name: str) -> Meaning | None:
         return Meaning(name=OUTPUT_DIR)
     for knob in KNOBS:
         switch = re.sub(r"^(use|enable)_", "", last)
-        if switch in knob.switches:
+        if switch in knob.value_names:
             return Meaning(name=switch, knob=knob)
         for pattern, is_doubtful in ((knob.arguments, False), (knob.doubtful, True)):
             if pattern and re.fullmatch(pattern, last):
@@ -65,14 +65,11 @@ def normal(name: str) -> str:
 def meant(key: str) -> Meaning:
     """Return what the left side of a correction names. Raises `TargetError`."""
     name, _, format_name = key.partition(":")
-    for knob in KNOBS:
-        if name in knob.switches:
-            return Meaning(name=name, knob=knob)
-        if name in (knob.name, knob.alias):
-            return Meaning(name=knob.name, knob=knob, format=format_name)
     if name == OUTPUT_DIR:
         return Meaning(name=OUTPUT_DIR)
-    known = [OUTPUT_DIR, *(one.name for one in KNOBS), *(name for one in KNOBS for name in one.switches)]
+    if knob := owner_of(name):
+        is_switch = name in knob.value_names
+        return Meaning(name=name if is_switch else knob.name, knob=knob, format="" if is_switch else format_name)
     raise TargetError(
-        f"--map {key}=...: there is no knob {name}. It was probably mistyped. There are {', '.join(known)}."
+        f"--map {key}=...: there is no knob {name}. It was probably mistyped. There are {', '.join(NAMES)}."
     )

@@ -10,10 +10,11 @@ from typing import Self
 
 from autotune.core.records import Value
 from autotune.errors import TargetError
-from autotune.knobs import KNOBS, knob
+from autotune.knobs import KNOBS
 from autotune.knobs.base import SWITCH_WORDS, Knob
 
 OUTPUT_DIR = "output_dir"
+NAMES = (OUTPUT_DIR, *(one.name for one in KNOBS), *(name for one in KNOBS for name in one.value_names))
 FLAG = "flag"
 ON_OFF: Mapping[Value, str] = {True: "true", False: "false"}
 PLACEHOLDER = re.compile(r"(\{*)(\{([A-Za-z_]\w*)(?::([^{}=\s]*))?(?:=([^{}]*))?\})(\}*)")
@@ -37,8 +38,11 @@ class Placeholder:
         """Return what the three parts of a placeholder mean. Raises `TargetError`."""
         if name == OUTPUT_DIR:
             return cls(text=text, name=name, knob=None, words=None, today=today)
-        owner, switch = _owner(text, name)
-        is_truth = switch is not None or set(owner.formats.get("", ())) == {True, False}
+        owner = owner_of(name)
+        if owner is None:
+            raise _no_knob(text, name)
+        is_switch = name in owner.value_names
+        is_truth = is_switch or owner.is_truth
         is_flag = format_name == FLAG
         if is_flag and not is_truth:
             raise TargetError(
@@ -48,7 +52,7 @@ class Placeholder:
         words = ON_OFF if is_flag else _words(text, owner, format_name or "", is_switch=is_truth)
         return cls(
             text=text, name=name, knob=owner, words=words, is_flag=is_flag, today=today,
-            is_switch=switch is not None, stands_for=None if switch is None else owner.switches[switch],
+            is_switch=is_switch, stands_for=owner.value_names.get(name),
         )  # fmt: skip
 
     def value(self) -> Value | None:
@@ -79,8 +83,15 @@ class Placeholder:
 
 def names_a_knob(word: str) -> bool:
     """Return whether a word that a person typed has a placeholder in it: text in braces need not be one."""
-    known = {OUTPUT_DIR, *(name for one in KNOBS for name in (one.name, one.alias, *one.switches))}
-    return any(found[3] in known and not (found[1] and found[6]) for found in PLACEHOLDER.finditer(word))
+    return any(
+        (found[3] == OUTPUT_DIR or owner_of(found[3])) and not (found[1] and found[6])
+        for found in PLACEHOLDER.finditer(word)
+    )
+
+
+def owner_of(name: str) -> Knob | None:
+    """Return the knob with that name or alias, or with a switch of that name; None: there is none."""
+    return next((one for one in KNOBS if name in (one.name, one.alias, *one.value_names)), None)
 
 
 def literal(text: str) -> str:
@@ -88,20 +99,12 @@ def literal(text: str) -> str:
     return PLACEHOLDER.sub(lambda found: f"{{{found[0]}}}", text)
 
 
-def _owner(text: str, name: str) -> tuple[Knob, str | None]:
-    """Return the knob that a placeholder names, and the name of the switch if it is one. Raises `TargetError`."""
-    for one in KNOBS:
-        if name in one.switches:
-            return one, name
-    try:
-        return knob(name), None
-    except KeyError:
-        known = [OUTPUT_DIR, *(one.name for one in KNOBS), *(name for one in KNOBS for name in one.switches)]
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"Did you mean {{{near[0]}}}?" if near else f"There are {', '.join(known)}."
-        raise TargetError(
-            f"{text} in the command is no knob. {hint} Write {literal(text)} where the command itself has braces."
-        ) from None
+def _no_knob(text: str, name: str) -> TargetError:
+    near = difflib.get_close_matches(name, NAMES, n=1)
+    hint = f"Did you mean {{{near[0]}}}?" if near else f"There are {', '.join(NAMES)}."
+    return TargetError(
+        f"{text} in the command is no knob. {hint} Write {literal(text)} where the command itself has braces."
+    )
 
 
 def _words(text: str, owner: Knob, format_name: str, *, is_switch: bool) -> Mapping[Value, str] | None:
@@ -125,6 +128,6 @@ def _words(text: str, owner: Knob, format_name: str, *, is_switch: bool) -> Mapp
 
 
 def _switches(owner: Knob) -> str:
-    if not owner.switches:
+    if not owner.value_names:
         return f"Write the argument that takes it, such as --{owner.name.replace('_', '-')} {{{owner.name}}}."
-    return f"Write {' or '.join(f'{{{name}:{FLAG}}}' for name in owner.switches)}."
+    return f"Write {' or '.join(f'{{{name}:{FLAG}}}' for name in owner.value_names)}."

@@ -16,10 +16,10 @@ from autotune.errors import TargetError
 
 _PYTHON = re.compile(r"python(\d+(\.\d+)?)?$")
 _HARMLESS_OPTIONS = ("-u", "-B")  # probes have them anyway
-_LAUNCHERS = {  # programs and modules that start other processes, which train
+LAUNCHERS = (  # programs and modules that start other processes, which train
     "torchrun", "accelerate", "deepspeed", "mpirun", "srun", "torch.distributed.run", "torch.distributed.launch",
     "accelerate.commands.launch", "deepspeed.launcher.runner",
-}  # fmt: skip
+)  # fmt: skip
 _SHEBANG_BYTES = 512
 
 
@@ -110,7 +110,7 @@ def _of_python(python: str, words: Sequence[str]) -> Program:
 
 
 def _refuse_launcher(name: str) -> None:
-    if Path(name).name in _LAUNCHERS:
+    if Path(name).name in LAUNCHERS:
         raise TargetError(
             f"{name} starts other processes, and they train. A command is watched in one process; several are not "
             f"supported yet. Name the script itself: -- python train.py, with its arguments."

@@ -158,10 +158,10 @@ class _Reader:
             return False
         if meaning.is_switch:
             return meaning.knob.name in taken
-        return any(name in taken for name in meaning.knob.switches)
+        return any(name in taken for name in meaning.knob.value_names)
 
     def _knows(self, knob: Knob, taken: dict[str, set[str]]) -> bool:
-        return any(name in taken for name in (knob.name, *knob.switches))
+        return any(name in taken for name in (knob.name, *knob.value_names))
 
     def _written(self, argument: Argument, meaning: Meaning) -> list[str] | None:
         """Return the words for an argument at its default; None: its default cannot be read, or be written."""
@@ -227,7 +227,7 @@ class _Reader:
         found = meaning_of(name)
         if found is None or found.name in self._mapped or found.owner in self._alone:
             return None
-        return None if self._mapped & {*(found.knob.switches if found.knob else ())} else found
+        return None if self._mapped & {*(found.knob.value_names if found.knob else ())} else found
 
     def _check(self, corrections: Mapping[str, str]) -> None:
         """Raise `TargetError` for a correction that names no argument."""
@@ -270,7 +270,7 @@ def _ways(option: str, names: Sequence[str]) -> str:
 def _switches(knob: Knob) -> tuple[str, ...]:
     """Return what a correction can call a flag: the shortest switch of each value."""
     shortest: dict[Any, str] = {}
-    for name, value in knob.switches.items():
+    for name, value in knob.value_names.items():
         shortest.setdefault(value, name)
     return tuple(shortest.values())
 

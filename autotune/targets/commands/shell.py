@@ -8,6 +8,7 @@ from pathlib import Path
 
 from autotune.errors import TargetError
 from autotune.targets.commands.program import Program, read
+from autotune.targets.commands.template import NO_COMMAND
 
 OPERATORS = ("&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1")
 SHELLS = ("sh", "bash", "zsh", "dash", "fish", "ksh", "csh", "tcsh", "pwsh")
@@ -19,7 +20,7 @@ WRAPPERS = ("uv", "poetry", "conda", "mamba", "micromamba", "pipenv", "hatch", "
 def program_of(words: Sequence[str]) -> Program:
     """Return the Python program that a command runs. Raises `TargetError` where it is none, or more than one."""
     if not words:
-        raise TargetError("There is no command after `--`. Type it as you run it: -- python train.py --epochs 3.")
+        raise TargetError(NO_COMMAND)
     first = Path(words[0]).name
     used = next((word for word in words if word in OPERATORS or word.endswith(";")), None)
     if used:

@@ -4,7 +4,7 @@
 {batch_size=64}       the same; the command says 64 today, which is the baseline
 {amp_dtype:short}     in the words of a format: bf16, fp16, fp32; see `Knob.formats`
 {amp_dtype:a/b/c}     in words of one's own, in the order of the knob's values: bfloat16, float16, None; or true, false
-{bf16:true/false}     a switch: whether the knob has this value; see `Knob.switches`
+{bf16:true/false}     a switch: whether the knob has this value; see `Knob.value_names`
 --amp{bf16:flag}      the word before it is there or not; `{bf16:flag}` alone is `--bf16`
 {output_dir=runs}     a scratch folder of the probe
 {{name}}              `{name}` itself
@@ -31,6 +31,7 @@ from autotune.targets.commands.placeholder import (
 )
 
 PREFIX = "-- "  # of a target that is a command
+NO_COMMAND = "There is no command after `--`. Type it as you run it: -- python train.py --epochs 3."
 
 
 def is_command(text: str) -> bool:
@@ -67,7 +68,7 @@ class CommandTemplate:
     def of(cls, words: list[str]) -> Self:
         """Return the command that consists of these words. Raises `TargetError`."""
         if not words:
-            raise TargetError("There is no command after `--`. Type it as you run it: -- python train.py --epochs 3.")
+            raise TargetError(NO_COMMAND)
         found = cls(words=tuple(_parts(word) for word in words))
         found.baseline  # noqa: B018  # which finds what contradicts itself
         return found
@@ -126,7 +127,7 @@ class CommandTemplate:
             said[one.knob.name] = value
         return said
 
-    def can_say(self, name: str, value: Value) -> bool:
+    def can_take(self, name: str, value: Value) -> bool:
         """Return whether the command can be given this value of a knob that it carries."""
         of_it = [one for one in self.placeholders if one.knob is not None and one.knob.name == name]
         stated = {one.stands_for for one in of_it if one.is_switch}
@@ -137,10 +138,10 @@ class CommandTemplate:
     def filled(self, values: Mapping[str, Value], output_dir: str | PathLike[str]) -> list[str]:
         """Return the command's words for `values` by knob name.
 
-        Raises `ValueError` for a value that cannot be said; see `can_say`.
+        Raises `ValueError` for a value that cannot be said; see `can_take`.
         """
         for name in self.knobs:
-            if not self.can_say(name, values[name]):
+            if not self.can_take(name, values[name]):
                 raise ValueError(f"the command cannot be given {name} {values[name]!r}: {self.text}")
         return self._filled(values, lambda _: fspath(output_dir))
 
@@ -149,9 +150,9 @@ class CommandTemplate:
         values = {name: self.baseline.get(name, knob(name).default) for name in self.knobs}
         return [word for word in (_filled(word, values, lambda _: "") for word in self.words) if word is not None]
 
-    def line(self, values: Mapping[str, Value]) -> str:
-        """Return the command for `values` as a person types it; its outputs go where they go today."""
-        return shlex.join(self._filled(values, lambda folder: folder.today or "OUTPUT_DIR"))
+    def recommended(self, values: Mapping[str, Value]) -> list[str]:
+        """Return the command's words for `values` as a person types them; its outputs go where they go today."""
+        return self._filled(values, lambda folder: folder.today or "OUTPUT_DIR")
 
     def _filled(self, values: Mapping[str, Value], folder: Callable[[Placeholder], str]) -> list[str]:
         filled = (_filled(word, values, folder) for word in self.words)

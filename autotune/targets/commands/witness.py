@@ -32,7 +32,7 @@ from autotune.knobs.observed import Observed
 from autotune.targets import variables
 from autotune.targets.batches import first_dimension
 from autotune.targets.commands.defaults import LoaderDefaults
-from autotune.targets.commands.exits import Exits
+from autotune.targets.commands.exits import ExitHooks
 from autotune.targets.commands.fetching import Fetched, Fetching
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.trained import Trained
@@ -57,9 +57,9 @@ class Witness:
         self.batches = Fetching(report.shapes, report.epoch)
         self.defaults = LoaderDefaults(loader_defaults)
         self._label, self._report, self._guest, self._transforms = label, report, guest, list(transforms)
-        self._exits = Exits(label, guest)
+        self._exits = ExitHooks(label, guest)
         self._process = os.getpid()
-        self._clock: Optimizer | None = None  # whose steps count
+        self._counted: Optimizer | None = None  # whose steps count
         self._others: Counter[int] = Counter()  # steps of each optimizer since the last that counted
         self._is_in_backward = False
         self._given: int | None = None  # samples of a forward pass, where there is no DataLoader
@@ -150,7 +150,7 @@ class Witness:
                 self._is_in_backward = False
             began = time.perf_counter()
             self._trained_on(tensors)
-            self._report.spent(time.perf_counter() - began + self.batches.own_seconds)
+            self._report.watched(time.perf_counter() - began + self.batches.own_seconds)
             self.batches.own_seconds = 0.0
             return result
 
@@ -226,9 +226,9 @@ class Witness:
         if self._is_elsewhere:
             return
         self._others[id(optimizer)] += 1
-        if self._clock is None or self._others[id(optimizer)] > _FAITHFUL:
-            self._clock = optimizer
-        if optimizer is self._clock:
+        if self._counted is None or self._others[id(optimizer)] > _FAITHFUL:
+            self._counted = optimizer
+        if optimizer is self._counted:
             self._others.clear()
             self._has_stepped = True
             self._end_step(skipped=False)
@@ -238,8 +238,8 @@ class Witness:
         def step(scaler: Any, optimizer: Any, *arguments: Any, **named: Any) -> Any:
             self._has_stepped = False
             result = original(scaler, optimizer, *arguments, **named)
-            if not self._has_stepped and self._clock in (None, optimizer):
-                self._clock = optimizer
+            if not self._has_stepped and self._counted in (None, optimizer):
+                self._counted = optimizer
                 self._end_step(skipped=True)
             return result
 

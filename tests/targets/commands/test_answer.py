@@ -19,8 +19,8 @@ def test_the_line_has_the_recommended_settings_and_its_own_outputs():
     found = _recommended(batch_size=96, amp_dtype="bfloat16")
 
     assert found.text == "python train.py --bs 96 --out runs --bf16 --name 'a b'"
-    assert found.words == shlex.split(found.text)
-    assert found.unsaid == ()
+    assert list(found.words) == shlex.split(found.text)
+    assert found.unset == ()
 
 
 def test_what_is_set_by_variables_stands_before_the_line():
@@ -31,7 +31,7 @@ def test_what_is_set_by_variables_stands_before_the_line():
 
 
 def test_what_the_command_cannot_say_is_told():
-    assert _recommended(num_workers=4).unsaid == ("num_workers 4",)
+    assert _recommended(num_workers=4).unset == ("num_workers 4",)
 
 
 def test_code_has_no_command():

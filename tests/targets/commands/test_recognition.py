@@ -98,7 +98,7 @@ def test_argparse_takes_what_was_recognised(line, baseline):
     assert (read.batch_size, read.accum_iter, read.workers, read.precision) == (96, 3, 7, "amp_bf16")
     assert not read.channels_last
     assert read.val_batch_size == 256
-    assert not found.template.can_say("amp_dtype", "float16")
+    assert not found.template.can_take("amp_dtype", "float16")
 
 
 def test_the_baseline_command_does_what_the_command_does_today():
@@ -355,7 +355,7 @@ def test_outputs_go_to_a_scratch_folder():
     found = _recognised("", "train.py --output_dir runs/one hydra.run.dir=x")
 
     assert _arguments(found) == ["--output_dir", "/scratch", "hydra.run.dir=/scratch"]
-    assert found.template.line({}).endswith("--output_dir runs/one hydra.run.dir=x")
+    assert found.template.recommended({})[-3:] == ["--output_dir", "runs/one", "hydra.run.dir=x"]
 
 
 @pytest.mark.parametrize(

@@ -74,9 +74,9 @@ def test_switches_of_one_knob_say_its_value_together(arguments, expected):
 def test_a_value_that_cannot_be_written_is_known_and_refused():
     template = CommandTemplate.parse("-- python t.py {bf16:flag} --threads {num_threads} --p {amp_dtype:bf16//fp32}")
 
-    assert template.can_say("amp_dtype", None)
-    assert not template.can_say("amp_dtype", "float16")
-    assert not template.can_say("num_threads", None)
+    assert template.can_take("amp_dtype", None)
+    assert not template.can_take("amp_dtype", "float16")
+    assert not template.can_take("num_threads", None)
     with pytest.raises(ValueError, match="amp_dtype 'float16'"):
         template.filled(defaults() | {"amp_dtype": "float16", "num_threads": 1}, "out")
 
@@ -84,13 +84,13 @@ def test_a_value_that_cannot_be_written_is_known_and_refused():
 def test_one_flag_says_one_dtype_and_none():
     template = CommandTemplate.parse("-- python t.py {bf16:flag}")
 
-    assert [template.can_say("amp_dtype", dtype) for dtype in (None, "bfloat16", "float16")] == [True, True, False]
+    assert [template.can_take("amp_dtype", dtype) for dtype in (None, "bfloat16", "float16")] == [True, True, False]
 
 
 def test_the_line_for_a_person_writes_where_the_command_writes_today():
     template = CommandTemplate.parse("-- python t.py --out '{output_dir=my runs}' --bs {batch_size=64}")
 
-    assert template.line(defaults() | {"batch_size": 96}) == "python t.py --out 'my runs' --bs 96"
+    assert template.recommended(defaults() | {"batch_size": 96}) == ["python", "t.py", "--out", "my runs", "--bs", "96"]
     assert template.takes_output_dir
 
 

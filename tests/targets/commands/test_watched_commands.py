@@ -204,6 +204,7 @@ for x, y in batches():
         ),
         ("import torch.multiprocessing as mp\nmp.spawn(print, nprocs=2)\n", r"trains in processes that it starts its"),
         ("import subprocess\nsubprocess.run(['torchrun', 'x.py'])\n", r"trains in processes that it starts itself"),
+        ("import subprocess\nsubprocess.run('deepspeed x.py', shell=True)\n", r"trains in processes that it starts"),
         ("while True:\n  try: raise KeyError\n  except: sys.exit(9)\n", r"ended with exit status 9"),
     ],
 )

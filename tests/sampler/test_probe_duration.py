@@ -1,4 +1,4 @@
-"""What a probe costs in seconds, and what the model-based sampler makes of it."""
+"""How many seconds a probe takes, and what the model-based sampler makes of it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from autotune.core.probe_cost import MEASURING_SECONDS, STEP_UP, ProbeCost
+from autotune.core.probe_duration import MEASURING_SECONDS, STEP_UP, ProbeDuration
 from autotune.core.requests import FEWEST_STEPS
 from autotune.sampler.acquisition import Forecast, ranked
 from autotune.sampler.grid import Hardware
 from autotune.sampler.observation import Observation
 from tests.proposing import Proposals
 
-COST = ProbeCost(fixed_seconds=2.0, longest_cycle=2)
+DURATION = ProbeDuration(fixed_seconds=2.0, longest_cycle=2)
 DOMAINS = {"batch_size": tuple(2**n for n in range(3, 12)), "gradient_accumulation_steps": (1, 2, 4)}
 START = {"batch_size": 32, "gradient_accumulation_steps": 1}
 
@@ -29,8 +29,8 @@ def long_steps(params: dict[str, int]) -> Observation:
 
 
 def proposals(most_seconds: float = math.inf) -> Proposals:
-    cost = replace(COST, most_seconds=most_seconds)
-    made = Proposals(DOMAINS, hardware=Hardware(cores=8), probe_cost=lambda: cost)
+    duration = replace(DURATION, most_seconds=most_seconds)
+    made = Proposals(DOMAINS, hardware=Hardware(cores=8), probe_duration=lambda: duration)
     made.begin(long_steps(START), **START)
     return made
 
@@ -38,11 +38,11 @@ def proposals(most_seconds: float = math.inf) -> Proposals:
 def seconds(params: dict[str, int]) -> float:
     seen, steps = long_steps(params), params["gradient_accumulation_steps"]
     assert seen.samples_per_second is not None
-    return float(COST.seconds(params["batch_size"] / seen.samples_per_second, steps))
+    return float(DURATION.seconds(params["batch_size"] / seen.samples_per_second, steps))
 
 
 def test_short_steps_cost_the_same_and_long_ones_their_cycles_of_two() -> None:
-    found = COST.seconds(np.array([0.001, 0.1, 1.0, 1.0]), np.array([1, 1, 1, 8]))
+    found = DURATION.seconds(np.array([0.001, 0.1, 1.0, 1.0]), np.array([1, 1, 1, 8]))
 
     assert found == pytest.approx([2 + MEASURING_SECONDS] * 2 + [2 + FEWEST_STEPS, 2 + 2 * FEWEST_STEPS])
 

@@ -43,35 +43,36 @@ def _earlier(
 ) -> Change:
     values, before = ({name: of.get(name) for name in names} for of in (best.params, best.baseline))
     if changes == 1 and best.speedup:  # without it is the baseline, and the race knows it best
-        score, low, high = (one and 1 / one for one in (best.speedup, best.speedup_high, best.speedup_low))
-        return Change(values=values, before=before, kept=True, score=score, low=low, high=high)
+        ratio, low, high = (one and 1 / one for one in (best.speedup, best.speedup_high, best.speedup_low))
+        return Change(values=values, before=before, kept=True, ratio=ratio, ratio_low=low, ratio_high=high)
     own = measured.get(Config(values=dict(best.params)))
     without = measured.get(Config(values={**best.params, **before}))
     if own is None or without is None:
         return Change(values=values, before=before, kept=True, untested="not measured alone")
     widths = [UNKNOWN_SPREAD if it.relative_half_width is None else it.relative_half_width for it in (own, without)]
-    score, spread = without.samples_per_second / own.samples_per_second, math.hypot(*widths)
-    low, high = score * max(0.0, 1 - spread), score * (1 + spread)
-    return Change(values=values, before=before, kept=True, score=score, low=low, high=high)
+    ratio, spread = without.samples_per_second / own.samples_per_second, math.hypot(*widths)
+    low, high = ratio * max(0.0, 1 - spread), ratio * (1 + spread)
+    return Change(values=values, before=before, kept=True, ratio=ratio, ratio_low=low, ratio_high=high)
 
 
 def worth(change: Change, best: Recommendation) -> str:
     """Return `without it 35% slower`, or why that was not measured."""
-    if change.score is None:
+    if change.ratio is None:
         return plain(change.untested) if best.changes is None else f"not tested: {plain(change.untested)}"
     objective = objective_of(best.goal)
-    share = 1 - change.score if change.score < 1 else change.score - 1
-    text = f"without it {format_share(share)} {objective.worse if change.score < 1 else objective.better}"
+    share = 1 - change.ratio if change.ratio < 1 else change.ratio - 1
+    text = f"without it {format_share(share)} {objective.worse if change.ratio < 1 else objective.better}"
     if change.untested:
         return f"{text} by single probes ({plain(change.untested)})"
-    if objective.slack(best.goal) is not None and change.peak is not None:
-        text += f", {format_share(abs(change.peak - 1))} {'more' if change.peak > 1 else 'less'} memory"
+    if objective.slack(best.goal) is not None and change.memory_ratio is not None:
+        text += f", {format_share(abs(change.memory_ratio - 1))} {'more' if change.memory_ratio > 1 else 'less'} memory"
     return text if is_significant(change) else text + NOT_SIGNIFICANT
 
 
 def is_significant(change: Change) -> bool:
     """Whether the interval of what is left without it leaves out 1; without an interval it does not tell."""
-    return change.low is not None and change.high is not None and not change.low <= 1 <= change.high
+    low, high = change.ratio_low, change.ratio_high
+    return low is not None and high is not None and not low <= 1 <= high
 
 
 def change_phrase(change: Change) -> str:
@@ -97,12 +98,12 @@ def worth_lines(best: Recommendation, view: StudyView | None) -> list[str]:
 
 
 def _interval(change: Change, best: Recommendation) -> str:
-    if change.score is None or change.low is None or change.high is None:
+    if change.ratio is None or change.ratio_low is None or change.ratio_high is None:
         return ""
-    return f" ({change.low:.2f} to {change.high:.2f} of the {objective_of(best.goal).unit}, 95% interval)"
+    return f" ({change.ratio_low:.2f} to {change.ratio_high:.2f} of the {objective_of(best.goal).unit}, 95% interval)"
 
 
-def worths_chart(view: StudyView) -> Chart | Absence:
+def changes_chart(view: StudyView) -> Chart | Absence:
     """One bar for each change: how much is left of the speed without it."""
     best = view.recommendation
     if best is None:
@@ -119,8 +120,8 @@ def worths_chart(view: StudyView) -> Chart | Absence:
             change_phrase(one),
             "recommended" if one.kept else "dropped",
             worth(one, best),
-            "" if one.score is None else f"{one.score:.2f}",
-            "" if one.low is None or one.high is None else f"{one.low:.2f} to {one.high:.2f}",
+            "" if one.ratio is None else f"{one.ratio:.2f}",
+            "" if one.ratio_low is None or one.ratio_high is None else f"{one.ratio_low:.2f} to {one.ratio_high:.2f}",
         )
         for one in changes
     )
@@ -139,9 +140,9 @@ def worths_chart(view: StudyView) -> Chart | Absence:
 
 def _bars(changes: Sequence[Change], best: Recommendation, size: Size) -> list[str]:
     """Bars below each other, each with its name above and its worth at the end; a line at 1."""
-    most = max(1.0, *(one.score or 0.0 for one in changes))
+    most = max(1.0, *(one.ratio or 0.0 for one in changes))
     told = [worth(one, best).removeprefix("without it ") for one in changes]
-    beside = (drawing.width_of(words) for one, words in zip(changes, told, strict=True) if one.score is not None)
+    beside = (drawing.width_of(words) for one, words in zip(changes, told, strict=True) if one.ratio is not None)
     longest = max(beside, default=0.0)
     room = min(0.5 * size.width, size.width - 24 - 1.1 * longest)  # the words stand behind the longest bar
     edge = 4 + room / most
@@ -149,10 +150,10 @@ def _bars(changes: Sequence[Change], best: Recommendation, size: Size) -> list[s
     for index, (one, words) in enumerate(zip(changes, told, strict=True)):
         y = 4 + index * ROW
         parts.append(drawing.text(4, y + 13, _fitting(one, size.width), "strong" if one.kept else "note"))
-        if one.score is None:
+        if one.ratio is None:
             parts.append(drawing.text(4, y + 19 + BAR - 2.5, words, "tick"))
             continue
-        wide = max(2.0, one.score / most * room)
+        wide = max(2.0, one.ratio / most * room)
         bar = drawing.bar("kept" if one.kept else "dropped", 4, y + 19, wide, BAR)
         parts.append(drawing.titled(bar, f"{change_phrase(one)}: {worth(one, best)}{_interval(one, best)}"))
         parts.append(drawing.text(max(4 + wide, edge) + 8, y + 19 + BAR - 2.5, words, "tick"))

@@ -1,4 +1,7 @@
-"""What a search probe costs in seconds, by how long a micro-batch of its configuration takes."""
+"""How many seconds a search probe takes, by how long a micro-batch of its configuration takes.
+
+Predicted by the model, for ranking; what may begin is decided by `History.expected_seconds`.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ MEASURING_SECONDS = 3.0  # of short steps: warm-up 0.5, computing alone 0.5, loa
 STEP_UP = 3.0  # times the longest probe so far: where no long step was seen a prediction of one is the prior's
 
 
-class ProbeCost(Record, frozen=True, kw_only=True):
-    """The cost of search probes in one study at present: what is fixed, and a few cycles of each configuration."""
+class ProbeDuration(Record, frozen=True, kw_only=True):
+    """The duration of search probes in one study at present: what is fixed, and a few cycles of each configuration."""
 
     fixed_seconds: float = 0.0  # start, import, build; and what probes took beyond their cycles
     longest_cycle: float = math.inf  # micro-batches that are run per optimizer step at most

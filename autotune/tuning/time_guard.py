@@ -11,7 +11,7 @@ from autotune.sampler.guard import Admission
 from autotune.tuning.budget import TimeBudget
 
 
-class Affordable:
+class TimeGuard:
     """An admission that also refuses whose probe should not end in time, `within` so many seconds.
 
     Outside of it, time decides nothing: whoever asks what remains of the space is told of all that remains.
@@ -40,6 +40,6 @@ class Affordable:
         """Return every configuration of the space that is still admitted, in the order of the space."""
         return tuple(config for config in self._admission.remaining() if self.admits(config))
 
-    def shortest_seconds(self) -> float:
+    def shortest_probe_seconds(self) -> float:
         """Return the seconds of the shortest probe that is left; infinite if none is."""
         return min(map(self._budget.least_seconds, self._admission.remaining()), default=math.inf)
