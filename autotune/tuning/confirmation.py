@@ -109,7 +109,7 @@ def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSum
     plan = budget.race_plan(configs, leading, known)
     window, missing = plan.window, max(0, racing.probes(leading, plan.rounds, others) - known)
     briefly = ", measured briefly" if window != budget.window else ""
-    more = f", up to {racing.LAST_ROUNDS} rounds if the gain is still open" * (plan.rounds >= racing.MOST_ROUNDS)
+    more = f", up to {racing.MOST_ROUNDS} rounds if the gain is still open" * (plan.rounds >= racing.USUAL_ROUNDS)
     seconds = format_seconds(missing * plan.probe_seconds)
     context.reporter.note(f"{_announced(leading, others, plan.rounds)}{briefly}, about {seconds}{more}.")
     least = max(0, racing.probes(leading, min(fewest, plan.rounds), others) - known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from autotune.machine.environment import autotune_version
 from autotune.objectives import objective_of
 from autotune.sampler.space import SearchSpace, is_settable
 from autotune.study import layout as disk
+from autotune.targets.commands.template import CommandTemplate, is_command
 from autotune.tuning.racing import FEWEST_ROUNDS, probes
 from autotune.tuning.settings import Settings
 from autotune.units import counted, format_bytes, format_count, format_seconds, format_share
@@ -45,7 +47,7 @@ def opening_lines(
     state = "refused" if refused else "resumed" if resumed else "new"
     configurations, left_out = counted(len(space.configs), "configuration"), not_searched(request, space)
     return [
-        f"autotune {autotune_version()} · {request.target} · study {folder} ({state})",
+        f"autotune {autotune_version()} · {_trained(request)} · study {folder} ({state})",
         f"{device:<5} {environment.device_name} · {format_bytes(environment.device_bytes)}{limit}"
         f" · {environment.usable_cores} cores · torch {environment.torch}",
         f"Task  {facts.name}, {format_count(facts.parameter_count)} parameters · {facts.data}{samples}"
@@ -56,6 +58,13 @@ def opening_lines(
         *([] if brief else [" · ".join((f"Space {configurations}: {_domains(space, request.baseline)}", *left_out))]),
         *(_other_seeds(folder, request.seed) if resumed else ()),
     ]
+
+
+def _trained(request: StudyRequest) -> str:
+    """Return the target as the user named it: of a command the words that are typed today."""
+    if not is_command(request.target):
+        return request.target
+    return shlex.join(CommandTemplate.parse(request.target).recommended(request.baseline.values))
 
 
 def held(request: StudyRequest) -> str:

@@ -63,7 +63,7 @@ def _rounds_needed(gain: float, low: float, rounds: int) -> int | None:
     if gain <= 1 + TIE or low <= 0:
         return None
     needed = math.ceil(rounds * (math.log(gain / low) / math.log(gain)) ** 2) + 1
-    return needed if needed <= racing.LAST_ROUNDS else None
+    return needed if needed <= racing.MOST_ROUNDS else None
 
 
 def _probe_seconds(one: ConfigSummary) -> float:

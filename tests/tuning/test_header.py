@@ -118,6 +118,15 @@ def test_what_a_command_does_not_take_is_said_with_what_follows(settable, held, 
     assert all(text.startswith(start) for text, start in zip(told, said, strict=True))
 
 
+def test_a_command_is_named_as_it_is_typed_today() -> None:
+    text = "-- python train.py --batch-size {batch_size=64} --out {output_dir=runs}"
+    asked = study_request(target=text)
+
+    lines = opening_lines(Path("study"), asked, space(), Settings(target=text), resumed=False)
+
+    assert "python train.py --batch-size 64 --out runs ·" in lines[0]
+
+
 @pytest.mark.parametrize(
     ("goal", "domains"),
     [(Goal(global_batch=64, stability="off"), space().domains), (Goal(global_batch=64), {"amp_dtype": (None,)})],
