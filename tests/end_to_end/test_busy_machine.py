@@ -31,7 +31,7 @@ def test_on_a_busy_machine_the_baseline_is_measured_again_and_nothing_is_recomme
     home: Path, other_work: None
 ) -> None:
     ended = subprocess.run(
-        (sys.executable, "-m", "autotune", "search", "model.py", "-t", "90s", "-n", "1"),
+        (sys.executable, "-m", "autotune", "search", "model.py", "-t", "45s", "-n", "1"),
         cwd=home, env=commandline.environment(home), capture_output=True, text=True, check=False,
     )  # fmt: skip
 
