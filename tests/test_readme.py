@@ -53,7 +53,7 @@ def test_the_training_after_trains_with_an_answer(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(_block(README, "# train.py, after"))
     answer = tmp_path / "studies" / "train"
     answer.mkdir(parents=True)
-    shutil.copy(ROOT / "studies" / "digits_cnn-epyc" / "best.json", answer)
+    shutil.copy(ROOT / "studies" / "digits_cnn-epyc-forked" / "best.json", answer)
 
     ended = _run(tmp_path, "train.py")
 
@@ -87,10 +87,10 @@ def test_the_output_in_readme_is_that_of_the_recorded_study() -> None:
     shown = re.search(r"digits_cnn trains (\d\.\d+)× faster than your baseline \((.+?) to (.+?)\)", README)
     from autotune import load_result
 
-    recorded = load_result(ROOT / "studies" / "digits_cnn-epyc")
+    recorded = load_result(ROOT / "studies" / "digits_cnn-epyc-forked")
 
     assert shown
-    study = load_view(ROOT / "studies" / "digits_cnn-epyc")
+    study = load_view(ROOT / "studies" / "digits_cnn-epyc-forked")
     assert str(answer_block(recorded, study)).partition("  Use it")[0] in README
     assert [f"{value:.2f}" for value in (recorded.speedup, recorded.speedup_low, recorded.speedup_high)] == [
         *shown.groups()

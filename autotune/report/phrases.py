@@ -228,7 +228,7 @@ def confidence(recommendation: Recommendation) -> str:
         alone = "in a single round" if rounds == 1 else "with nothing to compare it with"
         return f"low: measured {alone}, which has no interval"
     word = "high" if width <= PRECISE else "fair" if width <= NOISY else "low"
-    text = f"{word}: ±{half_width(width)} over {rounds} interleaved rounds of fresh processes"
+    text = f"{word}: ±{half_width(width)} over {rounds} interleaved rounds of separate processes"
     spread = interval(recommendation)
     if spread and recommendation.params != recommendation.baseline and not is_faster(recommendation):
         return f"{text}; the speed-up's interval ({spread}) includes 1"
