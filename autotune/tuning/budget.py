@@ -244,8 +244,9 @@ class TimeBudget:
             rounds = range(racing.USUAL_ROUNDS, racing.FEWEST_ROUNDS, -1)
             fit = (n for n in rounds if (racing.probes(leading, n, others) - known) * seconds <= left)
             plans.append(RacePlan(window=window, rounds=next(fit, racing.FEWEST_ROUNDS), probe_seconds=seconds))
-        enough = racing.fewest_rounds(len(racers))
-        return next((one for one in plans if one.rounds >= enough), plans[-1])
+        # The least window may hold a single burst of a loader: rather fewer rounds, as long as they can decide.
+        enough = (racing.fewest_rounds(len(racers)), racing.SURE_ROUNDS)
+        return next((one for one, rounds in zip(plans, enough, strict=False) if one.rounds >= rounds), plans[-1])
 
     def shortage(self, probes: int) -> tuple[float, int]:
         """Return by how many seconds the budget is too short for so many probes and a short confirmation.

@@ -27,7 +27,7 @@ def _after(folder, workers, listener, left=0.0, **asked):
     return search
 
 
-@pytest.mark.parametrize(("left", "window"), [(60.0, ProbeBudget()), (40.0, BRIEF), (18.0, LEAST)])
+@pytest.mark.parametrize(("left", "window"), [(60.0, ProbeBudget()), (40.0, BRIEF), (21.0, LEAST)])
 def test_a_race_measures_briefly_where_time_is_too_short_for_its_fewest_rounds(tmp_path, left, window):
     listener = Listener()
     search = _after(tmp_path, (1, 2, 4), listener, left)
