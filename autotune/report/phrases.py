@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from autotune.core.codes import Code
 from autotune.core.records import Config, Environment, TargetFacts, Value
 from autotune.core.results import Measurement, Outcome, Trial, Verdict
 from autotune.harmless import plain as plain  # the same word for it in all of report
@@ -177,6 +178,8 @@ def headline(recommendation: Recommendation) -> str:
     if recommendation.params == recommendation.baseline:
         if not recommendation.runners_up:
             return f"keep {name}: no other configuration ran"
+        if all(one.reason.code is Code.NOT_MEASURED_AGAIN for one in recommendation.runners_up):
+            return f"keep {name} for now: there was no time to confirm what seemed {objective.better} (--time-budget)"
         return f"keep {name}: no configuration was {objective.unbeaten}"
     if recommendation.speedup is None:
         return f"{objective.best} configuration found; {name} does not run here, so there is no speed-up"

@@ -29,6 +29,7 @@ from autotune.tuning.windows import BRIEF, LEAST, SEARCH, RacePlan
 
 MOST_RESERVED = 0.4  # share of the budget kept while exploring; of a short one more, once there is something to confirm
 MOST_COMPARING = 0.25  # share of the budget for a comparison of losses
+MOST_LATE = 0.1  # share of the budget by which it is overrun rather than nothing confirmed
 MOST_ELIMINATION = 0.2  # share of the budget kept to take changes back after the race
 FIRST_SHARE = 0.25  # share of the budget for the first probe of the baseline: from there on windows are shorter
 # With a free global batch who is within 5 % need not be told apart: rather more finalists than eight rounds.
@@ -228,7 +229,8 @@ class TimeBudget:
         few = choice.FEWEST_FINALISTS if affordable >= THREE_PROBES else 1
         if knee is not None and affordable >= KNEE_PROBES:
             few = KNEE_FINALISTS
-        if self.left_seconds < self.shortest_confirmation_seconds and self._history.baseline_runs:
+        late = self.left_seconds + MOST_LATE * self.seconds < self.shortest_confirmation_seconds
+        if late and self._history.baseline_runs:
             return 0
         return racing.finalists(available, 1, affordable, few)
 

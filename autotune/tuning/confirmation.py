@@ -13,7 +13,7 @@ from autotune.precision.stage import precise_finalists, refused_summaries
 from autotune.study.interference import Judged
 from autotune.study.summary import ConfigSummary
 from autotune.tuning import racing
-from autotune.tuning.choice import FEWEST_FINALISTS
+from autotune.tuning.choice import FEWEST_FINALISTS, finalists
 from autotune.tuning.context import SearchContext
 from autotune.tuning.header import shown
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
@@ -36,8 +36,10 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
         baseline = baseline or _baseline(context)  # after the finalists: whether it is refused is known then
         if not chosen and (number or not baseline):
             break
-        if not chosen and not _has_time_for_baseline(context):
+        untried = [] if chosen or number else _unconfirmed(context)
+        if untried or (not chosen and not _has_time_for_baseline(context)):
             baseline = [_as_probed(context, baseline[0])]
+            raced += untried
             break
         if number:
             reasons = "; ".join(f"{shown(one.config)}: {one.failure}" for one in raced if one.failure)
@@ -63,6 +65,13 @@ def _finalists(context: SearchContext) -> list[ConfigSummary]:
     chosen = _beside_baseline(context, most, margin)
     affordable = budget.finalists(len(chosen))
     return chosen if len(chosen) <= affordable else _beside_baseline(context, affordable, margin)
+
+
+def _unconfirmed(context: SearchContext) -> list[ConfigSummary]:
+    """Return the fastest of the search beside the baseline, which there is no time to measure again, if any."""
+    history, baseline = context.history, context.request.baseline
+    found = finalists(history.drift_corrected, context.request)
+    return [one for one in found if one.config != baseline and not history.refusal(one.config)][:1]
 
 
 def _beside_baseline(context: SearchContext, most: int, margin: float) -> list[ConfigSummary]:

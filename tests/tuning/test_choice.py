@@ -186,8 +186,8 @@ def test_the_recommended_one_loses_no_more_to_the_best_than_a_tie(world):
     best = max(running, key=rounds.mean_rate, default=winner)
     is_baseline = candidates[winner].config == BASE
     lead, low, _ = rounds.ratio(best, winner, choice.claim_confidence(len(candidates) - 1 if is_baseline else 1))
-    if request.goal.objective == "memory" or (request.goal.global_batch is None and not is_baseline):
-        assert lead * 0.95 <= 1.0001
+    if request.goal.objective == "memory" or request.goal.global_batch is None:  # the knee may be the baseline's, too
+        assert lead * 0.95 <= 1.0001 or (low <= 1 and is_baseline)
     else:
         assert lead <= 1.02 or (low <= 1 and (is_baseline or lead <= 1.05))
 

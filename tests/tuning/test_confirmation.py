@@ -3,13 +3,16 @@
 import pytest
 
 from autotune.core import codec
+from autotune.core.codes import Code
 from autotune.core.records import Goal
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.launch.base import REQUEST
+from autotune.report.phrases import headline
 from autotune.study import layout as disk
 from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.confirmation import confirm
 from autotune.tuning.probing import probe_with_retry
+from autotune.tuning.recommend import recommend
 from autotune.tuning.windows import BRIEF, LEAST
 from tests.worlds import Listener, config, context, study_request
 
@@ -90,3 +93,19 @@ def test_a_baseline_alone_is_measured_again_all_the_same(tmp_path):
 
     assert len(alone.rounds) == 3
     assert any(note.startswith("Confirming 1 configuration in") for note in listener.notes)
+
+
+def test_what_there_is_no_time_to_confirm_is_said_and_the_baseline_is_not_measured_for_nothing(tmp_path):
+    search = context(
+        tmp_path, FakeLauncher(machine=NO_LOADING), request=study_request(), left=1.0, time_budget_seconds=30.0
+    )
+    probe_with_retry(search, search.request.baseline, "baseline")
+    probe_with_retry(search, config(batch_size=64, num_workers=4), "search")
+
+    found = confirm(search)
+
+    assert not [t for t, _ in search.history.judged if t.purpose == "confirm"]
+    answer = recommend(found, search.request, study="x", probes=2, seconds=1.0)
+    (other,) = answer.runners_up
+    assert (other.config["num_workers"], other.reason.code) == (4, Code.NOT_MEASURED_AGAIN)
+    assert headline(answer).startswith("keep your baseline for now: there was no time to confirm")
