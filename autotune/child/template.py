@@ -171,7 +171,7 @@ class _Template:
             code = self._main(sys.argv[1:])
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else 1
-        except BaseException:
+        except BaseException:  # this is the main function of a forked process: nothing above it may go on
             traceback.print_exc()
         leave(code)
 

@@ -168,7 +168,7 @@ class SubprocessLauncher:
                 monitor.until_end()
                 if monitor.timed_out:
                     monitor.show_stacks(lambda: os.fstat(log.fileno()).st_size)
-        except BaseException:
+        except BaseException:  # an interrupt, too: a probe that was broken off leaves neither request nor result
             (folder / REQUEST).unlink(missing_ok=True)
             (folder / RESULT).unlink(missing_ok=True)
             raise

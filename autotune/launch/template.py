@@ -104,7 +104,7 @@ class Template:
         began = time.monotonic()
         try:
             self._start(command, {**environ, TAG: self.tag}, imports)
-        except BaseException:
+        except BaseException:  # an interrupt, too: no process is left behind
             self.close()
             raise
         self.seconds = time.monotonic() - began  # that it took to be ready

@@ -63,7 +63,7 @@ def worth(change: Change, best: Recommendation) -> str:
     share = 1 - change.ratio if change.ratio < 1 else change.ratio - 1
     text = f"without it {format_share(share)} {objective.worse if change.ratio < 1 else objective.better}"
     if change.untested:
-        return f"{text} by single probes ({plain(change.untested)})"
+        return f"{text}, by single probes"
     if objective.slack(best.goal) is not None and change.memory_ratio is not None:
         text += f", {format_share(abs(change.memory_ratio - 1))} {'more' if change.memory_ratio > 1 else 'less'} memory"
     return text if is_significant(change) else text + NOT_SIGNIFICANT

@@ -178,8 +178,8 @@ def headline(recommendation: Recommendation) -> str:
     if recommendation.params == recommendation.baseline:
         if not recommendation.runners_up:
             return f"keep {name}: no other configuration ran"
-        if all(one.reason.code is Code.NOT_MEASURED_AGAIN for one in recommendation.runners_up):
-            return f"keep {name} for now: there was no time to confirm what seemed {objective.better} (--time-budget)"
+        if any(one.reason.code is Code.NOT_MEASURED_AGAIN for one in recommendation.runners_up):
+            return f"keep {name} for now: there was no time to confirm another one (use a longer --time-budget)"
         return f"keep {name}: no configuration was {objective.unbeaten}"
     if recommendation.speedup is None:
         return f"{objective.best} configuration found; {name} does not run here, so there is no speed-up"

@@ -40,7 +40,7 @@ def load(reference: Reference) -> ModuleType:
     with blaming(f"import of {reference.label}", root), as_a_script(reference.label), _without_training(reference):
         try:
             module = _imported(reference, root)
-        except Exception:
+        except Exception:  # the user's code may raise anything
             if not forgotten:
                 raise
             sys.modules.update(forgotten)

@@ -84,17 +84,10 @@ class TimeBudget:
         """The window of a search probe, where there is time."""
         return SEARCH if self._objective.is_speed else self.window
 
-    def longest_window(self, config: Config, wanted: ProbeBudget, seconds: float) -> ProbeBudget | None:
-        """Return the longest window with which a probe of `config` should end within so many seconds.
-
-        `wanted` is the longest; None if the probe should not begin.
-        """
-        return next((one for one in self._windows(wanted) if self._searching_seconds(one, config) <= seconds), None)
-
     def next_window(self, config: Config) -> ProbeBudget:
         """Return the window of a search probe of `config` that begins now: shorter where time is short."""
-        found = self.longest_window(config, self.search_window, max(self.explorable_seconds, 0.0))
-        return found or self._windows(self.window)[-1]
+        seconds, windows = self.explorable_seconds, self._windows(self.search_window)
+        return next((one for one in windows if self._searching_seconds(one, config) <= seconds), windows[-1])
 
     def least_seconds(self, config: Config) -> float:
         """Return the seconds of the shortest search probe of `config`."""
@@ -224,14 +217,14 @@ class TimeBudget:
         The fastest alone while there is no time for four rounds of three: it has the least regret of all ways to spend
         up to 14 probes (`benchmarks/race.py`).
         """
+        most_seconds = self.left_seconds + MOST_LATE * self.seconds
+        if most_seconds < self.shortest_confirmation_seconds and self._history.baseline_runs:
+            return 0
         racers, knee = self._racers(racing.MOST_FINALISTS), self._objective.knee(self._history.request.goal)
         affordable = self.race_seconds / self.probe_seconds(racers, self.window)
         few = choice.FEWEST_FINALISTS if affordable >= THREE_PROBES else 1
         if knee is not None and affordable >= KNEE_PROBES:
             few = KNEE_FINALISTS
-        late = self.left_seconds + MOST_LATE * self.seconds < self.shortest_confirmation_seconds
-        if late and self._history.baseline_runs:
-            return 0
         return racing.finalists(available, 1, affordable, few)
 
     def race_plan(self, racers: Sequence[Config], leading: int, known: int = 0) -> RacePlan:

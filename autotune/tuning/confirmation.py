@@ -36,10 +36,10 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
         baseline = baseline or _baseline(context)  # after the finalists: whether it is refused is known then
         if not chosen and (number or not baseline):
             break
-        untried = [] if chosen or number else _unconfirmed(context)
-        if untried or (not chosen and not _has_time_for_baseline(context)):
+        unconfirmed = [] if chosen or number else _unconfirmed(context)
+        if unconfirmed or (not chosen and not _has_time_for_baseline(context)):
             baseline = [_as_probed(context, baseline[0])]
-            raced += untried
+            raced += unconfirmed
             break
         if number:
             reasons = "; ".join(f"{shown(one.config)}: {one.failure}" for one in raced if one.failure)

@@ -60,7 +60,8 @@ def recommend(
     winner = held[index]
     achieved, own_reasons = _achieved(held, rounds, scored, index, base, request)
     faster = speedup(rounds, index, base)
-    warnings = warnings_of(winner, request, rounds.noise, busy=busy, probed=probed)
+    is_short = any(not one.trials and not one.refused for one in candidates)  # then nobody knows what others gain
+    warnings = warnings_of(winner, request, rounds.noise, busy=busy, probed=() if is_short else probed)
     stability, doubt = _stability(winner, request, losses)
     unchanged = at_baseline_batch(
         held, rounds, scored, index, base, request, lambda one: _stability(one, request, losses)[0]

@@ -108,7 +108,7 @@ def test_the_changes_are_told_with_what_is_left_without_each_and_the_dropped_one
         (
             "recompute no → ckpt",
             "recommended",
-            "without it 20% slower by single probes (no time was left)",
+            "without it 20% slower, by single probes",
             "0.80",
             "",
         ),
