@@ -5,8 +5,11 @@ The time of each comes from outside, so that it may include waiting for the devi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import Alone
+from autotune.targets.base import Step
 
 COMPUTE_STEPS = 3  # of computing alone, where they take no longer than PATIENCE times as long as they have to
 PATIENCE = 2.0
@@ -79,3 +82,14 @@ class Loading:
         rounds = self._batches // self._round
         enough = rounds >= LOADER_ROUNDS and elapsed >= LEAST_LOADING * longest
         return enough or rounds >= MOST_ROUNDS or elapsed >= longest
+
+
+def in_turn(steps: Sequence[Step], seconds: Sequence[float]) -> tuple[Alone, Alone]:
+    """Return computing and loading of steps that did one after the other, by what each waited for its batches.
+
+    Without workers a host computes while nothing is loaded, and the other way round: neither has to rest for it.
+    """
+    samples = round(sum(step.samples for step in steps) / len(steps))
+    waits = tuple(step.loader_wait_seconds for step in steps)
+    computing = tuple(whole - wait for whole, wait in zip(seconds, waits, strict=True))
+    return Alone(seconds=computing, samples=samples), Alone(seconds=waits, samples=samples)

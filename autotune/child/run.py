@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from autotune.child import device as devices
 from autotune.child.clock import Clock, clock_for
+from autotune.child.isolated import in_turn
 from autotune.child.lifeline import Progress
 from autotune.child.memory import MemoryMeter
 from autotune.child.memory_trace import track_on
@@ -53,7 +54,8 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
 
     phase("warm-up")
     clock, updates = clock_for(device), clock_for(device)
-    window = _window(request, plan, clock, updates, beat, phase, loads=session.loads)
+    is_in_turn = plan.workers == 0 and plan.device == "cpu"
+    window = _window(request, plan, clock, updates, beat, phase, loads=session.loads and not is_in_turn)
     session.train(window)
     check_effect(session, config.values)
     phase("worst")  # before waiting for the step that was issued last and does not count: it costs energy, too
@@ -69,6 +71,9 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
         shapes_vary=session.shapes_vary,
         worst_batches=worst,
     )
+    if session.loads and is_in_turn:
+        computing, loading = in_turn(window.steps, step_seconds)
+        measurement = replace(measurement, compute_only=computing, loader_only=loading)
     return ProbeResult(outcome=Outcome.OK, measurement=measurement)
 
 

@@ -1,10 +1,11 @@
 """The phases of a probe, and when it moves from one to the next.
 
     warm-up    until steps are steady                                     told apart, not measured
-    compute    the same batch again and again: computing alone            only where there is a loader
+    compute    the same batch again and again: computing alone            only where a loader may overlap with it
     drain      what the workers held ready is thrown away                 the same
     load       whole rounds of the workers, not trained on: loading alone the same
-    settle     one batch per worker, so that the workers are out of step with nothing but each other
+    settle     one batch per worker, so that the workers are out of step with nothing but each other; not where one
+               process does all in turn and a step is too long to notice what looking at the machine costs
     window     whole multiples of the workers, until enough is known (`window_stopping.py`)
 
 Rounds of workers that load a micro-batch in half the time of computing it count as one batch: nobody waits for them.
@@ -38,6 +39,7 @@ from autotune.core.requests import ProbeBudget
 from autotune.machine import interference
 from autotune.targets.base import Order, Step
 
+LONG_STEP_SECONDS = 0.1  # of a step: nothing that is done once between two of them shows
 BLOCK_SECONDS = 0.01  # of short steps that are looked at together: a look takes up to 60 us between steps (measured)
 MOST_TOGETHER = 100
 PLENTY = 0.5  # of computing: workers that load a batch in less are not waited for, in whatever bursts they deliver
@@ -183,17 +185,21 @@ class Window:
         if 0 < loading < PLENTY * self._step_seconds:
             self._round = self.ending.round = 1
         self._look = interference.look()  # before settling, which takes up what looking costs
+        if not self._loads and self._round == 1 and self._step_seconds >= LONG_STEP_SECONDS:
+            return self._begin()
         return self._next_stage(self._settled, Order.CONTINUE)
 
     def _settled(self, step: Step) -> Order:
         self._learned(step)
         self._settling += step.micro_batches
-        if self._settling >= self._round:
-            self._clock.now()  # the device has settled, too: what the launcher reads of it begins with the phase
-            self._phase("measure")
-            self._next_stage(self._measure, Order.CONTINUE, at_once=self.steps_per_block)
-            self._clock.mark()
-        return Order.CONTINUE
+        return self._begin() if self._settling >= self._round else Order.CONTINUE
+
+    def _begin(self) -> Order:
+        self._clock.now()  # the device has settled, too: what the launcher reads of it begins with the phase
+        self._phase("measure")
+        order = self._next_stage(self._measure, Order.CONTINUE, at_once=self.steps_per_block)
+        self._clock.mark()
+        return order
 
     def _measure(self, step: Step) -> Order:
         self._clock.mark()

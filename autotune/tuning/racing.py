@@ -115,7 +115,7 @@ def is_decided(rounds: Rounds, running: Sequence[int], tie: float = TIE) -> bool
 
 def race(
     finalists: Sequence[ConfigSummary], rounds: int, probe: Callable[[Config], Judged], request: StudyRequest, *,
-    affords: Callable[[Sequence[Config]], bool] = lambda running: True, resumed: ResumedConfirmation | None = None,
+    affords: Callable[[Sequence[Config]], bool] | None = None, resumed: ResumedConfirmation | None = None,
     again: Callable[[Trial], Judged | None] = lambda trial: None,
 ) -> list[ConfigSummary]:  # fmt: skip
     """Measure all that are still in the race once per round, and return them with their rounds.
@@ -125,15 +125,15 @@ def race(
     than all other rounds of its configuration is measured `again` (None: there is no time), or left out.
     The slower half drops out after rounds three and six, though never the baseline; if all that went on failed, those
     that dropped out are recalled. It ends sooner when it is decided, or, once the fewest rounds are over, when time no
-    longer `affords` another. The rounds of a baseline that ran in an earlier race count on, and so do those of the same
-    race that was interrupted (`resumed`).
+    longer `affords` another; and later while the gain is open and it does. The rounds of a baseline that ran in an
+    earlier race count on, and so do those of the same race that was interrupted (`resumed`).
     """
     baseline = request.baseline
     racers = {one.config: one for one in finalists}
     first = max((number + 1 for one in finalists for number in one.rounds), default=0)
     leading = sum(config != baseline for config in racers)
     fewest = fewest_rounds(len(racers))
-    for done in range(MOST_ROUNDS if rounds >= USUAL_ROUNDS else rounds):
+    for done in range(MOST_ROUNDS if affords or rounds >= USUAL_ROUNDS else rounds):
         number = first + done
         running = [one for one in racers.values() if not (one.failure or one.is_behind)]
         if not running or (done >= rounds and not _is_open(running, baseline, request.goal)):
@@ -141,7 +141,7 @@ def race(
         configs = [one.config for one in running][:: 1 if number % 2 == 0 else -1]
         before = resumed.round(configs) if resumed else None
         enough = done >= fewest or (done >= FEWEST_ROUNDS and _is_clear(running, baseline, request.goal))
-        if before is None and enough and not affords(configs):
+        if before is None and affords and (enough or done >= rounds) and not affords(configs):
             break
         for config, judged in zip(configs, before or map(probe, configs), strict=True):
             racers[config] = with_round(racers[config], number, judged)

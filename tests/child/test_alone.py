@@ -8,9 +8,10 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
-from autotune.child.isolated import Computing, Loading
+from autotune.child.isolated import Computing, Loading, in_turn
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import Alone
+from autotune.targets.base import Step
 from tests.worlds import GIB, measured
 
 BUDGET = ProbeBudget(max_compute_seconds=0.5, max_loader_seconds=1.0, max_seconds=4.0)
@@ -53,6 +54,19 @@ def test_what_the_workers_held_ready_is_not_timed() -> None:
     bursts = [1e-6] * 8 + [0.1] * 100
 
     assert loaded(bursts, workers=2, ready=8).seconds == pytest.approx((0.2, 0.2, 0.2))
+
+
+def test_what_is_done_in_turn_is_told_by_the_waits_of_the_window() -> None:
+    steps = [
+        Step(loss=None, samples=32, tokens=None, micro_batches=2, loader_wait_seconds=wait, skipped=0)
+        for wait in (0.1, 0.2)
+    ]
+
+    computing, loading = in_turn(steps, (0.5, 0.6))
+
+    assert computing.seconds == pytest.approx((0.4, 0.4))
+    assert loading.seconds == pytest.approx((0.1, 0.2))
+    assert (computing.samples, loading.samples) == (32, 32)
 
 
 def test_a_loader_that_was_started_again_holds_nothing_ready() -> None:

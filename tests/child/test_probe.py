@@ -150,6 +150,16 @@ def test_a_probe_tells_computing_and_loading_apart(whole):
     assert 0 < whole.phase_seconds["alone"] < 30
 
 
+def test_without_workers_a_host_tells_computing_and_loading_apart_in_the_window(probe):
+    result = probe(batch_size=32, num_workers=0)
+
+    measured = result.measurement
+    assert "alone" not in result.phase_seconds
+    per_sample = 1 / measured.compute_only.samples_per_second + 1 / measured.loader_only.samples_per_second
+    assert 1 / per_sample == pytest.approx(measured.samples_per_second, rel=0.5)  # of the window's second half
+    assert measured.loader_only.samples == measured.samples[0]
+
+
 def test_a_probe_tells_what_others_did_and_how_its_memory_moved(whole):
     measured = whole.measurement
     assert 0 <= measured.contamination.run_queue_wait_share <= 1

@@ -49,6 +49,20 @@ def test_only_a_mean_that_no_noise_and_no_drift_explains_is_clearly_slower(rates
     assert clearly_slower(rates, 100.0) is slower
 
 
+def test_two_rounds_of_two_tell_what_is_far_beyond_the_usual_noise():
+    noisy = Rounds([[70.0, 65.5], [93.2, 82.5]])  # a probe takes so long that there was time for no more
+    steady = Rounds([[100.0, 100.0], [103.0, 103.1]])
+
+    estimate, low, high = noisy.ratio(1, 0)
+
+    # Smyth's moderated t: (1 * s^2 + 1 * 0.05^2) / 2 with 2 degrees of freedom, t(2) = 4.302653
+    apart = math.log(93.2 / 70.0) - math.log(82.5 / 65.5)
+    half = 4.302653 * math.sqrt((apart**2 / 4 + 0.05**2) / 2)
+    assert (estimate / low, high / estimate) == pytest.approx((math.exp(half), math.exp(half)), rel=1e-4)
+    assert low > 1
+    assert steady.ratio(1, 0)[1] > 1.02  # quiet rounds are not blurred by it
+
+
 def test_drift_between_rounds_does_not_blur_a_ratio():
     rounds = Rounds([[100.0, 50.0, 80.0], [200.0, 100.0, 160.0]])  # the machine slowed down, the ratio stayed
 

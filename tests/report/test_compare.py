@@ -68,10 +68,10 @@ def test_what_one_of_them_could_not_use_is_not_compared() -> None:
 
 
 def test_the_interval_is_that_of_the_paired_ratios() -> None:
-    overall = compared(rates(1, 1, 1), rates(1.0, 1.1, 1.2)).overall
+    overall = compared(rates(1, 1, 1), rates(1.0, 1.01, 1.02)).overall
 
-    # t(2) * s / sqrt(3) of the logarithms of 1.0, 1.1 and 1.2
-    logs = [math.log(factor) for factor in (1.0, 1.1, 1.2)]
+    # t(2) * s / sqrt(3) of the logarithms of 1.0, 1.01 and 1.02
+    logs = [math.log(factor) for factor in (1.0, 1.01, 1.02)]
     mean = sum(logs) / 3
     half = 4.302653 * math.sqrt(sum((log - mean) ** 2 for log in logs) / 2) / math.sqrt(3)
     assert overall is not None and overall.low is not None and overall.high is not None
