@@ -16,6 +16,7 @@ Asked = TypeVar("Asked", bound="Request[Any]")
 Answered = TypeVar("Answered", bound=Answer)
 
 FEWEST_STEPS = 7  # of a probe whose steps are long: warm-up 2, computing alone, settling, window 2, worst case
+FEWEST_STEPS_IN_TURN = 4  # the same without workers on a host: warm-up 2, window 2
 MEASURED_STEPS = 2  # of these in the window, however long they are
 
 

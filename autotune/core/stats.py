@@ -156,6 +156,8 @@ class Rounds:
         """
         centre, ratios = self._centre(one, other), self._ratios(one, other)
         rounds = len(ratios)
+        if not rounds and (between := self._between(one, other)) is not None:
+            return self._ratio_through(between, one, other, confidence)
         cut = _signed_rank_cut(rounds, confidence)
         if cut:
             averages = _averages(ratios)
@@ -168,6 +170,25 @@ class Rounds:
         else:
             reach = self._reach(confidence) * math.sqrt(2)
         width = reach / math.sqrt(rounds)
+        return math.exp(centre), math.exp(centre - width), math.exp(centre + width)
+
+    def _between(self, one: int, other: int) -> int | None:
+        """Return the configuration that has met both in most rounds; None: there is none."""
+        met = [(min(self.count(one, third), self.count(third, other)), -third) for third in range(len(self._logs))]
+        most, third = max(met)
+        return -third if most else None
+
+    def _ratio_through(self, third: int, one: int, other: int, confidence: float) -> tuple[float, float, float]:
+        """Return how many times as fast `one` is as `other`, which it never met, by what a third is to each.
+
+        An indirect comparison: the logarithms add up, and so do their variances (Bucher et al. 1997, "The results of
+        direct and indirect treatment comparisons in meta-analysis of randomized controlled trials").
+        """
+        ways = [self.ratio(one, third, confidence), self.ratio(third, other, confidence)]
+        centre = sum(math.log(estimate) for estimate, _, _ in ways)
+        if any(not low for _, low, _ in ways):
+            return math.exp(centre), 0.0, math.inf
+        width = math.hypot(*(math.log(estimate / low) for estimate, low, _ in ways))
         return math.exp(centre), math.exp(centre - width), math.exp(centre + width)
 
     def _reach(self, confidence: float) -> float:
@@ -249,7 +270,9 @@ class Rounds:
         ratios = self._ratios(one, other)
         if len(ratios):
             return float(np.median(_averages(ratios)))
-        return float(np.nanmedian(self._logs[one]) - np.nanmedian(self._logs[other]))  # they never met
+        if (third := self._between(one, other)) is not None:
+            return self._centre(one, third) + self._centre(third, other)
+        return float(np.nanmedian(self._logs[one]) - np.nanmedian(self._logs[other]))  # nobody met both
 
 
 def _averages(values: Floats) -> Floats:

@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from autotune.core.requests import FEWEST_STEPS, MEASURED_STEPS, ProbeBudget
+from autotune.core.requests import FEWEST_STEPS, FEWEST_STEPS_IN_TURN, MEASURED_STEPS, ProbeBudget
 from autotune.core.results import ProbeResult
 
 
 @dataclass(frozen=True)
 class Pace:
-    """The seconds of one probe: its window, a cycle as it was run, a full optimizer step, and all the rest."""
+    """The seconds of one probe: its window, a cycle as it was run, a full optimizer step, and all the rest.
+
+    `steps` is the fewest that such a probe runs.
+    """
 
     window: float
     cycle: float
     step: float
     rest: float
+    steps: int = FEWEST_STEPS
 
     @classmethod
     def of(cls, result: ProbeResult) -> Self:
@@ -25,10 +29,12 @@ class Pace:
         assert measured is not None, "only what was measured has a pace"
         window = sum(measured.step_seconds)
         step = measured.samples_per_step / measured.samples_per_second
-        return cls(window, window / measured.steps, step, result.elapsed_seconds - window)
+        is_in_turn = "alone" not in result.phase_seconds and not measured.worst_batches
+        steps = FEWEST_STEPS_IN_TURN if is_in_turn else FEWEST_STEPS
+        return cls(window, window / measured.steps, step, result.elapsed_seconds - window, steps)
 
     def again(self, window: ProbeBudget, cycle: float) -> float:
         """Return the seconds of the same probe with this window, and cycles of so many seconds."""
         bounded = min(max(self.window, window.min_seconds), window.max_seconds)
-        others = (FEWEST_STEPS - MEASURED_STEPS) * (cycle - self.cycle)
+        others = (self.steps - MEASURED_STEPS) * (cycle - self.cycle)
         return max(0.0, self.rest + others) + max(bounded, MEASURED_STEPS * cycle)

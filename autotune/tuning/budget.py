@@ -124,13 +124,17 @@ class TimeBudget:
 
     @property
     def elimination_seconds(self) -> float:
-        """The seconds kept after the race, to take back each change of who is best now; 0.0 for fewer than two."""
+        """The seconds kept after the race, to take back each change of who is best now.
+
+        0.0 for fewer than two, and where its share is too short for two rounds of the best and one other.
+        """
         best, baseline = self._racers(1)[0], self._history.request.baseline
         changed = changes(best, baseline)
         if changed < 2:  # without a single one is the baseline, which races
             return 0.0
-        seconds = racing.FEWEST_ROUNDS * (changed + 2) * self.probe_seconds([best, baseline], self.brief_window)
-        return min(seconds, MOST_ELIMINATION * self.seconds)
+        probe, share = self.probe_seconds([best, baseline], self.brief_window), MOST_ELIMINATION * self.seconds
+        rounds = racing.FEWEST_ROUNDS * probe
+        return min((changed + 2) * rounds, share) if 2 * rounds <= share else 0.0
 
     @property
     def race_seconds(self) -> float:

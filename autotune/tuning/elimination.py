@@ -13,6 +13,7 @@ Backward elimination (decisions/0045). The rounds count on from those of the rac
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
@@ -169,17 +170,20 @@ def _expected_losses(context: SearchContext, leader: Config, reversions: Sequenc
 
 
 def _run_affordable(context: SearchContext, rounds: _Rounds, configs: Sequence[Config]) -> None:
-    """Run the first ones that there is time for, in two rounds at least, of those that may be run."""
+    """Run the first ones that there is time for, in two rounds at least, of those that may be run.
+
+    Beside the baseline if there is time for it too.
+    """
     may = [one for one in configs if one != context.request.baseline and not _obstacle(context, one)]
     left, is_resumed = context.budget.left_seconds, bool(context.interrupted_elimination)
-    for count in range(len(may), 0, -1):
-        if rounds.seconds(may[:count]) <= left or is_resumed:
+    for count, beside in itertools.product(range(len(may), 0, -1), (rounds.baseline, [])):
+        if rounds.seconds(may[:count], beside) <= left or is_resumed:
             if not rounds.has_run:
                 context.reporter.note(
                     "The recommendation is kept. Measuring it without its changes, in up to "
                     f"{racing.GOAL_ROUNDS} interleaved rounds; Ctrl-C skips this."
                 )
-            rounds.run(may[:count])
+            rounds.run(may[:count], beside)
             return
 
 
@@ -240,13 +244,13 @@ class _Rounds:
         """Whether it failed in a round."""
         return config in self.racers and bool(self.racers[config].failure)
 
-    def seconds(self, configs: Sequence[Config]) -> float:
-        """Return the seconds of the fewest rounds of these beside the leader and the baseline."""
-        budget, racers = self._context.budget, [self.leader, *configs, *self.baseline]
+    def seconds(self, configs: Sequence[Config], beside: Sequence[Config]) -> float:
+        """Return the seconds of the fewest rounds of these, the leader and what runs `beside` them."""
+        budget, racers = self._context.budget, [self.leader, *configs, *beside]
         return racing.FEWEST_ROUNDS * len(racers) * budget.probe_seconds(racers, budget.brief_window)
 
-    def run(self, configs: Sequence[Config]) -> None:
-        """Measure these beside the leader and the baseline, until it is settled for each whether it loses.
+    def run(self, configs: Sequence[Config], beside: Sequence[Config]) -> None:
+        """Measure these, the leader and what runs `beside` them, until it is settled for each whether it loses.
 
         Those for which it is settled leave. No round is begun that there is no time for, nor, once they can be
         compared, one that leaves no time for what remains without several of them.
@@ -255,11 +259,11 @@ class _Rounds:
         number = 1 + max((one for racer in self.racers.values() for one in racer.rounds), default=-1)
         running = list(configs)
         for done in range(racing.GOAL_ROUNDS):
-            beside = [one for one in self.baseline if not self.has_failed(one)]
-            order = [self.leader, *running, *beside][:: 1 if done % 2 == 0 else -1]
+            others = [one for one in beside if not self.has_failed(one)]
+            order = [self.leader, *running, *others][:: 1 if done % 2 == 0 else -1]
             before = resumed.round(order)
             several = done >= racing.FEWEST_ROUNDS and sum(not self.loses(one) for one in configs) > 1
-            last = self.seconds([self.leader]) if several else 0.0
+            last = self.seconds([self.leader], beside) if several else 0.0
             if before is None and not budget.affords_round(order, budget.brief_window, last):
                 break
             for config, judged in zip(order, before or (self._probe(one) for one in order), strict=True):

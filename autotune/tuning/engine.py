@@ -9,6 +9,7 @@ from functools import partial
 
 from autotune.core.notices import Notice
 from autotune.core.records import Config
+from autotune.core.requests import FEWEST_STEPS, FEWEST_STEPS_IN_TURN
 from autotune.gradient_noise.stage import measure_gradient_noise, with_batch_advice
 from autotune.launch.base import Launcher
 from autotune.machine.interference import foreign_cores
@@ -166,8 +167,12 @@ def note_short_budget(context: SearchContext) -> None:
 
 
 def _short_budget(settings: Settings, study: OpenStudy) -> str:
-    step = study.request.facts.step
-    return short_budget(settings, study.space, study.inspection_seconds, step.seconds if step is not None else 0.0)
+    request, step = study.request, study.request.facts.step
+    is_in_turn = request.environment.device_kind == "cpu" and not request.baseline["num_workers"]
+    return short_budget(
+        settings, study.space, study.inspection_seconds, step.seconds if step is not None else 0.0,
+        FEWEST_STEPS_IN_TURN if is_in_turn else FEWEST_STEPS,
+    )  # fmt: skip
 
 
 @contextmanager

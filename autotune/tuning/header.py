@@ -88,14 +88,15 @@ def baseline(request: StudyRequest, space: SearchSpace, settings: Settings) -> s
 
 
 def short_budget(
-    settings: Settings, space: SearchSpace, inspection_seconds: float, step_seconds: float = 0.0
+    settings: Settings, space: SearchSpace, inspection_seconds: float, step_seconds: float = 0.0,
+    fewest_steps: int = FEWEST_STEPS,
 ) -> str:  # fmt: skip
     """Return that no search ends with a confirmation in the time budget; empty if one does.
 
-    A probe is taken for an inspection, which starts, loads, builds and takes a step as it does, its further steps, and
-    what it measures.
+    A probe is taken for an inspection, which starts, loads, builds and takes a step as it does, its further steps, of
+    which there are `fewest_steps` in all, and what it measures.
     """
-    steps = (FEWEST_STEPS - 1) * step_seconds
+    steps = (fewest_steps - 1) * step_seconds
     probe = inspection_seconds + max(
         MEASURED.min_warmup_seconds + MEASURED.max_compute_seconds + MEASURED.min_seconds, steps
     )

@@ -63,6 +63,18 @@ def test_two_rounds_of_two_tell_what_is_far_beyond_the_usual_noise():
     assert steady.ratio(1, 0)[1] > 1.02  # quiet rounds are not blurred by it
 
 
+def test_two_that_never_met_are_compared_through_a_third():
+    rounds = Rounds([[100.0, 101.0, None, None], [200.0, 201.0, 150.0, 151.0], [None, None, 300.0, 303.0]])
+
+    estimate, low, high = rounds.ratio(2, 0)
+    through = [rounds.ratio(2, 1), rounds.ratio(1, 0)]
+
+    assert estimate == pytest.approx(math.prod(one for one, _, _ in through)) == pytest.approx(4.0, rel=0.02)
+    widths = [math.log(one / below) for one, below, _ in through]
+    assert math.log(estimate / low) == pytest.approx(math.hypot(*widths)) == pytest.approx(math.log(high / estimate))
+    assert rounds.mean_rate(2) == pytest.approx(rounds.mean_rate(1) * rounds.ratio(2, 1)[0])
+
+
 def test_drift_between_rounds_does_not_blur_a_ratio():
     rounds = Rounds([[100.0, 50.0, 80.0], [200.0, 100.0, 160.0]])  # the machine slowed down, the ratio stayed
 
@@ -117,10 +129,8 @@ def test_rates_are_those_of_all_rounds_whoever_ran_only_the_slow_ones():
     assert slow == pytest.approx([100.0, 50.0, 25.0])
 
 
-def test_two_that_never_met_are_not_told_apart():
-    both = [50.0, 51.0, 50.0, 51.5]
-
-    estimate, low, high = Rounds([[100.0, 101.0, None, None], [None, None, 300.0, 303.0], both]).ratio(1, 0)
+def test_two_that_never_met_are_not_told_apart_where_nobody_met_both():
+    estimate, low, high = Rounds([[100.0, 101.0, None, None], [None, None, 300.0, 303.0]]).ratio(1, 0)
 
     assert estimate == pytest.approx(3.0)
     assert (low, high) == (0.0, math.inf)

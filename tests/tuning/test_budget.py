@@ -148,7 +148,8 @@ def test_time_is_kept_to_take_back_the_changes_of_who_is_best_so_far():
 
     assert kept[:2] == [0.0, 0.0]
     assert 0.0 < kept[2] < kept[3] < MOST_ELIMINATION * 600
-    assert _of(**two, **three, seconds=20.0).elimination_seconds == MOST_ELIMINATION * 20.0
+    shares = [_of(**two, **three, seconds=seconds).elimination_seconds / seconds for seconds in (40.0, 150.0)]
+    assert shares == [0.0, MOST_ELIMINATION]  # two rounds of two must fit
 
 
 def test_the_race_leaves_the_time_of_the_elimination():

@@ -150,7 +150,7 @@ def test_a_change_that_is_surely_worth_something_leaves_after_two_rounds(tmp_pat
     assert counts[config(64, num_workers=4, channels_last=True)] == racing.FEWEST_ROUNDS
 
 
-@pytest.mark.parametrize(("rounds", "untested"), [(0, 3), (6.5, 2), (8.5, 1), (40, 0)])
+@pytest.mark.parametrize(("rounds", "untested"), [(0, 3), (4.5, 2), (6.5, 1), (40, 0)])
 def test_what_there_is_no_time_for_is_said_to_be_untested_and_stays(tmp_path, rounds, untested):
     answer, _ = eliminated(tmp_path, FakeLauncher(machine=Machine(**IDLE)), rounds_of_time=rounds)
 
@@ -167,6 +167,21 @@ def test_what_single_probes_said_is_told_of_what_there_is_no_time_for(tmp_path):
 
     (precision,) = [one for one in answer.changes if "amp_dtype" in one.values]
     assert (precision.untested, precision.ratio, precision.ratio_low) == ("no time was left", 0.6, None)
+
+
+def test_with_little_time_left_the_baseline_rests_and_the_answer_still_knows_its_gain(tmp_path):
+    seen = trial(measured(60.0), 0, "search", **LEADER.values | {"amp_dtype": None})
+    own = trial(measured(100.0), 1, "search", **LEADER.values)
+
+    machine = Machine(**IDLE)
+    answer, first = eliminated(tmp_path, FakeLauncher(machine=machine), rounds_of_time=4.5, known=(seen, own))
+
+    rounds = {one.config: len(one.rounds) for one in answer.confirmations}
+    before = {one.config: len(one.rounds) for one in first.confirmations}
+    assert answer.params == config(64, amp_dtype="bfloat16").values
+    (baseline,) = (one.config for one in first.confirmations if one.config.values == first.baseline)
+    assert rounds[baseline] == before[baseline]
+    assert first.speedup_low > 1 and answer.speedup_low > 1
 
 
 def test_what_cannot_fit_without_a_change_is_not_tried_and_said(tmp_path):
