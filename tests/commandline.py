@@ -12,20 +12,36 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import psutil
 import typer
 
 from autotune.cli import main
+from autotune.launch.subprocess import SubprocessLauncher
+from tests.session_launcher import MARK
 
-# Takes a baseline as it was measured: the machine that runs the tests is often too busy for one that is known to 10 %.
-COMMAND = (
-    sys.executable,
-    "-c",
-    "from autotune.cli import main; from autotune.tuning import baseline; baseline.is_known = bool; main()",
+COMMAND = (sys.executable, "-m", "autotune")
+# The command with searches that are brief, however long their time budget is, and so need no luck on a slow or busy
+# machine: they measure for a fraction of a second, race for few rounds and hardly wait for others.
+BRIEF = """
+from autotune.cli import main
+from autotune.core.requests import ProbeBudget
+from autotune.objectives.base import Objective
+from autotune.tuning import baseline, budget, probing, quiet, racing
+
+Objective.window = budget.SEARCH = budget.BRIEF = budget.LEAST = ProbeBudget(
+    min_warmup_seconds=0.1, max_compute_seconds=0.05, max_loader_seconds=0.1, min_seconds=0.2, max_seconds=0.3,
+    min_steps=4,
 )
-MARK = "_AUTOTUNE_TEST_HOME"  # inherited by every process that a run starts, and by no other
+racing.USUAL_ROUNDS = racing.MOST_ROUNDS = racing.GOAL_ROUNDS = 4
+baseline.BASELINE_PAUSES_SECONDS = (0.0, 0.1, 0.1, 0.1)
+probing.BACK_OFF_SECONDS, quiet.MOST_SHARE = 0.1, 0.0
+main()
+"""
+# Takes a baseline as it was measured: the machine that runs the tests is often too busy for one that is known to 10 %.
+SEARCH = (sys.executable, "-c", BRIEF.replace("main()", "baseline.is_known = bool\nmain()"))
 PROBE_TAG = "_AUTOTUNE_PROBE"
 PATIENCE_SECONDS = 60.0
 
@@ -48,10 +64,15 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     return {**inherited, "TERM": "xterm-256color", MARK: str(home), **more}
 
 
+def command(*words: str) -> tuple[str, ...]:
+    """What starts `autotune *words`."""
+    return (*(SEARCH if words[0] == "search" else COMMAND), *words)
+
+
 def run(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     """`autotune *words` in folder `home` with plain pipes; `more` are environment variables."""
     return subprocess.run(
-        (*COMMAND, *words), cwd=home, env=environment(home, **more), capture_output=True, text=True, check=False
+        command(*words), cwd=home, env=environment(home, **more), capture_output=True, text=True, check=False
     )
 
 
@@ -69,14 +90,23 @@ class Stream(io.TextIOWrapper):
 TREE = functools.cache(typer.main.get_command)  # of commands; typer builds all of it again for every call
 
 
-def run_here(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """The same as `run`, in this process: where it is not the process that is tested. Probes are real ones."""
+lent: Callable[..., Any] = SubprocessLauncher  # what makes a launcher for a command: of the session's, by `conftest.py`
+
+
+def run_here(
+    home: Path, *words: str, launcher: Callable[..., Any] | None = None, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """The same as `run`, in this process: where it is not the process that is tested.
+
+    Probes are real ones, forked by the launcher of the session, unless `launcher` makes another.
+    """
     out, err = Stream(), Stream()
     status: object = 0
     with (
         mock.patch.dict(os.environ, environment(home, **more), clear=True),
         mock.patch.object(sys, "argv", ["autotune", *words]),
         mock.patch("typer.main.get_command", TREE),
+        mock.patch("autotune.launch.subprocess.SubprocessLauncher", launcher or lent),
         mock.patch("signal.signal"),  # `search` takes SIGTERM for itself
         chdir(home),
         redirect_stdout(out),
@@ -93,7 +123,7 @@ def run_here(home: Path, *words: str, **more: str) -> subprocess.CompletedProces
 def start(home: Path, *words: str) -> subprocess.Popen[str]:
     """The same without waiting for its end; both streams go to one pipe."""
     return subprocess.Popen(
-        (*COMMAND, *words),
+        command(*words),
         cwd=home,
         env=environment(home),
         stdout=subprocess.PIPE,
@@ -106,7 +136,7 @@ def start_on_terminal(home: Path, columns: int, *words: str, **more: str) -> tup
     """The same on a pseudo-terminal of that width, in a session of its own; also what reads from the terminal."""
     master, slave = pty.openpty()
     process = subprocess.Popen(
-        (*COMMAND, *words), cwd=home, env=environment(home, COLUMNS=str(columns), **more),
+        command(*words), cwd=home, env=environment(home, COLUMNS=str(columns), **more),
         stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
     )  # fmt: skip
     os.close(slave)

@@ -11,7 +11,8 @@ from unittest import mock
 import alembic.util.pyfiles
 import pytest
 
-from autotune.launch.subprocess import SubprocessLauncher
+from tests import commandline
+from tests.session_launcher import SessionLauncher
 
 # A shell starts background jobs with Ctrl-C ignored, and every process that a test interrupts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -58,15 +59,20 @@ def _revisions_once() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
-def forking_launcher() -> Iterator[SubprocessLauncher]:
+@pytest.fixture(autouse=True)
+def _environment_as_before() -> Iterator[None]:
+    """What a test or its imports set is not set for the tests after it: importing torch._dynamo sets a variable."""
+    os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)  # set already where pytest collected
+    with mock.patch.dict(os.environ):
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def forking_launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionLauncher]:
     """One launcher for all tests that need a process of its own for a probe, but not one that was exec'd.
 
-    A fork takes a tenth of a second where a fresh interpreter takes three, as long as targets lie in folders without
-    other modules, begin with the same imports (`HEAD` of `tests/targets_support.py`) and are named by absolute paths:
-    else each needs a template of its own. What a forked probe dies of is believed.
+    It starts its templates when they are needed. Commands that run in this process are lent it, too.
     """
-    same = {"PYTEST_CURRENT_TEST": ""}  # each environment has a template of its own
-    with SubprocessLauncher(isolation="fork", environ=same) as launcher:
-        launcher.doubted = frozenset()
+    place = tmp_path_factory.mktemp("templates")
+    with SessionLauncher(place) as launcher, mock.patch.object(commandline, "lent", launcher.lent):
         yield launcher

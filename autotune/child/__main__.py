@@ -20,6 +20,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from autotune.child import UnstableTraining, template
+from autotune.child.collector import uncollected
 from autotune.child.lifeline import Progress, harden
 from autotune.core import codec
 from autotune.core.kinds import KINDS, decode
@@ -98,7 +99,8 @@ def _work(request: Request[Any]) -> Callable[[Any, Progress], Answer]:
 def _import_torch() -> None:
     """Load torch, or say that this cannot be done here; a broken installation raises errors of any type."""
     try:
-        import torch  # noqa: F401
+        with uncollected():
+            import torch  # noqa: F401
     except Exception as error:
         raise EnvironmentUnfit(
             f"torch cannot be imported: {type(error).__name__}: {error}. Its installation is probably broken, or built "

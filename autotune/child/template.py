@@ -28,6 +28,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NoReturn
 
+from autotune.child.collector import uncollected
 from autotune.child.lifeline import TAG, harden
 from autotune.child.safety import unsafe
 from autotune.core import codec
@@ -64,7 +65,7 @@ def serve(control: int, lifeline: int, main: Main, prepare: Callable[[Imports, f
 
 def prepare(imports: Imports, own: frozenset[int]) -> Ready:
     """Import torch and what the target imports, and say whether forks are safe then. `own`: sockets of ours."""
-    with _single_threaded_blas():
+    with _single_threaded_blas(), uncollected():
         for name in OF_ALL_PROBES:
             import_module(name)
         if reason := unsafe(own):

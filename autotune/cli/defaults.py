@@ -11,6 +11,7 @@ import os
 import tomllib
 import typing
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def check_variables() -> None:
     """
     kinds = {
         option.envvar.removeprefix(PREFIX).lower(): typing.get_args(kind)[0]
-        for kind in typing.get_type_hints(search, include_extras=True).values()
+        for kind in _hints(include_extras=True).values()
         for option in getattr(kind, "__metadata__", ())
         if isinstance(getattr(option, "envvar", None), str)
     }
@@ -64,7 +65,7 @@ def read_file() -> tuple[Path | None, dict[str, Any]]:
     Raises `UsageError` for unknown keys, wrong types, unreadable files.
     """
     path, table = _nearest(Path.cwd())
-    kinds = {name: kind for name, kind in typing.get_type_hints(search).items() if name not in NOT_SETTINGS}
+    kinds = {name: kind for name, kind in _hints(include_extras=False).items() if name not in NOT_SETTINGS}
     values = {}
     for key, value in table.items():
         name = key.replace("-", "_")
@@ -72,6 +73,12 @@ def read_file() -> tuple[Path | None, dict[str, Any]]:
             raise _unknown(f"{path} sets {key!r}", name, kinds, lambda near: near.replace("_", "-"))
         values[name] = _checked(path, key, value, kinds[name])
     return path, {"search": values, "check": {name: values[name] for name in OF_CHECK if name in values}}
+
+
+@cache
+def _hints(*, include_extras: bool) -> dict[str, Any]:
+    """The types of the options of a search; with the options themselves, if asked for."""
+    return typing.get_type_hints(search, include_extras=include_extras)
 
 
 def _unknown(sets: str, name: str, known: Iterable[str], spelled: Callable[[str], str]) -> UsageError:

@@ -40,6 +40,11 @@ def show() -> None:
             _at_fork.setdefault(name, os.environ[name])
 
 
+def _given_again() -> dict[str, str]:
+    """Those that torch itself has set once more, as where the target compiles before `show`."""
+    return {name: value for name, value in _later.items() if os.environ.get(name) == value}
+
+
 def hold() -> None:
     """From now on, in this process and in its forks, these variables are set too late."""
     global _at_fork
@@ -48,5 +53,5 @@ def hold() -> None:
 
 def check() -> None:
     """Raise `EnvironmentUnfit` if the target set a variable that was read before."""
-    if _at_fork is not None and (name := changed(_at_fork)):
+    if _at_fork is not None and (name := changed(_at_fork | _given_again())):
         raise EnvironmentUnfit(f"the target sets {name}, which a library that is imported already has read")

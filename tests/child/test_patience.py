@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from autotune.core import codec
 from autotune.core.records import Value
@@ -12,6 +13,7 @@ from autotune.core.requests import ProbeBudget, ProbeRequest, patient
 from autotune.core.results import Outcome, ProbeResult
 from autotune.launch.base import REQUEST
 from autotune.launch.subprocess import SubprocessLauncher
+from tests.session_launcher import SessionLauncher
 from tests.targets_support import HEAD
 from tests.worlds import config
 
@@ -54,7 +56,9 @@ def _probed(
 def test_an_optimizer_step_may_take_longer_than_the_deadline_of_a_micro_batch(
     tmp_path: Path, forking_launcher: SubprocessLauncher
 ) -> None:
-    result = _probed(tmp_path, 0.3, 0.3, forking_launcher, batch_size=2, gradient_accumulation_steps=9)
+    budget = replace(QUICK, step_deadline_seconds=1.5)
+
+    result = _probed(tmp_path, 0.3, 0.3, forking_launcher, budget, batch_size=2, gradient_accumulation_steps=6)
 
     assert result.outcome is Outcome.OK, result.failure
 
@@ -77,8 +81,10 @@ def test_a_later_micro_batch_that_is_silent_for_too_long_is_a_hang(
     assert result.failure.message.endswith("no sign of life for 2 s")
 
 
-def test_the_user_s_step_timeout_is_that_of_every_step_and_is_in_the_request(tmp_path: Path) -> None:
-    launcher = SubprocessLauncher(step_timeout_seconds=1.0)
+def test_the_user_s_step_timeout_is_that_of_every_step_and_is_in_the_request(
+    tmp_path: Path, forking_launcher: SessionLauncher
+) -> None:
+    launcher = forking_launcher.lent(step_timeout_seconds=1.0)
 
     result = _probed(tmp_path, 60.0, 60.0, launcher, ProbeBudget(), batch_size=2)
 

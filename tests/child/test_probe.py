@@ -40,7 +40,7 @@ def validation():
 
 @pytest.fixture
 def target(tmp_path, monkeypatch):
-    """A target named from its own folder, for fresh processes."""
+    """A target named from its own folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text(TARGET)
     return tmp_path / "model.py"
@@ -123,13 +123,13 @@ def test_a_probe_that_is_cut_short_has_still_done_all_that_its_memory_is_judged_
     assert measured.loader_only is not None
 
 
-def test_a_search_probe_runs_short_cycles_and_says_so(target, tmp_path):
+def test_a_search_probe_runs_short_cycles_and_says_so(target, tmp_path, forking_launcher):
     request = ProbeRequest(
         target="model.py", config=config(batch_size=4, gradient_accumulation_steps=8, num_workers=0), device="cpu",
         budget=SHORT, short_cycles=True,
     )  # fmt: skip
 
-    result = SubprocessLauncher().run(request, tmp_path)
+    result = forking_launcher.run(request, tmp_path)
 
     assert result.outcome is Outcome.OK, result.failure
     measured = result.measurement
@@ -291,11 +291,11 @@ def test_memory_that_runs_out_under_a_limit_is_an_outcome(probe):
     assert "allocate" in large.failure.message
 
 
-def test_an_error_in_user_code_shows_the_users_line_first(tmp_path, monkeypatch):
+def test_an_error_in_user_code_shows_the_users_line_first(tmp_path, monkeypatch, forking_launcher):
     monkeypatch.chdir(tmp_path)
     broken = TARGET + "\ndef loss(model, batch):\n    return batch['nothing']\n"
 
-    result = _probe(SubprocessLauncher(), tmp_path, broken, batch_size=8)
+    result = _probe(forking_launcher, tmp_path, broken, batch_size=8)
 
     assert result.outcome is Outcome.USER_ERROR
     assert result.failure.user_frame.startswith("model.py:")
@@ -372,8 +372,8 @@ def test_an_inspection_names_device_and_target(tmp_path, forking_launcher):
         assert 50 * MIB < inspection.process_bytes < 8 * 1024 * MIB
 
 
-def test_without_a_target_only_the_machine_is_looked_at(tmp_path):
-    inspection = SubprocessLauncher().run(InspectRequest(device="cpu"), tmp_path)
+def test_without_a_target_only_the_machine_is_looked_at(tmp_path, forking_launcher):
+    inspection = forking_launcher.run(InspectRequest(device="cpu"), tmp_path)
 
     assert inspection.facts is None
     assert inspection.environment.device_bytes > MIB

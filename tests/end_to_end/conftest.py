@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pickle
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -14,7 +17,7 @@ import pytest
 
 from tests import commandline
 
-SEARCH = ("search", "model.py", "-t", "30s")
+SEARCH = ("search", "model.py", "-t", "5m")  # more than it takes on any machine: see `tests/commandline.py`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +40,19 @@ class Recorded:
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    home = tmp_path_factory.mktemp("recorded")
+    """One for all workers of pytest: the first that needs it searches, the others wait for that."""
+    base = tmp_path_factory.getbasetemp()
+    place = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    kept = place / "recorded.pickle"
+    with (place / "recorded.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            kept.write_bytes(pickle.dumps(_searched(place / "recorded")))
+    return pickle.loads(kept.read_bytes())
+
+
+def _searched(home: Path) -> Recorded:
+    home.mkdir()
     (home / "model.py").write_text(commandline.TARGET)
     before = commandline.listing(home)
     ended = commandline.run(home, *SEARCH, "-n", "1", "--json", "-o", "copy.json")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,22 +46,25 @@ def test_what_is_no_target_is_explained_once(target: str, text: str | None, name
 
 
 @pytest.mark.parametrize(
-    ("text", "place_of_fault", "error"),
+    ("text", "place_of_fault", "error", "command"),
     [
-        ("import torch\n\nrate = 1 / 0\n", "model.py:3", "ZeroDivisionError: division by zero"),
-        ("import torch\ndef model(:\n", "model.py:2", "SyntaxError"),
+        ("import torch\n\nrate = 1 / 0\n", "model.py:3", "ZeroDivisionError: division by zero", run_here),
+        ("import torch\ndef model(:\n", "model.py:2", "SyntaxError", run_here),
         (
             TARGET + "def loss(model, batch):\n    raise RuntimeError('boom [bold]100 %s[/bold]')\n",
             "model.py:10",
             "RuntimeError: boom [bold]100 %s[/bold]",
+            run,  # one of them with a process for the command, a template, and a fresh process that is asked again
         ),
     ],
     ids=["import", "syntax", "loss"],
 )
-def test_an_exception_is_shown_by_the_users_own_line(text: str, place_of_fault: str, error: str, place: Path) -> None:
+def test_an_exception_is_shown_by_the_users_own_line(
+    text: str, place_of_fault: str, error: str, command: Callable[..., subprocess.CompletedProcess[str]], place: Path
+) -> None:
     (place / "model.py").write_text(text)
 
-    ended = run(place, "search", "model.py")
+    ended = command(place, "search", "model.py")
 
     assert ended.returncode == 2
     headline = ended.stderr.partition("error: ")[2].splitlines()[0]

@@ -13,6 +13,7 @@ import pytest
 from autotune.study import layout as disk
 from autotune.study.interference import is_spoiled
 from tests import commandline
+from tests.end_to_end.conftest import SEARCH
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def test_on_a_busy_machine_the_baseline_is_measured_again_and_nothing_is_recomme
     home: Path, other_work: None
 ) -> None:
     ended = subprocess.run(
-        (sys.executable, "-m", "autotune", "search", "model.py", "-t", "45s", "-n", "1"),
+        (sys.executable, "-c", commandline.BRIEF, *SEARCH, "-n", "1"),
         cwd=home, env=commandline.environment(home), capture_output=True, text=True, check=False,
     )  # fmt: skip
 

@@ -16,9 +16,36 @@ import pytest
 from autotune.core.records import Config
 from autotune.study import layout as disk
 from autotune.units import counted
-from tests.commandline import listing, probes, processes, start, start_on_terminal, wait_until
+from tests.commandline import TARGET, listing, probes, processes, start, start_on_terminal, wait_until
 
 SEARCH = ("search", "model.py", "-t", "10m")  # each is stopped: on a slow machine it may not end before that
+# Where a file `hold` says "PURPOSE COUNT", a probe of this purpose waits in its model once so many are finished: it is
+# running when it is interrupted, however fast or slow the machine is.
+HELD = (
+    TARGET
+    + """
+import json, sys, time
+from pathlib import Path
+
+HOLD, PLACE = Path(__file__).with_name("hold"), next((Path(word) for word in sys.orig_argv if "/probes/" in word), None)
+
+def asked(place):
+    request = json.loads((place / "request.json").read_text())
+    return request["purpose"] if request.get("repeats") is None else "repeat"
+
+def is_held():
+    if PLACE is None or not HOLD.exists():
+        return False
+    purpose, count = HOLD.read_text().split()
+    finished = [asked(result.parent) for result in PLACE.parent.glob("*/result.json")]
+    return asked(PLACE) == purpose and finished.count(purpose) >= int(count)
+
+def model():
+    while is_held():
+        time.sleep(0.01)
+    return nn.Linear(8, 2)
+"""
+)
 STUDY = Path("studies", "model")
 KILLS = 6
 
@@ -26,6 +53,12 @@ KILLS = 6
 def results(home: Path) -> dict[str, bytes]:
     """The result of every finished probe, by number."""
     return {path.parent.name: path.read_bytes() for path in (home / STUDY).glob("probes/*/result.json")}
+
+
+def hold(home: Path, purpose: str, count: int = 0) -> None:
+    """Let probes of this purpose wait once so many are finished."""
+    (home / "model.py").write_text(HELD)
+    (home / "hold").write_text(f"{purpose} {count}")
 
 
 def wait_for_a_probe(home: Path) -> Path:
@@ -49,6 +82,7 @@ def resume_line(output: str) -> list[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_search_says_what_it_has_and_how_to_go_on(number: signal.Signals, copy: Path) -> None:
+    hold(copy, "search")
     before = results(copy)
     search = start(copy, *SEARCH)
     running = wait_for_a_probe(copy)
@@ -69,11 +103,13 @@ def test_a_stopped_search_says_what_it_has_and_how_to_go_on(number: signal.Signa
 
 
 def test_the_printed_resume_line_goes_on_and_a_second_ctrl_c_stops_it_too(copy: Path) -> None:
+    hold(copy, "search")
     before = results(copy)
     first = start(copy, *SEARCH)
     wait_for_a_probe(copy)
     first.send_signal(signal.SIGINT)
     line = resume_line(first.communicate()[0])
+    hold(copy, "search", 1 + sum(trial.purpose == "search" for trial in disk.read_trials(copy / STUDY)))
 
     second = start(copy, *line)
     wait_until(lambda: len(results(copy)) > len(before), "the resumed search finished no probe")
@@ -103,6 +139,7 @@ def test_ctrl_c_before_the_first_probe_leaves_nothing(home: Path) -> None:
 
 
 def test_ctrl_c_on_a_narrow_terminal_gives_the_terminal_back(copy: Path) -> None:
+    hold(copy, "search")
     search, master = start_on_terminal(copy, 60, *SEARCH)
     written = read_until(master, b"Ctrl-C")
     wait_for_a_probe(copy)
@@ -150,30 +187,34 @@ def test_a_killed_search_leaves_no_process_and_loses_no_finished_probe(home: Pat
 
 
 def test_a_search_killed_in_the_confirmation_goes_on_with_the_round_that_it_was_in(home: Path) -> None:
-    words = ("search", "model.py", "-t", "3m", "-n", "1")  # of which it waits a tenth for a quiet machine
+    hold(home, "confirm", 3)  # one round, and the first of the next
+    words = (*SEARCH, "-n", "1")
     search = start(home, *words)
-    wait_for_confirmed(home, 3)  # one round, and the first of the next
+    wait_for_confirmed(home, 3)
     wait_for_a_probe(home)
     search.kill()
     search.communicate()
     wait_until(lambda: not processes(home), "a probe outlived its search")
     kept = confirmed(home)
 
+    hold(home, "confirm", 4)
     again = start(home, *words)
-    wait_for_confirmed(home, len(kept) + 1)
+    wait_for_confirmed(home, 4)
     again.kill()
     output, _ = again.communicate()
 
+    assert len(kept) == 3
     assert "completed rounds are reused" in output
-    begun = confirmed(home)[len(kept)]
-    assert begun == kept[len(kept) // 2 % 2]  # every other round begins at the other end
+    assert confirmed(home)[3] == kept[1]  # every other round begins at the other end
 
 
 def wait_for_confirmed(home: Path, probes: int) -> None:
     """Come back when so many are finished, however many others come before: patience is for one probe at a time."""
     while len(confirmed(home)) < probes:
         done = len(results(home))
-        wait_until(lambda done=done: len(results(home)) > done, "a probe was not finished")
+        wait_until(
+            lambda done=done: len(results(home)) > done or len(confirmed(home)) >= probes, "a probe was not finished"
+        )
 
 
 def confirmed(home: Path) -> list[Config]:

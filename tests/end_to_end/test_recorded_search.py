@@ -178,7 +178,7 @@ def test_a_dry_run_says_of_a_time_budget_that_is_too_short_which_is_not(home: Pa
 
 
 def test_a_dry_run_calls_no_study_new_where_none_can_be_written(home: Path) -> None:
-    told = run(home, "search", "model.py", "--dry-run", "--study", "/proc/study")
+    told = run_here(home, "search", "model.py", "--dry-run", "--study", "/proc/study")
 
     assert told.returncode == 3
     assert "study /proc/study (refused)" in told.stdout

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,15 +25,29 @@ SHORT = ProbeBudget(min_warmup_seconds=0.05, min_seconds=0.1, max_seconds=0.3, m
 @pytest.fixture(scope="module")
 def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SubprocessLauncher]:
     mark = tmp_path_factory.getbasetemp()
-    with SubprocessLauncher(isolation="fork", environ={MARK: str(mark)}) as launcher:
+    with SubprocessLauncher(isolation="fork", environ={MARK: str(mark), "PYTEST_CURRENT_TEST": ""}) as launcher:
         launcher.doubted = frozenset()  # what a forked process says is believed: half as many processes
         yield launcher
         templates = {template.tag for template in launcher.templates.running}
         assert [process for process in marked(mark) if tag_of(process) not in templates] == []
 
 
-def probe(launcher: SubprocessLauncher, folder: Path, text: str, arguments: str = "", **values: Value) -> ProbeResult:
-    script, place = folder / "train.py", folder / "probe"
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The script of all tests, each with a text of its own: what is called alike shares a template."""
+    return tmp_path_factory.mktemp("scripts") / "train.py"
+
+
+@pytest.fixture
+def probe(launcher: SubprocessLauncher, script: Path, tmp_path: Path) -> Callable[..., ProbeResult]:
+    """`probe(text, arguments, **values)`: the result of a script with this text."""
+    return partial(_probe, launcher, script, tmp_path)
+
+
+def _probe(
+    launcher: SubprocessLauncher, script: Path, folder: Path, text: str, arguments: str = "", **values: Value
+) -> ProbeResult:
+    place = folder / "probe"
     script.write_text(HEAD + text)
     place.mkdir()
     config = Config(values=defaults() | {"batch_size": 8} | values)
@@ -66,8 +81,8 @@ while True:
     ],
     ids=["plain", "signals", "catches all", "changes folder", "prints much", "exits", "workers", "closes its streams"],
 )
-def test_a_script_is_measured_whatever_it_would_do_at_its_end(launcher, tmp_path, text):
-    result = probe(launcher, tmp_path, text, num_workers=1 if "num_workers" in text else 0)
+def test_a_script_is_measured_whatever_it_would_do_at_its_end(probe, tmp_path, text):
+    result = probe(text, num_workers=1 if "num_workers" in text else 0)
 
     assert result.outcome is Outcome.OK, result.failure
     assert set(result.measurement.samples) == {8 * result.measurement.steps_per_block}
@@ -95,24 +110,24 @@ def test_a_script_is_measured_whatever_it_would_do_at_its_end(launcher, tmp_path
     ],
     ids=["raises", "crashes later", "exits", "last lines", "reads stdin", "ignores its argument", "retries smaller"],
 )
-def test_what_is_not_measured_is_told_in_a_sentence(launcher, tmp_path, text, words):
-    result = probe(launcher, tmp_path, text)
+def test_what_is_not_measured_is_told_in_a_sentence(probe, text, words):
+    result = probe(text)
 
     assert result.outcome is Outcome.USER_ERROR
     assert result.failure is not None
     assert words in result.failure.message
 
 
-def test_what_a_script_writes_into_its_folder_is_taken_away(launcher, tmp_path):
+def test_what_a_script_writes_into_its_folder_is_taken_away(probe, tmp_path):
     text = "for x, y in batches():\n  step(x, y)\n  torch.save(model, f'{sys.argv[1]}/last.pt')\n"
 
-    result = probe(launcher, tmp_path, text, "{output_dir}")
+    result = probe(text, "{output_dir}")
 
     assert result.outcome is Outcome.OK, result.failure
     assert [path.name for path in (tmp_path / "probe").iterdir() if path.is_dir()] == []
 
 
-def test_nobody_is_told_of_a_probe(launcher, tmp_path):
+def test_nobody_is_told_of_a_probe(probe):
     text = "import os\nassert os.environ['WANDB_MODE'] == 'disabled' and os.environ['CUDA_VISIBLE_DEVICES'] == ''\n"
 
-    assert probe(launcher, tmp_path, text + TRAIN).outcome is Outcome.OK
+    assert probe(text + TRAIN).outcome is Outcome.OK

@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
-from unittest import mock
 
 from autotune.testing import FakeLauncher
 from tests.commandline import run_here
@@ -32,8 +31,7 @@ class _OfThisProcess(FakeLauncher):
 
 def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """`autotune *words` in the current folder, with these environment variables."""
-    with mock.patch("autotune.launch.subprocess.SubprocessLauncher", _OfThisProcess):
-        return run_here(Path.cwd(), *words, **variables)
+    return run_here(Path.cwd(), *words, launcher=_OfThisProcess, **variables)
 
 
 def fault(*words: str) -> str:

@@ -1,0 +1,25 @@
+"""The child of `tests/session_launcher.py`: a forked one goes to the working folder that its request was made in."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from autotune.child import template
+from autotune.child.__main__ import _parse, main
+
+if __name__ == "__main__":
+    place, arguments = Path(sys.argv[1]), sys.argv[2:]
+
+    def work(arguments: Sequence[str]) -> int:
+        """What `python -m autotune.child` does, there."""
+        os.chdir((place / "here").read_text())
+        return main(arguments)
+
+    options = _parse(arguments)
+    if options.template is None:
+        template.leave(work(arguments))
+    template.serve(options.template, options.lifeline, work, template.prepare)
+    template.leave(0)

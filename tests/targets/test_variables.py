@@ -1,0 +1,42 @@
+"""Variables that a template's imports have read: what a target sets too late, and what torch sets by itself."""
+
+import os
+
+import pytest
+
+from autotune.errors import EnvironmentUnfit
+from autotune.targets import variables
+
+SET_BY_TORCH = "TORCHINDUCTOR_CACHE_DIR"
+
+
+@pytest.fixture(autouse=True)
+def forked(monkeypatch):
+    """As in a process that was forked from a template in which torch._dynamo set its variable."""
+    monkeypatch.delenv(SET_BY_TORCH, raising=False)
+    monkeypatch.setattr(variables, "_later", {})
+    monkeypatch.setattr(variables, "_at_fork", None)
+    before = variables.read_early()
+    os.environ[SET_BY_TORCH] = "/tmp/cache"
+    variables.hide(before)
+    variables.hold()
+
+
+def test_what_torch_sets_again_before_it_is_shown_is_no_change():
+    os.environ[SET_BY_TORCH] = "/tmp/cache"  # as torch.compile does in the function that builds the model
+
+    variables.check()
+
+
+def test_what_the_target_sets_otherwise_is_set_too_late():
+    os.environ[SET_BY_TORCH] = "/home/me/cache"
+
+    with pytest.raises(EnvironmentUnfit, match=SET_BY_TORCH):
+        variables.check()
+
+
+def test_what_was_hidden_is_shown_and_no_change():
+    variables.show()
+    variables.check()
+
+    assert os.environ[SET_BY_TORCH] == "/tmp/cache"
