@@ -26,7 +26,7 @@ from autotune.knobs.wording import Framework
 from autotune.units import format_speedup
 from tests.commandline import environment, run_here
 from tests.exporting import PROGRAMS, exported
-from tests.reporting import recommendation, written
+from tests.reporting import FACTS, recommendation, written
 
 pytestmark = pytest.mark.slow  # trains with every framework that is installed
 SAMPLES, MICRO, STEPS = 40, 8, 2
@@ -263,6 +263,21 @@ def test_a_baseline_that_was_kept_is_said_to_be_one() -> None:
 
     assert "your baseline itself" in found.remarks[0] and "1.00" not in found.remarks[0]
     assert f"{format_speedup(kept.speedup or 0)}× your baseline;" in recipe(kept, Framework.TORCH).remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("clip_grad_norm", "scheduler"), "Your clip_grad_norm and scheduler belong to every optimizer step"),
+        (("step", "ema"), "are those of your step(model, batch, optimizers)"),
+    ],
+)
+def test_what_a_step_has_besides_is_said_where_no_code_has_it(names: tuple[str, ...], words: str) -> None:
+    best = replace(recommendation(), facts=replace(FACTS, update=names))
+
+    found = recipe(best, Framework.TORCH)
+
+    assert any(words in remark for remark in found.remarks)
 
 
 @pytest.mark.parametrize(
