@@ -4,6 +4,7 @@
     autotune.load_best("studies/model")      the recommended setting of every knob, as a plain dict
     autotune.load_result("studies/model")    the same with all that it takes to believe it
     autotune.apply("studies/model")          the dict, able to set up a training loop
+    autotune.step(loss=loss, samples=n)      one optimizer step, told by a loop that nobody can see into
 
 Importing this package imports neither torch nor Optuna.
 """
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from autotune.telling import step
 
 if TYPE_CHECKING:
     from autotune.api import search
@@ -63,6 +66,7 @@ __all__ = [
     "load_best",
     "load_result",
     "search",
+    "step",
 ]
 
 
