@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from autotune.export.torch import Tuned, apply
     from autotune.study.recommendation import Recommendation, load_best, load_result
     from autotune.targets.checkpointing import checkpoint_blocks
+    from autotune.tuning.reporter import SilentReporter
 
 _HOMES = {
     "search": "autotune.api",
+    "SilentReporter": "autotune.tuning.reporter",
     "load_best": "autotune.study.recommendation",
     "load_result": "autotune.study.recommendation",
     "Recommendation": "autotune.study.recommendation",
@@ -56,6 +58,7 @@ __all__ = [
     "EnvironmentUnfit",
     "NoRecommendation",
     "Recommendation",
+    "SilentReporter",
     "StudyError",
     "StudyNotFound",
     "TargetError",
