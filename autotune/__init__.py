@@ -4,6 +4,7 @@
     autotune.load_best("studies/model")      the recommended setting of every knob, as a plain dict
     autotune.load_result("studies/model")    the same with all that it takes to believe it
     autotune.apply("studies/model")          the dict, able to set up a training loop
+    autotune.step(loss=loss, samples=n)      one optimizer step, told by a loop that nobody can see into
 
 Importing this package imports neither torch nor Optuna.
 """
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from autotune.telling import step
 
 if TYPE_CHECKING:
     from autotune.api import search
@@ -28,9 +31,11 @@ if TYPE_CHECKING:
     from autotune.export.torch import Tuned, apply
     from autotune.study.recommendation import Recommendation, load_best, load_result
     from autotune.targets.checkpointing import checkpoint_blocks
+    from autotune.tuning.reporter import SilentReporter
 
 _HOMES = {
     "search": "autotune.api",
+    "SilentReporter": "autotune.tuning.reporter",
     "load_best": "autotune.study.recommendation",
     "load_result": "autotune.study.recommendation",
     "Recommendation": "autotune.study.recommendation",
@@ -53,6 +58,7 @@ __all__ = [
     "EnvironmentUnfit",
     "NoRecommendation",
     "Recommendation",
+    "SilentReporter",
     "StudyError",
     "StudyNotFound",
     "TargetError",
@@ -63,6 +69,7 @@ __all__ = [
     "load_best",
     "load_result",
     "search",
+    "step",
 ]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +15,7 @@ from autotune.core.records import Stability, Value
 from autotune.core.results import Isolation
 from autotune.errors import UsageError
 from autotune.knobs.limits import full_name, limit
+from autotune.launch.processes import TAG
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.objectives import ObjectiveName
 from autotune.sampler.names import SamplerName
@@ -25,7 +28,7 @@ from autotune.tuning.settings import Mode, Settings, options
 
 
 def search(
-    target: str | PathLike[str] | Sequence[str],
+    target: str | PathLike[str] | Sequence[str] | Callable[..., Any],
     *,
     map: Mapping[str, str] | None = None,
     time_budget: str | float = "10m",
@@ -52,9 +55,10 @@ def search(
 ) -> Recommendation:
     """Search the best training configuration for `target` on this machine: the fastest, unless `objective` says else.
 
-    `target` is a file, a module, or module:attribute, as for `autotune search`, or the words of a command:
-    `["python", "train.py", "--batch-size", "64"]`, whose arguments are recognised by name; `map` corrects that, by
-    knob name. Probes are processes of their own, so functions cannot be handed over. `time_budget` is a number of
+    `target` is a file, a module, or module:attribute, as for `autotune search`; a function of a module that returns
+    what these hold, `(model, dataset)` or a dict of the agreed names, and that probes import by its name; or the words
+    of a command: `["python", "train.py", "--batch-size", "64"]`, whose arguments are recognised by name; `map` corrects
+    that, by knob name. `time_budget` is a number of
     seconds, or a text with its unit like `10m`; with `exact` only those knobs move that keep what is computed, up to
     the order of rounding; `headroom` is a share of the memory limit, in [0, 1); `loss_tolerance` a share of the
     full-precision loss decrease, in [0, 1). `step_timeout` is how long a micro-batch may take before it counts as hung,
@@ -62,10 +66,16 @@ def search(
     safe; with "fresh" none does. Options of an objective, like `within` of "memory" and `price` of "cost", are those of
     `autotune search --help`. A share or a price may also be a text, as on the command line: `5%`. `space` says what a
     knob may take, by knob name, as `space` in a target does: a tuple of two whole numbers is a range, a list are
-    values, one value holds it. Prints nothing; hand in a `reporter` to follow. Raises `UsageError`, `TargetError`,
+    values, one value holds it. Prints nothing; hand in a `reporter` to follow, such
+    as a `SilentReporter` with methods of yours. Raises `UsageError`, `TargetError`,
     `StudyError`, `EnvironmentUnfit` or `NoRecommendation`.
     """
     asked = {**locals(), **objective_options}
+    if TAG in os.environ:
+        raise UsageError(
+            "autotune.search() was called in a probe, which would begin another search. The file of the target "
+            "probably calls it when it is imported. Put the call behind if __name__ == '__main__'."
+        )
     for name in objective_options.keys() - {one.name for one in options()}:
         raise TypeError(f"search() got an unexpected keyword argument {name!r}")
     typed = _typed(target, map or {})
@@ -92,6 +102,8 @@ def search(
 
 def _typed(target: object, corrections: Mapping[str, str]) -> TypedTarget:
     """What was named as the target. Raises `UsageError` for what is neither a text nor a list of them."""
+    if callable(target):
+        target = _place(target)
     if isinstance(target, Sequence) and not isinstance(target, str):
         return typed_target([str(word) for word in target], corrections, is_typed_command=True)
     try:
@@ -101,6 +113,19 @@ def _typed(target: object, corrections: Mapping[str, str]) -> TypedTarget:
             f"{error}. A target is a file, a module, or a list of words that is a command: probes are processes of "
             f'their own. Name the file, or give ["python", "train.py"].'
         ) from error
+
+
+def _place(function: Callable[..., Any]) -> str:
+    """Return where a function lies, as probes find it. Raises `UsageError` for one that no import finds."""
+    name, module = getattr(function, "__qualname__", ""), sys.modules.get(getattr(function, "__module__", ""))
+    file = getattr(module, "__file__", None)
+    if file is None or getattr(module, name, None) is not function:
+        raise UsageError(
+            f"{function!r} cannot be imported by its name, and probes are processes of their own. It is probably a "
+            f"lambda, made inside another function, or typed into a notebook. Write a function at the top of a module."
+        )
+    is_in_package = module is not None and module.__name__ != "__main__" and bool(module.__package__)
+    return f"{function.__module__ if is_in_package else file}:{name}"
 
 
 def _value(option: Option, given: Any) -> Any:

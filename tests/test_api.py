@@ -1,9 +1,13 @@
 """`autotune.search` refuses what cannot be meant before it looks at target or machine."""
 
+import sys
+
 import pytest
 
 import autotune
+from autotune import api
 from autotune.errors import UsageError
+from autotune.launch.processes import TAG
 
 
 @pytest.fixture(autouse=True)
@@ -52,9 +56,28 @@ def test_an_argument_that_cannot_be_meant_is_refused_with_its_value(arguments, w
     assert str(caught.value).count(". ") >= 2  # what, why, what to do
 
 
-def test_a_function_cannot_be_a_target():
-    with pytest.raises(UsageError, match="not function"):
-        autotune.search(lambda: None)
+def test_a_function_that_no_import_finds_cannot_be_a_target():
+    for function in (lambda: None, pytest.raises(UsageError).__exit__):
+        with pytest.raises(UsageError, match="cannot be imported by its name"):
+            autotune.search(function)
+    with pytest.raises(UsageError, match="not int"):
+        autotune.search(3)
+
+
+def build(): ...
+
+
+def test_a_function_of_a_module_is_found_by_its_name(monkeypatch):
+    assert api._place(build) == "tests.test_api:build"
+    monkeypatch.setattr(sys.modules["tests.test_api"], "__package__", "")
+    assert api._place(build) == f"{__file__}:build"
+
+
+def test_a_search_within_a_probe_is_refused(monkeypatch):
+    monkeypatch.setenv(TAG, "1")
+
+    with pytest.raises(UsageError, match="behind if __name__ == '__main__'"):
+        autotune.search("model.py")
 
 
 def test_an_argument_that_nothing_takes_is_refused_as_python_does_it():

@@ -26,6 +26,7 @@ HOMES = {
     Framework.TORCHTITAN: "autotune.export.torchtitan",
 }
 PLAIN = ("json", "yaml", "env")  # the settings by knob name
+CHECKED = (Framework.HUGGING_FACE, Framework.LIGHTNING, Framework.ACCELERATE)  # classes that take arguments
 WITH_KEYS = (Framework.HUGGING_FACE, Framework.DEEPSPEED)  # whose settings are names with values, for a file
 
 
@@ -49,6 +50,9 @@ def export(
     world_size: Annotated[
         int, typer.Option(help="Devices that train together: accumulation falls, the global batch stays.")
     ] = 1,
+    check: Annotated[
+        bool, typer.Option("--check", help="Have the installed hf, lightning or accelerate make its object of it.")
+    ] = False,
 ) -> None:
     """Print the recommendation as code for your framework.
 
@@ -58,6 +62,7 @@ def export(
 
     from autotune.cli.options import one_of
     from autotune.cli.output import say, write
+    from autotune.errors import UsageError
     from autotune.export.deepspeed import beside
     from autotune.export.merging import merged
     from autotune.export.recipe import on_devices, recipe
@@ -66,6 +71,11 @@ def export(
     from autotune.study.recommendation import at_global_batch, load_result
 
     one_of("--to", to, (*Framework, *PLAIN))
+    if check and to not in CHECKED:
+        raise UsageError(
+            f"--check makes an object of a framework, and --to {to} is none that is made from arguments. Only "
+            f"{', '.join(CHECKED)} are. Leave --check out, or name one of these."
+        )
     folder = find(study)
     best = at_global_batch(load_result(folder), global_batch)
     if best.facts is None and (folder / STUDY).is_file():  # an earlier version kept them in the study alone
@@ -83,6 +93,11 @@ def export(
     else:
         write(Path(output), text)
         say(f"wrote {output}", stderr=True)
+    if check and framework is not None:
+        from autotune.export import making
+
+        home = import_module(HOMES[framework])
+        say(making.check(home.MADE, home.arguments(found)), stderr=True)
     for statement in beside(found) if framework is Framework.DEEPSPEED else ():
         for line in statement.splitlines():
             say(comment(line), stderr=True)

@@ -174,7 +174,8 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     batch_layout: BatchLayout | None = None  # None: an earlier version did not note it
     checkpointable_blocks: int = 0  # parts of the model that could be computed again in the backward pass
     owns_loop: bool = False  # it trains by a loop of its own, which is only observed
-    settable: tuple[str, ...] | None = None  # of a command: the knobs that it takes or that are set outside; None: all
+    settable: tuple[str, ...] | None = None  # the knobs that can be set, where some cannot; None: all
+    update: tuple[str, ...] = ()  # agreed names that the file has for the end of a step: clip_grad_norm, step, ...
     findings: tuple[Finding, ...] = ()
     step: StepFacts | None = None
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from autotune.export.data import call
 from autotune.export.recipe import OPTIMIZER, Recipe, epochs, loader, program
+
+MADE = "accelerate:Accelerator"  # from `arguments`
 
 
 def text(found: Recipe) -> str:
@@ -11,15 +15,10 @@ def text(found: Recipe) -> str:
 
     The prepared model autocasts by itself, the loss beside it does not: hence the context, around both and no more.
     """
-    arguments = {
-        **found.arguments,
-        "gradient_accumulation_steps": found.accumulation_steps,
-        **({"cpu": True} if found.device == "cpu" else {}),
-    }
     return program(
         found,
         ("from accelerate import Accelerator", "from torch.utils.data import DataLoader"),
-        f"accelerator = {call('Accelerator', **arguments)}",
+        f"accelerator = {call('Accelerator', **arguments(found))}",
         *found.model,
         loader(found),
         OPTIMIZER,
@@ -35,3 +34,12 @@ def text(found: Recipe) -> str:
             "    optimizer.zero_grad()",
         ),
     )
+
+
+def arguments(found: Recipe) -> dict[str, Any]:
+    """Those of the Accelerator."""
+    return {
+        **found.arguments,
+        "gradient_accumulation_steps": found.accumulation_steps,
+        **({"cpu": True} if found.device == "cpu" else {}),
+    }

@@ -8,6 +8,7 @@ from autotune.export.data import ExportedData, call
 from autotune.export.recipe import Recipe, for_each_batch, program
 from autotune.knobs.training_arguments import training_arguments
 
+MADE = "transformers:TrainingArguments"  # from `arguments`
 ALL_GPUS = (
     "# Trainer takes every GPU that it sees (DataParallel), and the global batch grows with them: hide all but one\n"
     "# by `export CUDA_VISIBLE_DEVICES=0`, or start one process for each with torchrun"
@@ -16,16 +17,20 @@ ALL_GPUS = (
 
 def text(found: Recipe) -> str:
     """Python about `model`; `args` is for `Trainer(model, args, ...)`. Written for transformers 5."""
-    arguments = {"output_dir": "out", **settings(found)}
     return program(
         found,
         ("from transformers import TrainingArguments",),
         *found.model,
-        f"args = {call('TrainingArguments', **arguments)}",
+        f"args = {call('TrainingArguments', **arguments(found))}",
         *_for_the_trainer(found.data),
         ALL_GPUS * (found.device == "cuda"),
         for_each_batch(found),
     )
+
+
+def arguments(found: Recipe) -> dict[str, Any]:
+    """The settings, and a folder for what the Trainer writes."""
+    return {"output_dir": "out", **settings(found)}
 
 
 def settings(found: Recipe) -> dict[str, Any]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from autotune.errors import UsageError
 from autotune.export.data import call
 from autotune.export.recipe import Recipe, for_each_batch, loader, program
 
+MADE = "lightning:Trainer"  # from `arguments`
 ACCELERATORS = ("cpu", "cuda", "mps")  # of Lightning 2.6.6 those that autotune measures
 
 
@@ -14,22 +17,26 @@ def text(found: Recipe) -> str:
 
     Raises `UsageError` for a device that Lightning does not know.
     """
-    if found.device not in ACCELERATORS:
-        raise UsageError(
-            f"Lightning 2 has no accelerator {found.device}, on which the study was measured. It knows "
-            f"{', '.join(ACCELERATORS)}. Use --to torch or --to accelerate, or search again on another device."
-        )
-    arguments = {
-        "accelerator": found.device,
-        "devices": 1,
-        **found.arguments,
-        "accumulate_grad_batches": found.accumulation_steps,
-    }
     return program(
         found,
         ("from lightning import Trainer", "from torch.utils.data import DataLoader"),
         *found.model,
         loader(found),
-        f"trainer = {call('Trainer', **arguments)}",
+        f"trainer = {call('Trainer', **arguments(found))}",
         for_each_batch(found),
     )
+
+
+def arguments(found: Recipe) -> dict[str, Any]:
+    """Those of its Trainer. Raises `UsageError` for a device that Lightning does not know."""
+    if found.device not in ACCELERATORS:
+        raise UsageError(
+            f"Lightning 2 has no accelerator {found.device}, on which the study was measured. It knows "
+            f"{', '.join(ACCELERATORS)}. Use --to torch or --to accelerate, or search again on another device."
+        )
+    return {
+        "accelerator": found.device,
+        "devices": 1,
+        **found.arguments,
+        "accumulate_grad_batches": found.accumulation_steps,
+    }

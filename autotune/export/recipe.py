@@ -157,9 +157,17 @@ def _remarks(best: Recommendation, world_size: int) -> tuple[str, ...]:
         f"{best.model}: {format_rate(best.samples_per_second)} samples/s{gain}; measured on {where}",
         f"Global batch {best.global_batch_size} on {devices}.",
         *(ASSUMED,) * (best.facts is None),
+        *_of_a_step(() if best.facts is None else best.facts.update),
         *(f"Before Python starts: export {name}={shell_word(text)}" for name, text in environ(best.params).items()),
     )
     return tuple(map(plain, said))
+
+
+def _of_a_step(names: tuple[str, ...]) -> tuple[str, ...]:
+    """What to say of the parts of a step that the file has, and this piece of code has not."""
+    if "step" in names:
+        return ("Losses, backward passes and optimizer steps are those of your step(model, batch, optimizers).",)
+    return (f"Your {' and '.join(names)} belong to every optimizer step, as in what was measured.",) * bool(names)
 
 
 def _all(said: list[Wording], place: str) -> tuple[str, ...]:

@@ -47,6 +47,11 @@ class TimeToQuality(Objective):
                 "a loop of its own. Such a loop is only observed. Write model() and dataset(), or search with "
                 "--objective throughput."
             )
+        if "step" in facts.update:
+            raise UsageError(
+                "--objective time-to-quality compares the gradients of one loss, and the target has step(), which may "
+                "follow several. Which of them tells progress is not known. Search with --objective throughput."
+            )
         if facts.data == "batch":
             raise UsageError(
                 "--objective time-to-quality compares the gradients of different samples, and the target's batches are "

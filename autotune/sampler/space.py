@@ -161,6 +161,18 @@ def _takeable(
     return found
 
 
+def _unsettable(knob: Knob, facts: TargetFacts) -> str:
+    if not facts.owns_loop:
+        return (
+            f"{knob.name} cannot be set: step() of the target takes its optimizer steps for each batch by itself. How "
+            f"losses of several batches add up is not known. Leave {option(knob.name)} out."
+        )
+    return (
+        f"{knob.name} cannot be set: the command takes no argument for it, and it cannot be set from outside. "
+        f"Say which argument it is with --map {knob.alias}=--argument, or leave {option(knob.name)} out."
+    )
+
+
 def _nothing_left(facts: TargetFacts, goal: Goal, batches: tuple[Value, ...]) -> str:
     if goal.global_batch is None:
         return (
@@ -181,10 +193,7 @@ def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Conf
     if not is_settable(knob.name, circumstances.facts):
         limit = goal.limits.get(knob.name)
         if (limit is not None and not _within(today, limit)) or knob.name in (goal.tune or ()):
-            raise UsageError(
-                f"{knob.name} cannot be set: the command takes no argument for it, and it cannot be set from outside. "
-                f"Say which argument it is with --map {knob.alias}=--argument, or leave {option(knob.name)} out."
-            )
+            raise UsageError(_unsettable(knob, circumstances.facts))
         return (today,)
     if goal.exact and not knob.is_exact(circumstances.facts):
         limit = goal.limits.get(knob.name)

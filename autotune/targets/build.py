@@ -7,23 +7,23 @@ from typing import Any, cast
 
 import torch
 from torch.nn.parameter import UninitializedParameter
-from torch.optim import Optimizer
 
 from autotune.core.records import Config
 from autotune.errors import TargetError
 from autotune.knobs import loader_workers
 from autotune.knobs.base import Plan
 from autotune.targets import data as sources
-from autotune.targets import kinds
+from autotune.targets import kinds, optimizers, update
 from autotune.targets.arguments import bind, takes, takes_just
 from autotune.targets.base import Session
-from autotune.targets.contract import Contract
+from autotune.targets.contract import NAMES, Contract
 from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
 from autotune.targets.guesses import loss_line
 from autotune.targets.loop import Training
 from autotune.targets.losses import InferredLoss, Loss
 from autotune.targets.own_loop import OwnLoop, OwnSession
+from autotune.targets.own_step import OwnStep
 from autotune.targets.reference import Reference
 from autotune.targets.user_errors import blaming
 from autotune.targets.worst_batch import worst_case
@@ -67,7 +67,7 @@ def assemble(contract: Contract, data: Data, plan: Plan, offered: Mapping[str, A
     for transform in plan.model_transforms:
         model = transform(model)
     validation = None
-    if "validation" in contract:
+    if "validation" in contract and says_loss(contract):
         held_out = sources.held_by(contract, "validation", offered)
         validation = sources.validation_source(contract, held_out, plan, original)
     source = sources.training_source(contract, data, plan, offered, original)
@@ -78,28 +78,24 @@ def assemble(contract: Contract, data: Data, plan: Plan, offered: Mapping[str, A
         worst=worst_case(contract, data, source, offered),
         validation=validation,
         loss=_loss(contract, offered),
-        make_optimizer=_optimizer(contract, model, offered),
+        make_optimizers=optimizers.read(contract, model, offered),
+        make_update=update.reader(contract, model, offered),
+        own_step=OwnStep(contract, model, plan, offered) if "step" in contract else None,
         count_samples=_count(contract, data, offered),
         loads=data.kind != "batch",
         label=contract.label,
     )
 
 
-def default_optimizer(parameters: list[torch.nn.Parameter], batch: Any) -> Optimizer:
-    """What most people train with: AdamW for dictionaries (language models), SGD with momentum for the rest.
-
-    The choice matters because AdamW keeps two numbers for every parameter and momentum one. Learning rates are low
-    enough for most models to learn and not to diverge, which would be held against the configuration.
-    """
-    if isinstance(batch, Mapping):
-        return torch.optim.AdamW(parameters, lr=1e-4)
-    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
+def says_loss(contract: Contract) -> bool:
+    """Whether the loss of a batch is known outside of a step: not where a `step` alone says it."""
+    return "loss" in contract or "step" not in contract
 
 
 def _model(contract: Contract, offered: Mapping[str, Any]) -> torch.nn.Module:
     model = contract.make("model", offered)
     if not isinstance(model, torch.nn.Module):
-        raise TargetError(f"model() returned a {type(model).__name__}{_several(model, torch.nn.Module)}")
+        raise TargetError(f"model() returned a {type(model).__name__}{_several(model)}")
     lazy = [name for name, parameter in model.named_parameters() if isinstance(parameter, UninitializedParameter)]
     if lazy:
         raise TargetError(
@@ -114,32 +110,17 @@ def _model(contract: Contract, offered: Mapping[str, Any]) -> torch.nn.Module:
     return model
 
 
-_ONE = {
-    torch.nn.Module: "return an nn.Module.",
-    Optimizer: "return one torch.optim.Optimizer, such as torch.optim.AdamW(params).",
-}
-
-
-_TO_WRITE = {  # by what there are several of
-    torch.nn.Module: (
-        "Parts that one loss trains belong into one module: return nn.ModuleDict({...}). Of models that are trained by "
-        "turns, as in a GAN, return the one that takes most of the time."
-    ),
-    Optimizer: (
-        "For other settings of some parameters write one with groups, from optimizer(model): torch.optim.AdamW(["
-        "{'params': model.body.parameters(), 'lr': 1e-4}, {'params': model.head.parameters(), 'lr': 1e-3}]). Of those "
-        "that step by turns, as in a GAN, return that of the model that takes most of the time."
-    ),
-}
-
-
-def _several(returned: Any, kind: type) -> str:
-    """What to return instead of `returned`, which is no `kind` but may hold several."""
+def _several(returned: Any) -> str:
+    """What to return instead of `returned`, which is no model but may hold several."""
     parts = returned.values() if isinstance(returned, Mapping) else returned
-    held = sum(isinstance(part, kind) for part in parts) if isinstance(returned, Mapping | list | tuple) else 0
+    is_held = isinstance(returned, Mapping | list | tuple)
+    held = sum(isinstance(part, torch.nn.Module) for part in parts) if is_held else 0
     if held < 2:
-        return f": {_ONE[kind]}"
-    return f" of {held}. autotune supports one model with one optimizer and one loss. {_TO_WRITE[kind]}"
+        return ": return an nn.Module."
+    return (
+        f" of {held}. autotune trains one module. Parts of it may have several losses and optimizers: return "
+        f"nn.ModuleDict({{...}}), and write {NAMES['step']} where one loss does not train them all, as in a GAN."
+    )
 
 
 def _loss(contract: Contract, offered: Mapping[str, Any]) -> Loss:
@@ -159,17 +140,6 @@ def _loss_that_is_meant(contract: Contract) -> str:
     if criterion is None:
         return ""
     return contract.left_out("loss", "a loss inferred instead could be another than yours", loss_line(criterion))
-
-
-def _optimizer(contract: Contract, model: torch.nn.Module, offered: Mapping[str, Any]) -> Callable[[Any], Optimizer]:
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if "optimizer" not in contract:
-        return lambda batch: default_optimizer(parameters, batch)
-    arguments = {**offered, "params": parameters, "model": model}
-    optimizer = contract.make("optimizer", arguments, sole="params")
-    if not isinstance(optimizer, Optimizer):
-        raise TargetError(f"optimizer() returned a {type(optimizer).__name__}{_several(optimizer, Optimizer)}")
-    return lambda batch: optimizer
 
 
 def _count(contract: Contract, data: Data, offered: Mapping[str, Any]) -> Callable[[Any], int]:

@@ -26,6 +26,10 @@ NAMES = {
     "batch": "batch(batch_size)",
     "loss": "loss(model, batch)",
     "optimizer": "optimizer(params)",
+    "step": "step(model, batch, optimizers)",
+    "clip_grad_norm": "clip_grad_norm = 1.0",
+    "scheduler": "scheduler(optimizer)",
+    "ema": "ema(model)",
     "collate": "collate(samples)",
     "sampler": "sampler(dataset)",
     "samples": "samples(batch)",
@@ -37,7 +41,11 @@ NAMES = {
     "global_batch_size": "global_batch_size()",
 }
 DATA = ("dataset", "dataloader", "batch")
-_FUNCTIONS_ONLY = ("dataloader", "batch", "loss", "optimizer", "collate", "samples", "setup", "worst_batch")
+OF_A_STEP = ("step", "clip_grad_norm", "scheduler", "ema")  # what an optimizer step has beside loss and optimizer
+_FUNCTIONS_ONLY = (
+    "dataloader", "batch", "loss", "optimizer", "step", "scheduler", "ema", "collate", "samples", "setup",
+    "worst_batch",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

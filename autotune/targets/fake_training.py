@@ -9,6 +9,7 @@ Fake tensors live on the device of the real ones, take no memory, and run the sa
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
@@ -32,6 +33,7 @@ from autotune.targets.losses import InferredLoss
 from autotune.targets.own_loop import OwnLoop
 from autotune.targets.peek import undisturbed
 from autotune.targets.reference import Reference
+from autotune.targets.update import Update
 from autotune.targets.worst_batch import longest
 
 
@@ -40,11 +42,15 @@ class FakeTraining:
 
     def __init__(self, training: Training, batches: Rebatched, mode: FakeTensorMode) -> None:
         self._training, self._batches, self._mode = training, batches, mode
+        assert training.update is not None, "begun"
+        # Averaging asks how often it was done, which no fake tensor knows; its memory is that of the averages.
+        self._averaged, training.update.averaged = training.update.averaged, None
 
     def tensors(self) -> Iterator[torch.Tensor]:
-        """Parameters and buffers, which live as long as this does."""
-        yield from self._training.model.parameters()
-        yield from self._training.model.buffers()
+        """Parameters and buffers, also of averaged weights, which live as long as this does."""
+        for one in (self._training.model, self._averaged):
+            if isinstance(one, torch.nn.Module):
+                yield from (*one.parameters(), *one.buffers())
 
     def step(
         self, batch_size: int, watching: AbstractContextManager[Any], hold: Callable[[torch.Tensor], None]
@@ -97,10 +103,12 @@ class DryFunctions:
         training = assemble(self._contract, self._data, plan, offered)
         if self._batches is None:
             self._batches = self._real_batches(training.model)
-        training.optimizer = training.make_optimizer(self._batches.smaller)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of copies of fake tensors, which averaged weights are
+            training.begin(self._batches.smaller)
         _choose_loss(training, self._batches.larger, mode)
         if self._device.startswith("cuda"):
-            _launch_together(training.optimizer)
+            _launch_together(training.update)
         return FakeTraining(training, self._batches, mode)
 
     def _plan(self, config: Config, batch_size: int = SIZES[-1]) -> Plan:
@@ -146,7 +154,8 @@ def _swapped(model: torch.nn.Module, mode: FakeTensorMode) -> torch.nn.Module:
 
 def _choose_loss(training: Training, batch: Any, mode: FakeTensorMode) -> None:
     """Let a loss that is inferred from the target's contents see real ones."""
-    if not isinstance(training.loss, InferredLoss) or not isinstance(batch, list | tuple):
+    is_inferred = isinstance(training.loss, InferredLoss) and training.own_step is None
+    if not is_inferred or not isinstance(batch, list | tuple):
         return
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
@@ -159,8 +168,8 @@ def _choose_loss(training: Training, batch: Any, mode: FakeTensorMode) -> None:
         training.loss(training.model, (faked, *on_device))
 
 
-def _launch_together(optimizer: torch.optim.Optimizer) -> None:
+def _launch_together(update: Update | None) -> None:
     """What an optimizer decides by itself for real tensors on CUDA: all parameters at once, with temporaries of all."""
-    for group in optimizer.param_groups:
+    for group in (group for one in (update.optimizers if update else ()) for group in one.param_groups):
         if group.get("foreach", True) is None and not group.get("fused") and not group.get("differentiable"):
             group["foreach"] = True

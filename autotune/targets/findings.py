@@ -15,6 +15,7 @@ from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
 from autotune.targets.loop import Training
 from autotune.targets.losses import InferredLoss
+from autotune.targets.update import Update
 
 REPEATED = (  # https://pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset
     "each would iterate over all of the data, so that N workers give every sample N times: let __iter__ take its share "
@@ -30,28 +31,24 @@ def findings(
     `is_shared_out`: iterating the data asked for the number of the loader worker, so that each can take its share.
     """
     count = sum(parameter.numel() for parameter in training.model.parameters())
-    loss = training.loss
     inferred_optimizer = "optimizer" not in contract
     found = [
         Finding(name="model", text=f"{type(training.model).__name__}, {count:,} parameters"),
         Finding(name="data", text=f"{data.description}; a batch is {describe(batch)}"),
-        Finding(
-            name="loss",
-            text=loss.explanation + _not_read(contract, "loss"),
-            inferred=True,
-            override=contracts.NAMES["loss"],
-        )
-        if isinstance(loss, InferredLoss)
-        else Finding(name="loss", text=contract.theirs.get("loss", contracts.NAMES["loss"])),
+        _loss(contract, training),
         Finding(
             name="optimizer",
-            text=_optimizer_text(contract, training.optimizer) + _not_read(contract, "optimizer"),
+            text=_optimizer_text(contract, training.update) + _not_read(contract, "optimizer"),
             inferred=inferred_optimizer,
             override=contracts.NAMES["optimizer"] if inferred_optimizer else "",
         ),
     ]
-    if "validation" in contract:
+    found += _update(training)
+    if training.validation is not None:
         found.append(Finding(name="validation", text="one batch evaluated; its memory will count"))
+    elif "validation" in contract:
+        text = "not run: step() does not say what the loss of a batch is that is not trained on"
+        found.append(Finding(name="validation", text=text, override=contracts.NAMES["loss"], needs_attention=True))
     if not takes_workers(contract, data):
         line = contracts.NAMES["dataloader"]
         found.append(Finding(name="workers", text="not tuned: dataloader() takes no num_workers", override=line))
@@ -119,12 +116,43 @@ def _worst(contract: Contract, data: Data) -> list[Finding]:
     return [Finding(name="worst batch", text=text, override=line, needs_attention=not known)]
 
 
-def _optimizer_text(contract: Contract, optimizer: Optimizer | None) -> str:
-    assert optimizer is not None  # a step has been taken
+def _loss(contract: Contract, training: Training) -> Finding:
+    loss = training.loss
+    if training.own_step is not None:
+        text = "what step() returns: losses, backward passes and optimizer steps are its own; accumulation stays 1"
+        return Finding(name="loss", text=text)
+    if not isinstance(loss, InferredLoss):
+        return Finding(name="loss", text=contract.theirs.get("loss", contracts.NAMES["loss"]))
+    text = loss.explanation + _not_read(contract, "loss")
+    return Finding(name="loss", text=text, inferred=True, override=contracts.NAMES["loss"])
+
+
+def _update(training: Training) -> list[Finding]:
+    """What belongs to an optimizer step besides, and so to what is measured."""
+    update = training.update
+    assert update is not None, "a step has been taken"
+    found = []
+    if update.clip is not None:
+        together = "of each optimizer's gradients" if training.own_step else "of all gradients together"
+        found.append(Finding(name="clipping", text=f"the norm {together} is at most {update.clip:g}"))
+    if update.schedulers:
+        names = " and ".join(type(one).__name__ for one in update.schedulers)
+        found.append(Finding(name="schedule", text=f"{names}, stepped after every optimizer step"))
+    if update.averaged is not None:
+        found.append(Finding(name="ema", text=f"{type(update.averaged).__name__}, updated after every optimizer step"))
+    return found
+
+
+def _optimizer_text(contract: Contract, update: Update | None) -> str:
+    assert update is not None, "a step has been taken"
+    origin = f" of {contract.theirs['optimizer']}" if "optimizer" in contract.theirs else ""
+    return " and ".join(map(_settings_of, update.optimizers)) + origin
+
+
+def _settings_of(optimizer: Optimizer) -> str:
     settings = []
     for name in ("lr", "momentum"):
         values = dict.fromkeys(str(group[name]) for group in optimizer.param_groups if name in group)
         if values:
             settings.append(f"{name}={' and '.join(values)}")
-    origin = f" of {contract.theirs['optimizer']}" if "optimizer" in contract.theirs else ""
-    return f"{type(optimizer).__name__}({', '.join(settings)}){origin}"
+    return f"{type(optimizer).__name__}({', '.join(settings)})"

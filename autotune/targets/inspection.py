@@ -24,7 +24,7 @@ from autotune.targets import kinds
 from autotune.targets.base import Order, Session, Step, check_effect
 from autotune.targets.batches import describe, layout
 from autotune.targets.build import assemble, common_arguments, run_setup
-from autotune.targets.contract import Contract
+from autotune.targets.contract import OF_A_STEP, Contract
 from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
 from autotune.targets.findings import findings, step_finding, takes_workers
@@ -77,9 +77,18 @@ def inspect(reference: Reference, device: str, config: Config | None, phase: Cal
         has_collate="collate" in contract,
         has_sampler="sampler" in contract,
         batch_layout=layout(first.batch, is_unpacked="loss" not in contract),
+        settable=_settable(contract),
+        update=tuple(name for name in OF_A_STEP if name in contract),
         findings=findings(contract, data, training, first.batch, facts, is_shared_out=first.asked_for_worker),
         step=facts,
     )
+
+
+def _settable(contract: Contract) -> tuple[str, ...] | None:
+    """The knobs that can be set: all, or all but accumulation where a step of the user's takes one batch."""
+    if "step" not in contract:
+        return None
+    return tuple(one.name for one in KNOBS if one.name != "gradient_accumulation_steps")
 
 
 def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Callable[[str], None]) -> TargetFacts:

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from autotune.knobs.base import Plan
 from autotune.knobs.observed import Observed
@@ -20,6 +19,9 @@ from autotune.targets.data import Source
 from autotune.targets.feed import Feed
 from autotune.targets.frozen_steps import without_learning
 from autotune.targets.losses import Loss, checked
+from autotune.targets.optimizers import Optimizers
+from autotune.targets.own_step import OwnStep
+from autotune.targets.update import Update
 from autotune.targets.worst_batch import Same, Worst
 
 _NO_CONTEXT = nullcontext()
@@ -36,10 +38,12 @@ class Training:
     validation: Source | None
     worst: Worst
     loss: Loss
-    make_optimizer: Callable[[Any], Optimizer]  # from the first batch, whose form decides the default
+    make_optimizers: Optimizers
+    make_update: Callable[..., Update]  # of the optimizers, with a gradient scaler
     count_samples: Callable[[Any], int]
     loads: bool = True  # whether there is a loader; a synthetic batch has none
-    optimizer: Optimizer | None = None  # made when the first batch is there
+    own_step: OwnStep | None = None  # the user's, in the place of forward pass, loss and backward pass
+    update: Update | None = None  # made when the first batch is there
     label: str = "the target"
 
     def __post_init__(self) -> None:
@@ -48,7 +52,6 @@ class Training:
         self._watch: Watch | None = None  # of `train`; hears of micro-batches after that, too
         self._on_device, self._context = self._copy(), self._forward_context()
         self._counts_tokens = True
-        self._update: Callable[[], bool] | None = None  # made with the optimizer
         self._ended = 0.0  # when the last report was made, by `time.perf_counter`
         self._epoch: Any = None  # where training stopped; kept, so that workers live until their memory was read
 
@@ -60,8 +63,8 @@ class Training:
         while order is not Order.STOP:
             if order is Order.LOAD:
                 order = watch.loaded(self.count_samples(feed.unused()))
-            elif order is Order.REPEAT and self.optimizer:
-                with feed.repeating(), without_learning(self.optimizer, self.plan.device):
+            elif order is Order.REPEAT and self.update:
+                with feed.repeating(), without_learning(self.update, self.plan.device):
                     while order is Order.REPEAT:
                         order = watch.step(self._take(watch.steps_at_once, feed))
             else:
@@ -113,7 +116,9 @@ class Training:
         scaler, count, context, copy = self._scaler, self.plan.micro_batches_per_step, self._context, self._on_device
         divisor, watch = self.plan.accumulation_steps, self._watch if reports else None
         beat = self._watch.micro_batch if self._watch and steps * count > 1 else None
-        update, late = self._update, time.perf_counter() + BEAT_SECONDS
+        own, late = self.own_step, time.perf_counter() + BEAT_SECONDS
+        watch_update = watch.update if watch and own is None else None
+        update: Callable[[], bool] | None = self.update and (own.end if own else self.update)
         own_seconds = time.perf_counter() - self._ended if self._ended else 0.0  # the watch looked at the last report
         samples = tokens = skipped = 0
         waited, losses = feed.waited, list[Tensor]()
@@ -128,24 +133,25 @@ class Training:
                     self._shapes.note(batch, held, feed.arrived)
                     own_seconds += time.perf_counter() - feed.arrived
                 if update is None:
-                    self._update = update = self._begun(batch)
+                    update = self.begin(batch)
                 batch = copy(batch)  # it lives until the next one is there, as in any loop: the peak is the user's
                 with context():
-                    loss = checked(self.loss(self.model, batch), training=True)
-                # Summed up they give the gradient of one large batch. A division by 1 would cost 20 us (measured).
-                share: Any = scaler.scale(loss if divisor == 1 else loss / divisor)
-                share.backward()
+                    loss = own(batch) if own else checked(self.loss(self.model, batch), training=True)
+                if own is None:
+                    # Summed up they give the gradient of one large batch. A division by 1 would cost 20 us (measured).
+                    share: Any = scaler.scale(loss if divisor == 1 else loss / divisor)
+                    share.backward()
                 if left == 1:
                     losses.append(loss.detach())
                 if beat and (steps == 1 or feed.arrived > late):
                     beat()
                     late = feed.arrived + BEAT_SECONDS
             assert update is not None, "there is at least one micro-batch"
-            if watch and left == 1:
-                watch.update()
+            if watch_update and left == 1:
+                watch_update()
             skipped += not update()
-            if watch and left == 1:
-                watch.update()
+            if watch_update and left == 1:
+                watch_update()
         self._ended = time.perf_counter()
         return Step(
             loss=losses[0] if count == 1 else torch.stack(losses).float().mean(),
@@ -158,12 +164,14 @@ class Training:
             own_seconds=own_seconds,
         )
 
-    def _begun(self, batch: Any) -> Callable[[], bool]:
-        """What applies the gradients, now that the first batch is there."""
-        if self.optimizer is None:
-            self.optimizer = self.make_optimizer(batch)
+    def begin(self, batch: Any) -> Callable[[], bool]:
+        """Make what applies the gradients, from the first batch; return what ends an optimizer step."""
+        self.update = self.make_update(self.make_optimizers(batch), self._scaler)
         self._counts_tokens = count_tokens(batch) > 0
-        return _Update(self.optimizer, self._scaler)
+        if self.own_step is None:
+            return self.update
+        self.own_step.begin(self.update, self._scaler)
+        return self.own_step.end
 
     def _copy(self) -> Callable[[Any], Any]:
         """Brings a batch to the device, in the form that the plan wants."""
@@ -198,31 +206,3 @@ def _entered(contexts: list[Callable[[], AbstractContextManager[Any]]]) -> Itera
         for make in contexts:
             stack.enter_context(make())
         yield
-
-
-class _Update:
-    """Applies the gradients, and knows whether the gradient scaler let it."""
-
-    def __init__(self, optimizer: Optimizer, scaler: torch.amp.GradScaler) -> None:
-        self._optimizer, self._scaler = optimizer, scaler
-        self._stepped = False
-        if scaler.is_enabled():  # without one no step is skipped, and a hook is paid by every step
-            optimizer.register_step_post_hook(self._note)
-
-    def __call__(self) -> bool:
-        """One optimizer step; False if it was skipped because of gradients that are not finite."""
-        if not self._scaler.is_enabled():
-            self._optimizer.step()
-            self._optimizer.zero_grad(set_to_none=True)
-            return True
-        self._stepped = False
-        # A fused optimizer is stepped always and skips inside its kernel: only the scale tells, at the price of a wait.
-        decides_itself = getattr(self._optimizer, "_step_supports_amp_scaling", False)
-        before = self._scaler.get_scale() if decides_itself else 0.0
-        self._scaler.step(self._optimizer)
-        self._scaler.update()
-        self._optimizer.zero_grad(set_to_none=True)
-        return self._scaler.get_scale() >= before if decides_itself else self._stepped
-
-    def _note(self, *_: Any) -> None:
-        self._stepped = True

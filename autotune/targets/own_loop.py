@@ -89,6 +89,10 @@ class Report:
         """One micro-batch was issued; `share` is what it adds to the loss of its optimizer step, detached."""
         self._block.losses.append(share)
         self._block.micro_batches += 1
+        self.alive()
+
+    def alive(self) -> None:
+        """The loop goes on."""
         now = time.perf_counter()
         if self._watch.steps_at_once == 1 or now > self._late:
             self._watch.micro_batch()

@@ -162,7 +162,7 @@ def not_searched(request: StudyRequest, space: SearchSpace) -> list[str]:
 
 
 def _unsettable(request: StudyRequest) -> list[str]:
-    """Return what a command does not take, and what follows from it."""
+    """Return what cannot be set, and what follows from it."""
     facts, held_samples = request.facts, request.goal.global_batch
     if facts.settable is None:
         return []
@@ -172,12 +172,13 @@ def _unsettable(request: StudyRequest) -> list[str]:
     told = "no argument of the command sets them (name one with --map KNOB=--ARGUMENT)"
     lines = [f"{', '.join(names)} not tuned: {told}"] * bool(names)
     tuned = [knob for knob in KNOBS if len(request.domains.get(knob.name, ())) > 1]
-    if request.goal.stability != "off" and any(knob.numerics for knob in tuned):
+    if facts.owns_loop and request.goal.stability != "off" and any(knob.numerics for knob in tuned):
         lines.append(COMMAND_LOSSES)
     batch, accumulation = (name in facts.settable for name in ("batch_size", "gradient_accumulation_steps"))
     if held_samples and batch and not accumulation:
+        taker = "the command" if facts.owns_loop else "step()"
         lines.append(
-            f"batch not searched: {held_samples} samples are held per optimizer step, and the command takes no "
+            f"batch not searched: {held_samples} samples are held per optimizer step, and {taker} takes no "
             f"gradient accumulation (free them with --global-batch free)"
         )
     return lines

@@ -19,14 +19,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from autotune.core.records import Value
 from autotune.errors import UsageError
-from autotune.export import accelerate, deepspeed, huggingface, lightning, loop
+from autotune.export import accelerate, deepspeed, huggingface, lightning, loop, making
 from autotune.export.recipe import recipe
 from autotune.export.torch import Tuned
 from autotune.knobs.wording import Framework
 from autotune.units import format_speedup
 from tests.commandline import environment, run_here
 from tests.exporting import PROGRAMS, exported
-from tests.reporting import recommendation, written
+from tests.reporting import FACTS, recommendation, written
 
 pytestmark = pytest.mark.slow  # trains with every framework that is installed
 SAMPLES, MICRO, STEPS = 40, 8, 2
@@ -266,6 +266,21 @@ def test_a_baseline_that_was_kept_is_said_to_be_one() -> None:
 
 
 @pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("clip_grad_norm", "scheduler"), "Your clip_grad_norm and scheduler belong to every optimizer step"),
+        (("step", "ema"), "are those of your step(model, batch, optimizers)"),
+    ],
+)
+def test_what_a_step_has_besides_is_said_where_no_code_has_it(names: tuple[str, ...], words: str) -> None:
+    best = replace(recommendation(), facts=replace(FACTS, update=names))
+
+    found = recipe(best, Framework.TORCH)
+
+    assert any(words in remark for remark in found.remarks)
+
+
+@pytest.mark.parametrize(
     ("values", "words"),
     [({"batch_size": "many"}, "edited by hand"), ({"warp_drive": True}, "no knob called warp_drive")],
 )
@@ -317,3 +332,50 @@ def test_a_file_takes_it_too(tmp_path: Path) -> None:
 
     assert done.returncode == 0 and "wrote ds.json" in done.stderr
     assert json.loads((tmp_path / "ds.json").read_text())["train_micro_batch_size_per_gpu"]
+
+
+@pytest.mark.parametrize(
+    ("to", "package"), [("hf", "transformers"), ("lightning", "lightning"), ("accelerate", "accelerate")]
+)
+def test_the_installed_framework_makes_its_object_or_it_is_said_that_none_was_made(
+    tmp_path: Path, to: str, package: str
+) -> None:
+    best = recommendation()
+    values = best.params | {"amp_dtype": "bfloat16"}
+    written(
+        tmp_path / "studies" / "resnet", (),
+        replace(best, params=values, environment=replace(best.environment, device="cpu")),
+    )  # fmt: skip
+
+    done = run_here(tmp_path, "export", "--to", to, "--check")
+
+    if find_spec(package) is None:
+        assert f"not checked: {package} is not installed here" in done.stderr
+    else:
+        assert f"checked: {package} " in done.stderr, done.stderr
+    assert done.returncode == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["studies"]
+
+
+def test_arguments_that_the_framework_does_not_take_end_with_its_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "strict.py").write_text("class Trainer:\n    def __init__(self, precision): print('chatter')\n")
+    (tmp_path / "strict-1.5.dist-info").mkdir()
+    (tmp_path / "strict-1.5.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: strict\nVersion: 1.5\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    assert making.check("strict:Trainer", {"precision": "16"}) == (
+        "checked: strict 1.5 made its Trainer from these arguments"
+    )
+    with pytest.raises(UsageError, match=r"strict 1.5 makes no Trainer of these arguments: TypeError: .*'devices'"):
+        making.check("strict:Trainer", {"devices": 1})
+
+
+def test_what_no_class_takes_is_not_checked(tmp_path: Path) -> None:
+    written(tmp_path / "studies" / "resnet", (), recommendation())
+
+    done = run_here(tmp_path, "export", "--to", "json", "--check")
+
+    assert done.returncode == 2 and "Only hf, lightning, accelerate are." in done.stderr

@@ -152,8 +152,8 @@ def test_a_learning_rate_in_a_tensor_comes_back_too(tmp_path: Path) -> None:
     weights = training.model.weight.detach().clone()
     training.train(Recorder(*[Order.REPEAT] * 3))
 
-    assert training.optimizer is not None
-    assert float(training.optimizer.param_groups[0]["lr"]) == pytest.approx(0.01)
+    assert training.update is not None
+    assert float(training.update.optimizers[0].param_groups[0]["lr"]) == pytest.approx(0.01)
     assert not torch.equal(training.model.weight, weights)  # one step before it repeated
 
 

@@ -187,27 +187,21 @@ MISTAKES = {
     "two models": (
         HEAD + "def model(): return nn.Linear(4, 4), nn.Linear(4, 1)\n" + DATASET,
         [
-            "model() returned a tuple of 2. autotune supports one model with one optimizer and one loss. Parts that "
-            "one loss trains belong into one module: return nn.ModuleDict({...}).",
-            "as in a GAN, return the one that takes most of the time",
+            "model() returned a tuple of 2. autotune trains one module. Parts of it may have several losses and "
+            "optimizers: return nn.ModuleDict({...}), and write step(model, batch, optimizers)",
         ],
     ),
     "two models by name": (
         HEAD + "def model(): return {'g': nn.Linear(4, 4), 'd': nn.Linear(4, 1)}\n" + DATASET,
-        ["model() returned a dict of 2. autotune supports one model with one optimizer"],
-    ),
-    "two optimizers": (
-        COMPLETE + "def optimizer(params): return torch.optim.SGD(params[:1]), torch.optim.SGD(params[1:])\n",
-        [
-            "optimizer() returned a tuple of 2. autotune supports one model with one optimizer and one loss.",
-            "write one with groups, from optimizer(model): torch.optim.AdamW([{'params': model.body.parameters()",
-            "as in a GAN, return that of the model that takes most of the time",
-        ],
+        ["model() returned a dict of 2. autotune trains one module."],
     ),
     "an optimizer and its schedule": (
         COMPLETE + "def optimizer(params):\n    o = torch.optim.SGD(params, lr=1.)\n"
         "    return [o], [torch.optim.lr_scheduler.StepLR(o, 9)]\n",
-        ["optimizer() returned a tuple: return one torch.optim.Optimizer"],
+        [
+            "optimizer() returned a tuple with list in it.",
+            "a schedule has a function of its own, scheduler(optimizer).",
+        ],
     ),
     "ragged samples": (
         MODEL + "dataset = [(torch.randn(1 + i % 2, 4), 1) for i in range(9)]\ndef sampler(dataset): return range(9)\n",
@@ -275,7 +269,7 @@ MISTAKES = {
     ),
     "optimizer returns something else": (
         COMPLETE + "def optimizer(params): return list(params)\n",
-        ["optimizer() returned a list: return one torch.optim.Optimizer"],
+        ["optimizer() returned a list with Parameter in it.", "Return one torch.optim.Optimizer, such as"],
     ),
     "optimizer is an object": (
         COMPLETE + "optimizer = torch.optim.SGD(model().parameters())\n",

@@ -206,7 +206,7 @@ def _ended_early(label: str, witness: Witness, status: object) -> str:
     elif witness.backwards:
         text = (
             f"{label} computes gradients and steps no optimizer of torch.optim. Its updates are probably written by "
-            f"hand. Make them in the step() of a torch.optim.Optimizer, or write model() and dataset() into a file."
+            f"hand. Write autotune.step(loss=loss, samples=len(batch)) after each, which does nothing in other runs."
         )
     else:
         text = (

@@ -27,7 +27,12 @@ class Trained:
     @classmethod
     def of(cls, optimizer: Optimizer) -> Self:
         """Return it, with gradients in place."""
-        parameters = tuple(one for group in optimizer.param_groups for one in group["params"] if one.requires_grad)
+        return cls.among(one for group in optimizer.param_groups for one in group["params"])
+
+    @classmethod
+    def among(cls, candidates: Iterable[Tensor]) -> Self:
+        """Return what of them is trained."""
+        parameters = tuple(one for one in candidates if one.requires_grad)
         return cls(
             parameters=parameters,
             with_gradient=sum(one.grad is not None for one in parameters),

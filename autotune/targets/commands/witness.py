@@ -2,7 +2,8 @@
 
     DataLoader ─► a batch is there   backward ─► it was trained on   optimizer.step ─► a step ─► report ─► enough: leave
 
-A step is one of the optimizer that steps first; others (of a GAN, say) belong to it. A batch counts when a backward
+A step is one of the optimizer that steps first; others (of a GAN, say) belong to it. Where the program calls
+`autotune.step`, that is a step. A batch counts when a backward
 pass follows it: those of an evaluation do not. Where there is no DataLoader, a batch is what the first forward pass of
 a model was given.
 """
@@ -19,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
 
+from autotune import telling
 from autotune.errors import TargetError
 from autotune.knobs.observed import Observed
 from autotune.targets import variables
@@ -34,10 +36,13 @@ from autotune.targets.batches import first_dimension
 from autotune.targets.commands.defaults import LoaderDefaults
 from autotune.targets.commands.exits import ExitHooks
 from autotune.targets.commands.fetching import Fetched, Fetching
+from autotune.targets.commands.losses import Losses
 from autotune.targets.commands.main_thread import Guest
+from autotune.targets.commands.told import ToldSteps
 from autotune.targets.commands.trained import Trained
 from autotune.targets.own_loop import Report
 
+T = TypeVar("T")
 _FAITHFUL = 50  # steps of another optimizer without one of those that count: the program went on with that one
 
 
@@ -56,6 +61,7 @@ class Witness:
         self.trained = Trained()  # what the first step trained
         self.batches = Fetching(report.shapes, report.epoch)
         self.defaults = LoaderDefaults(loader_defaults)
+        self._told = ToldSteps(label, self.batches)
         self._label, self._report, self._guest, self._transforms = label, report, guest, list(transforms)
         self._exits = ExitHooks(label, guest)
         self._process = os.getpid()
@@ -63,8 +69,9 @@ class Witness:
         self._others: Counter[int] = Counter()  # steps of each optimizer since the last that counted
         self._is_in_backward = False
         self._given: int | None = None  # samples of a forward pass, where there is no DataLoader
+        self._called: Any = lambda: None  # weakly, the model of that pass
         self._last: int | None = None  # samples of the batch that was counted last
-        self._scaled: tuple[Any, Tensor] = (lambda: None, torch.empty(0))  # a scaled loss, weakly, and the loss
+        self._losses = Losses()
         self._of_step = self._backwards_of_step = 0
         self._has_stepped = False  # within a call of a gradient scaler
         self._sizes: Counter[int] = Counter()
@@ -72,7 +79,6 @@ class Witness:
         self._began = self.seconds = 0.0  # of the run, and until its first step
         self._first_loss = torch.full((), float("nan"))
         self._threads: int | None = None
-        self._precisions: set[str] = set()
 
     def observed(self) -> Observed:
         """What it saw so far."""
@@ -83,7 +89,7 @@ class Witness:
             micro_batches=_most(self._counts),
             workers=self.batches.workers,
             threads=self._threads,
-            precisions=frozenset(self._precisions | self.trained.precisions),
+            precisions=frozenset(self._losses.precisions | self.trained.precisions),
         )
 
     def begin(self) -> None:
@@ -98,15 +104,14 @@ class Witness:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Install the hooks while the program runs: torch tells of what it does."""
-        scaler, autocast = torch.amp.GradScaler, torch.amp.autocast_mode.autocast
         replacements: list[tuple[Any, str, Callable[[Any], Any]]] = [
             *self.batches.replacements,
             (DataLoader, "__init__", self.defaults.making),
             (torch.autograd, "backward", self._backward),
-            (scaler, "scale", self._scaling),
-            (scaler, "step", self._maybe_stepping),
-            (autocast, "__enter__", self._casting),
+            (torch.amp.GradScaler, "step", self._maybe_stepping),
+            *self._losses.replacements,
             (Optimizer, "__init__", self._making),
+            (telling, "listener", lambda before: self._tell),
             *self._exits.replacements,
         ]
         with ExitStack() as stack:
@@ -133,6 +138,7 @@ class Witness:
         if not any(parameter.requires_grad for parameter in module.parameters()):
             return
         self._first_forward.remove()
+        self._called = weakref.ref(module)
         named = sys._getframe(1).f_locals.get("kwargs")
         self._given = first_dimension([*inputs, named if isinstance(named, dict) else {}])
 
@@ -159,46 +165,27 @@ class Witness:
     def _trained_on(self, tensors: Any) -> None:
         if not self.backwards:
             self._early(variables.check)
-            self._first_loss = self._loss(tensors)
+            self._first_loss = self._losses.of(tensors)
         self.backwards += 1
         self._backwards_of_step += 1
         if (fetched := self.batches.take()) is not None:
-            self._count(fetched, self._loss(tensors))
+            self._count(fetched, self._losses.of(tensors))
         elif not self.batches.has_fetched:
-            self._count(Fetched(samples=self._given or 0, tokens=0, seconds=0.0), self._loss(tensors))
-
-    def _loss(self, tensors: Any) -> Tensor:
-        tensor = tensors if isinstance(tensors, Tensor) else tensors[0]
-        scaled, loss = self._scaled
-        share = loss if scaled() is tensor else tensor.detach()
-        return share if share.dim() == 0 else share.float().mean()
+            self._count(Fetched(samples=self._given or 0, tokens=0, seconds=0.0), self._losses.of(tensors))
 
     def _count(self, fetched: Fetched, loss: Tensor) -> None:
+        if self._told.are_awaited:
+            self._report.alive()
+            self._told.hold(fetched, loss)
+        else:
+            self._add(fetched, loss)
+
+    def _add(self, fetched: Fetched, loss: Tensor) -> None:
         self._report.counted(fetched.samples, fetched.tokens, fetched.seconds)
         self._report.micro_batch(loss)
         self._last = fetched.samples
         self._sizes[fetched.samples] += 1
         self._of_step += 1
-
-    def _scaling(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(original)
-        def scale(scaler: Any, outputs: Any) -> Any:
-            result = original(scaler, outputs)
-            if isinstance(outputs, Tensor):
-                self._scaled = weakref.ref(result), outputs.detach()
-            return result
-
-        return scale
-
-    def _casting(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(original)
-        def enter(context: Any) -> Any:
-            result = original(context)
-            if context._enabled and torch.is_grad_enabled():
-                self._precisions.add(str(context.fast_dtype).removeprefix("torch."))
-            return result
-
-        return enter
 
     # -- steps
 
@@ -245,13 +232,39 @@ class Witness:
 
         return step
 
+    def _tell(self, loss: Any, samples: Any) -> None:
+        """End the step that the program tells."""
+        if self._is_elsewhere:
+            return
+        began = time.perf_counter()
+        if not self.steps:
+            self._early(variables.check)
+            if not self.trained.parameters and (model := self._called()) is not None:
+                self.trained = Trained.among(model.parameters())
+        micro_batches = self._early(lambda: self._told.end(loss, samples))
+        self._of_step = 0
+        for fetched, share in micro_batches:
+            self._add(fetched, share)
+        if not self.steps and loss is not None:
+            self._first_loss = sum((share for _, share in micro_batches[1:]), micro_batches[0][1])
+        skipped, self._told.skipped = self._told.skipped, False
+        self._report.watched(time.perf_counter() - began)
+        self._finish(skipped=skipped)
+
     def _end_step(self, *, skipped: bool) -> None:
+        if self._told.are_awaited:
+            self._told.stepped(skipped=skipped)
+            self._of_step = self._backwards_of_step = 0
+            return
         if not self._of_step:  # no new batch: of several that were fetched before, or without a backward pass
             self._early(variables.check)
             samples = self._last if self._last is not None else self._given or 0
             loss = torch.full((), float("nan"))
             for _ in range(max(1, self._backwards_of_step)):
                 self._count(Fetched(samples=samples, tokens=0, seconds=0.0), loss)
+        self._finish(skipped=skipped)
+
+    def _finish(self, *, skipped: bool) -> None:
         if not self.steps:
             self._threads, self.seconds = torch.get_num_threads(), time.perf_counter() - self._began
         self.steps += 1
@@ -264,17 +277,18 @@ class Witness:
 
     # -- what ends it
 
-    def _early(self, check: Callable[[], None]) -> None:
+    def _early(self, check: Callable[[], T]) -> T:
         """Make a check whose error the program is not to see."""
         try:
-            check()
+            return check()
         except Exception as error:
             self._guest.leave(error)
 
 
 _NO_BATCH = (
     "{} trains with batches that cannot be seen: neither a DataLoader gave them, nor was a model called with tensors. "
-    "Its samples are not known, and without them no rate is. Write model() and dataset() into a file, and name that."
+    "Its samples are not known, and without them no rate is. Write autotune.step(loss=loss, samples=len(batch)) at the "
+    "end of each of its optimizer steps, which does nothing in other runs."
 )
 
 

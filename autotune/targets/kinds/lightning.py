@@ -24,6 +24,10 @@ from autotune.targets.user_errors import blaming
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")  # one library under two names, each with classes of its own
 INSTEAD = "Write what is to be tuned as functions: model(), dataset(), loss(model, batch), optimizer(params)"
+BY_ITSELF = (  # what takes more than one loss and one optimizer
+    "Write model(), dataset(), optimizer(model) and step(model, batch, optimizers), or tune the command that runs your "
+    "Trainer: autotune search -- python train.py"
+)
 REFUSED = ("backward", "optimizer_step", "on_before_batch_transfer", "transfer_batch_to_device")  # they change a step
 LEFT_OUT = (  # a Trainer would run them as well
     "configure_callbacks", "configure_gradient_clipping", "lr_scheduler_step", "optimizer_zero_grad", "on_fit_start",
@@ -131,7 +135,7 @@ def _refuse(module: Any, source: Any) -> None:
     if not module.automatic_optimization:
         raise TargetError(
             f"{name} optimizes manually: its automatic_optimization is False. Its training_step steps by itself, and "
-            f"the loop of autotune would step once more. {INSTEAD}."
+            f"the loop of autotune would step once more. {BY_ITSELF}."
         )
     refused = [f"{type(one).__name__}.{hook}" for one in (module, source) for hook in REFUSED if _defines(one, hook)]
     if refused:
@@ -209,7 +213,7 @@ def _optimizer(model: Any, name: str) -> Any:
     if len(found) != 1:
         raise TargetError(
             f"{asked} returned {len(found)} optimizers. The loop of autotune steps one in every step, and a Trainer "
-            f"leaves it to manual optimization who steps when. {INSTEAD}, for the network that takes most of the time."
+            f"leaves it to manual optimization who steps when. {BY_ITSELF}."
         )
     return found[0].get("optimizer") if isinstance(found[0], Mapping) else found[0]
 
