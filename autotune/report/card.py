@@ -40,11 +40,13 @@ def interval_bar(best: Recommendation) -> str:
     parts = [f'<path class="baseline" d="M{x(1):.1f} 4V24" stroke-dasharray="3 3"/>']
     parts += [drawing.bar("spread", x(low), 9, x(high) - x(low), 10), drawing.bar("mean", x(factor) - 2, 5, 4, 18)]
     ends = [(low, f"{format_speedup(low)}×"), (high, f"{format_speedup(high)}×")]
-    if all(abs(x(1) - x(end)) > 44 for end, _ in ends):
+    if all(abs(x(1) - x(end)) > 70 for end, _ in ends):
         ends.append((1.0, "1×"))
-    if x(high) - x(low) < 40:
+    if x(high) - x(low) < 48:
         ends[:2] = [((low + high) / 2, f"{format_speedup(low)} to {format_speedup(high)}×")]
-    parts += [drawing.text(x(end), 37, name, "tick", "middle") for end, name in ends]
+    for end, name in ends:
+        half = 0.6 * drawing.width_of(name)
+        parts.append(drawing.text(min(max(x(end), half), BAR_WIDTH - half), 37, name, "tick", "middle"))
     label = f"95% interval of the speed-up: {phrases.interval(best)}; the baseline is at 1"
     kind = "kept" if phrases.is_faster(best) else "other"
     head = f'<svg xmlns="http://www.w3.org/2000/svg" class="bar" role="img" aria-label="{markup(label)}" '

@@ -105,12 +105,15 @@ def _rows(drawn: Sequence[Finalist], across: Axis, size: Size) -> list[str]:
     left, right, bottom = 8.0, size.width - 8.0, len(drawn) * ROW
 
     def x(rate: float) -> float:
-        return left + (0.02 + 0.96 * min(max(across.share(rate), 0.0), 1.0)) * (right - left)
+        return left + (0.06 + 0.88 * min(max(across.share(rate), 0.0), 1.0)) * (right - left)
 
-    parts = []
+    parts, last = [], -math.inf
     for value, name in across.ticks:
         parts.append(f'<path class="grid" d="M{x(value):.1f} 20V{bottom}"/>')
-        parts.append(drawing.text(x(value), bottom + 16, name, "tick", "middle"))
+        half = 0.6 * drawing.width_of(name)
+        if x(value) - half > last + 4:
+            last = x(value) + half
+            parts.append(drawing.text(x(value), bottom + 16, name, "tick", "middle"))
     parts.append(drawing.text((left + right) / 2, bottom + 34, across.title, "axis", "middle"))
     for index, one in enumerate(drawn):
         y = index * ROW + 29
