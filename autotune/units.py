@@ -114,6 +114,15 @@ def format_rate(rate: float) -> str:
     return f"{shown:,.{max(0, 2 - math.floor(math.log10(shown)))}f}"
 
 
+def format_durations(*seconds: float) -> str:
+    """`68.1 → 34.7 ms`: durations in the unit of the longest, three digits each; from 100 s on in minutes."""
+    longest = max(seconds)
+    if longest >= 99.95:
+        return " → ".join(map(format_seconds, seconds))
+    factor, unit = (1000, "ms") if longest < 0.9995 else (1, "s")
+    return f"{' → '.join(format_rate(factor * one) for one in seconds)} {unit}"
+
+
 def rounded(rate: float) -> float:
     """A rate as far as it is shown."""
     return float(f"{rate:.3g}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,14 +16,6 @@ if TYPE_CHECKING:
     from autotune.core.records import Value
     from autotune.export.recipe import Recipe
 
-HOMES = {
-    Framework.TORCH: "autotune.export.loop",
-    Framework.HUGGING_FACE: "autotune.export.huggingface",
-    Framework.LIGHTNING: "autotune.export.lightning",
-    Framework.ACCELERATE: "autotune.export.accelerate",
-    Framework.DEEPSPEED: "autotune.export.deepspeed",
-    Framework.TORCHTITAN: "autotune.export.torchtitan",
-}
 PLAIN = ("json", "yaml", "env")  # the settings by knob name
 CHECKED = (Framework.HUGGING_FACE, Framework.LIGHTNING, Framework.ACCELERATE)  # classes that take arguments
 WITH_KEYS = (Framework.HUGGING_FACE, Framework.DEEPSPEED)  # whose settings are names with values, for a file
@@ -65,6 +56,7 @@ def export(
     from autotune.errors import UsageError
     from autotune.export.deepspeed import beside
     from autotune.export.merging import merged
+    from autotune.export.programs import program
     from autotune.export.recipe import on_devices, recipe
     from autotune.harmless import comment
     from autotune.study.layout import STUDY, find, read_request
@@ -87,7 +79,7 @@ def export(
         write(Path(into), merged(Path(into), _settings(params, found, framework)))
         say(f"wrote the settings into {into}", stderr=True)
         return
-    text = _plain(to, params, found) if framework is None else import_module(HOMES[framework]).text(found)
+    text = _plain(to, params, found) if framework is None else program(framework, found)
     if output is None:
         sys.stdout.write(text)
     else:
@@ -115,6 +107,7 @@ def _plain(to: str, params: Mapping[str, Value], found: Recipe) -> str:
 def _settings(params: Mapping[str, Value], found: Recipe, framework: Framework | None) -> dict[str, Any]:
     """The names and values for a file. Raises `UsageError` for a framework that takes code."""
     from autotune.errors import UsageError
+    from autotune.export.programs import home
 
     if framework is None:
         return dict(params)
@@ -123,5 +116,5 @@ def _settings(params: Mapping[str, Value], found: Recipe, framework: Framework |
             f"--to {framework} is code, and --write puts values into a file. Only json, yaml, "
             f"{' and '.join(WITH_KEYS)} are values. Use --output for the code, or --to json."
         )
-    values: dict[str, Any] = import_module(HOMES[framework]).settings(found)
+    values: dict[str, Any] = home(framework).settings(found)
     return values

@@ -37,13 +37,13 @@ class _HarmlessConsole(Console):
             yield Segment(text if control else plain_lines(text), style, control)
 
 
-def write(path: Path, text: str) -> None:
-    """Put `text` into the file that a user named. Raises `UsageError` where that cannot be.
+def write(path: Path, content: str | bytes) -> None:
+    """Put `content` into the file that a user named. Raises `UsageError` where that cannot be.
 
     No folder is made: one that is not there was mistyped.
     """
     try:
-        path.write_bytes(text.encode("utf-8", "replace"))
+        path.write_bytes(content.encode("utf-8", "replace") if isinstance(content, str) else content)
     except FileNotFoundError as error:
         raise UsageError(
             f"{path} cannot be written: there is no folder {path.parent}. It was probably mistyped. Make it first, or "

@@ -1,8 +1,9 @@
-"""`autotune report`: a study as one file that can be sent, kept, or printed; or one of its charts."""
+"""`autotune report`: a study as one file that can be sent, kept, or printed; one of its charts; or a comment."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
@@ -12,7 +13,10 @@ import typer
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
+    from autotune.study.recommendation import Recommendation
     from autotune.study.view import StudyView
+
+CARD = "card"
 
 
 def report(
@@ -22,10 +26,18 @@ def report(
         typer.Option("--output", "-o", help="The file to write. [default: report.html, or CHART.svg, in the study]"),
     ] = None,
     chart: Annotated[
-        str | None, typer.Option("--chart", help="Only this chart, as SVG: throughput, memory, loading, ...")
+        str | None,
+        typer.Option(
+            "--chart",
+            help="Only this picture, as SVG, or with -o NAME.png as PNG: finalists, step, ablation, throughput, "
+            "precision, history; or card, the answer as a picture.",
+        ),
     ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the answer as a comment for a pull request.")
+    ] = False,
 ) -> None:
-    """Write a study as one HTML page, or one chart of it as SVG.
+    """Write a study as one HTML page, as Markdown, or one chart of it as a picture.
 
     The page needs no network and no other file.
     """
@@ -34,18 +46,55 @@ def report(
     from autotune.study.layout import find
     from autotune.study.view import load_view
 
+    if markdown and chart is not None:
+        raise UsageError(
+            "--markdown and --chart do not go together. One is a text, the other a picture. "
+            "Give one of the two, and run the command again for the other."
+        )
     view = load_view(find(study))
+    if markdown and output is None:
+        sys.stdout.write(_markdown(view))
+        return
     place = output or view.folder / (f"{chart}.svg" if chart else "report.html")
-    if chart is None:
+    if chart is not None:
+        write(place, _draw(chart, place, view))
+    elif markdown:
+        write(place, _markdown(view))
+    else:
         between = os.path.relpath(view.folder.resolve(), place.resolve().parent)
         write(place, render(view, prefix="" if between == "." else f"{quote(Path(between).as_posix())}/"))
-    else:
-        write(place, _draw(chart, place, view))
     say(place)
 
 
-def _draw(name: str, place: Path, view: StudyView) -> str:
-    """The chart as SVG. Raises `UsageError` for an unknown one, another format, or one without data."""
+def _markdown(view: StudyView) -> str:
+    from autotune.report.markdown import markdown
+
+    return markdown(view, _answer(view))
+
+
+def _answer(view: StudyView) -> Recommendation:
+    """The answer. Raises `NoRecommendation` without one."""
+    from autotune.study.recommendation import load_result
+
+    return view.recommendation or load_result(view.folder)
+
+
+def _draw(name: str, place: Path, view: StudyView) -> str | bytes:
+    """The chart as SVG or PNG. Raises `UsageError` for an unknown one, another format, or one without data."""
+    from autotune.report.card import card
+    from autotune.report.raster import png
+
+    kind = place.suffix.lower()
+    if kind not in (".svg", ".png", ""):
+        raise UsageError(
+            f"{place} would have to be another format than SVG or PNG. Charts are drawn as SVG, which scales and which "
+            f"every browser and most programs read. Write to -o {place.with_suffix('.svg')}."
+        )
+    svg = card(view, _answer(view)) if name == CARD else _chart(name, view)
+    return png(svg) if kind == ".png" else svg
+
+
+def _chart(name: str, view: StudyView) -> str:
     from autotune.report.chart import Absence
     from autotune.report.charts import CHARTS, EARLIER_NAMES
 
@@ -53,12 +102,7 @@ def _draw(name: str, place: Path, view: StudyView) -> str:
     if name not in CHARTS:
         raise UsageError(
             f"There is no chart {name!r}. It was probably misspelt, or is one of an earlier version. "
-            f"Choose one of --chart {', '.join(CHARTS)}."
-        )
-    if place.suffix.lower() not in (".svg", ""):
-        raise UsageError(
-            f"{place} would have to be another format than SVG. Charts are drawn as SVG only, which scales and which "
-            f"every browser and most programs read. Write to -o {place.with_suffix('.svg')}."
+            f"Choose one of --chart {', '.join([*CHARTS, CARD])}."
         )
     drawn = CHARTS[name](view)
     if isinstance(drawn, Absence):

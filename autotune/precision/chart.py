@@ -64,7 +64,8 @@ def paired_losses(comparisons: Sequence[Comparison], tolerance: float) -> Chart 
             rows=tuple(rows),
         ),
         draw=draw,
-        note=" ".join([*(f"{verdict.verdict}: {plain(verdict.reason.text)}." for verdict in verdicts), READING]),
+        finding="; ".join(plain(verdict.reason.text) for verdict in verdicts),
+        note=READING,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -12,12 +12,11 @@ from rich.text import Text
 
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, costliest_first
-from autotune.core.records import Value
 from autotune.harmless import python, shell_word
-from autotune.knobs import knob
-from autotune.knobs.changes import HELD_TOGETHER
 from autotune.report import phrases
-from autotune.report.changes import changes_of, worth, worth_lines
+from autotune.report.changes import changes_of, value_of, worth, worth_lines
+from autotune.report.hero import durations, facts_of, steps_per_epoch
+from autotune.report.limits import limit_of
 from autotune.report.losses import is_doubtful, losses_phrase
 from autotune.report.phrases import plain
 from autotune.study.recommendation import Recommendation
@@ -53,7 +52,7 @@ def answer_block(
     adds everything else.
     """
     width = sys.maxsize if width is None else min(width, WIDEST)
-    head = [line for text in sentences(best) for line in flow(plain(text).split(), width)]
+    head = [line for text in sentences(best, view) for line in flow(plain(text).split(), width)]
     above, warnings = [*changes(best, view, width), *numbers(best, width)], costliest_first(to_know(best))
     room = MOST_LINES - len(head) - 1 - len(above) - len(following(best, width))
     told = [one.text for one in costliest_first(best.warnings)] if verbose else fitting(warnings, room, width)
@@ -67,11 +66,16 @@ def answer_block(
     return block
 
 
-def sentences(best: Recommendation) -> list[str]:
+def sentences(best: Recommendation, view: StudyView | None = None) -> list[str]:
     """Return the answer as a person would repeat it, what has to be known to train with it, and the one beside it."""
-    changed = best.global_batch_change
+    return [_first(best), *consequences(best, view)]
+
+
+def consequences(best: Recommendation, view: StudyView | None) -> list[str]:
+    """Return what another global batch means, if it changes, and what there is without changing it."""
+    changed, steps = best.global_batch_change, steps_per_epoch(best, facts_of(best, view))
     beside = [f"{one.text[0].upper()}{one.text[1:]}." for one in best.reasons if one.code in OF_GLOBAL_BATCH]
-    return [_first(best), *([_learning_rate(changed)] if changed else []), *beside]
+    return [*([f"{_learning_rate(changed)} {steps}".rstrip()] if changed else []), *beside]
 
 
 def _first(best: Recommendation) -> str:
@@ -101,7 +105,7 @@ def _learning_rate(changed: Notice) -> str:
 def changes(best: Recommendation, view: StudyView | None, width: int) -> Iterator[Line]:
     """Yield each change with what it was and what it is worth, then what was kept."""
     made = [one for one in changes_of(best, view) if one.kept]
-    rows = [(next(iter(one.values)), _value(one.values), f"was {_value(one.before)}") for one in made]
+    rows = [(next(iter(one.values)), value_of(one.values), f"was {value_of(one.before)}") for one in made]
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     for number, (one, row) in enumerate(zip(made, rows, strict=True)):
         cells = "  ".join(text + " " * (size - cell_len(text)) for text, size in zip(row, widths, strict=True))
@@ -188,6 +192,8 @@ def details(best: Recommendation, view: StudyView | None, width: int) -> Iterato
     environment = f"{phrases.environment_line(best.environment)} · {best.measured_at[:10]}"
     for title, texts in (
         ("All", [f"{name}: {python(value)}" for name, value in best.params.items()]),
+        ("Time", [durations(best, facts_of(best, view))]),
+        ("Limit", [limit_of(view)] if view and limit_of(view) else []),
         ("Why", list(dict.fromkeys(one.text for one in told if one is not None))),
         ("Worth", worth_lines(best, view)),
         ("Others", lost),
@@ -226,13 +232,3 @@ def _meaning(warning: Notice) -> str:
 
 def _cropped(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _value(values: Mapping[str, Value]) -> str:
-    """The value of one change as in the dict, `bfloat16`; the batch with its accumulation, `32 × 2`."""
-    if set(values) == set(HELD_TOGETHER):
-        return " × ".join(plain(str(value)) for value in values.values())
-    ((name, value),) = values.items()
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return phrases.shown(knob(name), values) if value is None else plain(str(value))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from autotune.core.records import Config, Value
 from autotune.harmless import plain
@@ -47,7 +47,7 @@ def _earlier(
         return Change(values=values, before=before, kept=True, ratio=ratio, ratio_low=low, ratio_high=high)
     own = measured.get(Config(values=dict(best.params)))
     without = measured.get(Config(values={**best.params, **before}))
-    if own is None or without is None:
+    if own is None or without is None or bool(own.compared) != bool(without.compared):  # a lucky probe beside rounds
         return Change(values=values, before=before, kept=True, untested="not measured alone")
     widths = [UNKNOWN_SPREAD if it.relative_half_width is None else it.relative_half_width for it in (own, without)]
     ratio, spread = without.samples_per_second / own.samples_per_second, math.hypot(*widths)
@@ -77,7 +77,7 @@ def is_significant(change: Change) -> bool:
 
 def change_phrase(change: Change) -> str:
     """Return `precision fp32 → bf16`, `batch 64×16 → 1024×1`."""
-    return f"{label(change)} {_value(change.before)} → {_value(change.values)}"
+    return f"{label(change)} {_brief(change.before)} → {_brief(change.values)}"
 
 
 def label(change: Change) -> str:
@@ -85,7 +85,17 @@ def label(change: Change) -> str:
     return "batch" if set(change.values) == set(HELD_TOGETHER) else knob(next(iter(change.values))).label
 
 
-def _value(values: dict[str, Value]) -> str:
+def value_of(values: Mapping[str, Value]) -> str:
+    """Return the value of one change as in the dict, `bfloat16`; the batch with its accumulation, `32 × 2`."""
+    if set(values) == set(HELD_TOGETHER):
+        return " × ".join(plain(str(value)) for value in values.values())
+    ((name, value),) = values.items()
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return shown(knob(name), values) if value is None else plain(str(value))
+
+
+def _brief(values: dict[str, Value]) -> str:
     return "×".join(shown(knob(name), values).removeprefix("×") for name in values)
 
 
@@ -109,8 +119,9 @@ def changes_chart(view: StudyView) -> Chart | Absence:
     if best is None:
         return Absence(name=NAME, title=TITLE, reason="there is no recommendation")
     changes = changes_of(best, view)
-    if not changes:
-        return Absence(name=NAME, title=TITLE, reason="the baseline itself is recommended")
+    if not any(one.ratio for one in changes):
+        why = "no change was measured alone" if changes else "the baseline itself is recommended"
+        return Absence(name=NAME, title=TITLE, reason=why)
 
     def draw(size: Size) -> list[str]:
         return _bars(changes, best, size)
@@ -133,14 +144,14 @@ def changes_chart(view: StudyView) -> Chart | Absence:
         table=Table(titles=("change", "answer", "worth", f"share of {unit} without it", "95% interval"), rows=rows),
         draw=draw,
         height=len(changes) * ROW + 4,
-        note=f"Bars: what is left of the {unit} when this one change is taken back, measured in turn; the line is the "
+        note=f"What is left of the {unit} without this one change, with its 95% interval; the vertical line is the "
         f"configuration with all of them. Dropped: what gains less than 2%, or nothing beyond the interval.",
     )
 
 
 def _bars(changes: Sequence[Change], best: Recommendation, size: Size) -> list[str]:
     """Bars below each other, each with its name above and its worth at the end; a line at 1."""
-    most = max(1.0, *(one.ratio or 0.0 for one in changes))
+    most = max(1.0, *(one.ratio_high or one.ratio or 0.0 for one in changes))
     told = [worth(one, best).removeprefix("without it ") for one in changes]
     beside = (drawing.width_of(words) for one, words in zip(changes, told, strict=True) if one.ratio is not None)
     longest = max(beside, default=0.0)
@@ -155,8 +166,12 @@ def _bars(changes: Sequence[Change], best: Recommendation, size: Size) -> list[s
             continue
         wide = max(2.0, one.ratio / most * room)
         bar = drawing.bar("kept" if one.kept else "dropped", 4, y + 19, wide, BAR)
-        parts.append(drawing.titled(bar, f"{change_phrase(one)}: {worth(one, best)}{_interval(one, best)}"))
-        parts.append(drawing.text(max(4 + wide, edge) + 8, y + 19 + BAR - 2.5, words, "tick"))
+        low, high = (
+            4 + min(end, most) / most * room for end in (one.ratio_low or one.ratio, one.ratio_high or one.ratio)
+        )
+        line = f'<path class="whisker" d="M{low:.1f} {y + 19 + BAR / 2:.1f}H{high:.1f}"/>'
+        parts.append(drawing.titled(bar + line, f"{change_phrase(one)}: {worth(one, best)}{_interval(one, best)}"))
+        parts.append(drawing.text(max(high, edge) + 8, y + 19 + BAR - 2.5, words, "tick"))
     return parts
 
 

@@ -29,6 +29,7 @@ class Chart:
     summary: str  # what the chart shows, in words: it stands for the chart where that cannot be seen
     table: Table
     draw: Callable[[Size], list[str]]  # the shapes and texts at that size, escaped
+    finding: str = ""  # its answer in a clause
     note: str = ""  # how to read it
     height: int | None = None  # of a list of rows, in pixels; None: as tall as its size says
 

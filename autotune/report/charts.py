@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autotune.precision.chart import precision
-from autotune.report.batch_charts import memory, throughput
 from autotune.report.changes import changes_chart
 from autotune.report.chart import Absence, Chart
-from autotune.report.loading import loading
+from autotune.report.finalists import finalists
+from autotune.report.history import history
+from autotune.report.step import step
+from autotune.report.throughput import throughput
 from autotune.study.view import StudyView
 
 CHARTS: dict[str, Callable[[StudyView], Chart | Absence]] = {
-    "throughput": throughput,
-    "memory": memory,
-    "loading": loading,
-    "precision": precision,
-    "ablation": changes_chart,
+    "finalists": finalists,  # is it really better than the others?
+    "step": step,  # what limits it now?
+    "ablation": changes_chart,  # what did each change bring?
+    "throughput": throughput,  # which batch, and what fits?
+    "precision": precision,  # does it learn the same?
+    "history": history,  # how did the search go, and would more of it help?
 }
-EARLIER_NAMES = {"worth": "ablation", "numerics": "precision"}
+EARLIER_NAMES = {"worth": "ablation", "numerics": "precision", "memory": "throughput", "loading": "step"}

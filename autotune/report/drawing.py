@@ -120,7 +120,7 @@ class Plane:
             if x - half > last + 4:
                 last = x + half
                 parts.append(text(x, self.bottom + 18, name, "tick", "middle"))
-        parts += [text(0, 13, self.up.title, "axis")] if self.up.title else []
+        parts += [text(0, self.size.top - 21, self.up.title, "axis")] if self.up.title else []
         middle = (left + self.right) / 2
         parts += [text(middle, self.bottom + 38, self.across.title, "axis", "middle")] if self.across.title else []
         return [*parts, *self._legend()]

@@ -112,4 +112,16 @@
     setTimeout(live, SECONDS * 1000);
   }
   live();
+
+  // Times that go on: the server tells when something began, and nothing more until the next event.
+  function tick() {
+    for (const place of document.querySelectorAll("[data-since]")) {
+      const seconds = Math.max(0, (Date.now() - Date.parse(place.dataset.since)) / 1000);
+      if (!Number.isFinite(seconds)) continue;
+      if (place.localName === "progress") place.value = seconds;
+      else place.textContent = `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;
+    }
+  }
+  setInterval(tick, 1000);
+  tick();
 })();

@@ -7,19 +7,26 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from autotune.export.loop import with_autotune
-from autotune.harmless import python, shell_word
-from autotune.report import phrases, probes
+from autotune.core.notices import costliest_first
+from autotune.harmless import shell_word
+from autotune.report import hero, phrases, probes
+from autotune.report.answer import OF_GLOBAL_BATCH, consequences
+from autotune.report.card import interval_bar
 from autotune.report.chart import Absence, Chart
 from autotune.report.charts import CHARTS
+from autotune.report.diff import diff, kept
+from autotune.report.limits import limit_of
+from autotune.report.live import live, said
+from autotune.report.losses import losses_phrase
 from autotune.report.templates import Served, render_template
+from autotune.report.use import ways
 from autotune.study import layout as disk
 from autotune.study.baseline_rate import why_unanswered
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
-from autotune.targets.commands.answer import recommended_command
-from autotune.units import format_bytes
+from autotune.units import format_bytes, format_share
 
+LONGEST_TEXT = 600  # characters of a warning; best.json has all of it
 LONGEST_TRACEBACK = 4000  # characters, the end: the error itself stands last
 
 
@@ -27,25 +34,20 @@ def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -
     """The page of one study. Links to logs are relative to the study's folder, with `prefix` before them."""
     best = view.recommendation
     charts = [draw(view) for draw in CHARTS.values()]
-    titles, rows = probes.table(view)
     judged = [(trial, view.verdict(trial)) for trial in view.trials]
     return render_template(
         "page.html",
         served=served,
         view=view,
         best=best,
-        headline=_headline(best) if best else None,
-        snippet=with_autotune(view.folder.as_posix(), view.request.facts),
-        literal=_literal(best) if best else "",
-        commands=_commands(view.folder),
-        raw_trials=_raw_trials(view.folder),
-        exports="\n".join(phrases.exports(best.params)) if best else "",
-        command=recommended_command(best.target, best.params, best.baseline) if best else None,
+        answer=_answer(view) if best else None,
+        live=live(view) if view.running else None,
+        said=said(view.progress),
         charts=[chart for chart in charts if isinstance(chart, Chart)],
         absent=[chart for chart in charts if isinstance(chart, Absence)],
         svg=Markup,  # charts escape their own texts
-        titles=titles,
-        rows=rows,
+        table=probes.table(view),
+        raw_trials=_raw_trials(view.folder),
         prefix=prefix,
         usable=sum(verdict.feasible for _, verdict in judged),
         unanswered=why_unanswered(view.trials, view.folder),
@@ -57,33 +59,32 @@ def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -
     )
 
 
-def _headline(best: Recommendation) -> tuple[str, str]:
-    """The factor in large type, if there is one to be proud of, and the rest of the sentence."""
-    text = phrases.headline(best)
-    if phrases.achieved(best):
-        figure, _, rest = text.partition(" ")  # 67%, 1.31×
-        return figure, rest
-    if best.speedup is None or not phrases.is_faster(best):
-        return "", text
-    factor = f"{phrases.format_speedup(best.speedup)}×"
-    return factor, text.removeprefix(factor).strip()
+def _answer(view: StudyView) -> dict[str, object]:
+    """What stands at the top, by the names that the template uses."""
+    best = view.recommendation
+    assert best is not None, "asked for where there is an answer"
+    factor, rest = phrases.split_headline(best)
+    return {
+        "factor": factor,
+        "rest": rest,
+        "certainty": hero.certainty(best),
+        "bar": Markup(interval_bar(best)),  # numbers of ours alone
+        "durations": hero.durations(best, hero.facts_of(best, view)),
+        "limit": limit_of(view) or f"waiting for data {format_share(best.data_wait_share)}",
+        "consequences": consequences(best, view),
+        "rows": diff(best, view),
+        "kept": kept(best, view),
+        "losses": losses_phrase(best),
+        "warnings": [(one.code, one.text[:LONGEST_TEXT]) for one in costliest_first(best.warnings)],
+        "reasons": _reasons(best),
+        "ways": ways(best, view),
+    }
 
 
-def _literal(best: Recommendation) -> str:
-    lines = "".join(f"    {python(name)}: {python(value)},\n" for name, value in best.params.items())
-    return f"{{\n{lines}}}"
-
-
-def _commands(study: Path) -> str:
-    name = shell_word(study.as_posix())
-    lines = (
-        f"best {name} --json",
-        f"export {name} --to hf",
-        f"show {name} --sort speed",
-        f"report {name}",
-        f"log {name} --to csv -o probes.csv",
-    )
-    return "\n".join(f"autotune {line}" for line in lines)
+def _reasons(best: Recommendation) -> list[str]:
+    """Why this configuration, without what stands under the factor."""
+    told = [one for one in best.reasons if one.code not in OF_GLOBAL_BATCH]
+    return [one.text[:LONGEST_TEXT] for one in [*told, *([best.certificate] if best.certificate else [])]]
 
 
 def _raw_trials(study: Path) -> str:

@@ -22,7 +22,6 @@ from autotune.units import format_speedup as format_speedup
 
 PURPOSES = {"search": "ok", "baseline": "baseline", "reference": "baseline again", "confirm": "confirmed",
             "ablation": "elimination"}  # fmt: skip
-PRECISE, NOISY = 0.03, 0.1  # half widths of the rate: a probe's own aim, and where near-ties mean little
 MOST_OWN_SHARE = 0.01  # of a step, that watching it may take without a word
 GLOBAL_BATCH = ("batch_size", "gradient_accumulation_steps")  # shown together: their product is the global batch
 
@@ -95,6 +94,14 @@ def configuration_phrase(values: Mapping[str, Value]) -> str:
     """The configuration in words: `batch 64 × 1, amp bfloat16, no loader workers`."""
     batch = " × ".join(str(values.get(name)) for name in GLOBAL_BATCH)
     return ", ".join([f"batch {batch}", *settings(values)])
+
+
+def best_phrase(best: Measurement, baseline: Measurement | None) -> str:
+    """`best 2,605 samples/s (17.1× baseline)`, while a search runs."""
+    text = f"best {samples_per_second(best.samples_per_second)}"
+    if baseline is None:
+        return text
+    return f"{text} ({format_speedup(best.samples_per_second / baseline.samples_per_second)}× baseline)"
 
 
 def factor_phrase(factor: float, low: float | None, high: float | None) -> str:
@@ -192,6 +199,15 @@ def headline(recommendation: Recommendation) -> str:
     return f"{objective.best} allowed configuration, not measurably faster than {name} ({seen})"
 
 
+def split_headline(recommendation: Recommendation) -> tuple[str, str]:
+    """Return the factor for large type, if there is one to be proud of, and the rest of the headline."""
+    text = headline(recommendation)
+    if not is_better(recommendation) or recommendation.speedup is None:
+        return "", text
+    figure, _, rest = text.partition(" ")  # 67%, 1.31×
+    return (figure, rest) if figure[-1:] in "×%" else ("", text)
+
+
 def kept(recommendation: Recommendation, changed: Sequence[str]) -> str:
     """What is as in the baseline: `batch_size 64 × 1 · no loader workers`; empty if nothing is worth a word."""
     values, same = recommendation.params, [knob for knob in KNOBS if knob.name not in changed]
@@ -222,20 +238,6 @@ def memory_phrase(recommendation: Recommendation) -> str:
     return (
         f"{format_bytes(recommendation.peak_bytes)} of {format_bytes(recommendation.memory_limit_bytes)} ({free} free)"
     )
-
-
-def confidence(recommendation: Recommendation) -> str:
-    """How far the rate can be trusted, in a word and why: `high: ±0.8% over 3 interleaved rounds`."""
-    width, rounds = recommendation.relative_half_width, recommendation.rounds
-    if width is None:
-        alone = "in a single round" if rounds == 1 else "with nothing to compare it with"
-        return f"low: measured {alone}, which has no interval"
-    word = "high" if width <= PRECISE else "fair" if width <= NOISY else "low"
-    text = f"{word}: ±{half_width(width)} over {rounds} interleaved rounds of separate processes"
-    spread = interval(recommendation)
-    if spread and recommendation.params != recommendation.baseline and not is_faster(recommendation):
-        return f"{text}; the speed-up's interval ({spread}) includes 1"
-    return text
 
 
 def outcome_word(trial: Trial, verdict: Verdict, best_so_far: bool = False) -> str:

@@ -43,10 +43,34 @@ class Row:
     log: str  # address relative to the study's folder; empty where there is none
 
 
-def table(view: StudyView) -> tuple[list[str], list[Row]]:
-    """The titles of the cells, and every probe in its order; knobs that no probe ever touched have no column."""
-    shown = columns(touched(trial.config for trial in view.trials))
-    return [*(column.title for column in shown), "took"], [_row(view, trial, shown) for trial in view.trials]
+@dataclass(frozen=True, kw_only=True)
+class Probes:
+    """The table: knobs that are the same in every probe have no column, and are told once."""
+
+    titles: tuple[str, ...]
+    rows: tuple[Row, ...]
+    constant: str  # `layout nchw · threads auto`; empty: nothing but defaults
+
+    @property
+    def has_logs(self) -> bool:
+        """Whether the log of at least one probe was kept."""
+        return any(row.log for row in self.rows)
+
+
+def table(view: StudyView) -> Probes:
+    """Every probe in its order; knobs that no probe ever touched are not told at all."""
+    knobs = touched(trial.config for trial in view.trials)
+    alike = [one for one in knobs if len({phrases.shown(one, trial.config.values) for trial in view.trials}) == 1]
+    constant = [one for one in alike if one.name not in phrases.GLOBAL_BATCH]
+    offered = columns([one for one in knobs if one not in constant])
+    *configuration, peak, wait = (*offered[:-4], *offered[-2:])
+    shown = [*offered[-4:-2], *configuration, peak, wait]  # what came out first: a narrow screen shows no more
+    first = view.trials[0].config.values if view.trials else {}
+    return Probes(
+        titles=(*(column.title for column in shown), "took"),
+        rows=tuple(_row(view, trial, shown) for trial in view.trials),
+        constant=" · ".join(f"{one.label} {phrases.shown(one, first)}" for one in constant),
+    )
 
 
 def _row(view: StudyView, trial: Trial, shown: Sequence[Column]) -> Row:
@@ -60,7 +84,7 @@ def _row(view: StudyView, trial: Trial, shown: Sequence[Column]) -> Row:
         purpose=trial.purpose,
         cells=_cells(trial, shown),
         outcome=word,
-        kind="good" if verdict.feasible else "memory" if out_of_memory else "bad",
+        kind="plain" if verdict.feasible else "memory" if out_of_memory else "bad",
         is_usable=verdict.feasible,
         is_chosen=best is not None and trial.config.values == best.params,
         reason=phrases.reason(verdict).removeprefix(f"{word}: ")[:LONGEST_MESSAGE],
@@ -72,13 +96,12 @@ def _row(view: StudyView, trial: Trial, shown: Sequence[Column]) -> Row:
 def _cells(trial: Trial, shown: Sequence[Column]) -> tuple[Cell, ...]:
     measured, elapsed = trial.result.measurement, trial.result.elapsed_seconds
     texts = [column.cell(trial.config, measured) for column in shown]
-    values = [""] * (len(texts) - 4)
-    if measured is None:
-        values += ["–"] * 4
-    else:
+    values = ["–"] * 4
+    if measured is not None:
         half_width = measured.relative_half_width
         numbers = (measured.samples_per_second, half_width, measured.memory.bytes, measured.data_wait_share)
-        values += ["–" if number is None else f"{number:.6g}" for number in numbers]
+        values = ["–" if number is None else f"{number:.6g}" for number in numbers]
+    values[2:2] = [""] * (len(texts) - 4)
     took = Cell(text=format_seconds(elapsed) if elapsed else "–", value=f"{elapsed:.1f}" if elapsed else "–")
     return (*(Cell(text=text, value=value) for text, value in zip(texts, values, strict=True)), took)
 

@@ -65,7 +65,7 @@ def render_template(name: str, *, served: Served | None = None, scripted: bool =
         policy=POLICY,
         style=Markup(STYLE),  # ours: nothing of a study is in it
         script=Markup(SCRIPT) if scripted else None,
-        live=Markup(LIVE),
+        live_script=Markup(LIVE),
         phrases=phrases,
         **values,
     )

@@ -18,8 +18,8 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob
 from autotune.report.columns import GAP, cells, columns, fitting, header, line_width
 from autotune.report.phrases import (
+    best_phrase,
     configuration_phrase,
-    format_speedup,
     outcome_word,
     plain,
     reason,
@@ -208,7 +208,7 @@ class TerminalReporter:
     def _progress_line(self) -> Text:
         """`best 2,605 samples/s (17.1× baseline)  ████░░░  5:12 / 10:00 · 27 probes · Ctrl-C keeps the study`."""
         elapsed = self._clock() - self._began
-        best = "" if self._best is None else self._best_phrase(self._best[1]) + GAP
+        best = "" if self._best is None else best_phrase(self._best[1], self._baseline) + GAP
         clock, share = _minutes(elapsed), 0.0
         if self._budget_seconds is not None:
             clock, share = f"{clock} / {_minutes(self._budget_seconds)}", min(1.0, elapsed / self._budget_seconds)
@@ -219,12 +219,6 @@ class TerminalReporter:
             filled = round(room * share)
             bar = "█" * filled + "░" * (room - filled) + GAP
         return Text(best + bar + state, no_wrap=True, overflow="ellipsis")
-
-    def _best_phrase(self, best: Measurement) -> str:
-        text = f"best {samples_per_second(best.samples_per_second)}"
-        if self._baseline is not None:
-            text += f" ({format_speedup(best.samples_per_second / self._baseline.samples_per_second)}× baseline)"
-        return text
 
 
 def _minutes(seconds: float) -> str:

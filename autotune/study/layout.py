@@ -6,6 +6,7 @@ studies/NAME/
   study.json         what was asked, of which target, on which machine
   study.db           Optuna's store: the sampler's memory, rebuilt from probes/ if it is lost
   study.lock         held while a search runs
+  progress.json      what the search does and said, for those who follow it
   probes/0007/       request.json, result.json, log.txt, and prediction.json where the sampler expected something
   stability/0000/    the same for a paired comparison of losses
   noise_scale/0000/  the same for a sample of gradients
@@ -37,6 +38,7 @@ from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.launch.files import store
 from autotune.launch.files import unwritable as unwritable  # the same words wherever a study cannot be written
 from autotune.sampler.prediction import Prediction
+from autotune.study.progress import PROGRESS
 
 STUDIES = Path("studies")
 BEST, STUDY, DATABASE, LOCK = "best.json", "study.json", "study.db", "study.lock"
@@ -44,7 +46,7 @@ PROBES, INSPECT = ProbeRequest.FOLDER, InspectRequest.FOLDER
 EARLIER = "best-{}.json"
 PREDICTION = "prediction.json"
 FORMER = ("fitted.json", "goodput")  # that earlier versions made
-OWN = (BEST, STUDY, LOCK, *FORMER, *(kind.FOLDER for kind in KINDS))
+OWN = (BEST, STUDY, LOCK, PROGRESS, *FORMER, *(kind.FOLDER for kind in KINDS))
 IGNORED = "*\n!.gitignore\n!best.json\n"
 
 

@@ -17,6 +17,7 @@ from autotune.precision.judge import Thresholds, settled
 from autotune.study import layout as disk
 from autotune.study.history import known_noise
 from autotune.study.interference import Judged, valid_trials
+from autotune.study.progress import SearchState, read_progress
 from autotune.study.recommendation import Confirmation, Recommendation, read_best
 from autotune.study.summary import Compared, ConfigSummary
 
@@ -31,6 +32,7 @@ class StudyView:
     recommendation: Recommendation | None
     running: bool
     comparisons: tuple[tuple[StabilityRequest, StabilityResult], ...] = ()  # of losses, in the order they were run
+    progress: SearchState | None = None  # of the search that runs or ran last; None: of an earlier version
     noise_scale: float | None = None  # of the gradient, in samples; None: not known, or the objective does not use it
 
     @property
@@ -71,6 +73,7 @@ def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyVie
         trials=disk.read_trials(folder) if trials is None else trials,
         recommendation=read_best(best) if best.is_file() else None,
         running=is_running(folder),
+        progress=read_progress(folder),
         comparisons=disk.attempts(folder, StabilityRequest.kind()),
         noise_scale=noise.phi if noise else None,
     )

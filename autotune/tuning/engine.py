@@ -33,6 +33,7 @@ from autotune.tuning.context import SearchContext
 from autotune.tuning.elimination import eliminate
 from autotune.tuning.exploration import bound_the_rest, explore
 from autotune.tuning.header import moving, opening_lines, short_budget
+from autotune.tuning.journal import Journal
 from autotune.tuning.open_study import OpenStudy, open_study
 from autotune.tuning.probing import learn
 from autotune.tuning.quiet import wait_for_quiet
@@ -62,6 +63,7 @@ def search(
     began = clock()
     try:
         with open_study(settings, launcher) as study:
+            reporter = Journal(reporter, study.folder, settings.time_budget_seconds)
             lines = opening_lines(
                 study.folder, study.request, study.space, settings, resumed=study.is_resumed, brief=True
             )

@@ -12,7 +12,9 @@ import pytest
 
 from autotune.core import codec
 from autotune.core.notices import earlier
+from autotune.report.card import card
 from autotune.report.page import render
+from autotune.report.raster import png
 from autotune.study.view import StudyView, load_view
 from tests.reporting import config, failed, ladder, measured, paired, recommendation, trial, view, whole, written
 
@@ -189,7 +191,8 @@ def test_copy_puts_the_dict_on_the_clipboard(browser: Browser, open_study: Calla
     page = open_study("whole").page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
 
-    button = page.get_by_role("button", name="Copy the dict")
+    page.get_by_text("Dict", exact=True).click()
+    button = page.get_by_role("button", name="Copy Dict")
     button.click()
     page.wait_for_function("button => button.textContent === 'Copied'", arg=button.element_handle())
 
@@ -223,7 +226,7 @@ def test_without_scripts_the_page_shows_the_same(browser: Browser, tmp_path: Pat
 
         assert page.locator("#probe-table tbody tr").count() == len(whole())
         assert page.locator("#throughput svg").first.is_visible()
-        assert not page.get_by_role("button", name="Copy the dict").is_visible()
+        assert not page.get_by_role("button", name="Copy Your loop").is_visible()
 
 
 def test_a_script_in_a_study_does_not_run(browser: Browser, tmp_path: Path) -> None:
@@ -245,3 +248,42 @@ def test_on_paper_there_are_no_controls_and_the_ink_is_dark(open_study: Callable
 
     assert not page.get_by_label("Find").is_visible()
     assert page.evaluate("getComputedStyle(document.body).color") == "rgb(27, 30, 43)"
+
+
+def test_five_questions_are_answered_without_scrolling(open_study: Callable[..., Opened]) -> None:
+    page = open_study("digits_cnn", width=1440).page
+
+    for answer in (".factor", ".answer svg", ".chip", ".diff", "#answer dl", "#answer .way .copy button"):
+        box = page.locator(f"{answer}:visible").first.bounding_box()
+        assert box is not None and box["y"] + box["height"] <= 900, answer
+
+
+@pytest.mark.parametrize("name", ["whole", "digits_cnn", "slow_loader"])
+def test_no_column_of_the_probes_is_cut_on_a_desktop(open_study: Callable[..., Opened], name: str) -> None:
+    for width in (1440, 1920):
+        page = open_study(name, width=width).page
+
+        assert page.evaluate("(it => it.scrollWidth - it.clientWidth)(document.querySelector('#probes .scroll'))") <= 0
+
+
+def test_ways_to_use_it_are_tabs_by_mouse_and_by_keyboard_and_without_scripts(browser: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(render(view(whole(), recommendation())), encoding="utf-8")
+    for scripts in (True, False):
+        with browser.new_context(java_script_enabled=scripts) as context:
+            page = context.new_page()
+            page.goto(file.as_uri())
+
+            page.get_by_text("Lightning", exact=True).click()
+            assert page.locator("#use-lightning").is_visible() and not page.locator("#use-autotune").is_visible()
+            page.keyboard.press("ArrowLeft")
+            assert page.locator("#use-hf").is_visible() and page.locator(".way:visible").count() == 1
+
+
+def test_a_picture_is_drawn_as_png_in_its_size(browser: Browser) -> None:
+    best = recommendation()
+
+    picture = png(card(view(ladder(), best), best))
+
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    assert (int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])) == (2400, 1260)

@@ -46,9 +46,10 @@ def test_one_chart_is_written_as_svg(home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        (("--chart", "throughputs"), "--chart throughput, memory, loading"),
-        (("--chart", "timeline"), "--chart throughput, memory, loading, precision, ablation."),
-        (("--chart", "throughput", "-o", "curve.png"), "-o curve.svg"),
+        (("--chart", "throughputs"), "--chart finalists, step, ablation"),
+        (("--chart", "timeline"), "ablation, throughput, precision, history, card."),
+        (("--chart", "throughput", "-o", "curve.gif"), "-o curve.svg"),
+        (("--chart", "card", "--markdown"), "Give one of the two"),
         (("--chart", "precision"), "no paired runs were made"),
         (("--chart", "numerics"), "no paired runs were made"),  # its name in earlier versions
         (("-o", "studies"), "studies cannot be written"),
@@ -68,3 +69,27 @@ def test_the_comparison_of_losses_is_no_failure_where_it_went_well(tmp_path: Pat
 
     assert "\nbf16 loss matches fp32" in all_of_it.stdout
     assert "tracked" not in failures.stdout
+
+
+def test_the_answer_is_a_comment_on_standard_output(home: Path) -> None:
+    told = run(home, "report", "resnet", "--markdown")
+
+    assert told.returncode == 0
+    assert told.stdout.startswith("**ResNet trains 15.3× faster than your baseline (14.9 to 15.8)")
+    assert "| amp\\_dtype | fp32 | bfloat16 | not measured alone |" in told.stdout
+    assert not (home / "studies" / "resnet" / "report.html").exists()
+
+
+def test_the_card_is_written_as_svg(home: Path) -> None:
+    told = run(home, "report", "resnet", "--chart", "card")
+
+    assert told.stdout == "studies/resnet/card.svg\n"
+    assert "15.3×" in "".join(ElementTree.parse(home / "studies" / "resnet" / "card.svg").getroot().itertext())
+
+
+def test_without_a_browser_png_says_what_it_needs(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.report.raster.BROWSERS", ())
+
+    told = run(home, "report", "resnet", "--chart", "card", "-o", "card.png")
+
+    assert "Chromium" in assert_one_clear_error(told)

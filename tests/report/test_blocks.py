@@ -7,8 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from autotune.report.blocks import Check, check_block, doctor_block, trials_table
-from autotune.report.phrases import confidence
-from tests.reporting import ENVIRONMENT, FACTS, config, failed, ladder, measured, recommendation, request, trial, view
+from tests.reporting import ENVIRONMENT, FACTS, config, failed, ladder, measured, request, trial, view
 
 
 def printed(block: Text) -> str:
@@ -74,15 +73,6 @@ def test_what_is_found_and_what_replaces_it_stay_apart_however_long_it_is() -> N
     text = printed(check_block("model.py", replace(FACTS, findings=(long,)), ENVIRONMENT, {}))
 
     assert f"{'x' * 90}   override: loss(model, batch)\n" in text
-
-
-def test_rounds_that_ran_alone_are_not_called_a_single_round() -> None:
-    alone = confidence(recommendation(relative_half_width=None, rounds=2))
-
-    assert (alone, confidence(recommendation(relative_half_width=None, rounds=1))) == (
-        "low: measured with nothing to compare it with, which has no interval",
-        "low: measured in a single round, which has no interval",
-    )
 
 
 def test_doctor_ends_with_whether_the_machine_is_fit() -> None:

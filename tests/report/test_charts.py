@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from autotune.core.results import Outcome, Trial
-from autotune.report.batch_charts import curves, memory, throughput
 from autotune.report.chart import Absence, Chart
 from autotune.report.charts import CHARTS
 from autotune.report.drawing import NARROW, WIDE, Size, text, width_of
+from autotune.report.throughput import curves, throughput
 from autotune.study.recommendation import Recommendation
 from tests.reporting import config, confirmed, failed, ladder, measured, recommendation, trial, view, whole
 
@@ -54,7 +54,7 @@ def test_memory_runs_out_at_the_smallest_batch_above_all_that_ran() -> None:
         trial(4, config(128), failed(Outcome.CRASHED)),
     )
 
-    assert [curve.exhausted_batch for curve in curves(view(trials))] == [256]
+    assert [curve.exhausted for curve in curves(view(trials))] == [256]
 
 
 def test_what_may_be_used_comes_before_what_is_faster_and_may_not() -> None:
@@ -64,9 +64,8 @@ def test_what_may_be_used_comes_before_what_is_faster_and_may_not() -> None:
     assert [one.trials[0].number for one in curves(view(trials))[0].fastest] == [0]
 
 
-@pytest.mark.parametrize("name", ["throughput", "memory"])
-def test_charts_say_in_words_what_they_show(name: str) -> None:
-    root = drawn(CHARTS[name](view(ladder(), recommendation())))
+def test_a_chart_says_in_words_what_it_shows() -> None:
+    root = drawn(throughput(view(ladder(), recommendation())))
 
     assert root.get("role") == "img"
     assert "against micro-batch" in str(root.get("aria-label"))
@@ -79,10 +78,14 @@ def test_throughput_rings_the_recommended_point_and_marks_the_baseline() -> None
     root = drawn(throughput(view(ladder(), recommendation())))
 
     rings = [node for node in root.iter(f"{SPACE}circle") if node.get("class") == "ring"]
-    assert len(rings) == 2  # one is the key's
+    assert len(rings) == 3  # one is the key's, one stands in the panel of memory
     assert [node.text for node in texts(root, "note")] == ["baseline"]
     assert [node.text for node in texts(root, "good")] == ["recommended"]
-    assert {node.text for node in texts(root, "axis")} == {"samples/s", "micro-batch, samples (log scale)"}
+    assert {node.text for node in texts(root, "axis")} == {
+        "samples/s",
+        "peak memory, GiB",
+        "micro-batch, samples (log scale)",
+    }
 
 
 def test_the_recommended_point_has_the_rate_of_best_json_not_that_of_its_luckiest_probe() -> None:
@@ -109,18 +112,70 @@ def test_intervals_are_drawn_where_they_are_known() -> None:
 
 
 def test_memory_shows_the_limit_and_what_may_be_used_of_it() -> None:
-    root = drawn(memory(view(ladder())))
+    root = drawn(throughput(view(ladder())))
 
     assert [node.text for node in texts(root, "danger")] == ["limit 80 GiB", "usable 76 GiB"]
 
 
-def test_a_limit_far_above_every_peak_needs_no_chart_unless_memory_ran_out() -> None:
+def test_a_limit_far_above_every_peak_is_a_sentence_unless_memory_ran_out() -> None:
     probes = (trial(0, config(64), measured(100, 2**30)), trial(1, config(512), failed()))
 
-    far = memory(view(probes[:1]))
+    far, near = throughput(view(probes[:1])), throughput(view(probes))
 
-    assert isinstance(far, Absence) and far.reason == "no probe needed more than 1 GiB of 80 GiB"
-    assert [node.text for node in texts(drawn(memory(view(probes))), "danger")] == ["limit 80 GiB", "usable 76 GiB"]
+    assert isinstance(far, Chart)
+    assert "Memory is no constraint: at most 1 GiB of 80 GiB." in far.note
+    assert not texts(drawn(far), "danger")
+    assert [node.text for node in texts(drawn(near), "danger")] == ["limit 80 GiB", "usable 76 GiB"]
+
+
+def test_both_panels_share_their_axis_and_the_peaks_are_those_of_the_plotted_configurations() -> None:
+    chart = throughput(view(ladder(), recommendation()))
+    root = drawn(chart)
+
+    lines: dict[str, list[list[str]]] = {}
+    for group in root.iter(f"{SPACE}g"):
+        line = next((node for node in group.iter() if node.get("class") == "line"), None)
+        if line is not None:
+            numbers = str(line.get("d"))[1:].split()
+            lines.setdefault(str(group.get("class")), []).append(numbers[::2])
+    assert isinstance(chart, Chart)
+    assert lines and all(upper == lower for upper, lower in lines.values())
+    row = next(row for row in chart.table.rows if row[:2] == ("bf16 nhwc", "1,024"))
+    assert row[5] == "49.1 GiB"
+
+
+def height(node: ElementTree.Element) -> float:
+    """Pixels of an interval's bar, `M54.0 200.1V180.2m-3 0h6...`; 0 for anything else."""
+    if node.get("class") != "interval":
+        return 0.0
+    bottom, _, rest = str(node.get("d")).partition("V")
+    return float(bottom.split()[1]) - float(rest.partition("m")[0])
+
+
+def test_what_was_measured_once_is_hollow_and_no_surer_than_what_was_measured_in_rounds() -> None:
+    study = confirmed(ladder())
+    best = study.recommendation
+    assert best is not None
+
+    chart = throughput(study)
+
+    assert isinstance(chart, Chart)
+    dots = [str(node.get("class")) for node in drawn(chart).iter() if str(node.get("class")).startswith("dot")]
+    assert dots.count("dot hollow") > dots.count("dot") > 0
+    assert {row[-1] for row in chart.table.rows} == {"one probe", "measured in rounds", "out of memory"}
+    wide = msgspec.structs.replace(best, relative_half_width=0.3)
+    lines = [sum(map(height, drawn(throughput(view(study.trials, answer))).iter())) for answer in (best, wide)]
+    assert lines[1] > 5 * lines[0]
+
+
+def test_where_one_micro_batch_was_tried_the_workers_are_the_axis() -> None:
+    trials = tuple(trial(count, config(64, num_workers=count), measured(100.0 + count)) for count in (0, 2, 8))
+
+    chart = throughput(view(trials))
+
+    assert isinstance(chart, Chart)
+    assert [row[1] for row in chart.table.rows] == ["0", "2", "8"]
+    assert [node.text for node in texts(drawn(chart), "axis")] == ["samples/s", "loader workers"]
 
 
 def test_what_is_not_done_is_no_part_of_a_name() -> None:
@@ -139,7 +194,7 @@ def test_curves_differ_in_shape_as_well_as_in_colour() -> None:
     shapes = {}
     for group in root.iter(f"{SPACE}g"):
         if str(group.get("class")).startswith("arm"):
-            dot = next(node for node in group.iter() if node.get("class") == "dot")
+            dot = next(node for node in group.iter() if str(node.get("class")).startswith("dot"))
             shapes[group.get("class")] = dot.get("d")
     assert len(shapes) == 4
     assert len(set(shapes.values())) == 4
@@ -212,9 +267,10 @@ def test_an_absent_chart_tells_its_reason() -> None:
     reasons = {it.name: it.reason for it in charts_of((trial(0, config(), measured(9)),)) if isinstance(it, Absence)}
 
     assert reasons == {
-        "memory": "no probe needed more than 6 GiB of 80 GiB",
+        "finalists": "nothing was measured in rounds beside the baseline",
         "precision": "no paired runs were made",
         "ablation": "there is no recommendation",
+        "history": "there are too few probes",
     }
 
 

@@ -11,9 +11,25 @@ from autotune.core.results import Alone, Outcome, StabilityResult
 from autotune.precision.chart import paired_losses, precision
 from autotune.report.changes import changes_chart, worth
 from autotune.report.chart import Absence, Chart
-from autotune.report.loading import loading
+from autotune.report.finalists import finalists
+from autotune.report.history import history
+from autotune.report.limits import limit
+from autotune.report.step import step
 from autotune.study.recommendation import Change
-from tests.reporting import FACTS, config, failed, ladder, measured, paired, recommendation, trial, view, whole
+from autotune.study.view import summaries
+from tests.reporting import (
+    FACTS,
+    config,
+    confirmed,
+    failed,
+    ladder,
+    measured,
+    paired,
+    recommendation,
+    trial,
+    view,
+    whole,
+)
 
 
 def shown(chart: Chart | Absence) -> Chart:
@@ -22,41 +38,93 @@ def shown(chart: Chart | Absence) -> Chart:
     return chart
 
 
-def test_loading_tells_together_and_apart_by_workers() -> None:
-    halves: dict[str, Any] = {
-        "compute_only": Alone(seconds=(1.0, 1.0), samples=500),
-        "loader_only": Alone(seconds=(1.0, 1.0), samples=120),
-    }
-    trials = (
-        trial(0, config(64, num_workers=0), measured(100, wait=0.8)),
-        trial(1, config(64, num_workers=4), measured(110, wait=0.7, **halves)),
-        trial(2, config(128, num_workers=4), measured(90, wait=0.1)),
-        trial(3, config(256, num_workers=4), measured(900, 79 * 2**30)),  # faster, and more than may be used
-    )
+def test_one_step_is_told_as_today_and_as_recommended_in_times_that_divide_to_the_factor() -> None:
+    chart = shown(step(confirmed(ladder())))
 
-    chart = shown(loading(view(trials)))
-
-    assert chart.table.rows == (
-        ("0", "64×1 fp32 workers 0 nchw", "100", "–", "–", "80%"),
-        ("4", "64×1 fp32 workers 4 nchw", "110", "500", "120", "70%"),
-    )
-    assert "not timed apart" not in chart.note
+    assert [row[:4] for row in chart.table.rows] == [
+        ("today", "64×16 fp32 workers 0 nchw", "6.74 s", "9%"),
+        ("recommended", "1024×1 bf16 workers 12 nhwc", "439 ms", "1%"),
+    ]
+    assert chart.title == "One optimizer step of 1,024 samples"
+    assert chart.finding == "computing is the limit: 99% of a step, waiting for data 1%"
 
 
-def test_loading_says_when_the_halves_were_not_timed_or_there_is_no_loader() -> None:
-    synthetic = msgspec.structs.replace(FACTS, data="batch")
+def test_while_there_is_no_answer_the_step_of_the_fastest_so_far_is_told() -> None:
+    chart = shown(step(view(ladder()[:9])))
 
-    assert "not timed apart" in shown(loading(view(ladder()))).note
-    absence = loading(view(ladder(), facts=synthetic))
+    assert [row[0] for row in chart.table.rows] == ["today", "fastest so far"]
+
+
+def test_synthetic_batches_have_no_loader_that_could_limit() -> None:
+    absence = step(view(ladder(), facts=msgspec.structs.replace(FACTS, data="batch")))
+
     assert isinstance(absence, Absence)
     assert "no loader" in absence.reason
+
+
+# Shares of a step that wait, samples/s alone of model and loader beside 100 together, and what follows (page of a user
+# whose 0 workers waited 24%: loading is done in turn with computing there, and 76% of the step computes).
+LIMITS = {
+    "little waits": (4, 0.05, 105, 400, "computing is the limit: 95% of a step, waiting for data 5%"),
+    "in turn, computing": (
+        0, 0.24, 147, 700, "computing is the limit: 76% of a step, waiting for data 24%; workers could overlap it"
+    ),
+    "in turn, loading": (
+        0, 0.9, 900, 110, "loading is the limit: waiting for data 90% of a step; workers could overlap it"
+    ),
+    "overlapped, loading": (
+        8, 0.9, 900, 110,
+        "loading is the limit: waiting for data 90% of a step; at most 9.00× faster with a loader that keeps up",
+    ),
+    "overlapped, both": (8, 0.4, 150, 160, "computing and loading share the cores: waiting for data 40% of a step"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_the_limit_follows_from_computing_alone_loading_alone_and_both_together(name: str) -> None:
+    workers, wait, model, loader, said = LIMITS[name]
+    halves: dict[str, Any] = {
+        "compute_only": Alone(seconds=(1.0, 1.0), samples=model),
+        "loader_only": Alone(seconds=(1.0, 1.0), samples=loader),
+    }
+    (one,) = summaries(view((trial(0, config(64, num_workers=workers), measured(100, wait=wait, **halves)),)))
+
+    assert limit(one, wait) == said
+
+
+def test_a_rate_alone_below_the_rate_together_is_no_more_than_a_bound() -> None:
+    halves: dict[str, Any] = {"loader_only": Alone(seconds=(1.0, 1.0), samples=80)}
+    chart = shown(step(view((trial(0, config(64, num_workers=4), measured(100, wait=0.9, **halves)),))))
+
+    assert chart.table.rows[0][4:] == ("–", "at least 100")
+
+
+def test_every_round_of_every_finalist_is_a_circle() -> None:
+    study = confirmed(ladder())
+
+    chart = shown(finalists(study))
+
+    rounds = [node for node in ElementTree.fromstring(chart.svg()).iter() if node.get("class") == "round"]
+    assert len(rounds) == 4
+    assert [row[3:] for row in chart.table.rows] == [("15.33×"[:4] + "×", "2,310, 2,350"), ("1.00×", "150, 154")]
+    assert isinstance(finalists(view(ladder(), recommendation())), Absence)
+
+
+def test_the_best_so_far_is_that_of_the_search_and_never_falls() -> None:
+    chart = shown(history(confirmed(ladder())))
+
+    rates = [float(row[0].replace(",", "")) for row in chart.table.rows]
+    assert rates == sorted(rates)
+    assert rates[0] == 152 and rates[-1] == 2330
+    crosses = [node for node in ElementTree.fromstring(chart.svg()).iter() if node.get("class") == "cross"]
+    assert len(crosses) == sum(not view().verdict(one).feasible for one in ladder())
 
 
 def test_numerics_draws_each_dtype_and_repeats_the_verdict() -> None:
     chart = shown(paired_losses([paired()], tolerance=0.02))
 
     assert chart.table.rows[0][:2] == ("bf16", "ok")
-    assert "bf16 loss matches fp32" in chart.note
+    assert "bf16 loss matches fp32" in chart.finding
 
 
 def test_a_dtype_that_learns_less_or_breaks_is_called_so() -> None:
@@ -148,6 +216,6 @@ def test_a_hostile_reason_does_not_reach_the_terminal() -> None:
     assert "\x1b" not in text
 
 
-@pytest.mark.parametrize("draw", [changes_chart, loading])
+@pytest.mark.parametrize("draw", [step, history])
 def test_charts_of_a_whole_study_are_well_formed(draw: Any) -> None:
     shown(draw(view(whole(), recommendation())))

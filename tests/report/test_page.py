@@ -43,11 +43,11 @@ def test_the_page_answers_in_the_order_of_the_questions() -> None:
     assert page.open == []
     ids = [value for tag, name, value in page.attributes if tag in ("header", "section", "h3") and name == "id"]
     assert ids == [
-        "top", "answer", "throughput", "memory", "loading", "ablation", "probes", "environment",
+        "top", "answer", "step", "ablation", "throughput", "history", "probes", "environment",
     ]  # fmt: skip
     assert page.text.index("15.3×") < page.text.index("2,330 samples/s") < page.text.index("Every probe")
     assert 'autotune.load_best("studies/resnet")' in page.text
-    assert "Not shown: Precision check (no paired runs were made)." in page.text
+    assert "Precision check (no paired runs were made)." in page.text
 
 
 def test_every_probe_has_a_row_and_every_chart_its_numbers() -> None:
@@ -87,7 +87,7 @@ def test_a_log_that_was_not_kept_is_not_linked() -> None:
     page = Page(render(view(ladder(), recommendation())))
 
     assert "a" not in page.tags
-    assert page.text.count("its log was not kept") == len(ladder())
+    assert page.text.count("Logs were not kept.") == 1
 
 
 def test_the_page_allows_exactly_its_own_style_and_script() -> None:
@@ -120,12 +120,20 @@ def test_a_long_error_is_cut_and_leaves_the_rest_to_the_log() -> None:
 
 
 def test_knobs_that_no_probe_touched_have_no_column() -> None:
-    plain, loaded = (trial(0, config(), measured(9)),), (trial(0, config(num_workers=2), measured(9)),)
+    plain = (trial(0, config(), measured(9)),)
+    loaded = (*plain, trial(1, config(num_workers=2), measured(9)))
 
     titles = [re.findall(r'<button type="button">(.*?)</button>', render(view(one))) for one in (plain, loaded)]
 
     assert "workers" not in titles[0]
     assert "workers" in titles[1]
+
+
+def test_a_knob_that_is_the_same_in_all_probes_is_told_once() -> None:
+    source = render(view(tuple(trial(number, config(8 << number, num_workers=2), measured(9)) for number in range(2))))
+
+    assert '<button type="button">workers</button>' not in source
+    assert "The same in all: workers 2." in source
 
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)></title></svg>{{ 7 * 7 }}"
@@ -203,17 +211,6 @@ def test_where_everything_failed_the_traceback_is_shown() -> None:
 
     assert "ValueError: no" in everything
     assert "ValueError: no" not in something
-
-
-def test_confidence_is_high_only_with_a_narrow_interval_of_several_rounds() -> None:
-    words = {
-        width: phrases.confidence(recommendation(relative_half_width=width)).partition(":")[0]
-        for width in (0.008, 0.05, 0.28, None)
-    }
-
-    assert words == {0.008: "high", 0.05: "fair", 0.28: "low", None: "low"}
-    noise = recommendation(speedup=1.01, speedup_low=0.97, speedup_high=1.05)
-    assert "0.97 to 1.05" in phrases.confidence(noise)
 
 
 def test_what_others_did_meanwhile_stands_behind_the_row_of_each_probe() -> None:

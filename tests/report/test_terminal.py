@@ -211,7 +211,7 @@ def test_a_probe_that_was_given_up_as_slower_says_so_within_the_room_for_results
 
     assert probe_line(one, verdict(one)).plain.endswith("  stopped early")
     assert len("stopped early") <= RESULT_ROOM
-    assert "stopped early" in dict(table(view((one,)))[1][0].details)["window"]
+    assert "stopped early" in dict(table(view((one,))).rows[0].details)["window"]
 
 
 def test_a_new_knob_gets_a_column_by_being_in_the_registry() -> None:

@@ -1,0 +1,28 @@
+"""The recommendation as the program or file of each framework, found by the framework's name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+from autotune.export.recipe import Recipe
+from autotune.knobs.wording import Framework
+
+HOMES = {
+    Framework.TORCH: "autotune.export.loop",
+    Framework.HUGGING_FACE: "autotune.export.huggingface",
+    Framework.LIGHTNING: "autotune.export.lightning",
+    Framework.ACCELERATE: "autotune.export.accelerate",
+    Framework.DEEPSPEED: "autotune.export.deepspeed",
+    Framework.TORCHTITAN: "autotune.export.torchtitan",
+}
+
+
+def home(framework: Framework) -> ModuleType:
+    """Return the module of `framework`: `text(recipe)`, and `settings(recipe)` where it takes values."""
+    return import_module(HOMES[framework])
+
+
+def program(framework: Framework, found: Recipe) -> str:
+    """Return `found` as code or file for `framework`."""
+    return str(home(framework).text(found))

@@ -1,0 +1,63 @@
+"""What limits a configuration: computing or loading, by what each takes alone and both take together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.knobs import loader_workers
+from autotune.study.summary import ConfigSummary
+from autotune.study.view import StudyView, summaries
+from autotune.tuning.advice import LOADER_BOUND
+from autotune.units import format_share, format_speedup
+
+HALF = 0.5  # of a step: what takes more of a serial step than the other limits it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """Samples/s of one configuration; None: not timed apart."""
+
+    together: float
+    computing: float | None
+    loading: float | None
+
+
+def rates_of(one: ConfigSummary) -> Rates:
+    """Return the mean rates of its probes: of whole steps, of the model on one batch, of the loader on its own."""
+    return Rates(
+        together=one.samples_per_second,
+        computing=_mean([measured.compute_samples_per_second for measured in one.measurements]),
+        loading=_mean([measured.loader_samples_per_second for measured in one.measurements]),
+    )
+
+
+def limit_of(view: StudyView) -> str:
+    """Return what limits the answer; empty where its probes were not kept or there is no loader."""
+    best = view.recommendation
+    own = next((one for one in summaries(view) if best and one.config.values == best.params), None)
+    return limit(own, best.data_wait_share) if best and own and view.request.facts.tunes_loader else ""
+
+
+def limit(one: ConfigSummary, wait_share: float) -> str:
+    """Return `computing is the limit: 95% of a step, waiting for data 5%`, or what else limits a step.
+
+    Without workers a step loads, then computes: the larger part is the limit. With workers both happen at once: it is
+    loading where the loader alone is slower than the model alone; else the two take the same cores from each other.
+    """
+    rates, waiting = rates_of(one), f"waiting for data {format_share(wait_share)}"
+    computing = f"computing is the limit: {format_share(1 - wait_share)} of a step, {waiting}"
+    if wait_share <= LOADER_BOUND:
+        return computing
+    if not loader_workers(one.config):
+        found = computing if wait_share <= HALF else f"loading is the limit: {waiting} of a step"
+        return f"{found}; workers could overlap it"
+    if rates.computing is None or rates.loading is None or rates.loading < rates.computing:
+        most = rates.computing and rates.computing / rates.together
+        gain = f"; at most {format_speedup(most)}× faster with a loader that keeps up" if most and most > 1 else ""
+        return f"loading is the limit: {waiting} of a step{gain}"
+    return f"computing and loading share the cores: {waiting} of a step"
+
+
+def _mean(timed: list[float | None]) -> float | None:
+    rates = [rate for rate in timed if rate is not None]
+    return sum(rates) / len(rates) if rates else None

@@ -1,0 +1,100 @@
+"""A search while it runs: how far it is, the best so far, the probe that runs, and what the search says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune.core.results import Measurement, Trial
+from autotune.report import phrases
+from autotune.study.progress import SearchState
+from autotune.study.view import StudyView
+from autotune.units import counted, format_seconds, format_speedup
+
+PHASES = {
+    "baseline": "Baseline",
+    "search": "Explore",
+    "confirm": "Confirm in rounds",
+    "ablation": "Check each change",
+}  # by purpose of their probes
+LATEST = 8  # sentences
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """One part of a search."""
+
+    name: str
+    is_now: bool
+    is_over: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Live:
+    """What the page of a running search shows; times since `began_at` go on in the browser."""
+
+    phases: tuple[Phase, ...]
+    began_at: str  # UTC, ISO 8601; empty: a search of an earlier version
+    budget_seconds: float | None
+    count: str  # `12 probes, 1 not usable`
+    factor: str  # of the best so far; empty: nothing to compare
+    best: str
+    running: str
+    running_since: str
+    said: tuple[tuple[str, str], ...]  # time and sentence, the latest first
+
+
+def live(view: StudyView) -> Live:
+    """Return the state of the search from its probes and from what it said."""
+    progress = view.progress or SearchState(began_at="")
+    best, base = best_so_far(view), _baseline(view)
+    unusable = sum(not view.verdict(trial).feasible for trial in view.trials)
+    probe = progress.running
+    return Live(
+        phases=_phases(progress.purpose),
+        began_at=progress.began_at,
+        budget_seconds=progress.budget_seconds,
+        count=counted(len(view.trials), "probe") + (f", {unusable} not usable" if unusable else ""),
+        factor=f"{format_speedup(best[1].samples_per_second / base.samples_per_second)}×" if best and base else "",
+        best=""
+        if best is None
+        else f"{phrases.best_phrase(best[1], base)}: {phrases.configuration_phrase(best[0].config.values)}",
+        running="" if probe is None else f"probe {probe.number}, {probe.purpose}: {phrases.short(probe.config.values)}",
+        running_since="" if probe is None else probe.began_at,
+        said=said(progress)[:LATEST],
+    )
+
+
+def said(progress: SearchState | None) -> tuple[tuple[str, str], ...]:
+    """Return the time and text of every sentence, the latest first."""
+    known = progress.said if progress else ()
+    return tuple((format_seconds(one.seconds), one.text) for one in reversed(known))
+
+
+def best_so_far(view: StudyView) -> tuple[Trial, Measurement] | None:
+    """Return the best usable probe of the search, with its measurement; None before there is one."""
+    usable = [
+        (verdict.value or 0.0, -trial.number, trial, measured)
+        for trial in view.trials
+        if trial.purpose != "confirm"
+        and (verdict := view.verdict(trial)).feasible
+        and (measured := trial.result.measurement) is not None
+    ]
+    return max(usable, key=lambda one: one[:2])[2:] if usable else None
+
+
+def _baseline(view: StudyView) -> Measurement | None:
+    runs: Sequence[Measurement] = [
+        measured
+        for trial in view.trials
+        if trial.purpose == "baseline" and (measured := trial.result.measurement) is not None
+    ]
+    return runs[-1] if runs else None
+
+
+def _phases(purpose: str) -> tuple[Phase, ...]:
+    now = {"reference": "search", "": "baseline"}.get(purpose, purpose)
+    place = [*PHASES].index(now) if now in PHASES else 0
+    return tuple(
+        Phase(name=name, is_now=number == place, is_over=number < place) for number, name in enumerate(PHASES.values())
+    )

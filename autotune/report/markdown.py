@@ -1,0 +1,66 @@
+"""The answer in Markdown, as a comment for a pull request."""
+
+from __future__ import annotations
+
+import re
+
+from autotune.core.notices import costliest_first
+from autotune.harmless import plain
+from autotune.report import phrases
+from autotune.report.answer import sentences, to_know
+from autotune.report.diff import diff, kept
+from autotune.report.hero import certainty, durations, facts_of
+from autotune.report.losses import losses_phrase
+from autotune.report.use import ways
+from autotune.study.recommendation import Recommendation
+from autotune.study.view import StudyView
+from autotune.units import format_rate, format_share
+
+SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|!~&@])")
+TICKS = re.compile("`+")
+
+
+def markdown(view: StudyView, best: Recommendation) -> str:
+    """Return headline, what changes, numbers, warnings, and how to use it."""
+    first, *others = sentences(best, view)
+    parts = [f"**{escaped(first)}**", *map(escaped, others)]
+    rows = diff(best, view)
+    if rows:
+        head = ["| change | today | tuned | worth |", "| --- | --- | --- | --- |"]
+        cells = [(row.name, row.today, row.tuned, row.worth) for row in rows]
+        parts.append("\n".join([*head, *(f"| {' | '.join(map(escaped, row))} |" for row in cells)]))
+    parts.append("\n".join(f"- {name}: {escaped(text)}" for name, text in _numbers(view, best)))
+    warnings = [f"> {escaped(one.text)}" for one in costliest_first(to_know(best))]
+    parts += ["\n>\n".join(warnings)] * bool(warnings)
+    use = ways(best, view)[0]
+    kind = "bash" if use.name == "command" else "python"
+    fence = "`" * max(3, *(len(found) + 1 for found in TICKS.findall(use.text)), 0)
+    code = f"{fence}{kind}\n{use.text}\n{fence}"
+    parts.append(f"<details><summary>Use it</summary>\n\n{code}\n\n</details>")
+    return "\n\n".join(parts) + "\n"
+
+
+def _numbers(view: StudyView, best: Recommendation) -> list[tuple[str, str]]:
+    """The numbers by name, as they are told elsewhere."""
+    spread = "" if best.relative_half_width is None else f" ± {phrases.half_width(best.relative_half_width)}"
+    base = (
+        ""
+        if best.baseline_samples_per_second is None
+        else f", baseline {format_rate(best.baseline_samples_per_second)}"
+    )
+    sure = certainty(best)
+    stays = kept(best, view)
+    return [
+        ("speed", f"{phrases.rate_phrase(best)}{spread}{base}, measured {phrases.times(best.rounds)}"),
+        *([("certainty", f"{sure.word}: {sure.why}")] if sure else []),
+        ("time", f"{durations(best, facts_of(best, view))} · waiting for data {format_share(best.data_wait_share)}"),
+        ("memory", phrases.memory_phrase(best)),
+        ("losses", losses_phrase(best)),
+        *([("kept", stays)] if stays else []),
+        ("machine", phrases.environment_line(best.environment)),
+    ]
+
+
+def escaped(text: str) -> str:
+    """`text` on one line, in which no character is markup."""
+    return SPECIAL.sub(r"\\\1", plain(text))

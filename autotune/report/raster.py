@@ -1,0 +1,59 @@
+"""SVG as PNG, by a browser of this machine: no library of ours draws fonts."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from autotune.errors import UsageError
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
+PATIENCE_SECONDS = 60.0  # a cold start of a browser takes a few
+SIZE = re.compile(r'viewBox="0 0 ([0-9]+) ([0-9]+)"')
+
+
+def png(svg: str) -> bytes:
+    """Return the picture as PNG, light, two pixels for each of a chart. Raises `UsageError` without a browser."""
+    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if browser is None:
+        raise UsageError(
+            "PNG needs a browser to draw it, and none was found here: Chromium, Chrome or Edge. One was probably never "
+            "installed. Write SVG, which browsers and most programs read, or install Chromium."
+        )
+    found = SIZE.search(svg)
+    assert found is not None, "every drawing has a view box"
+    width, height = map(int, found.groups())
+    sized = re.sub(r'^<svg ([^>]*?) ?width="[0-9]+"(?: height="[0-9]+")?', r"<svg \1", svg, count=1)
+    with tempfile.TemporaryDirectory(prefix="autotune-") as folder:
+        page, picture = Path(folder, "page.html"), Path(folder, "picture.png")
+        page.write_text(_page(sized, width, height), encoding="utf-8")
+        root = ("--no-sandbox",) if os.geteuid() == 0 else ()  # which Chromium refuses to be otherwise
+        words = (
+            browser, "--headless", *root, "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder}/user",
+            "--force-device-scale-factor=2", f"--window-size={width},{height}", f"--screenshot={picture}",
+            page.as_uri(),
+        )  # fmt: skip
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run(words, capture_output=True, timeout=PATIENCE_SECONDS, check=False)
+        if not picture.is_file():
+            raise UsageError(
+                f"{browser} drew no picture. It probably cannot run without a display here. Write SVG, and convert it "
+                f"where a browser runs."
+            )
+        return picture.read_bytes()
+
+
+def _page(svg: str, width: int, height: int) -> str:
+    """Nothing but the drawing; nothing is loaded, and no script runs."""
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    size = f"width:{width}px;height:{height}px"
+    return (
+        f'<!doctype html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f"<style>html{{color-scheme:only light}}body{{margin:0}}body>svg{{display:block;{size}}}</style>"
+        f"{svg}"
+    )

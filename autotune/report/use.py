@@ -1,0 +1,77 @@
+"""Ways to use an answer, each whole and ready to be copied: a command, programs for each framework, the dict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from autotune.errors import UsageError
+from autotune.export.loop import with_autotune
+from autotune.export.programs import program
+from autotune.export.recipe import recipe
+from autotune.harmless import python, shell_word
+from autotune.knobs.wording import Framework
+from autotune.report import phrases
+from autotune.report.hero import facts_of
+from autotune.study.recommendation import Recommendation
+from autotune.study.view import StudyView
+from autotune.targets.commands.answer import recommended_command
+
+TITLES = {
+    Framework.TORCH: "PyTorch",
+    Framework.HUGGING_FACE: "Transformers",
+    Framework.LIGHTNING: "Lightning",
+    Framework.ACCELERATE: "Accelerate",
+    Framework.DEEPSPEED: "DeepSpeed",
+    Framework.TORCHTITAN: "torchtitan",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """One tab: text to copy, and what to know of it."""
+
+    name: str  # of the tab, for programs
+    title: str
+    text: str
+    note: str = ""
+
+
+def ways(best: Recommendation, view: StudyView) -> list[Way]:
+    """Return the ways, the one that most people want first."""
+    study, command = view.folder.as_posix(), recommended_command(best.target, best.params, best.baseline)
+    found = []
+    if command:
+        missing = f"The command has no argument for {', '.join(command.unset)}: set it in the script."
+        found.append(Way(name="command", title="Command", text=command.text, note=missing if command.unset else ""))
+    else:
+        before = "In the shell, before Python starts: " + "; ".join(phrases.exports(best.params))
+        note = before if phrases.exports(best.params) else ""
+        lines = with_autotune(study, view.request.facts)
+        found += [Way(name="autotune", title="Your loop", text=lines, note=note), *_programs(best, view)]
+    first = "run {}" if command else "export {} --to hf"
+    shell = [line.format(shell_word(study)) for line in (first, "show {} --sort speed", "best {} --verbose")]
+    return [
+        *found,
+        Way(name="dict", title="Dict", text=_literal(best), note=f"The same as autotune.load_best({python(study)})."),
+        Way(name="shell", title="Shell", text="\n".join(f"autotune {line}" for line in shell)),
+    ]
+
+
+def _programs(best: Recommendation, view: StudyView) -> list[Way]:
+    """What `autotune export` prints for each framework; nothing for settings that it refuses."""
+    whole = replace(best, facts=facts_of(best, view))
+    found = []
+    for framework, title in TITLES.items():
+        try:
+            text = program(framework, recipe(whole, framework)).rstrip("\n")
+        except UsageError:
+            continue
+        found.append(Way(name=framework.value, title=title, text=text))
+    return found
+
+
+def _literal(best: Recommendation) -> str:
+    lines = "".join(f"    {python(name)}: {python(value)},\n" for name, value in best.params.items())
+    return f"{{\n{lines}}}"

@@ -1,0 +1,80 @@
+"""The page of a running search: how far it is, the best so far, the probe that runs, and what the search says."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from autotune.report import phrases
+from autotune.report.live import best_so_far, live
+from autotune.report.page import render
+from autotune.report.phrases import samples_per_second
+from autotune.study.progress import RunningProbe, Said, SearchState
+from tests.pages import Page
+from tests.reporting import config, ladder, recommendation, view
+
+SAID = (Said(seconds=3.2, text="Waiting for other processes."), Said(seconds=40, text="<b>Confirming</b> 4."))
+
+
+def state(**changes: Any) -> SearchState:
+    running = RunningProbe(number=12, config=config(256), purpose="confirm", began_at="2026-11-22T10:01:00+00:00")
+    settings: dict[str, Any] = {
+        "began_at": "2026-11-22T10:00:00+00:00", "budget_seconds": 600.0, "purpose": "confirm", "running": running,
+        "said": SAID,
+    }  # fmt: skip
+    return SearchState(**(settings | changes))
+
+
+def test_a_running_search_shows_phase_budget_best_probe_and_sentences() -> None:
+    study = dataclasses.replace(view(ladder()[:8], running=True), progress=state())
+
+    source = render(study)
+    page = Page(source)
+
+    best = best_so_far(study)
+    assert best is not None
+    base = study.trials[0].result.measurement
+    assert phrases.best_phrase(best[1], base) in page.text
+    assert ("li", "aria-current", "step") in page.attributes
+    assert "Confirm in rounds" in page.text
+    assert ("progress", "max", "600.0") in page.attributes
+    assert "now probe 12, confirm: 256×1" in page.text
+    assert page.text.index("<b>Confirming</b> 4.") < page.text.index("Waiting for other processes.")
+
+
+def test_the_best_so_far_is_usable_and_measured_by_the_search() -> None:
+    best = best_so_far(view(ladder()))
+
+    assert best is not None
+    assert best[0].number == 6
+    assert samples_per_second(best[1].samples_per_second) == "2,330 samples/s"
+    assert best_so_far(view()) is None
+
+
+def test_the_answer_takes_the_place_of_the_state_and_what_was_said_stays_in_the_fold() -> None:
+    running = dataclasses.replace(view(ladder(), running=True), progress=state())
+    finished = dataclasses.replace(view(ladder(), recommendation()), progress=state(running=None))
+
+    before, after = (Page(render(one)) for one in (running, finished))
+
+    for page in (before, after):
+        ids = [value for tag, name, value in page.attributes if tag == "section" and name == "id"]
+        assert ids[0] == "answer" and ids[-2:] == ["probes", "environment"]
+    assert "progress" not in after.tags
+    assert after.text.index("How it was measured") < after.text.index("Waiting for other processes.")
+
+
+def test_while_changes_are_checked_the_answer_stands_with_the_state_above_it() -> None:
+    study = dataclasses.replace(view(ladder(), recommendation(), running=True), progress=state(purpose="ablation"))
+
+    page = Page(render(study))
+
+    assert "15.3×" in page.text
+    assert "progress" in page.tags
+
+
+def test_a_search_of_an_earlier_version_has_no_clock() -> None:
+    found = live(view(ladder()[:2], running=True))
+
+    assert (found.began_at, found.running, found.said) == ("", "", ())
+    assert "progress" not in Page(render(view(ladder()[:2], running=True))).tags

@@ -1,0 +1,72 @@
+"""What a search says and does is in its study, for whoever follows it by the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.core.records import Config
+from autotune.study.progress import PROGRESS, read_progress
+from autotune.testing.launcher import FakeLauncher
+from autotune.tuning.journal import MOST_SAID, Journal
+from tests.worlds import Listener, config, good, measured, searched, trial
+
+BATCH = Config(values=config(batch_size=128).values)
+
+
+def test_a_search_keeps_every_sentence_that_its_reporter_hears(tmp_path: Path) -> None:
+    listener = Listener()
+
+    searched(tmp_path / "study", FakeLauncher(), listener, probes=6)
+
+    progress = read_progress(tmp_path / "study")
+    assert progress is not None
+    assert [one.text for one in progress.said] == listener.notes
+    assert progress.running is None
+
+
+def test_the_probe_that_runs_is_known_until_it_has_ended(tmp_path: Path) -> None:
+    journal = Journal(Listener(), tmp_path, 60.0, lambda: 0.0)
+
+    journal.probing(3, BATCH, "search")
+    begun = read_progress(tmp_path)
+    journal.probed(trial(measured(100.0)), good(100.0), True)
+    ended = read_progress(tmp_path)
+
+    assert begun is not None and begun.running is not None and ended is not None
+    assert (begun.running.number, begun.running.config, begun.running.purpose) == (3, BATCH, "search")
+    assert begun.budget_seconds == 60.0
+    assert (ended.running, ended.purpose) == (None, "search")
+
+
+def test_a_long_search_keeps_its_latest_sentences(tmp_path: Path) -> None:
+    journal = Journal(Listener(), tmp_path, None, lambda: 0.0)
+
+    for number in range(MOST_SAID + 5):
+        journal.note(str(number))
+
+    progress = read_progress(tmp_path)
+    assert progress is not None
+    assert [one.text for one in progress.said] == [str(number) for number in range(5, MOST_SAID + 5)]
+
+
+def test_a_state_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+    listener = Listener()
+
+    Journal(listener, tmp_path / "gone", None).note("go on")
+
+    assert listener.notes == ["go on"]
+
+
+@pytest.mark.parametrize("kind", ["link", "damaged", "absent", "folder"])
+def test_what_is_no_state_is_none(tmp_path: Path, kind: str) -> None:
+    if kind == "link":
+        (tmp_path / "elsewhere.json").write_text('{"began_at": ""}')
+        (tmp_path / PROGRESS).symlink_to(tmp_path / "elsewhere.json")
+    elif kind == "damaged":
+        (tmp_path / PROGRESS).write_text("{")
+    elif kind == "folder":
+        (tmp_path / PROGRESS).mkdir()
+
+    assert read_progress(tmp_path) is None
