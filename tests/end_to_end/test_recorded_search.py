@@ -81,10 +81,7 @@ def test_the_recommendation_was_itself_run_and_more_than_once_if_anything_raced_
     asked = [json.loads(path.read_text()) for path in recorded.study.glob("probes/*/request.json")]
     again = [one for one in asked if one["purpose"] == "confirm" and one["config"]["values"] == best["params"]]
     assert confirmed["trials"]
-    if "there was no time to confirm" in recorded.ended.stderr:  # a busy machine: said, and nothing is claimed
-        assert best["params"] == best["baseline"]
-    else:
-        assert len(again) >= (2 if best["runners_up"] else 1)  # some may not count: interference
+    assert len(again) >= (2 if best["runners_up"] else 1)  # some may not count: interference
 
 
 def test_best_says_the_values_of_best_json(recorded: Recorded) -> None:
