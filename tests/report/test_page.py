@@ -150,7 +150,7 @@ def test_hostile_text_stays_text() -> None:
     best = recommendation(
         model=HOSTILE, study=HOSTILE, stability=earlier(HOSTILE), measured_at=HOSTILE,
         reasons=(earlier(HOSTILE),), warnings=(earlier(HOSTILE),),
-        params={**config().values, "amp_dtype": HOSTILE, HOSTILE: HOSTILE}, environment=machine,
+        params={**config().values, "amp_dtype": HOSTILE, "num_workers": HOSTILE, HOSTILE: HOSTILE}, environment=machine,
     )  # fmt: skip
     study = view(trials, best, facts=facts, environment=machine, target=HOSTILE, created_at=HOSTILE)
     harmless = Page(render(view(whole(), recommendation()), served=Served(nonce="n", tag="t")))
