@@ -10,9 +10,13 @@ from pathlib import Path
 from autotune.core.records import Environment
 from autotune.dashboard.reading import read_kept, read_view
 from autotune.errors import AutotuneError
+from autotune.report.changes import change_phrase, changes_of
+from autotune.report.live import live
+from autotune.report.phrases import interval
 from autotune.report.templates import Served, render_template
 from autotune.study import layout as disk
 from autotune.study.recommendation import Recommendation
+from autotune.study.view import StudyView
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +33,17 @@ class Entry:
     moment: str = ""  # of the answer, else of the beginning: UTC, ISO 8601
     environment: Environment | None = None
     best: Recommendation | None = None
+    doing: str = ""  # of a running search
+
+    @property
+    def tuned(self) -> str:
+        """What the answer changes: `precision fp32 → bf16 · layout nchw → nhwc`."""
+        return " · ".join(change_phrase(one) for one in changes_of(self.best, None) if one.kept) if self.best else ""
+
+    @property
+    def interval(self) -> str:
+        """The interval of the speed-up, where the answer is not the baseline itself."""
+        return interval(self.best) if self.best and self.best.params != self.best.baseline else ""
 
     @property
     def state(self) -> str:
@@ -36,9 +51,11 @@ class Entry:
         if self.problem:
             return self.problem
         if self.running:
-            return "running now"
+            return f"running now: {self.doing}" if self.doing else "running now"
         if self.best is None:
             return "no recommendation"
+        if self.best.params == self.best.baseline:
+            return "keep the baseline"
         return "finished" if self.has_page else "only its best.json was kept"
 
 
@@ -48,7 +65,6 @@ def render_index(folders: Sequence[Path], served: Served) -> str:
     return render_template(
         "index.html",
         served=served,
-        scripted=False,
         entries=entries,
         comparable=[entry.name for entry in entries if entry.has_page],
     )
@@ -77,4 +93,12 @@ def _entry(folder: Path) -> Entry:
         moment=best.measured_at if best else view.request.created_at,
         environment=view.request.environment,
         best=best,
+        doing=_doing(view) if view.running else "",
     )
+
+
+def _doing(view: StudyView) -> str:
+    """`Explore, best so far 2.10×`."""
+    now = live(view)
+    phase = next(one.name for one in now.phases if one.is_now)
+    return f"{phase}, best so far {now.factor}" if now.factor else phase

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotune.core.records import Config
 from autotune.knobs import loader_workers
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
@@ -31,6 +32,14 @@ def rates_of(one: ConfigSummary) -> Rates:
     )
 
 
+def workers_of(config: Config) -> int:
+    """Return how many processes load; 0 also where a study holds what is no number."""
+    try:
+        return loader_workers(config)
+    except ValueError:
+        return 0
+
+
 def limit_of(view: StudyView) -> str:
     """Return what limits the answer; empty where its probes were not kept or there is no loader."""
     best = view.recommendation
@@ -48,7 +57,7 @@ def limit(one: ConfigSummary, wait_share: float) -> str:
     computing = f"computing is the limit: {format_share(1 - wait_share)} of a step, {waiting}"
     if wait_share <= LOADER_BOUND:
         return computing
-    if not loader_workers(one.config):
+    if not workers_of(one.config):
         found = computing if wait_share <= HALF else f"loading is the limit: {waiting} of a step"
         return f"{found}; workers could overlap it"
     if rates.computing is None or rates.loading is None or rates.loading < rates.computing:

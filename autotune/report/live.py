@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autotune.core.results import Measurement, Trial
 from autotune.report import phrases
-from autotune.study.progress import SearchState
+from autotune.study.progress import LiveState
 from autotune.study.view import StudyView
 from autotune.units import counted, format_seconds, format_speedup
 
@@ -46,7 +46,7 @@ class Live:
 
 def live(view: StudyView) -> Live:
     """Return the state of the search from its probes and from what it said."""
-    progress = view.progress or SearchState(began_at="")
+    progress = view.progress or LiveState(began_at="")
     best, base = best_so_far(view), _baseline(view)
     unusable = sum(not view.verdict(trial).feasible for trial in view.trials)
     probe = progress.running
@@ -65,7 +65,7 @@ def live(view: StudyView) -> Live:
     )
 
 
-def said(progress: SearchState | None) -> tuple[tuple[str, str], ...]:
+def said(progress: LiveState | None) -> tuple[tuple[str, str], ...]:
     """Return the time and text of every sentence, the latest first."""
     known = progress.said if progress else ()
     return tuple((format_seconds(one.seconds), one.text) for one in reversed(known))

@@ -1,6 +1,7 @@
 // Sorting, filtering, copying, and tooltips without delay. Without it the page shows the same.
 (() => {
   "use strict";
+  const LONG = 200; // probes that are all shown at once; of more, the first 100
   document.documentElement.classList.add("scripted");
   const text = (cell) => cell.dataset.value ?? cell.textContent.trim();
   const byNumber = (one, other) => Number(one) - Number(other) || one.localeCompare(other, "en", { numeric: true });
@@ -33,6 +34,12 @@
       );
       count += !row.hidden;
     }
+    // Of a long list the first ones, as it is sorted, until all are asked for: what stands below can then be found.
+    const isCut = rows.length > LONG && !table.dataset.whole && count === rows.length;
+    table.classList.toggle("cut", isCut);
+    const more = document.getElementById("probe-more");
+    more.hidden = !isCut;
+    more.textContent = `Show all ${rows.length} probes`;
     const told = `${count} of ${rows.length} probes`;
     const place = document.getElementById("probe-count");
     if (place.textContent !== told) place.textContent = told;
@@ -58,6 +65,10 @@
     const title = event.target.closest("th[aria-sort]");
     if (title && event.target.closest("button")) {
       sort(title, title.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending");
+    }
+    if (event.target.id === "probe-more") {
+      document.getElementById("probe-table").dataset.whole = "yes";
+      filter();
     }
     const button = event.target.closest(".copy button");
     if (button) copy(button);

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from autotune.core.notices import costliest_first
 from autotune.harmless import shell_word
 from autotune.report import hero, phrases, probes
-from autotune.report.answer import OF_GLOBAL_BATCH, consequences
+from autotune.report.answer import NEXT_SENTENCE, OF_GLOBAL_BATCH, consequences
 from autotune.report.card import interval_bar
 from autotune.report.chart import Absence, Chart
 from autotune.report.charts import CHARTS
@@ -26,7 +26,7 @@ from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
 from autotune.units import format_bytes, format_share
 
-LONGEST_TEXT = 600  # characters of a warning; best.json has all of it
+LONGEST_TEXT, LONGEST_WARNING = 600, 240  # characters of a text, and before a fold; best.json has all of it
 LONGEST_TRACEBACK = 4000  # characters, the end: the error itself stands last
 
 
@@ -75,10 +75,18 @@ def _answer(view: StudyView) -> dict[str, object]:
         "rows": diff(best, view),
         "kept": kept(best, view),
         "losses": losses_phrase(best),
-        "warnings": [(one.code, one.text[:LONGEST_TEXT]) for one in costliest_first(best.warnings)],
+        "warnings": [(one.code, *_parted(one.text)) for one in costliest_first(best.warnings)],
         "reasons": _reasons(best),
         "ways": ways(best, view),
     }
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """A warning and, if it is long, what stands behind a fold: lists of probes with their causes."""
+    if len(text) <= LONGEST_WARNING:
+        return text, ""
+    first, *rest = NEXT_SENTENCE.split(text, maxsplit=1)
+    return first[:LONGEST_TEXT], " ".join([first[LONGEST_TEXT:], *rest])[: LONGEST_TEXT * 2].strip()
 
 
 def _reasons(best: Recommendation) -> list[str]:

@@ -81,7 +81,8 @@ def _steps(view: StudyView) -> tuple[int, list[TimedStep]]:
     if now is not None:
         rate = best.samples_per_second if best else now.samples_per_second
         wait = best.data_wait_share if best else now.data_wait_share
-        steps.append(_step("recommended" if best else "fastest so far", now, rate, wait, samples))
+        name = "fastest so far" if best is None else "recommended" if steps else "today and recommended"
+        steps.append(_step(name, now, rate, wait, samples))
     return samples, steps
 
 

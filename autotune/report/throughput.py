@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 
 from autotune.core.records import Config, Value
 from autotune.core.results import Trial
-from autotune.knobs import KNOBS, loader_workers
+from autotune.knobs import KNOBS
 from autotune.knobs.base import TACIT, MemoryEffect
 from autotune.report import drawing
 from autotune.report.chart import Absence, Chart, Table
 from autotune.report.drawing import WIDE, Axis, Plane, Size
+from autotune.report.limits import workers_of
 from autotune.report.phrases import half_width, samples_per_second, short, shown
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
@@ -24,7 +25,7 @@ ARM_KNOBS = [knob for knob in KNOBS if not knob.ordered and knob.memory is Memor
 MOST_ARMS = 6  # as many as there are colours that can be distinguished; the fastest stay
 BATCH, WORKERS = "micro-batch, samples (log scale)", "loader workers"
 FAR = 10  # a limit that many times above every peak binds nothing, and would flatten the curves
-PANEL = 190  # pixels that the memory below the throughput needs
+PANEL = 204  # pixels that the memory below the throughput needs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +76,8 @@ def batch_of(config: Config) -> int:
 
 def throughput(view: StudyView) -> Chart | Absence:
     """Draw samples/s with intervals, and below it peaks with the limit; a ring is the recommendation."""
-    batches = {trial.config.batch_size for trial in view.trials}
-    place = batch_of if len(batches) != 1 or not view.request.facts.tunes_loader else loader_workers
+    batches, workers = ({of(trial.config) for trial in view.trials} for of in (batch_of, workers_of))
+    place = workers_of if len(batches) == 1 and len(workers) > 1 else batch_of
     drawn = Drawn(view=view, curves=curves(view, place), place=place)
     measured = [one for curve in drawn.curves for one in curve.fastest]
     if not measured:
@@ -132,7 +133,7 @@ def _rates(size: Size, drawn: Drawn, up: Axis) -> list[str]:
 
 def _peaks(size: Size, drawn: Drawn, panel: MemoryPanel) -> list[str]:
     """The lower panel: what is beyond the limit is shaded, and the recommendation ringed here too."""
-    plane = Plane(size=replace(size, top=size.height - PANEL + 4), across=drawn.across(), up=panel.up)
+    plane = Plane(size=replace(size, top=size.height - PANEL + 18), across=drawn.across(), up=panel.up)
     left, right, limit = size.left, plane.right, panel.limit_bytes / panel.unit
     parts = [*plane.axes(), drawing.bar("beyond", left, plane.top, right - left, plane.y(limit) - plane.top)]
     for kind, count, shift in (("limit", panel.limit_bytes, -6), ("usable", panel.usable_bytes, 14)):

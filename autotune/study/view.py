@@ -17,7 +17,7 @@ from autotune.precision.judge import Thresholds, settled
 from autotune.study import layout as disk
 from autotune.study.history import known_noise
 from autotune.study.interference import Judged, valid_trials
-from autotune.study.progress import SearchState, read_progress
+from autotune.study.progress import LiveState, read_progress
 from autotune.study.recommendation import Confirmation, Recommendation, read_best
 from autotune.study.summary import Compared, ConfigSummary
 
@@ -32,7 +32,7 @@ class StudyView:
     recommendation: Recommendation | None
     running: bool
     comparisons: tuple[tuple[StabilityRequest, StabilityResult], ...] = ()  # of losses, in the order they were run
-    progress: SearchState | None = None  # of the search that runs or ran last; None: of an earlier version
+    progress: LiveState | None = None  # of the search that runs or ran last; None: of an earlier version
     noise_scale: float | None = None  # of the gradient, in samples; None: not known, or the objective does not use it
 
     @property

@@ -14,7 +14,7 @@ from autotune.core import codec
 from autotune.core.records import Config
 from autotune.core.results import Trial, Verdict
 from autotune.knobs.base import Knob
-from autotune.study.progress import PROGRESS, RunningProbe, Said, SearchState
+from autotune.study.progress import PROGRESS, LiveState, RunningProbe, Said
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
 from autotune.tuning.reporter import Reporter
@@ -34,7 +34,7 @@ class Journal:
     ) -> None:  # fmt: skip
         self._reporter, self._folder, self._clock = reporter, folder, clock
         self._began = clock()
-        self._progress = SearchState(began_at=_now(), budget_seconds=budget_seconds)
+        self._progress = LiveState(began_at=_now(), budget_seconds=budget_seconds)
 
     def opening(self, lines: Sequence[str], knobs: Sequence[Knob]) -> None:
         """Begin a new state: an earlier run of the search has ended."""
@@ -76,7 +76,7 @@ class Journal:
         said = Said(seconds=round(self._clock() - self._began, 1), text=text)
         self._keep(replace(self._progress, said=(*self._progress.said, said)[-MOST_SAID:]))
 
-    def _keep(self, progress: SearchState) -> None:
+    def _keep(self, progress: LiveState) -> None:
         self._progress = progress
         with suppress(OSError):
             codec.write(self._folder / PROGRESS, progress)

@@ -287,3 +287,17 @@ def test_a_picture_is_drawn_as_png_in_its_size(browser: Browser) -> None:
 
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
     assert (int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])) == (2400, 1260)
+
+
+def test_of_two_thousand_probes_a_hundred_are_shown_until_all_are_asked_for(open_study: Callable[..., Opened]) -> None:
+    page = open_study("large").page
+    rows = page.locator("#probe-table tbody tr:visible")
+    assert rows.count() == 100
+
+    page.get_by_label("Find").fill("fp16 memory")
+    filtered = rows.count()
+    page.get_by_label("Find").fill("")
+    page.get_by_role("button", name="Show all 2000 probes").click()
+
+    assert filtered > 0
+    assert rows.count() == 2000

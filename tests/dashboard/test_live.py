@@ -223,8 +223,11 @@ def index(tmp_path: Path) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("done", ("2,330", "152", "15.3×", "Example GPU", "2.13.0", "2026-11-21", "finished")),
-        ("busy", ("Example GPU", "2.13.0", "running now")),
+        (
+            "done",
+            ("2,330", "152", "15.3×", "14.9 to 15.8", "precision fp32 → bf16", "2026-11-21", "finished"),
+        ),
+        ("busy", ("Example GPU", "2.13.0", "running now: Baseline, best so far")),
         ("kept", ("2,330", "152", "15.3×", "Example GPU", "only its best.json was kept")),
         ("damaged", ("is not a readable StudyRequest",)),
     ],

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 from xml.etree import ElementTree
 
@@ -9,7 +10,7 @@ import pytest
 from autotune.core.records import Goal
 from autotune.core.results import Alone, Outcome, StabilityResult
 from autotune.precision.chart import paired_losses, precision
-from autotune.report.changes import changes_chart, worth
+from autotune.report.changes import changes_chart, changes_of, worth
 from autotune.report.chart import Absence, Chart
 from autotune.report.finalists import finalists
 from autotune.report.history import history
@@ -219,3 +220,18 @@ def test_a_hostile_reason_does_not_reach_the_terminal() -> None:
 @pytest.mark.parametrize("draw", [step, history])
 def test_charts_of_a_whole_study_are_well_formed(draw: Any) -> None:
     shown(draw(view(whole(), recommendation())))
+
+
+def test_the_worth_of_a_change_compares_rounds_with_rounds_and_never_with_a_single_probe() -> None:
+    study = confirmed(ladder())
+    assert study.recommendation is not None
+    base = study.recommendation.params
+    lucky = trial(60, config(**{**base, "channels_last": False}), measured(2600))
+
+    (told,) = [
+        worth(one, study.recommendation)
+        for one in changes_of(study.recommendation, dataclasses.replace(study, trials=(*study.trials, lucky)))
+        if "channels_last" in one.values
+    ]
+
+    assert told == "not measured alone"

@@ -9,20 +9,20 @@ from autotune.report import phrases
 from autotune.report.live import best_so_far, live
 from autotune.report.page import render
 from autotune.report.phrases import samples_per_second
-from autotune.study.progress import RunningProbe, Said, SearchState
+from autotune.study.progress import LiveState, RunningProbe, Said
 from tests.pages import Page
 from tests.reporting import config, ladder, recommendation, view
 
 SAID = (Said(seconds=3.2, text="Waiting for other processes."), Said(seconds=40, text="<b>Confirming</b> 4."))
 
 
-def state(**changes: Any) -> SearchState:
+def state(**changes: Any) -> LiveState:
     running = RunningProbe(number=12, config=config(256), purpose="confirm", began_at="2026-11-22T10:01:00+00:00")
     settings: dict[str, Any] = {
         "began_at": "2026-11-22T10:00:00+00:00", "budget_seconds": 600.0, "purpose": "confirm", "running": running,
         "said": SAID,
     }  # fmt: skip
-    return SearchState(**(settings | changes))
+    return LiveState(**(settings | changes))
 
 
 def test_a_running_search_shows_phase_budget_best_probe_and_sentences() -> None:

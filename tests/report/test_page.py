@@ -29,6 +29,7 @@ from tests.reporting import (
     failed,
     ladder,
     measured,
+    paired,
     recommendation,
     trial,
     view,
@@ -150,7 +151,7 @@ def test_hostile_text_stays_text() -> None:
     best = recommendation(
         model=HOSTILE, study=HOSTILE, stability=earlier(HOSTILE), measured_at=HOSTILE,
         reasons=(earlier(HOSTILE),), warnings=(earlier(HOSTILE),),
-        params={**config().values, "amp_dtype": HOSTILE, HOSTILE: HOSTILE}, environment=machine,
+        params={**config().values, "amp_dtype": HOSTILE, "num_workers": HOSTILE, HOSTILE: HOSTILE}, environment=machine,
     )  # fmt: skip
     study = view(trials, best, facts=facts, environment=machine, target=HOSTILE, created_at=HOSTILE)
     harmless = Page(render(view(whole(), recommendation()), served=Served(nonce="n", tag="t")))
@@ -239,3 +240,22 @@ def test_the_raw_trials_are_one_command_away_where_the_study_keeps_its_database(
     assert "optuna-dashboard" not in without
     assert f"optuna-dashboard 'sqlite:///{tmp_path}/a study/study.db'" in page
     assert "ignores constraints" in page
+
+
+def test_what_turns_the_direction_of_text_or_never_ends_does_not_reach_the_page() -> None:
+    turned = "max \u202e21\x1b[31m"
+    facts = msgspec.structs.replace(FACTS, name=turned)
+    best = recommendation(model=turned, warnings=(earlier("W" * 10_000), earlier(turned)), reasons=(earlier(turned),))
+
+    source = render(dataclasses.replace(view(ladder(), best, facts=facts), folder=Path("studies", turned)))
+
+    assert "\u202e" not in source and "\x1b" not in source
+    assert "W" * 2_000 not in source
+    assert "<bdi>max  21 [31m</bdi>" in source
+
+
+def test_a_verdict_is_told_without_a_code_before_it() -> None:
+    study = dataclasses.replace(view(ladder(), recommendation()), comparisons=(paired(),))
+
+    assert "ok:" not in Page(render(study)).text
+    assert "bf16 loss matches fp32" in Page(render(study)).text

@@ -28,10 +28,11 @@ from autotune.report.hero import durations, facts_of
 from autotune.report.losses import losses_phrase
 from autotune.report.markdown import markdown
 from autotune.report.page import render
+from autotune.report.step import step
 from autotune.report.use import ways
 from autotune.study.recommendation import Recommendation, Undecided, read_best
 from autotune.study.view import StudyView, load_view
-from autotune.units import format_rate, format_speedup, rounded
+from autotune.units import format_rate, format_share, format_speedup, rounded
 from tests.pages import Page
 from tests.reporting import GIB, config, confirmed, ladder, recommendation, view
 
@@ -176,3 +177,11 @@ def test_hostile_names_are_no_markup_of_a_comment() -> None:
     head = markdown(view(ladder(), best), best).splitlines()[0]
 
     assert "a\\|b \\<img src=x\\> \\[x\\](http://x) \\`c\\` \\@team" in head
+
+
+def test_waiting_for_data_has_one_value(study: StudyView) -> None:
+    chart, best = step(study), answer(study)
+
+    assert isinstance(chart, Chart)
+    assert chart.table.rows[-1][3] == format_share(best.data_wait_share)
+    assert f"waiting for data {format_share(best.data_wait_share)}" in spoken(Page(render(study)).text)
