@@ -3,12 +3,16 @@
     python -m benchmarks.fidelity [--seconds 60] [--steps 1000] [--rounds 1]
     python -m benchmarks.fidelity --only slices --seconds 3 --rounds 9
     python -m benchmarks.fidelity --device cuda --catalogue resnet50,unet --seconds 5
+    python -m benchmarks.fidelity --commands --seconds 20
 
 With `--catalogue` the cells are those of GPU trainings: what is usual, and half precision with a large micro-batch and
-workers; a target that lacks a package is named and not run. For every cell a probe, a plain loop that knows nothing of
-autotune, and a probe again, each in a process of its own. A plain loop takes at least so many seconds and so many
-optimizer steps. The mean of the two probes is compared, so that a machine that drifts evenly favours neither. Last, of
-every two cells of a target that differ by more than 5 %, does the probe put the same one first?
+workers; a target that lacks a package is named and not run. With `--commands` the cells are commands, and in the place
+of the plain loop the same script is run as it is, and timed from outside by the lines that it prints.
+
+For every cell a probe, a plain loop that knows nothing of autotune, and a probe again, each in a process of its own. A
+plain loop takes at least so many seconds and so many optimizer steps. The mean of the two probes is compared, so that a
+machine that drifts evenly favours neither. Last, of every two cells of a target that differ by more than 5 %, does the
+probe put the same one first?
 """
 
 import argparse
@@ -20,6 +24,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +37,8 @@ from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.machine.environment import torch_version, visible_gpus
 from autotune.machine.host import cpu_name, usable_cores
+from autotune.targets.commands.answer import recommended_command
+from autotune.targets.commands.template import is_command
 from benchmarks.catalogue import SMALL, catalogue, missing
 from benchmarks.surfaces.words import described
 
@@ -69,6 +77,24 @@ CELLS: Cells = {
     ],
 }
 
+BARE = (
+    "-- python benchmarks/same_model/bare.py --batch-size {batch_size=64} --accum {gradient_accumulation_steps=1} "
+    "{bf16:flag=false} --workers {num_workers=0}"
+)
+ACCELERATED = (
+    "-- python benchmarks/same_model/accelerated.py --batch-size {batch_size=64} --gradient-accumulation-steps "
+    "{gradient_accumulation_steps=1} --mixed-precision {amp_dtype:accelerate=no} --num-workers {num_workers=0}"
+)
+_VARIED: list[dict[str, Value]] = [
+    {"batch_size": 64},
+    {"batch_size": 16, "gradient_accumulation_steps": 4},
+    {"batch_size": 64, "amp_dtype": "bfloat16"},
+    {"batch_size": 64, "num_workers": 1, "num_threads": 1},
+    {"batch_size": 8, "num_threads": 1},
+]
+COMMANDS: Cells = {BARE: _VARIED, ACCELERATED: _VARIED}
+LINES_APART = 10  # optimizer steps between two lines that these scripts print
+
 
 class Died(Exception):
     """A probe or a plain loop, and of what."""
@@ -106,6 +132,43 @@ def trained(target: str, config: Config, options: argparse.Namespace) -> float:
     return float(ended.stdout)
 
 
+def timed(target: str, config: Config, options: argparse.Namespace) -> float:
+    """Samples/s of a command that is run as it is, by the clock of whoever reads the lines that it prints."""
+    command = recommended_command(target, config.values, defaults())
+    assert command is not None
+    words = [sys.executable, *command.words[1:]]
+    began, first, last, steps = time.perf_counter(), 0.0, 0.0, 0
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, **command.variables}
+        ) as process,
+    ):
+        assert process.stdout is not None
+        for line in process.stdout:
+            now = time.perf_counter()
+            if not line.startswith("step "):
+                continue
+            if not first:
+                first = now if now - began > options.seconds / 10 else 0.0
+                continue
+            last, steps = now, steps + LINES_APART
+            if now - first > options.seconds and steps >= options.steps:
+                break
+        process.kill()
+        process.stdout.close()
+        errors.seek(0)
+        said = errors.read().strip().splitlines()
+    if not steps:
+        raise Died(f"command: {(said or ['it printed no line'])[-1]}")
+    return steps * config.global_batch_size() / (last - first)
+
+
+def name_of(target: str) -> str:
+    """A word for a table."""
+    return target.split()[2].rpartition("/")[2] if is_command(target) else Path(target).stem
+
+
 def cell(
     target: str, config: Config, options: argparse.Namespace
 ) -> tuple[float, list[float], float, int]:  # fmt: skip
@@ -113,7 +176,7 @@ def cell(
     rates, ratios, waits, contaminated = [], [], [], 0
     for _ in range(options.rounds):
         before = probed(target, config, options.device)
-        plain = trained(target, config, options)
+        plain = (timed if is_command(target) else trained)(target, config, options)
         after = probed(target, config, options.device)
         rates.append(plain)
         ratios.append((before.samples_per_second + after.samples_per_second) / 2 / plain)
@@ -140,12 +203,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--catalogue", help="targets of benchmarks/catalogue instead, or all")
+    parser.add_argument("--commands", action="store_true", help="commands, timed from outside, instead")
     parser.add_argument("--only", default="", help="targets whose path has this in it")
     parser.add_argument("--smoke", action="store_true", help="the catalogue's targets made tiny")
     options = parser.parse_args()
     if options.smoke:
         os.environ[SMALL] = "1"
     cells_of = of_catalogue(options.catalogue, options.device, options.smoke) if options.catalogue else CELLS
+    if options.commands:
+        cells_of = {
+            target: cells for target, cells in COMMANDS.items() if "accel" not in target or find_spec("accelerate")
+        }
     cells_of = {target: cells for target, cells in cells_of.items() if options.only in target}
     if not cells_of:
         sys.exit("no target of them can run here")
@@ -160,7 +228,7 @@ def main() -> None:
             try:
                 plain, ratios, wait, contaminated = cell(target, config, options)
             except Died as death:  # the other cells are worth their time
-                print(f"| {Path(target).stem} | {described(config.values)} | – | {death} | – | – |", flush=True)
+                print(f"| {name_of(target)} | {described(config.values)} | – | {death} | – | – |", flush=True)
                 continue
             ratio = statistics.median(ratios)
             plain_rates.append(plain)
@@ -169,7 +237,7 @@ def main() -> None:
             overestimates += [ratio - 1] if wait > LOADER_BOUND else []
             shown = ", ".join(f"{each:.3f}" for each in ratios)
             print(
-                f"| {Path(target).stem} | {described(config.values)} | {plain:,.0f} | {shown} | {wait:.0%} "
+                f"| {name_of(target)} | {described(config.values)} | {plain:,.0f} | {shown} | {wait:.0%} "
                 f"| {contaminated} of {2 * options.rounds} |",
                 flush=True,
             )
