@@ -47,8 +47,12 @@ def export(
         typer.Option("--write", help="Put the settings into this JSON or YAML file; what else stands in it stays."),
     ] = None,
     world_size: Annotated[
-        int, typer.Option(help="Devices that train together: accumulation falls, the global batch stays.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            help="Devices that train together: accumulation falls, the global batch stays. [default: as many as were "
+            "measured]"
+        ),
+    ] = None,
 ) -> None:
     """Print the recommendation as code for your framework.
 

@@ -12,7 +12,7 @@ from autotune.core import codec
 from autotune.core.records import Record
 from autotune.errors import EnvironmentUnfit
 from autotune.launch.base import LOG, RESULT
-from autotune.targets.commands.hygiene import OUTPUT_FOLDER
+from autotune.targets.commands.hygiene import OUTPUT_FOLDER, RANKS_FOLDER
 from autotune.units import format_bytes
 
 _LOG_HEAD_BYTES = 64 * 2**10  # kept of a long log: how it began
@@ -50,7 +50,8 @@ def log_tail(folder: Path, most_bytes: int) -> str:
 
 def tidy(folder: Path) -> None:
     """Take away what a command wrote, and leave out the middle of a long log, in place: the disk may be full."""
-    shutil.rmtree(folder / OUTPUT_FOLDER, ignore_errors=True)
+    for place in (OUTPUT_FOLDER, RANKS_FOLDER):
+        shutil.rmtree(folder / place, ignore_errors=True)
     with (folder / LOG).open("r+b") as log:
         size = log.seek(0, os.SEEK_END)
         left_out = size - _LOG_HEAD_BYTES - _LOG_TAIL_BYTES

@@ -35,11 +35,12 @@ from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import log_tail, open_log, store, tidy, unwritable
 from autotune.launch.monitor import Monitor
 from autotune.launch.oom import oom_kills
-from autotune.launch.processes import TAG, Leader, carries, insist, kill_all
+from autotune.launch.processes import TAG, Leader, carries, family, insist, kill_all
 from autotune.launch.telemetry import Telemetry
 from autotune.launch.template import Forked, NoTemplate, Template, Templates
 from autotune.machine.nvml import find, library
 from autotune.targets.commands import hygiene
+from autotune.targets.commands.program import starts_ranks
 
 _TRACEBACK_BYTES = 4096  # of the log's end, kept in the failure of a probe that left no result
 _ENVIRON = {
@@ -236,7 +237,11 @@ class SubprocessLauncher:
                 report.close()
                 on_phase = telemetry.phase if telemetry else lambda name: None
                 limit = request.memory_limit_bytes if request.device == "cpu" else None
-                yield process, Monitor(process, progress.fileno(), request.budget, folder / RESULT, on_phase, limit)
+                several = {"processes": family} if starts_ranks(request.target or "") else {}
+                yield (
+                    process,
+                    Monitor(process, progress.fileno(), request.budget, folder / RESULT, on_phase, limit, **several),
+                )
             finally:
                 insist(lambda: kill_all(process, tag))
                 held.close()

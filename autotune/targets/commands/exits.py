@@ -12,13 +12,13 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from autotune.errors import TargetError
+from autotune.targets.commands.launchers import STARTERS
 from autotune.targets.commands.main_thread import Guest
-from autotune.targets.commands.program import LAUNCHERS
 
 _RESTARTING = "accelerate/utils/memory.py"  # whose frames are those of `find_executable_batch_size`
 _SPAWNS = (
-    "{} trains in processes that it starts itself. A command is watched in one process; several are not supported "
-    "yet. Let it train in its own process: with one device, and without a launcher."
+    "{} trains in processes that it starts itself. A probe watches one process, or those that torchrun and accelerate "
+    "launch start. Start its ranks with one of these, or let it train in its own process, with one device."
 )
 _RESTARTS = (
     "{} trains with auto_find_batch_size, which changes the batch size by itself after running out of memory. A probe "
@@ -60,7 +60,7 @@ class ExitHooks:
         @wraps(original)
         def start(process: Any, words: Any, *arguments: Any, **named: Any) -> Any:
             text = words if isinstance(words, str) else " ".join(map(str, words)) if isinstance(words, list) else ""
-            if not self._is_elsewhere and any(Path(word).name in LAUNCHERS for word in text.split()):
+            if not self._is_elsewhere and any(Path(word).name in STARTERS for word in text.split()):
                 self._refuse_processes()
             return original(process, words, *arguments, **named)
 

@@ -54,7 +54,7 @@ class Witness:
         """
         self.steps = self.backwards = 0
         self.trained = Trained()  # what the first step trained
-        self.batches = Fetching(report.shapes, report.epoch)
+        self.batches = Fetching(report.shapes, lambda: None if guest.is_over else report.epoch())
         self.defaults = LoaderDefaults(loader_defaults)
         self._label, self._report, self._guest, self._transforms = label, report, guest, list(transforms)
         self._exits = ExitHooks(label, guest)
@@ -123,8 +123,8 @@ class Witness:
 
     @property
     def _is_elsewhere(self) -> bool:
-        """Whether this is another process: a loader worker has the hooks, too."""
-        return os.getpid() != self._process
+        """Whether this is not watched: another process (a loader worker has the hooks, too), or it is over."""
+        return self._guest.is_over or os.getpid() != self._process
 
     def _forward(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         """Look at what the first model that learns is given; without a loader nothing else tells the batch."""
@@ -260,7 +260,7 @@ class Witness:
         if not self._last:
             self._guest.leave(TargetError(_NO_BATCH.format(self._label)))
         if not self._report.step(skipped=skipped):
-            self._guest.leave()
+            self._guest.finish()
 
     # -- what ends it
 
