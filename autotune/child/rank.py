@@ -30,7 +30,7 @@ def take_part(folder: Path, do: Callable[..., Any]) -> NoReturn:
     # A file of its own: in the log those of several ranks would be mixed.
     faulthandler.register(signal.SIGUSR1, (place / STACKS).open("w"), all_threads=True)
     pipe = os.open(place / PROGRESS, os.O_WRONLY | os.O_NONBLOCK)
-    os.write(pipe, f"pid {os.getpid()}\n".encode())
+    os.write(pipe, f"rank {os.getpid()} {world_size()}\n".encode())
     progress = Progress(pipe)
     started, request = datetime.now(UTC).isoformat(timespec="seconds"), decode((place / REQUEST).read_bytes())
 

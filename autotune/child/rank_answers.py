@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from autotune.core.requests import ProbeRequest, Request
 from autotune.core.results import Answer, Failure, Inspection, Outcome, ProbeResult
 from autotune.errors import TargetError
+from autotune.targets.commands.launchers import Launch
 from autotune.targets.commands.log import last_lines, whole_log
 from autotune.targets.tracebacks import is_users
 
@@ -135,6 +136,15 @@ def exit_status(pid: int) -> int | None:
         return int(found[-1])
     alone = _ALONE.findall(log)
     return None if not alone else int(alone[-1][0] or 0) or -int(alone[-1][1])
+
+
+def other_ranks(launch: Launch, started: int) -> TargetError:
+    """Return the error of a launcher that started other ranks than its command says."""
+    return TargetError(
+        f"{launch.label} started {started} process{'es' * (started != 1)}, and the command says {launch.ranks}. The "
+        f"number probably comes from a configuration file, a variable, or the devices there are. Write "
+        f"{launch.launcher.count} with the number that trains."
+    )
 
 
 def failed_to_start(label: str, status: int | None) -> TargetError:

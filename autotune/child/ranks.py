@@ -37,6 +37,7 @@ from autotune.child.rank_answers import (
     hung,
     merged,
     of_the_cause,
+    other_ranks,
     share,
 )
 from autotune.core import codec
@@ -73,6 +74,7 @@ class Rank:
         self.phases: list[str] = []
         self.has_beat = False
         self.pid: int | None = None
+        self.world_size: int | None = None  # that its launcher told it
         self.died_at: float | None = None  # without an answer
         self.answer: Any = None
         self._kind, self._unread = request.kind().answer, b""
@@ -82,8 +84,8 @@ class Rank:
         with suppress(BlockingIOError):
             *lines, self._unread = (self._unread + os.read(self.pipe, _READ_BYTES)).split(b"\n")
             for word, _, value in (line.decode("utf-8", "replace").partition(" ") for line in lines):
-                if word == "pid":
-                    self.pid = int(value)
+                if word == "rank":
+                    self.pid, self.world_size = map(int, value.split())
                 elif word == "phase":
                     self.phases.append(value)
                 self.has_beat |= word == "step"
@@ -118,7 +120,7 @@ def supervise(request: Request[Answered], progress: Progress, folder: Path) -> A
     assert launch is not None, "it begins with a launcher"
     ranks = [Rank(number, place, share(request, launch.ranks)) for number in range(launch.ranks)]
     process = _started(launch, place)
-    group = _Group(request, ranks, process, launch.label, progress)
+    group = _Group(request, ranks, process, launch, progress)
     try:
         with _asked_for_stacks():
             return group.until_answered()
@@ -147,7 +149,7 @@ class _Group:
     request: Request[Any]
     ranks: list[Rank]
     process: subprocess.Popen[bytes]  # the launcher
-    label: str  # its
+    launch: Launch
     progress: Progress
     phases: int = 0  # that the search was told of
 
@@ -161,6 +163,8 @@ class _Group:
             for rank in self.ranks:
                 rank.look()
             self._pass_on()
+            if started := {rank.world_size or len(self.ranks) for rank in self.ranks} - {len(self.ranks)}:
+                raise other_ranks(self.launch, started.pop())
             if all(rank.answer is not None and rank.answer.failure is None for rank in self.ranks):
                 return merged([rank.answer for rank in self.ranks], process_bytes("VmHWM", pid=self.process.pid) or 0)
             now = time.monotonic()
@@ -202,7 +206,7 @@ class _Group:
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(END_SECONDS)
         if not dead:
-            raise failed_to_start(self.label, self.process.poll())
+            raise failed_to_start(self.launch.label, self.process.poll())
         number, status = dead[0].number, exit_status(dead[0].pid or 0)
         if status is not None:
             _end_as(number, len(self.ranks), status)

@@ -1,10 +1,11 @@
-"""The files of one probe: request, log and result in a folder that may turn out not to be writable."""
+"""The files of one probe: request, log and result in a folder that may turn out not to be writable, and its pipes."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -38,6 +39,12 @@ def open_log(folder: Path) -> BinaryIO:
         return (folder / LOG).open("wb")
     except OSError as error:
         raise unwritable(folder, error) from error
+
+
+def new_pipe(open_ends: ExitStack) -> tuple[FileIO, FileIO]:
+    """The read end and the write end of a new pipe, closed with `open_ends` if not before."""
+    read, write = os.pipe()
+    return open_ends.enter_context(FileIO(read, "r")), open_ends.enter_context(FileIO(write, "w"))
 
 
 def log_tail(folder: Path, most_bytes: int) -> str:

@@ -54,6 +54,11 @@ def carries(pid: int, tag: str) -> bool:
     return False
 
 
+def alone(leader: int) -> list[int]:
+    """The process `leader`, without what it started."""
+    return [leader]
+
+
 def family(leader: int) -> list[int]:
     """The process `leader` and its descendants."""
     with suppress(psutil.Error):

@@ -118,11 +118,10 @@ def _read(launcher: DistributedLauncher, words: Sequence[str], head: int) -> Lau
     while at < len(words) and words[at].startswith("-"):
         option, equals, value = words[at].partition("=")
         name = option.replace("_", "-")
-        is_flag = any(_is(name, flag) for flag in launcher.flags)
-        own = words[at : at + (1 if is_flag or equals else 2)]
+        own = words[at : at + (1 if equals or name in launcher.flags else 2)]
         value = value or own[-1]
         _refuse(launcher, name, value)
-        if _is(name, launcher.count):
+        if name == launcher.count:
             count = value
         if name in _MODULE:
             is_module = True
@@ -142,14 +141,9 @@ def _read(launcher: DistributedLauncher, words: Sequence[str], head: int) -> Lau
     )  # fmt: skip
 
 
-def _is(name: str, option: str) -> bool:
-    """Return whether an option is meant by this name, which argparse lets people shorten."""
-    return name == option or (len(name) > len("--n") and name.startswith("--") and option.startswith(name))
-
-
 def _refuse(launcher: DistributedLauncher, name: str, value: str) -> None:
     label = " ".join(launcher.heads[0])
-    if any(_is(name, option) for option in _ELSEWHERE):
+    if name in _ELSEWHERE:
         raise TargetError(
             f"{label} {name} does not start a Python file in a process of its own. A probe watches Python programs. "
             f"Leave it out, and name the file that trains: {label} train.py."

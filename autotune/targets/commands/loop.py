@@ -156,17 +156,9 @@ class CommandLoop(OwnLoop):
             )
 
     def _check_ranks(self, program: Program, plan: Plan) -> None:
-        """Raise `TargetError` if other ranks train than the command says, or ranks that cannot be measured."""
+        """Raise `TargetError` for ranks that cannot be measured."""
         launch, started = program.launch, world_size()
-        if launch is None:
-            return
-        if launch.ranks != started:
-            raise TargetError(
-                f"{launch.label} started {started} processes, and the command says {launch.ranks}. The number probably "
-                f"comes from a configuration file, a variable, or the devices there are. Write {launch.launcher.count} "
-                f"with the number that trains."
-            )
-        if started > 1 and not plan.device.startswith("cpu"):
+        if launch is not None and started > 1 and not plan.device.startswith("cpu"):
             raise TargetError(
                 f"{launch.label} trains with {started} ranks, and ranks are measured on the CPU only. Several "
                 f"accelerators are not supported yet. Tune one rank, {launch.launcher.count} 1, or add --device cpu."

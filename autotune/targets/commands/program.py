@@ -80,8 +80,11 @@ def read(words: Sequence[str]) -> Program:
 
 
 def starts_ranks(target: str) -> bool:
-    """Return whether a target is a command that begins with a launcher. Raises `TargetError`."""
-    return is_command(target) and launch_of(CommandTemplate.parse(target).present()) is not None
+    """Return whether a target is a command that begins with a launcher; False for one that cannot be read."""
+    try:
+        return is_command(target) and launch_of(CommandTemplate.parse(target).present()) is not None
+    except TargetError:  # which the process says that is to run it
+        return False
 
 
 def configured(template: CommandTemplate, config: Config | None) -> Program:

@@ -225,9 +225,9 @@ def test_one_that_ends_before_it_was_measured_says_how(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("torchrun --nproc-per-node 2 train.py", "torchrun starts other processes, and they train"),
-        ("accelerate launch train.py", "accelerate starts other processes"),
-        ("python -m torch.distributed.run train.py", "torch.distributed.run starts other processes"),
+        ("deepspeed train.py", "deepspeed starts other processes in a way that is not watched"),
+        ("accelerate test", "accelerate starts other processes in a way that is not watched"),
+        ("python -m torch.distributed.run missing.py", "There is no file missing.py"),
         ("python missing.py", "There is no file missing.py"),
         ("python -c 'print()'", "cannot be watched"),
         ("OMP_NUM_THREADS=1 python train.py", "Write it before autotune: OMP_NUM_THREADS=1 autotune search"),
