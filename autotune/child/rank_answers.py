@@ -103,21 +103,29 @@ def _called(number: int, count: int) -> str:
 
 def hung(request: Request[Answered], stacks: Mapping[int, str], phase: str) -> Answered:
     """Return the answer of ranks that gave no sign of life: who of them does not wait for another, and where it is."""
-    places = {number: _place(text) for number, text in stacks.items()}
-    culprits = [number for number, place in places.items() if place] or list(stacks)
-    named = " and ".join(f"rank {number}{places[number]}" for number in culprits)
-    waiting = [number for number in stacks if number not in culprits]
-    message = f"{named} gave no sign of life" + (f"; rank {waiting[0]} waits for it" if waiting else "")
+    frames = {number: _frames(text) for number, text in stacks.items()}
+    culprits = [number for number, found in frames.items() if not _is_waiting(found)] or list(stacks)
+    named = " and ".join(f"rank {number}{_place(frames[number])}" for number in culprits)
+    others = [number for number in stacks if number not in culprits]
+    message = f"{named} gave no sign of life" + (f"; rank {others[0]} waits for it" if others else "")
     text = "\n".join(f"rank {number}:\n{stack}" for number, stack in stacks.items())
     failure = Failure(phase=phase, message=message, evidence=f"given up in phase {phase}", traceback=text)
     return request.failed(Outcome.TIMEOUT, failure)
 
 
-def _place(stack: str) -> str:
-    """Return where the program of a rank is, as ` in train.py:12`; empty: in wait for another rank, or unknown."""
-    program = next((thread for thread in stack.split("\n\n") if MAIN_THREAD in thread), "")
-    frames = _FRAME.findall(program)
-    if not frames or _WAITING.search("{0} in {2}".format(*frames[0])):
+def _frames(stacks: str) -> list[tuple[str, str, str]]:
+    """Return file, line and function of the script's thread, innermost first; none where it did not say."""
+    return _FRAME.findall(next((thread for thread in stacks.split("\n\n") if MAIN_THREAD in thread), ""))
+
+
+def _is_waiting(frames: Sequence[tuple[str, str, str]]) -> bool:
+    """Return whether a rank waits for another one."""
+    return bool(frames) and _WAITING.search("{0} in {2}".format(*frames[0])) is not None
+
+
+def _place(frames: Sequence[tuple[str, str, str]]) -> str:
+    """Return where the program of a rank is, as ` in train.py:12 (main)`; empty: it did not say, or it waits."""
+    if not frames or _is_waiting(frames):
         return ""
     own = next((one for one in frames if is_users(Path(one[0]))), frames[0])
     return f" in {Path(own[0]).name}:{own[1]} ({own[2]})"

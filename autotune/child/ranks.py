@@ -75,7 +75,7 @@ class Rank:
         self.has_beat = False
         self.pid: int | None = None
         self.world_size: int | None = None  # that its launcher told it
-        self.died_at: float | None = None  # without an answer
+        self.is_dead = False  # without an answer
         self.answer: Any = None
         self._kind, self._unread = request.kind().answer, b""
 
@@ -91,13 +91,12 @@ class Rank:
                 self.has_beat |= word == "step"
         if self.answer is None and (self.folder / RESULT).exists():
             self.answer = codec.read(self.folder / RESULT, self._kind)
-        if self.answer is None and self.died_at is None and self.pid is not None and not _lives(self.pid):
-            self.died_at = time.monotonic()
+        self.is_dead = self.answer is None and self.pid is not None and not _lives(self.pid)
 
     @property
     def has_failed(self) -> bool:
         """Whether it will not measure anything."""
-        return self.died_at is not None or (self.answer is not None and self.answer.failure is not None)
+        return self.is_dead or (self.answer is not None and self.answer.failure is not None)
 
     def send(self, number: int) -> None:
         """Send it a signal, if it has begun and lives."""
@@ -197,7 +196,7 @@ class _Group:
 
     def _verdict(self) -> Any:
         """Return the answer of the rank that failed first, or end as it ended. Raises `TargetError`."""
-        dead = sorted((rank for rank in self.ranks if rank.died_at is not None), key=lambda rank: rank.died_at or 0.0)
+        dead = [rank for rank in self.ranks if rank.is_dead]
         answers = {rank.number: rank.answer for rank in self.ranks if rank.answer is not None}
         if (answer := of_the_cause(answers, len(self.ranks), has_died=bool(dead))) is not None:
             return answer
@@ -207,7 +206,8 @@ class _Group:
             self.process.wait(END_SECONDS)
         if not dead:
             raise failed_to_start(self.launch.label, self.process.poll())
-        number, status = dead[0].number, exit_status(dead[0].pid or 0)
+        ends = [(rank.number, exit_status(rank.pid or 0)) for rank in dead]
+        number, status = min(ends, key=lambda end: end[1] in (None, -signal.SIGTERM))  # which launchers send the others
         if status is not None:
             _end_as(number, len(self.ranks), status)
         return died(self.request, number, len(self.ranks), self.progress.current)
