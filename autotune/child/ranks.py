@@ -122,7 +122,8 @@ def supervise(request: Request[Answered], progress: Progress, folder: Path) -> A
     group = _Group(request, ranks, process, launch, progress)
     try:
         with _asked_for_stacks():
-            return group.until_answered()
+            answer: Answered = group.until_answered()
+            return answer
     except _Silent:
         return hung(request, group.stacks(), progress.current)
     finally:
@@ -242,6 +243,6 @@ def _asked_for_stacks() -> Iterator[None]:
 
 def _lives(pid: int) -> bool:
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
         return False

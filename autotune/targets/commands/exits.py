@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import wraps
+from io import FileIO
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -26,11 +30,17 @@ _RESTARTS = (
 )
 
 
+_STARTED = re.compile(r"(^|/)python[\d.]* (-[uB] )*(-m [\w.]+|\S+\.py)( |$)")
+
+
 class ExitHooks:
     """Replacements of calls that would leave this process: the probe ends with the reason instead."""
 
     def __init__(self, label: str, guest: Guest) -> None:
         self._label, self._guest, self._process = label, guest, os.getpid()
+        self.started = ""  # the last Python program that it started, as it was written; empty: none
+        self._told, self._tell = os.pipe()  # by processes that it forked
+        os.set_blocking(self._tell, False)
         self.replacements: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
             (sys.modules["torch.multiprocessing.spawn"], "start_processes", self._spawning),
             (subprocess.Popen, "__init__", self._starting),
@@ -44,6 +54,27 @@ class ExitHooks:
             if frame.f_code.co_filename.replace(os.sep, "/").endswith(_RESTARTING):
                 raise TargetError(_RESTARTS.format(self._label))
             frame = frame.f_back
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """End the probe meanwhile if a process that the program forked says that it trains."""
+
+        def listen() -> None:
+            with FileIO(self._told) as told:
+                if told.read(1):
+                    self._guest.end(TargetError(_SPAWNS.format(self._label)))
+
+        threading.Thread(target=listen, daemon=True).start()
+        try:
+            yield
+        finally:
+            os.close(self._tell)
+
+    def trains(self) -> None:
+        """Say that this process trains, if the program forked it."""
+        if self._is_elsewhere:
+            with suppress(OSError):  # the probe is over, or was told often enough
+                os.write(self._tell, b"!")
 
     @property
     def _is_elsewhere(self) -> bool:
@@ -62,6 +93,8 @@ class ExitHooks:
             text = words if isinstance(words, str) else " ".join(map(str, words)) if isinstance(words, list) else ""
             if not self._is_elsewhere and any(Path(word).name in STARTERS for word in text.split()):
                 self._refuse_processes()
+            if _STARTED.search(text):
+                self.started = text
             return original(process, words, *arguments, **named)
 
         return start

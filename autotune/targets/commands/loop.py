@@ -212,6 +212,7 @@ def _facts_without_model(witness: Witness) -> dict[str, Any]:
 def _ended_early(label: str, witness: Witness, status: object) -> str:
     """Why there was not enough to measure, in three sentences and the program's own last lines."""
     ended = f"{label} ended with exit status {status if status is not None else 0}"
+    elsewhere = f": it started {witness.exits.started}" if witness.exits.started else ""
     if witness.steps:
         text = (
             f"{ended} after {witness.steps} optimizer steps, before it was measured. It has probably too little to do. "
@@ -225,7 +226,7 @@ def _ended_early(label: str, witness: Witness, status: object) -> str:
     else:
         text = (
             f"{ended} and did not train: there was no backward pass and no optimizer step. It probably needs other "
-            f"arguments, or trains in another process. Run it by itself, and name the command that trains."
+            f"arguments, or trains in another process{elsewhere}. Run it by itself, and name the command that trains."
         )
     lines = last_lines()
     return f"{text} Its last lines:\n{lines}" if lines else text

@@ -58,6 +58,10 @@ class Guest:
         if (error := self._ended.get()) is not None:
             raise error
 
+    def end(self, error: BaseException) -> None:
+        """From any other thread: end the waiting for the program, which goes on until the process ends."""
+        self._ended.put(error)
+
     def finish(self) -> None:
         """From within the program: it is enough. Returns only if the program goes on."""
         self.is_over = True

@@ -57,7 +57,7 @@ class Witness:
         self.batches = Fetching(report.shapes, lambda: None if guest.is_over else report.epoch())
         self.defaults = LoaderDefaults(loader_defaults)
         self._label, self._report, self._guest, self._transforms = label, report, guest, list(transforms)
-        self._exits = ExitHooks(label, guest)
+        self.exits = ExitHooks(label, guest)
         self._process = os.getpid()
         self._counted: Optimizer | None = None  # whose steps count
         self._others: Counter[int] = Counter()  # steps of each optimizer since the last that counted
@@ -107,9 +107,9 @@ class Witness:
             (scaler, "step", self._maybe_stepping),
             (autocast, "__enter__", self._casting),
             (Optimizer, "__init__", self._making),
-            *self._exits.replacements,
+            *self.exits.replacements,
         ]
-        with ExitStack() as stack:
+        with self.exits.heard(), ExitStack() as stack:
             for owner, name, around in replacements:
                 original = getattr(owner, name)
                 stack.callback(setattr, owner, name, original)
@@ -217,9 +217,10 @@ class Witness:
     def _stepping(self, optimizer: Optimizer, *_: Any) -> None:
         """Before the first step: look at what it will change."""
         if self._is_elsewhere:
+            self.exits.trains()
             return
         self._first_step.remove()
-        self._early(self._exits.refuse_restarts)
+        self._early(self.exits.refuse_restarts)
         self.trained = Trained.of(optimizer)
 
     def _stepped(self, optimizer: Optimizer, *_: Any) -> None:

@@ -205,6 +205,10 @@ for x, y in batches():
         ("import torch.multiprocessing as mp\nmp.spawn(print, nprocs=2)\n", r"trains in processes that it starts its"),
         ("import subprocess\nsubprocess.run(['torchrun', 'x.py'])\n", r"trains in processes that it starts itself"),
         ("import subprocess\nsubprocess.run('deepspeed x.py', shell=True)\n", r"trains in processes that it starts"),
+        (
+            "import subprocess\nsubprocess.run([sys.executable, 'real.py', '--lr', '1'])\n",
+            r"or trains in another process: it started \S+python\S* real.py --lr 1\. Run it by itself, and name the",
+        ),
         ("while True:\n  try: raise KeyError\n  except: sys.exit(9)\n", r"ended with exit status 9"),
     ],
 )
