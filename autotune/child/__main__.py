@@ -13,13 +13,14 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from autotune.child import UnstableTraining, template
+from autotune.child import UnstableTraining, rank, ranks, template
 from autotune.child.collector import uncollected
 from autotune.child.lifeline import Progress, harden
 from autotune.core import codec
@@ -32,10 +33,12 @@ from autotune.knobs import environ
 from autotune.launch.base import REQUEST, RESULT
 from autotune.targets.base import SharedMemoryTooSmall
 from autotune.targets.commands import hygiene, main_thread
+from autotune.targets.commands.program import starts_ranks
 from autotune.targets.commands.template import is_command
 
 # Frames of a failed run hold tensors, and freeing page-locked ones of a dead device throws in a destructor of C++: the
 # process would abort before its result is written (torch 2.11, c10/cuda/CUDAEvent.h, `record`).
+Work = Callable[..., Answer]  # of a request and its progress
 _kept: list[BaseException] = []
 
 
@@ -45,6 +48,8 @@ def main(arguments: Sequence[str]) -> int:
     if options.template is not None:
         template.serve(options.template, options.lifeline, main, template.prepare)
         return 0
+    if options.ranks is not None:
+        rank.take_part(options.ranks, _do)
     progress = Progress(options.progress)
     if options.lifeline is not None:
         harden(options.lifeline, options.parent)
@@ -53,13 +58,17 @@ def main(arguments: Sequence[str]) -> int:
     request = decode((folder / REQUEST).read_bytes())
     if is_command(request.target or ""):  # the main thread is the user's
         hygiene.contain(folder)
+        if starts_ranks(request.target or ""):
+            return _do(request, folder, progress, started, born, partial(ranks.supervise, folder=folder))
         main_thread.lend(lambda: template.leave(_do(request, folder, progress, started, born)))
     return _do(request, folder, progress, started, born)
 
 
-def _do(request: Request[Any], folder: Path, progress: Progress, started: str, born: int) -> int:
-    """Answer the request into its folder, and return the exit status."""
-    answer = _answer(request, progress, started)
+def _do(
+    request: Request[Any], folder: Path, progress: Progress, started: str, born: int, work: Work | None = None
+) -> int:
+    """Answer the request into its folder, and return the exit status. `work` does it in other processes."""
+    answer = _answer(request, progress, started, work)
     if os.getpid() != born:  # a process that the target forked came back here, too; the answer is not its business
         os._exit(0)
     try:
@@ -71,12 +80,14 @@ def _do(request: Request[Any], folder: Path, progress: Progress, started: str, b
     return 0
 
 
-def _answer(request: Request[Any], progress: Progress, started: str) -> Answer:
+def _answer(request: Request[Any], progress: Progress, started: str, work: Work | None) -> Answer:
     try:
         os.environ.update(hygiene.environ(request))
         os.environ.update(environ(request.process_config().values))  # the OpenMP runtime reads it once, with torch
-        _import_torch()
-        answer = _work(request)(request, progress)
+        if work is None:
+            _import_torch()
+            work = _work(request)
+        answer = work(request, progress=progress)
         progress.phase("done")
     except BaseException as error:  # the one place: whatever happened is the result
         with suppress(Exception):  # the target may have closed the log
@@ -89,10 +100,10 @@ def _answer(request: Request[Any], progress: Progress, started: str) -> Answer:
     return replace(answer, phase_seconds=seconds, started_at=started)
 
 
-def _work(request: Request[Any]) -> Callable[[Any, Progress], Answer]:
+def _work(request: Request[Any]) -> Work:
     """What does that request. Imported here: torch has to be there, and a probe need not wait for what a dry run is."""
     module, _, function = KINDS[type(request)].partition(":")
-    work: Callable[[Any, Progress], Answer] = getattr(import_module(module), function)
+    work: Work = getattr(import_module(module), function)
     return work
 
 
@@ -138,6 +149,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--template", type=int, help="descriptor of requests: fork a process for each")
     parser.add_argument("--lifeline", type=int, help="descriptor that ends when the launcher does")
     parser.add_argument("--progress", type=int, help="descriptor that phases and heartbeats are written to")
+    parser.add_argument("--ranks", type=Path, help="folder of the ranks that this process is one of")
     parser.add_argument("--parent", type=int, default=0, help="process id of the launcher")
     return parser.parse_args(arguments)
 

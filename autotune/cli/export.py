@@ -39,8 +39,12 @@ def export(
         typer.Option("--write", help="Put the settings into this JSON or YAML file; what else stands in it stays."),
     ] = None,
     world_size: Annotated[
-        int, typer.Option(help="Devices that train together: accumulation falls, the global batch stays.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            help="Devices that train together: accumulation falls, the global batch stays. [default: as many as were "
+            "measured]"
+        ),
+    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Have the installed hf, lightning or accelerate make its object of it.")
     ] = False,
@@ -56,7 +60,7 @@ def export(
     from autotune.errors import UsageError
     from autotune.export.deepspeed import beside
     from autotune.export.merging import merged
-    from autotune.export.programs import program
+    from autotune.export.programs import home, program
     from autotune.export.recipe import on_devices, recipe
     from autotune.harmless import comment
     from autotune.study.layout import STUDY, find, read_request
@@ -88,8 +92,8 @@ def export(
     if check and framework is not None:
         from autotune.export import making
 
-        home = import_module(HOMES[framework])
-        say(making.check(home.MADE, home.arguments(found)), stderr=True)
+        made = home(framework)
+        say(making.check(made.MADE, made.arguments(found)), stderr=True)
     for statement in beside(found) if framework is Framework.DEEPSPEED else ():
         for line in statement.splitlines():
             say(comment(line), stderr=True)

@@ -58,7 +58,7 @@ class Config(Record, frozen=True, kw_only=True):
         return int(self.values["gradient_accumulation_steps"] or 0)
 
     def global_batch_size(self) -> int:
-        """Samples per optimizer step."""
+        """Samples per optimizer step of one process; of several `StudyRequest.global_batch_size` tells all."""
         return self.batch_size * self.gradient_accumulation_steps
 
 
@@ -174,10 +174,16 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     batch_layout: BatchLayout | None = None  # None: an earlier version did not note it
     checkpointable_blocks: int = 0  # parts of the model that could be computed again in the backward pass
     owns_loop: bool = False  # it trains by a loop of its own, which is only observed
-    settable: tuple[str, ...] | None = None  # the knobs that can be set, where some cannot; None: all
+    settable: tuple[str, ...] | None = None  # of a command: the knobs that it takes or that are set outside; None: all
+    ranks: int = 1  # processes that train together, each with a micro-batch of its own
     update: tuple[str, ...] = ()  # agreed names that the file has for the end of a step: clip_grad_norm, step, ...
     findings: tuple[Finding, ...] = ()
     step: StepFacts | None = None
+
+    @property
+    def samples_of_a_rank(self) -> int | None:
+        """The samples of the dataset that each rank has."""
+        return None if self.dataset_samples is None else max(1, self.dataset_samples // self.ranks)
 
     @property
     def tunes_loader(self) -> bool:
@@ -206,3 +212,7 @@ class StudyRequest(Record, frozen=True, kw_only=True):
     headroom_bytes: int  # of the limit, kept free
     seed: int = 0
     created_at: str = ""  # UTC, ISO 8601
+
+    def global_batch_size(self, config: Config) -> int:
+        """Samples per optimizer step, of all ranks."""
+        return config.global_batch_size() * self.facts.ranks

@@ -16,7 +16,7 @@ from autotune.knobs import KNOBS, check, defaults, environ
 from autotune.knobs.base import Plan
 from autotune.knobs.wording import Framework, Wording
 from autotune.study.recommendation import Recommendation, baseline_name
-from autotune.units import format_rate, format_speedup
+from autotune.units import counted, format_rate, format_speedup
 
 MAPPING = "from collections.abc import Mapping"  # which the function for a batch needs
 OPTIMIZER = "# make the optimizer here, from model.parameters()"
@@ -42,10 +42,11 @@ class Recipe:
     world_size: int = 1  # devices that train together
 
 
-def recipe(best: Recommendation, framework: Framework, world_size: int = 1) -> Recipe:
+def recipe(best: Recommendation, framework: Framework, world_size: int | None = None) -> Recipe:
     """`best` in the words of `framework`. Loader and accumulation are those of the knobs' own plan.
 
-    With more devices accumulation falls, so that the global batch stays; see `on_devices`.
+    `world_size` None: on as many devices as were measured. With more accumulation falls, so that the global batch
+    stays; see `on_devices`.
     Raises `UsageError` for a setting that is unknown or has an impossible value.
     """
     best, device = on_devices(best, world_size), best.environment.device_kind
@@ -67,19 +68,25 @@ def recipe(best: Recommendation, framework: Framework, world_size: int = 1) -> R
         batch=batch,
         contexts=tuple(one.context for one in said if one.context),
         scaler=any(one.scaler for one in said),
-        world_size=world_size,
+        world_size=world_size or ranks_of(best),
     )
 
 
-def on_devices(best: Recommendation, world_size: int) -> Recommendation:
+def ranks_of(best: Recommendation) -> int:
+    """How many processes trained together when it was measured."""
+    return 1 if best.facts is None else best.facts.ranks
+
+
+def on_devices(best: Recommendation, world_size: int | None) -> Recommendation:
     """Return `best` for several devices that train together: the micro-batch of each stays, and the global batch too.
 
     Raises `UsageError` where accumulation cannot make up the global batch.
     """
-    if world_size == 1:
+    ranks = ranks_of(best)
+    if world_size is None or world_size == ranks:
         return best
     config = Config(values=best.params)
-    steps = config.gradient_accumulation_steps
+    steps = config.gradient_accumulation_steps * ranks
     if world_size < 1 or steps % world_size:
         fitting = [count for count in range(1, steps + 1) if steps % count == 0]
         raise UsageError(
@@ -142,16 +149,19 @@ def for_each_batch(found: Recipe) -> str:
     return "\n".join(f"# and for each batch: {line}" for line in found.batch)
 
 
-def _remarks(best: Recommendation, world_size: int) -> tuple[str, ...]:
+def _remarks(best: Recommendation, world_size: int | None) -> tuple[str, ...]:
     where = f"{best.environment.device_name}, torch {best.environment.torch}, {best.measured_at[:10]}"
     baseline = baseline_name(assumed=best.baseline_assumed)
     gain = "" if best.speedup is None else f", {format_speedup(best.speedup)}× {baseline}"
     if best.params == best.baseline:
         gain = f", {baseline} itself: nothing was measurably faster"
     change = best.global_batch_change
+    ranks = ranks_of(best)
     devices = "one device; on N devices accumulate N times less to keep it"
-    if world_size > 1:
-        devices = f"{world_size} devices; the speed was measured on one"
+    if world_size is not None and world_size != ranks:
+        devices = f"{counted(world_size, 'device')}; the speed was measured on {'one' if ranks == 1 else ranks}"
+    elif ranks > 1:
+        devices = f"{ranks} ranks, as measured"
     said = (
         *((change.text,) if change else ()),
         f"{best.model}: {format_rate(best.samples_per_second)} samples/s{gain}; measured on {where}",

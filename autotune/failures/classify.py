@@ -29,6 +29,7 @@ _MESSAGE_CHARACTERS = 2000  # kept of either end of a message: a worker's error 
 _WRAPPED = re.compile(r"Caught (\w+) in (DataLoader worker process \d+|pin memory thread)")
 _RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$", re.MULTILINE)
 _THROWN = re.compile(r"^\s*what\(\):\s*(.+)$", re.MULTILINE)  # of C++; pages of its stack may follow
+_OF_A_RANK = re.compile(r"^autotune: (rank \d+ .+)$", re.MULTILINE)  # below what its launcher made of it
 _DEATH_NOTE = re.compile(
     r"Fatal Python error: .*|terminate called .*|^\w[\w.]*(?:Error|Exception|Exit)\b.*", re.MULTILINE
 )
@@ -155,8 +156,10 @@ def judge_worker_kill(
 def death_note(log: str) -> str:
     """Return the line of a log that best says why its process ended: the last error, else the last line; may be empty.
 
-    What C++ threw says more than the abort that it ended in.
+    What C++ threw says more than the abort that it ended in. Of ranks it names the one that ended first.
     """
+    if of_a_rank := _OF_A_RANK.findall(log):
+        return _shorten("; ".join((of_a_rank[-1], *_THROWN.findall(log)[-1:])), 300)
     notes = _THROWN.findall(log) or _DEATH_NOTE.findall(log) or [line for line in log.splitlines() if line.strip()]
     return _shorten(notes[-1].strip(), 300) if notes else ""
 

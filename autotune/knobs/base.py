@@ -78,13 +78,13 @@ class Circumstances:
 
     facts: TargetFacts
     environment: Environment
-    global_batch: int | None  # samples per optimizer step, if held
+    global_batch: int | None  # samples per optimizer step of one rank, if held
     limit: Limit | None = None  # what the user allows for this knob
 
     @property
     def most_samples(self) -> int | None:
-        """The most samples of one optimizer step: the held global batch, or the dataset."""
-        known = [bound for bound in (self.global_batch, self.facts.dataset_samples) if bound is not None]
+        """The most samples of one optimizer step of a rank: the held global batch, or the dataset."""
+        known = [bound for bound in (self.global_batch, self.facts.samples_of_a_rank) if bound is not None]
         return min(known) if known else None
 
 

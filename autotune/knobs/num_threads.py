@@ -25,7 +25,7 @@ class NumThreads(CountKnob):
     label = "threads"
     default: Value = None
     none_is = LEFT_ALONE
-    arguments = r"(torch_)?num_threads"
+    arguments = r"(torch_)?num_threads|num_cpu_threads_per_process"  # the latter of Accelerate
     memory = MemoryEffect.NONE  # a thread uses almost nothing of its stack
     reach = Reach.PROCESS
 

@@ -1,10 +1,11 @@
-"""The files of one probe: request, log and result in a folder that may turn out not to be writable."""
+"""The files of one probe: request, log and result in a folder that may turn out not to be writable, and its pipes."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,7 +13,7 @@ from autotune.core import codec
 from autotune.core.records import Record
 from autotune.errors import EnvironmentUnfit
 from autotune.launch.base import LOG, RESULT
-from autotune.targets.commands.hygiene import OUTPUT_FOLDER
+from autotune.targets.commands.hygiene import OUTPUT_FOLDER, RANKS_FOLDER
 from autotune.units import format_bytes
 
 _LOG_HEAD_BYTES = 64 * 2**10  # kept of a long log: how it began
@@ -40,6 +41,12 @@ def open_log(folder: Path) -> BinaryIO:
         raise unwritable(folder, error) from error
 
 
+def new_pipe(open_ends: ExitStack) -> tuple[FileIO, FileIO]:
+    """The read end and the write end of a new pipe, closed with `open_ends` if not before."""
+    read, write = os.pipe()
+    return open_ends.enter_context(FileIO(read, "r")), open_ends.enter_context(FileIO(write, "w"))
+
+
 def log_tail(folder: Path, most_bytes: int) -> str:
     """The end of the log as text that can be shown: what is not printable is replaced."""
     with (folder / LOG).open("rb") as log:
@@ -50,7 +57,8 @@ def log_tail(folder: Path, most_bytes: int) -> str:
 
 def tidy(folder: Path) -> None:
     """Take away what a command wrote, and leave out the middle of a long log, in place: the disk may be full."""
-    shutil.rmtree(folder / OUTPUT_FOLDER, ignore_errors=True)
+    for place in (OUTPUT_FOLDER, RANKS_FOLDER):
+        shutil.rmtree(folder / place, ignore_errors=True)
     with (folder / LOG).open("r+b") as log:
         size = log.seek(0, os.SEEK_END)
         left_out = size - _LOG_HEAD_BYTES - _LOG_TAIL_BYTES

@@ -11,12 +11,12 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from autotune.core.requests import ProbeBudget
-from autotune.launch.processes import Leader
+from autotune.launch.processes import Leader, alone
 from autotune.machine.host import host_memory, process_bytes
 from autotune.units import format_bytes
 
@@ -32,8 +32,12 @@ class Monitor:
     def __init__(
         self, process: Leader, pipe: int, budget: ProbeBudget, result: Path,
         on_phase: Callable[[str], None] = lambda name: None, limit_bytes: int | None = None,
+        processes: Callable[[int], Iterable[int]] = alone,
     ) -> None:  # fmt: skip
-        """`on_phase` is told each phase as it begins, and must not wait. `limit_bytes`: of the process on the host."""
+        """`on_phase` is told each phase as it begins, and must not wait.
+
+        `limit_bytes`: on the host, of all `processes` that train, found from the first of them.
+        """
         self.phase = "start"
         self.timed_out = ""  # why the probe was given up; empty: it was not
         self.outgrown = ""  # how it passed its limit, for which it was given up; empty: it was not
@@ -41,7 +45,7 @@ class Monitor:
         self.has_stepped = False  # an optimizer step was told
         self.host_available_share = 1.0  # the least seen, 0..1
         self._process, self._pipe, self._budget, self._result = process, pipe, budget, result
-        self._on_phase, self._limit_bytes = on_phase, limit_bytes
+        self._on_phase, self._limit_bytes, self._processes = on_phase, limit_bytes, processes
         self._began = self._last_sign = self._phase_began = time.monotonic()
         self._finished: dict[str, float] = {}
         self._unread = b""
@@ -113,8 +117,9 @@ class Monitor:
             self._next_look = now + TICK_SECONDS
             memory = host_memory()
             self.host_available_share = min(self.host_available_share, memory.available_bytes / memory.total_bytes)
-            held = process_bytes("RssAnon", "RssShmem", pid=self._process.pid) if self._limit_bytes else None
-            if held is not None and self._limit_bytes is not None and held > self._limit_bytes:
+            pids = self._processes(self._process.pid) if self._limit_bytes else ()
+            held = sum(process_bytes("RssAnon", "RssShmem", pid=pid) or 0 for pid in pids)
+            if self._limit_bytes is not None and held > self._limit_bytes:
                 self.outgrown = (
                     f"it held {format_bytes(held)}, more than the limit of {format_bytes(self._limit_bytes)}"
                 )

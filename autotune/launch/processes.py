@@ -54,6 +54,18 @@ def carries(pid: int, tag: str) -> bool:
     return False
 
 
+def alone(leader: int) -> list[int]:
+    """The process `leader`, without what it started."""
+    return [leader]
+
+
+def family(leader: int) -> list[int]:
+    """The process `leader` and its descendants."""
+    with suppress(psutil.Error):
+        return [leader, *(child.pid for child in psutil.Process(leader).children(recursive=True))]
+    return [leader]
+
+
 def kill_all(leader: Leader | None, tag: str) -> None:
     """Kill a probe with all its descendants, its process group, and every process that carries its tag.
 

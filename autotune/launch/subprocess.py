@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -32,14 +31,15 @@ from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.failures.classify import EXIT_CANNOT_WRITE, death_note, judge_exit, judge_worker_kill
 from autotune.knobs import environ
 from autotune.launch.base import REQUEST, RESULT
-from autotune.launch.files import log_tail, open_log, store, tidy, unwritable
+from autotune.launch.files import log_tail, new_pipe, open_log, store, tidy, unwritable
 from autotune.launch.monitor import Monitor
 from autotune.launch.oom import oom_kills
-from autotune.launch.processes import TAG, Leader, carries, insist, kill_all
+from autotune.launch.processes import TAG, Leader, alone, carries, family, insist, kill_all
 from autotune.launch.telemetry import Telemetry
 from autotune.launch.template import Forked, NoTemplate, Template, Templates
 from autotune.machine.nvml import find, library
 from autotune.targets.commands import hygiene
+from autotune.targets.commands.program import starts_ranks
 
 _TRACEBACK_BYTES = 4096  # of the log's end, kept in the failure of a probe that left no result
 _ENVIRON = {
@@ -223,8 +223,8 @@ class SubprocessLauncher:
         """A running probe; on leaving, however that happens, it and everything that it started is dead."""
         process: Leader | None = None
         with ExitStack() as open_ends:
-            lifeline, held = _pipe(open_ends)  # the probe's guard sees the end of it when this process is gone
-            progress, report = _pipe(open_ends)
+            lifeline, held = new_pipe(open_ends)  # the probe's guard sees the end of it when this process is gone
+            progress, report = new_pipe(open_ends)
             try:
                 if template is None:
                     process = self._start(folder, log, tag, lifeline.fileno(), report.fileno())
@@ -236,7 +236,11 @@ class SubprocessLauncher:
                 report.close()
                 on_phase = telemetry.phase if telemetry else lambda name: None
                 limit = request.memory_limit_bytes if request.device == "cpu" else None
-                yield process, Monitor(process, progress.fileno(), request.budget, folder / RESULT, on_phase, limit)
+                whose = family if starts_ranks(request.target or "") else alone
+                yield (
+                    process,
+                    Monitor(process, progress.fileno(), request.budget, folder / RESULT, on_phase, limit, whose),
+                )
             finally:
                 insist(lambda: kill_all(process, tag))
                 held.close()
@@ -259,12 +263,6 @@ class SubprocessLauncher:
                 f"The machine is probably out of memory, processes or file descriptors, or Python has moved. "
                 f"Free some (`ulimit -u`, `ulimit -n` show the limits), or call autotune by the Python that has it."
             ) from error
-
-
-def _pipe(open_ends: ExitStack) -> tuple[FileIO, FileIO]:
-    """The read end and the write end of a new pipe, closed with `open_ends` if not before."""
-    read, write = os.pipe()
-    return open_ends.enter_context(FileIO(read, "r")), open_ends.enter_context(FileIO(write, "w"))
 
 
 def _read(folder: Path, kind: type[Answered]) -> Answered | str:

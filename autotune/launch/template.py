@@ -28,6 +28,7 @@ from autotune.core.requests import Request
 from autotune.launch.imports import imports_of
 from autotune.launch.processes import TAG, insist, kill_all
 from autotune.machine.host import process_bytes
+from autotune.targets.commands.program import starts_ranks
 
 READY_SECONDS = 300.0  # to import everything, from a slow network disk too
 ANSWER_SECONDS = 30.0  # to fork: a large one that was swapped out takes seconds
@@ -205,10 +206,13 @@ class Templates:
     @contextmanager
     def lent(self, request: Request[Any], environ: Mapping[str, str]) -> Iterator[Template]:
         """A template for the request. Raises `NoTemplate`."""
+        target = getattr(request, "target", None)
+        if starts_ranks(target or ""):
+            raise NoTemplate("its launcher starts the processes that train")
         with self._lock:
             if self.unused_because:
                 raise NoTemplate(self.unused_because)
-            template = self._for(getattr(request, "target", None), environ)
+            template = self._for(target, environ)
             self._probes += 1
         try:
             yield template

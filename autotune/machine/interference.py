@@ -20,6 +20,7 @@ import psutil
 
 from autotune.core.interference import Contamination
 
+LEADER = "_AUTOTUNE_LEADER"  # environment variable of ranks: the process that started the launcher which started them
 LOOK_SECONDS = 1.0  # of a look from outside of a probe: ticks of 10 ms err by 1 % of a core
 _SCHEDSTAT = Path("/proc/self/schedstat")  # of the main thread: nanoseconds on a core, waiting for one, time slices
 
@@ -78,9 +79,14 @@ def _busy_seconds() -> float | None:
 
 
 def _own_seconds() -> float:
-    """Time of this process and its descendants, those included that have ended and were waited for."""
+    """Time of this process and its descendants, those included that have ended and were waited for.
+
+    Of a rank: of all ranks with what started them. They train together.
+    """
+    leader = os.environ.get(LEADER)
     processes = [psutil.Process()]
     with suppress(psutil.Error):
+        processes = [psutil.Process(int(leader))] if leader else processes
         processes += processes[0].children(recursive=True)
     total = 0.0
     for process in processes:

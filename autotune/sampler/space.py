@@ -58,8 +58,9 @@ class SearchSpace:
         if config in self.configs:
             return ""
         held, samples = self._circumstances.global_batch, config.global_batch_size()
-        if held not in (None, samples):
-            return f"its global batch is {samples}, and {held} is held"
+        if held is not None and held != samples:
+            ranks = self._circumstances.facts.ranks
+            return f"its global batch is {samples * ranks}, and {held * ranks} is held"
         for knob in KNOBS:
             values = dict.fromkeys(other[knob.name] for other in self.configs)
             if config[knob.name] not in values:
@@ -134,7 +135,7 @@ def build(
         domains[knob.name] = _takeable(knob, _domain(knob, circumstances, goal, today), today, can_take)
     if goal.global_batch is not None and not is_settable("gradient_accumulation_steps", facts):
         steps = today.gradient_accumulation_steps
-        fitting = tuple(value for value in domains["batch_size"] if int(value or 0) * steps == goal.global_batch)
+        fitting = tuple(value for value in domains["batch_size"] if int(value or 0) * steps == everything.global_batch)
         domains["batch_size"] = fitting or domains["batch_size"]
     fixed = {knob.name: Limit(values=(today[knob.name],)) for knob in KNOBS if not is_settable(knob.name, facts)}
     space = SearchSpace(domains, everything, {**facts.space, **goal.limits, **fixed})
@@ -220,7 +221,7 @@ def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Conf
             f"leave {len(values)} others. A knob that is not tuned has one value. Name one with "
             f"{option(knob.name)}, or add {knob.alias} to --tune."
         )
-    fits = knob.name != "batch_size" or goal.global_batch in (None, baseline.global_batch_size())
+    fits = knob.name != "batch_size" or circumstances.global_batch in (None, baseline.global_batch_size())
     if circumstances.limit is None and today not in values and fits:
         values = (*values, today)
         return tuple(sorted(values, key=lambda value: knob.rank(value, circumstances))) if knob.ordered else values
@@ -228,10 +229,21 @@ def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Conf
 
 
 def _circumstances(facts: TargetFacts, environment: Environment, goal: Goal, limit: Limit | None) -> Circumstances:
-    return Circumstances(facts=facts, environment=environment, global_batch=goal.global_batch, limit=limit)
+    held = held_by_a_rank(goal, facts)
+    return Circumstances(facts=facts, environment=environment, global_batch=held, limit=limit)
+
+
+def held_by_a_rank(goal: Goal, facts: TargetFacts) -> int | None:
+    """Return the samples per optimizer step that each rank holds; None: they are free."""
+    return None if goal.global_batch is None else goal.global_batch // facts.ranks
 
 
 def _check_global_batch(facts: TargetFacts, goal: Goal) -> None:
+    if goal.global_batch and goal.global_batch % facts.ranks:
+        raise UsageError(
+            f"The held global batch is {goal.global_batch:,}, and {facts.ranks} ranks share it. Each has as many "
+            f"samples as the others. Give --global-batch a multiple of {facts.ranks}."
+        )
     if goal.global_batch and facts.dataset_samples is not None and goal.global_batch > facts.dataset_samples:
         raise UsageError(
             f"The dataset has {facts.dataset_samples:,} samples, the held global batch is {goal.global_batch:,}. Not "

@@ -258,7 +258,8 @@ def at_global_batch(answer: Recommendation, samples: int | None) -> Recommendati
         )
     )
     lost = [one for one in answer.runners_up if one.config.values != other.params]
-    alike = tuple(one for one in lost if one.config.global_batch_size() == samples)
+    own_batch = Config(values=other.params).global_batch_size()
+    alike = tuple(one for one in lost if one.config.global_batch_size() == own_batch)
     return replace(answer, **own, **nothing, reasons=(), warnings=(), runners_up=alike)
 
 

@@ -35,7 +35,7 @@ def user_frames(error: BaseException, root: Path) -> tuple[str, str]:
     """
     root = root.resolve()
     for link in chain(error):
-        frames = [frame for frame in _all_frames(link) if _is_users(Path(frame.filename))]
+        frames = [frame for frame in _all_frames(link) if is_users(Path(frame.filename))]
         frames = [frame for frame in frames if _resolved(frame).is_relative_to(root)] or frames
         if frames:
             last = frames[-1]
@@ -75,7 +75,8 @@ def _all_frames(error: BaseException) -> list[traceback.FrameSummary]:
     return frames + [traceback.FrameSummary(match[1], int(match[2]), match[3]) for match in found]
 
 
-def _is_users(file: Path) -> bool:
+def is_users(file: Path) -> bool:
+    """Return whether code in this file is the user's own."""
     place = file.resolve()
     if str(file).startswith("<") or place.is_relative_to(_OURS):
         return False

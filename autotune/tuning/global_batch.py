@@ -20,7 +20,7 @@ from autotune.tuning.figures import half_width, significant, speedup
 
 def global_batch_change(winner: ConfigSummary, request: StudyRequest, phi: float | None = None) -> Notice | None:
     """Return how the winner changes the baseline's global batch; `phi` is the gradient noise scale, where known."""
-    now, before = winner.config.global_batch_size(), request.baseline.global_batch_size()
+    now, before = request.global_batch_size(winner.config), request.global_batch_size(request.baseline)
     factor = now / before
     if now == before:
         return None
@@ -40,7 +40,7 @@ def batch_reasons(
     """Yield what was decided where the global batch is free: `share` of the best score is the winner's."""
     if objective_of(request.goal).knee(request.goal) is None:
         return
-    now, before = winner.config.global_batch_size(), request.baseline.global_batch_size()
+    now, before = request.global_batch_size(winner.config), request.global_batch_size(request.baseline)
     if request.baseline_assumed:
         yield notice(Code.GLOBAL_BATCH_UNDECLARED, batch=now, share=share)
     else:
@@ -64,8 +64,8 @@ def at_baseline_batch(
     """
     if objective_of(request.goal).knee(request.goal) is None:
         return None
-    batch = request.baseline.global_batch_size()
-    may = [i for i, one in enumerate(held) if one.config.global_batch_size() == batch and not one.refused]
+    batch = request.global_batch_size(request.baseline)
+    may = [i for i, one in enumerate(held) if request.global_batch_size(one.config) == batch and not one.refused]
     if not may or winner in may:
         return None
     index = choose(held, scores, request, may)

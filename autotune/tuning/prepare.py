@@ -115,6 +115,7 @@ def baseline_config(settings: Settings, facts: TargetFacts) -> tuple[Config, boo
             f"The baseline is wrong: {error}. It was probably mistyped. Correct it in the target or in --baseline."
         ) from error
     held = settings.global_batch if isinstance(settings.global_batch, int) else facts.global_batch_size
+    held = held and held // facts.ranks
     if "batch_size" not in declared:
         values["batch_size"] = _assumed_batch(int(values["batch_size"] or 1), held, facts, declared)
     batch = int(values["batch_size"] or 1)
@@ -125,7 +126,7 @@ def baseline_config(settings: Settings, facts: TargetFacts) -> tuple[Config, boo
 
 def _assumed_batch(usual: int, held: int | None, facts: TargetFacts, declared: dict[str, Value]) -> int:
     """Return the micro-batch where none was declared: the usual one, or what makes up the held global batch."""
-    most = min(usual, facts.dataset_samples or usual)
+    most = min(usual, facts.samples_of_a_rank or usual)
     if held is None:
         return most
     steps = int(declared.get("gradient_accumulation_steps") or 0)
@@ -153,7 +154,7 @@ def held_global_batch(settings: Settings, facts: TargetFacts, baseline: Config) 
     unsaid = facts.global_batch_size is None and "batch_size" not in _declared(settings, facts)
     if wish == "free" or (wish is None and unsaid):
         return None
-    return facts.global_batch_size or baseline.global_batch_size()
+    return facts.global_batch_size or baseline.global_batch_size() * facts.ranks
 
 
 def _declared(settings: Settings, facts: TargetFacts) -> dict[str, Value]:

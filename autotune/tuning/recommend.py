@@ -83,8 +83,8 @@ def recommend(
         baseline=dict(request.baseline.values),
         baseline_assumed=request.baseline_assumed,
         baseline_samples_per_second=None if base is None else significant(held[base].samples_per_second),
-        global_batch_size=winner.config.global_batch_size(),
-        baseline_global_batch_size=request.baseline.global_batch_size(),
+        global_batch_size=request.global_batch_size(winner.config),
+        baseline_global_batch_size=request.global_batch_size(request.baseline),
         peak_bytes=winner.peak_bytes,
         memory_limit_bytes=request.memory_limit_bytes,
         headroom_fraction=round(1 - winner.peak_bytes / request.memory_limit_bytes, 4),
@@ -211,7 +211,7 @@ def _why_not(
         objective.knee(request.goal) is not None
         and candidate.config.global_batch_size() > winner.config.global_batch_size()
     ):
-        batch = candidate.config.global_batch_size()
+        batch = request.global_batch_size(candidate.config)
         return notice(Code.FASTER_WITH_LARGER_BATCH, share=share, better=objective.better, batch=batch, **memory)
     if high < 1:
         return notice(Code.FASTER_BELOW_THRESHOLD, share=share, better=objective.better, threshold=TIE, **memory)

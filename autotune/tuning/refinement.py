@@ -99,7 +99,7 @@ def between(judged: Sequence[Judged], request: StudyRequest) -> list[Config]:
     if not found or request.goal.global_batch is not None or (limit is not None and limit.values is not None):
         return []
     best = max(found, key=lambda pair: pair[1])[0].config
-    tried, most = {trial.config for trial, _ in judged}, request.facts.dataset_samples
+    tried, most = {trial.config for trial, _ in judged}, request.facts.samples_of_a_rank
     configs = [
         replace(best, values={**best.values, "batch_size": batch})
         for batch in _around(best.batch_size, [int(value or 0) for value in request.domains["batch_size"]])

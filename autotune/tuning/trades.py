@@ -22,7 +22,7 @@ from autotune.knobs import KNOBS, knob, traded
 from autotune.memory.prediction import MemoryPrediction
 from autotune.objectives import objective_of
 from autotune.sampler.guard import Guard
-from autotune.sampler.space import SearchSpace
+from autotune.sampler.space import SearchSpace, held_by_a_rank
 from autotune.study.history import History
 
 APART = 2.0  # the largest over the smallest batch, from which on measured times tell a slope from their noise
@@ -146,7 +146,7 @@ class Trades:
             for trial, _ in self._history.judged
             if trial.result.measurement is not None and not traded(trial.config.values) and _pace(trial.config) == pace
         ]
-        half = _half_batch(times, self._request.goal.global_batch)
+        half = _half_batch(times, held_by_a_rank(self._request.goal, self._request.facts))
         return None if half is None or not fitting else Saturation(half_batch=half, fitting_batch=fitting)
 
 

@@ -13,7 +13,7 @@ from autotune.export.merging import merged
 from autotune.export.recipe import on_devices
 from tests.commandline import assert_one_clear_error, run_here
 from tests.reporting import recommendation, whole, written
-from tests.worlds import config
+from tests.worlds import config, facts
 
 
 @pytest.fixture
@@ -120,3 +120,11 @@ def test_a_number_of_devices_that_would_change_the_global_batch_is_refused(devic
 
     with pytest.raises(UsageError, match="Use one of 1, 2, 4"):
         on_devices(best, devices)
+
+
+def test_what_ranks_were_measured_with_is_for_as_many_devices():
+    best = recommendation(params=config(64, gradient_accumulation_steps=4).values, facts=facts(ranks=2))
+
+    assert on_devices(best, None) == on_devices(best, 2) == best
+    assert on_devices(best, 1).params["gradient_accumulation_steps"] == 8
+    assert on_devices(best, 4).params["gradient_accumulation_steps"] == 2

@@ -280,6 +280,8 @@ def test_an_exit_without_result_has_its_outcome(
             "  what():  CUDA error: unspecified launch failure\nframe #0: c10::Error\n\nFatal Python error: Aborted\n",
             "CUDA error: unspecified launch failure",
         ),
+        ("autotune: rank 1 of 2 ended: killed by SIGKILL\nChildFailedError:\n", "rank 1 of 2 ended: killed by SIGKILL"),
+        ("  what():  no\nautotune: rank 0 ended: killed by SIGABRT\n", "rank 0 ended: killed by SIGABRT; no"),
         ("epoch 1\nepoch 2\n\n", "epoch 2"),
         ("", ""),
     ],

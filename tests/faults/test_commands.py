@@ -101,6 +101,17 @@ def test_a_script_is_measured_whatever_it_would_do_at_its_end(probe, tmp_path, t
         ),
         ("print('the reason')\nsys.exit(2)\n", "the reason"),
         ("input()\n", "reads the standard input"),
+        (
+            "def work():\n  for x, y in batches(): step(x, y)\n"
+            "import multiprocessing\nchild = multiprocessing.get_context('fork').Process(target=work)\n"
+            "child.start()\nchild.join()\n",
+            "train.py trains in processes that it starts itself. A probe watches one process, or those that torchrun",
+        ),
+        (
+            "import torch.multiprocessing as mp\ndef work(rank): pass\n"
+            "if __name__ == '__main__': mp.spawn(work, nprocs=2)\n",
+            "Start its ranks with one of these, or let it train in its own process, with one device",
+        ),
         ("for x, y in batches(4): step(x, y)\n", "was given batch_size 8 and trained with batch_size 4"),
         (
             "size = 8\nwhile True:\n  try:\n    for x, y in batches(size):\n      if size > 4: raise MemoryError\n"
@@ -108,7 +119,17 @@ def test_a_script_is_measured_whatever_it_would_do_at_its_end(probe, tmp_path, t
             "was given batch_size 8 and trained with batch_size 4",
         ),
     ],
-    ids=["raises", "crashes later", "exits", "last lines", "reads stdin", "ignores its argument", "retries smaller"],
+    ids=[
+        "raises",
+        "crashes later",
+        "exits",
+        "last lines",
+        "reads stdin",
+        "forks its training",
+        "spawns its ranks",
+        "ignores its argument",
+        "retries smaller",
+    ],
 )
 def test_what_is_not_measured_is_told_in_a_sentence(probe, text, words):
     result = probe(text)

@@ -62,3 +62,27 @@ def test_only_values_that_can_be_written_are_searched():
 def test_what_cannot_be_set_is_refused_where_it_is_asked_for(text, goal, said):
     with pytest.raises(UsageError, match=said):
         _space(text, goal, config())
+
+
+def _ranks(goal, baseline, text="{batch_size=32} {accum=2}", **changes):
+    template = CommandTemplate.parse(f"-- torchrun --nproc-per-node 2 train.py {text}")
+    of = facts(settable=(*template.knobs, *OUTSIDE), owns_loop=True, ranks=2, **changes)
+    return build(of, environment(), goal, baseline, template.can_take)
+
+
+def test_ranks_share_a_held_global_batch():
+    made = _ranks(Goal(global_batch=128), config(batch_size=32, gradient_accumulation_steps=2))
+
+    assert {one.global_batch_size() for one in made.configs} == {64}  # of each
+    assert made.excludes(config(batch_size=32)) == "its global batch is 64, and 128 is held"
+
+
+def test_ranks_share_the_samples_of_the_dataset():
+    made = _ranks(Goal(), config(batch_size=32), "{batch_size=32}", dataset_samples=256)
+
+    assert max(one.batch_size for one in made.configs) == 128
+
+
+def test_a_global_batch_that_ranks_cannot_share_is_refused():
+    with pytest.raises(UsageError, match=r"is 65, and 2 ranks share it.*a multiple of 2"):
+        _ranks(Goal(global_batch=65), config(batch_size=32))

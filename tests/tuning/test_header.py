@@ -6,7 +6,7 @@ import pytest
 
 from autotune.core.records import Goal, Limit
 from autotune.testing import FakeLauncher
-from autotune.tuning.header import COMMAND_LOSSES, moving, not_searched, opening_lines, short_budget, shown
+from autotune.tuning.header import COMMAND_LOSSES, held, moving, not_searched, opening_lines, short_budget, shown
 from autotune.tuning.settings import Settings
 from tests.worlds import Listener, config, declared, environment, facts, searched, space, study_request
 
@@ -232,3 +232,7 @@ def test_a_space_of_one_configuration_names_it_unless_it_is_the_baseline():
             -1
         ]
     )
+
+
+def test_what_is_held_for_ranks_is_told_with_their_number():
+    assert held(study_request(goal=Goal(global_batch=128), facts=facts(ranks=2))) == "global batch 128, of 2 ranks"

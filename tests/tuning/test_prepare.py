@@ -229,3 +229,12 @@ def test_any_other_end_says_how_and_where():
 def test_a_share_is_told_as_it_is_typed():
     with pytest.raises(UsageError, match=r"^--within 10% has no effect here\. .* held at 64\."):
         settle(_settings(within=0.1), ENVIRONMENT, facts(global_batch_size=64))
+
+
+def test_the_global_batch_of_ranks_is_that_of_all():
+    today = {"batch_size": 32, "gradient_accumulation_steps": 2}
+
+    assert _held(baseline=today, ranks=2) == 128
+    assert _baseline(_settings(global_batch=256), baseline={"batch_size": 32}, ranks=2)[0] == config(
+        batch_size=32, gradient_accumulation_steps=4
+    )

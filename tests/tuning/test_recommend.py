@@ -477,3 +477,14 @@ def test_workers_that_there_was_no_time_to_confirm_are_not_said_to_gain_nothing(
 
     assert Code.LOADER_BOUND_WORKERS_TRIED in told[True]
     assert Code.LOADER_BOUND_WORKERS_TRIED not in told[False]
+
+
+def test_the_global_batch_of_an_answer_is_of_all_ranks():
+    found = _recommended(
+        _candidate(BASE, 100, 101), _candidate(config(batch_size=128), 200, 202),
+        request=study_request(goal=Goal(), facts=facts(ranks=2)),
+    )  # fmt: skip
+
+    assert (found.global_batch_size, found.baseline_global_batch_size) == (256, 128)
+    assert found.at_baseline_batch.global_batch_size == 128
+    assert "128" in found.global_batch_change.text and "256" in found.global_batch_change.text

@@ -38,7 +38,8 @@ class Script:
     """What the syntax tree of a script tells."""
 
     arguments: tuple[Argument, ...] = ()
-    marks: frozenset[str] = frozenset()  # names that it imports or calls, and texts that it opens
+    # Names that it imports or calls, calls with their keywords as `Adam(lr)`, and texts that it opens.
+    marks: frozenset[str] = frozenset()
 
 
 def read_script(path: Path | None) -> Script:
@@ -179,5 +180,6 @@ def _marks(tree: ast.Module) -> Iterator[str]:
             yield from (one.name.rpartition(".")[2] for one in node.names)
         elif isinstance(node, ast.Call):
             yield from (_called(node), *(_constants(node.args) if _called(node) == "open" else ()))
+            yield from (f"{_called(node)}({name})" for name in _keywords(node))
         elif isinstance(node, ast.Attribute):
             yield node.attr

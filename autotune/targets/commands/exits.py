@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import wraps
+from io import FileIO
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 from autotune.errors import TargetError
+from autotune.targets.commands.launchers import STARTERS
 from autotune.targets.commands.main_thread import Guest
-from autotune.targets.commands.program import LAUNCHERS
 
 _RESTARTING = "accelerate/utils/memory.py"  # whose frames are those of `find_executable_batch_size`
 _SPAWNS = (
-    "{} trains in processes that it starts itself. A command is watched in one process; several are not supported "
-    "yet. Let it train in its own process: with one device, and without a launcher."
+    "{} trains in processes that it starts itself. A probe watches one process, or those that torchrun and accelerate "
+    "launch start. Start its ranks with one of these, or let it train in its own process, with one device."
 )
 _RESTARTS = (
     "{} trains with auto_find_batch_size, which changes the batch size by itself after running out of memory. A probe "
@@ -26,11 +30,17 @@ _RESTARTS = (
 )
 
 
+_STARTED = re.compile(r"(^|/)python[\d.]* (-[uB] )*(-m [\w.]+|\S+\.py)( |$)")
+
+
 class ExitHooks:
     """Replacements of calls that would leave this process: the probe ends with the reason instead."""
 
     def __init__(self, label: str, guest: Guest) -> None:
         self._label, self._guest, self._process = label, guest, os.getpid()
+        self.started = ""  # the last Python program that it started, as it was written; empty: none
+        self._told, self._tell = os.pipe()  # by processes that it forked
+        os.set_blocking(self._tell, False)
         self.replacements: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
             (sys.modules["torch.multiprocessing.spawn"], "start_processes", self._spawning),
             (subprocess.Popen, "__init__", self._starting),
@@ -44,6 +54,27 @@ class ExitHooks:
             if frame.f_code.co_filename.replace(os.sep, "/").endswith(_RESTARTING):
                 raise TargetError(_RESTARTS.format(self._label))
             frame = frame.f_back
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """End the probe meanwhile if a process that the program forked says that it trains."""
+
+        def listen() -> None:
+            with FileIO(self._told) as told:
+                if told.read(1):
+                    self._guest.end(TargetError(_SPAWNS.format(self._label)))
+
+        threading.Thread(target=listen, daemon=True).start()
+        try:
+            yield
+        finally:
+            os.close(self._tell)
+
+    def trains(self) -> None:
+        """Say that this process trains, if the program forked it."""
+        if self._is_elsewhere:
+            with suppress(OSError):  # the probe is over, or was told often enough
+                os.write(self._tell, b"!")
 
     @property
     def _is_elsewhere(self) -> bool:
@@ -60,8 +91,10 @@ class ExitHooks:
         @wraps(original)
         def start(process: Any, words: Any, *arguments: Any, **named: Any) -> Any:
             text = words if isinstance(words, str) else " ".join(map(str, words)) if isinstance(words, list) else ""
-            if not self._is_elsewhere and any(Path(word).name in LAUNCHERS for word in text.split()):
+            if not self._is_elsewhere and any(Path(word).name in STARTERS for word in text.split()):
                 self._refuse_processes()
+            if _STARTED.search(text):
+                self.started = text
             return original(process, words, *arguments, **named)
 
         return start

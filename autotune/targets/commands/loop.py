@@ -9,6 +9,7 @@ takes as defaults from outside, the rest not at all.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,21 +19,20 @@ from msgspec.structs import replace
 
 from autotune.core.records import Config, Finding, StepFacts, TargetFacts, Value
 from autotune.errors import TargetError
-from autotune.knobs import KNOBS, defaults
+from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, Plan, Reach, SwitchKnob
 from autotune.knobs.observed import Observed
 from autotune.targets import variables
 from autotune.targets.commands.defaults import WORKERS
-from autotune.targets.commands.hygiene import output_folder
+from autotune.targets.commands.group import world_size
+from autotune.targets.commands.log import last_lines
 from autotune.targets.commands.main_thread import Guest
-from autotune.targets.commands.program import Program, read
+from autotune.targets.commands.program import Program, configured
 from autotune.targets.commands.template import CommandTemplate
 from autotune.targets.commands.witness import Witness
 from autotune.targets.model_facts import facts_of
 from autotune.targets.own_loop import OwnLoop, Report
-
-LAST_LINES = 5  # of what a program said before it ended
-_LOG = Path("/proc/self/fd/1")
+from autotune.units import counted
 
 
 class CommandLoop(OwnLoop):
@@ -47,17 +47,13 @@ class CommandLoop(OwnLoop):
 
     def build(self, config: Config | None, plan: Plan) -> None:
         """Fill in the command's words; its model comes with its run. Raises `TargetError`."""
-        values = defaults() | self._template.baseline | ({} if config is None else config.values)
         if plan.batch_transforms:
             raise TargetError(
                 f"{self.label} makes its own batches, and a knob wants to change them. No probe can do that from "
                 f"outside. Leave that knob at the value that the command trains with."
             )
-        try:
-            words = self._template.filled(values, output_folder())
-        except ValueError as error:
-            raise TargetError(f"{error}. A placeholder has no word for that value. Write one that has.") from error
-        self._program, self._plan = read(words), plan
+        self._program, self._plan = configured(self._template, config), plan
+        self._check_ranks(self._program, plan)
         variables.show()  # torch compiles in its own time: no variable of the user's
         options = {} if config is None or self._carries(Reach.LOADER) else plan.loader_options
         if options.get(WORKERS):  # none is what a loader has by itself
@@ -66,7 +62,7 @@ class CommandLoop(OwnLoop):
     def run(self, report: Report) -> None:
         """Run the command until the watch has enough. Raises what it raises, and `TargetError` if it ends before."""
         assert self._program is not None and self._plan is not None, "built"
-        guest, program, plan = Guest(), self._program, self._plan
+        guest, program, plan = Guest(goes_on=world_size() > 1), self._program, self._plan
         self._witness = witness = Witness(
             self.label, report, guest, loader_defaults=self._loader_defaults, transforms=plan.model_transforms
         )
@@ -80,7 +76,9 @@ class CommandLoop(OwnLoop):
             program.run()
 
         status: object = 0
-        with witness.installed(), program.shown():
+        with ExitStack() as to_end:
+            to_end.enter_context(witness.installed())
+            to_end.enter_context(program.shown())
             try:
                 guest.run(body)
             except SystemExit as error:
@@ -90,6 +88,8 @@ class CommandLoop(OwnLoop):
                     f"{self.label} reads the standard input, which is empty in a probe: {error}. It probably asks a "
                     f"question. Give the answer as an argument."
                 ) from error
+            if guest.goes_on:
+                to_end.pop_all()  # it runs until the process is killed
         if not report.stopped:
             raise TargetError(_ended_early(self.label, witness, status))
         self._check_device(witness, plan)
@@ -142,12 +142,26 @@ class CommandLoop(OwnLoop):
                 text=f"{names}: the command has no placeholder for them, and its code leaves nothing open to set",
                 override=f"{{{fixed[0].name}}} after an argument that takes it",
             )
+        if launch := self._program and self._program.launch:
+            yield Finding(
+                name="ranks",
+                text=f"{counted(launch.ranks, 'rank')}, started by {launch.label}; batch_size is that of one",
+            )
         if not self._template.takes_output_dir:
             yield Finding(
                 name="outputs",
                 text="every probe runs the command, and writes what it writes where it always does",
                 override="--ITS-ARGUMENT {output_dir} in the command",
                 needs_attention=True,
+            )
+
+    def _check_ranks(self, program: Program, plan: Plan) -> None:
+        """Raise `TargetError` for ranks that cannot be measured."""
+        launch, started = program.launch, world_size()
+        if launch is not None and started > 1 and not plan.device.startswith("cpu"):
+            raise TargetError(
+                f"{launch.label} trains with {started} ranks, and ranks are measured on the CPU only. Several "
+                f"accelerators are not supported yet. Tune one rank, {launch.launcher.count} 1, or add --device cpu."
             )
 
     def _check_device(self, witness: Witness, plan: Plan) -> None:
@@ -198,6 +212,7 @@ def _facts_without_model(witness: Witness) -> dict[str, Any]:
 def _ended_early(label: str, witness: Witness, status: object) -> str:
     """Why there was not enough to measure, in three sentences and the program's own last lines."""
     ended = f"{label} ended with exit status {status if status is not None else 0}"
+    elsewhere = f": it started {witness.exits.started}" if witness.exits.started else ""
     if witness.steps:
         text = (
             f"{ended} after {witness.steps} optimizer steps, before it was measured. It has probably too little to do. "
@@ -211,17 +226,7 @@ def _ended_early(label: str, witness: Witness, status: object) -> str:
     else:
         text = (
             f"{ended} and did not train: there was no backward pass and no optimizer step. It probably needs other "
-            f"arguments, or trains in another process. Run it by itself, and name the command that trains."
+            f"arguments, or trains in another process{elsewhere}. Run it by itself, and name the command that trains."
         )
-    lines = _last_lines()
+    lines = last_lines()
     return f"{text} Its last lines:\n{lines}" if lines else text
-
-
-def _last_lines() -> str:
-    try:
-        with _LOG.open("rb") as log:
-            log.seek(max(0, log.seek(0, 2) - 2000))
-            lines = log.read().decode("utf-8", "replace").splitlines()
-    except OSError:
-        return ""
-    return "\n".join(f"    {line}" for line in lines[-LAST_LINES:])

@@ -31,7 +31,10 @@ def lend(work: Callable[[], object]) -> NoReturn:
 class Guest:
     """A program that runs in the main thread (or, where that is not lent, in one of its own)."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, goes_on: bool = False) -> None:
+        """`goes_on`: it returns into the program when it is enough, because others wait for what it does."""
+        self.goes_on = goes_on
+        self.is_over = False  # it was enough
         self._ended: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def run(self, body: Callable[[], None]) -> None:
@@ -54,6 +57,17 @@ class Guest:
             threading.Thread(target=whole, daemon=True).start()
         if (error := self._ended.get()) is not None:
             raise error
+
+    def end(self, error: BaseException) -> None:
+        """From any other thread: end the waiting for the program, which goes on until the process ends."""
+        self._ended.put(error)
+
+    def finish(self) -> None:
+        """From within the program: it is enough. Returns only if the program goes on."""
+        self.is_over = True
+        if not self.goes_on:
+            self.leave()
+        self._ended.put(None)
 
     def leave(self, error: BaseException | None = None) -> NoReturn:
         """From within the program: end the waiting for it, and never return to it."""

@@ -9,17 +9,16 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autotune.core.records import Config
 from autotune.errors import TargetError
+from autotune.knobs import defaults
+from autotune.targets.commands.hygiene import output_folder
+from autotune.targets.commands.launchers import HARMLESS_OPTIONS, PYTHON, UNWATCHED, Launch, launch_of
+from autotune.targets.commands.template import CommandTemplate, is_command
 
-_PYTHON = re.compile(r"python(\d+(\.\d+)?)?$")
-_HARMLESS_OPTIONS = ("-u", "-B")  # probes have them anyway
-LAUNCHERS = (  # programs and modules that start other processes, which train
-    "torchrun", "accelerate", "deepspeed", "mpirun", "srun", "torch.distributed.run", "torch.distributed.launch",
-    "accelerate.commands.launch", "deepspeed.launcher.runner",
-)  # fmt: skip
 _SHEBANG_BYTES = 512
 
 
@@ -30,6 +29,7 @@ class Program:
     file: Path | None = None
     module: str = ""
     arguments: tuple[str, ...]
+    launch: Launch | None = None  # what starts it in processes of its own; None: nothing does
 
     @property
     def label(self) -> str:
@@ -68,10 +68,40 @@ def read(words: Sequence[str]) -> Program:
             f"The command begins with a variable, {first}. Probes inherit the variables of autotune itself. Write it "
             f"before autotune: {first} autotune search -- {' '.join(rest)}."
         )
-    if _PYTHON.match(Path(first).name):
+    if launch := launch_of(words):
+        _check_installed(first)
+        started = ["-m"] * launch.is_module + list(words[launch.start :])
+        return replace(_of_python("python", started), launch=launch)
+    if PYTHON.match(Path(first).name):
         _check_interpreter(first)
         return _of_python(first, rest)
-    _refuse_launcher(first)
+    _refuse_unwatched(first)
+    return Program(file=_check_installed(first), arguments=tuple(rest))
+
+
+def starts_ranks(target: str) -> bool:
+    """Return whether a target is a command that begins with a launcher; False for one that cannot be read."""
+    try:
+        return is_command(target) and launch_of(CommandTemplate.parse(target).present()) is not None
+    except TargetError:  # which the process says that is to run it
+        return False
+
+
+def configured(template: CommandTemplate, config: Config | None) -> Program:
+    """Return the program of a command with `config` filled in (None: as it is today). Raises `TargetError`."""
+    values = defaults() | template.baseline | ({} if config is None else config.values)
+    try:
+        words = template.filled(values, output_folder())
+    except ValueError as error:
+        raise TargetError(f"{error}. A placeholder has no word for that value. Write one that has.") from error
+    return read(words)
+
+
+def _check_installed(first: str) -> Path:
+    """Return where the command lies. Raises `TargetError` if it is not there, or is none of this interpreter."""
+    if PYTHON.match(Path(first).name):
+        _check_interpreter(first)
+        return Path(first)
     found = shutil.which(first)
     if found is None:
         raise TargetError(
@@ -85,15 +115,15 @@ def read(words: Sequence[str]) -> Program:
             f"the Python file that trains: -- python train.py."
         )
     _check_interpreter(interpreter)
-    return Program(file=Path(found), arguments=tuple(rest))
+    return Path(found)
 
 
 def _of_python(python: str, words: Sequence[str]) -> Program:
     rest = list(words)
-    while rest and rest[0] in _HARMLESS_OPTIONS:
+    while rest and rest[0] in HARMLESS_OPTIONS:
         rest.pop(0)
     if rest[:1] == ["-m"] and rest[1:]:
-        _refuse_launcher(rest[1])
+        _refuse_unwatched(rest[1])
         return Program(module=rest[1], arguments=tuple(rest[2:]))
     if not rest or rest[0].startswith("-"):
         raise TargetError(
@@ -109,11 +139,11 @@ def _of_python(python: str, words: Sequence[str]) -> Program:
     return Program(file=file, arguments=tuple(rest[1:]))
 
 
-def _refuse_launcher(name: str) -> None:
-    if Path(name).name in LAUNCHERS:
+def _refuse_unwatched(name: str) -> None:
+    if Path(name).name in UNWATCHED:
         raise TargetError(
-            f"{name} starts other processes, and they train. A command is watched in one process; several are not "
-            f"supported yet. Name the script itself: -- python train.py, with its arguments."
+            f"{name} starts other processes in a way that is not watched. A probe watches one process, or those of "
+            f"torchrun and accelerate launch. Write -- torchrun --nproc-per-node 2 train.py, or -- python train.py."
         )
 
 
@@ -135,4 +165,4 @@ def _shebang(file: Path) -> str | None:
     if not start.startswith("#!"):
         return None
     words = re.findall(r"[^\s'\"]+", " ".join(lines) if "/sh" in lines[0] else lines[0][2:])  # uv: sh, then exec
-    return next((word for word in words if _PYTHON.match(Path(word).name)), None)
+    return next((word for word in words if PYTHON.match(Path(word).name)), None)

@@ -13,6 +13,7 @@ from autotune.targets.commands.declared import UNKNOWN, Argument, Script, read_s
 from autotune.targets.commands.grammars import Grammar, grammar_of
 from autotune.targets.commands.meaning import Meaning, meaning_of, meant, normal
 from autotune.targets.commands.placeholder import OUTPUT_DIR, literal, names_a_knob
+from autotune.targets.commands.program import Program
 from autotune.targets.commands.shell import program_of, script_of
 from autotune.targets.commands.template import CommandTemplate
 
@@ -47,24 +48,30 @@ def recognise(words: Sequence[str], corrections: Mapping[str, str] | None = None
     program = program_of(words)
     script = read_script(script_of(program))
     grammar = grammar_of(script, program.label.removesuffix(".py"))
-    return _Reader(list(words), len(words) - len(program.arguments), script, grammar, dict(corrections or {})).read()
+    return _Reader(list(words), program, script, grammar, dict(corrections or {})).read()
 
 
 class _Reader:
     """One reading of a command: every argument is looked at once."""
 
     def __init__(
-        self, words: list[str], start: int, script: Script, grammar: Grammar, corrections: dict[str, str]
+        self, words: list[str], program: Program, script: Script, grammar: Grammar, corrections: dict[str, str]
     ) -> None:
-        self._words, self._grammar = words, grammar
-        declared = {name: one for one in (*grammar.arguments, *script.arguments) for name in one.words}
-        self._declared = declared
-        self._given = list(given(words, start, declared))
+        self._words, self._grammar, launch = words, grammar, program.launch
+        own = launch.launcher.arguments(script) if launch else ()
+        declared = {name: one for one in (*own, *grammar.arguments, *script.arguments) for name in one.words}
+        self._declared, self._of_launcher = declared, own
+        self._script_at = launch.start - launch.is_module if launch else len(words)  # where a launcher's options end
+        before = given(words[: self._script_at], 1, declared) if launch else ()
+        named = {normal(name) for name in (*(word for one in own for word in one.words), *corrections.values())}
+        self._given = [one for one in before if normal(one.option) in named]
+        self._given += given(words, len(words) - len(program.arguments), declared)
         self._corrections = {normal(value): meant(key) for key, value in corrections.items() if value != ALONE}
         self._alone = {meant(key).owner for key, value in corrections.items() if value == ALONE}
         self._mapped = {meaning.name for meaning in self._corrections.values()}
         self._texts: dict[int, str | None] = {}  # words that are replaced, by position; None: that one goes
         self._added: list[str] = []
+        self._added_before: list[str] = []  # of a launcher
         self._result = Recognition(template=CommandTemplate(words=()))
         self._check(corrections)
 
@@ -74,7 +81,8 @@ class _Reader:
         for argument in dict.fromkeys(self._declared.values()):
             self._offer(argument, by_knob)
         words = [self._texts.get(n, literal(word)) for n, word in enumerate(self._words)]
-        self._result.template = CommandTemplate.of([*(word for word in words if word is not None), *self._added])
+        words = [*words[: self._script_at], *self._added_before, *words[self._script_at :], *self._added]
+        self._result.template = CommandTemplate.of([word for word in words if word is not None])
         return self._result
 
     def _typed_ones(self) -> dict[str, set[str]]:
@@ -119,6 +127,8 @@ class _Reader:
         """Add an argument that the script has and the command does not mention, with its default."""
         if any(argument is self._declared.get(one.name) for one in self._given) or "--" in self._words:
             return
+        if argument in self._of_launcher and argument.default is UNKNOWN:
+            return
         meaning = self._meaning(argument.name)
         if meaning is None or meaning.name in taken or self._says_otherwise(meaning, taken):
             return
@@ -148,7 +158,8 @@ class _Reader:
                     f"script; type it to have it tuned"
                 )
             return
-        self._added += words
+        added = self._added_before if argument in self._of_launcher else self._added
+        added += words
         shown = f"{argument.name}, by default {_shown(argument.default)}"
         self._result.taken.append((shown, meaning.owner))
 

@@ -59,11 +59,11 @@ class Witness:
         """
         self.steps = self.backwards = 0
         self.trained = Trained()  # what the first step trained
-        self.batches = Fetching(report.shapes, report.epoch)
+        self.batches = Fetching(report.shapes, lambda: None if guest.is_over else report.epoch())
         self.defaults = LoaderDefaults(loader_defaults)
         self._told = ToldSteps(label, self.batches)
         self._label, self._report, self._guest, self._transforms = label, report, guest, list(transforms)
-        self._exits = ExitHooks(label, guest)
+        self.exits = ExitHooks(label, guest)
         self._process = os.getpid()
         self._counted: Optimizer | None = None  # whose steps count
         self._others: Counter[int] = Counter()  # steps of each optimizer since the last that counted
@@ -112,9 +112,9 @@ class Witness:
             *self._losses.replacements,
             (Optimizer, "__init__", self._making),
             (telling, "listener", lambda before: self._tell),
-            *self._exits.replacements,
+            *self.exits.replacements,
         ]
-        with ExitStack() as stack:
+        with self.exits.heard(), ExitStack() as stack:
             for owner, name, around in replacements:
                 original = getattr(owner, name)
                 stack.callback(setattr, owner, name, original)
@@ -128,8 +128,8 @@ class Witness:
 
     @property
     def _is_elsewhere(self) -> bool:
-        """Whether this is another process: a loader worker has the hooks, too."""
-        return os.getpid() != self._process
+        """Whether this is not watched: another process (a loader worker has the hooks, too), or it is over."""
+        return self._guest.is_over or os.getpid() != self._process
 
     def _forward(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         """Look at what the first model that learns is given; without a loader nothing else tells the batch."""
@@ -204,9 +204,10 @@ class Witness:
     def _stepping(self, optimizer: Optimizer, *_: Any) -> None:
         """Before the first step: look at what it will change."""
         if self._is_elsewhere:
+            self.exits.trains()
             return
         self._first_step.remove()
-        self._early(self._exits.refuse_restarts)
+        self._early(self.exits.refuse_restarts)
         self.trained = Trained.of(optimizer)
 
     def _stepped(self, optimizer: Optimizer, *_: Any) -> None:
@@ -273,7 +274,7 @@ class Witness:
         if not self._last:
             self._guest.leave(TargetError(_NO_BATCH.format(self._label)))
         if not self._report.step(skipped=skipped):
-            self._guest.leave()
+            self._guest.finish()
 
     # -- what ends it
 

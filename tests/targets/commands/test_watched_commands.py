@@ -205,6 +205,10 @@ for x, y in batches():
         ("import torch.multiprocessing as mp\nmp.spawn(print, nprocs=2)\n", r"trains in processes that it starts its"),
         ("import subprocess\nsubprocess.run(['torchrun', 'x.py'])\n", r"trains in processes that it starts itself"),
         ("import subprocess\nsubprocess.run('deepspeed x.py', shell=True)\n", r"trains in processes that it starts"),
+        (
+            "import subprocess\nsubprocess.run([sys.executable, 'real.py', '--lr', '1'])\n",
+            r"or trains in another process: it started \S+python\S* real.py --lr 1\. Run it by itself, and name the",
+        ),
         ("while True:\n  try: raise KeyError\n  except: sys.exit(9)\n", r"ended with exit status 9"),
     ],
 )
@@ -225,9 +229,9 @@ def test_one_that_ends_before_it_was_measured_says_how(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("torchrun --nproc-per-node 2 train.py", "torchrun starts other processes, and they train"),
-        ("accelerate launch train.py", "accelerate starts other processes"),
-        ("python -m torch.distributed.run train.py", "torch.distributed.run starts other processes"),
+        ("deepspeed train.py", "deepspeed starts other processes in a way that is not watched"),
+        ("accelerate test", "accelerate starts other processes in a way that is not watched"),
+        ("python -m torch.distributed.run missing.py", "There is no file missing.py"),
         ("python missing.py", "There is no file missing.py"),
         ("python -c 'print()'", "cannot be watched"),
         ("OMP_NUM_THREADS=1 python train.py", "Write it before autotune: OMP_NUM_THREADS=1 autotune search"),

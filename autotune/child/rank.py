@@ -1,0 +1,43 @@
+"""One rank among those that a launcher started: a probe like any other, that does not end before the others have."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from autotune.child import template
+from autotune.child.lifeline import Progress, harden
+from autotune.child.ranks import PROGRESS, STACKS
+from autotune.core.kinds import decode
+from autotune.launch.base import REQUEST
+from autotune.targets.commands import main_thread
+from autotune.targets.commands.group import world_size
+
+
+def take_part(folder: Path, do: Callable[..., Any]) -> NoReturn:
+    """Answer the request that lies in this rank's part of `folder`, by `do`, while the main thread runs the script."""
+    os.environ.pop("PYTHONSAFEPATH", None)  # it was for this interpreter, not for what the script starts
+    harden(None, None)
+    place = folder / os.environ.get("RANK", "0")
+    if not place.is_dir():  # more ranks than the command says, which those that it says will tell
+        threading.Event().wait()
+    # A file of its own: in the log those of several ranks would be mixed.
+    faulthandler.register(signal.SIGUSR1, (place / STACKS).open("w"), all_threads=True)
+    pipe = os.open(place / PROGRESS, os.O_WRONLY | os.O_NONBLOCK)
+    os.write(pipe, f"rank {os.getpid()} {world_size()}\n".encode())
+    progress = Progress(pipe)
+    started, request = datetime.now(UTC).isoformat(timespec="seconds"), decode((place / REQUEST).read_bytes())
+
+    def work() -> None:
+        status = do(request, place, progress, started, os.getpid())
+        if world_size() > 1:
+            threading.Event().wait()  # until all have what they need: without this one they would fail
+        template.leave(status)
+
+    main_thread.lend(work)

@@ -1,0 +1,165 @@
+"""What the answers of several ranks say together: one measurement, or the one failure that caused the others. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from msgspec.structs import replace
+
+from autotune.core.requests import ProbeRequest, Request
+from autotune.core.results import Answer, Failure, Inspection, Outcome, ProbeResult
+from autotune.errors import TargetError
+from autotune.targets.commands.launchers import Launch
+from autotune.targets.commands.log import last_lines, whole_log
+from autotune.targets.tracebacks import is_users
+
+Answered = TypeVar("Answered", bound=Answer)
+# What a rank says when another one is gone: gloo, NCCL, and the store of `torch.distributed` (torch 2.13).
+_PEER_GONE = re.compile(
+    r"Connection (closed|reset|refused|was likely closed)|Broken pipe|remote process exited|ncclRemoteError|"
+    r"DistNetworkError|DistStoreError|failed to recv|Gloo .*(closed|timed out)|Timed out waiting \d+ms for (recv|send)",
+    re.IGNORECASE,
+)
+_ELASTIC = r"exitcode\s*: (-?\d+) \(pid: {pid}\)"  # the summary of torch.distributed.elastic
+_ALONE = re.compile(r"returned non-zero exit status (\d+)|died with <Signals\.\w+: (\d+)>")  # subprocess, by Accelerate
+MAIN_THREAD = "in _run_module_as_main"  # the last frame of the thread that runs the script
+_FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
+_WAITING = re.compile(r"torch/(distributed/|nn/parallel/distributed)|in _engine_run_backward$", re.MULTILINE)
+
+
+def share(request: Request[Answered], count: int) -> Request[Answered]:
+    """Return the request as one of `count` ranks gets it: they share the memory, and the rate that is to be beaten."""
+    limit = request.memory_limit_bytes
+    request = replace(request, memory_limit_bytes=None if limit is None else limit // count)
+    if isinstance(request, ProbeRequest) and request.incumbent_samples_per_second is not None:
+        own = request.incumbent_samples_per_second / count
+        return cast("Request[Answered]", replace(request, incumbent_samples_per_second=own))
+    return request
+
+
+def merged(answers: Sequence[Answered], launcher_bytes: int) -> Answered:
+    """Return the answer of all ranks, none of which failed: the slowest sets the pace, and the samples are of all.
+
+    Memory on the host is the sum of all processes, `launcher_bytes` being the launcher's.
+    """
+    first: Any = answers[0]
+    if isinstance(first, Inspection):
+        held = [one.process_bytes for one in cast("Sequence[Inspection]", answers)]
+        facts = first.facts and replace(first.facts, ranks=len(answers))
+        total = None if None in held else sum(one or 0 for one in held) + launcher_bytes
+        return cast("Answered", replace(first, facts=facts, process_bytes=total))
+    return cast("Answered", _measured(cast("Sequence[ProbeResult]", answers), launcher_bytes))
+
+
+def _measured(answers: Sequence[ProbeResult], launcher_bytes: int) -> ProbeResult:
+    found = [(one, one.measurement) for one in answers if one.measurement is not None]
+    slowest, own = min(found, key=lambda pair: pair[1].samples_per_second)
+    factor = sum(one.samples_per_step for _, one in found) / own.samples_per_step
+    memory = replace(
+        own.memory,
+        process_bytes=sum(one.memory.process_bytes for _, one in found) + launcher_bytes,
+        workers_bytes=sum(one.memory.workers_bytes for _, one in found),
+    )
+    whole = replace(
+        own,
+        samples=tuple(round(count * factor) for count in own.samples),
+        tokens=own.tokens and tuple(round(count * factor) for count in own.tokens),
+        memory=memory,
+        noisy=any(one.noisy for _, one in found),
+        shapes_vary=any(one.shapes_vary for _, one in found),
+    )
+    return replace(slowest, measurement=whole)
+
+
+def of_the_cause(answers: Mapping[int, Answered], count: int, has_died: bool) -> Answered | None:
+    """Return the failed answer that explains the others, by rank; None where the death of another rank does.
+
+    What ran out of memory comes first, then a death, then what does not only complain that another rank is gone.
+    """
+    failed = {number: one for number, one in answers.items() if one.failure is not None}
+    order = {number: (not one.outcome.out_of_memory, _misses_another(one)) for number, one in failed.items()}
+    cause = min(failed, key=lambda number: (*order[number], number), default=None)
+    if cause is None or (has_died and order[cause][0]):
+        return None
+    answer, failure = failed[cause], failed[cause].failure
+    assert failure is not None, "it failed"
+    said = {one.failure.message for one in failed.values() if one.failure}
+    if len(failed) == count and len(said) == 1:  # all the same: it does not matter in which
+        return answer
+    return replace(answer, failure=replace(failure, message=f"{_called(cause, count)}{failure.message}"))
+
+
+def _misses_another(answer: Answer) -> bool:
+    failure = answer.failure
+    return failure is not None and _PEER_GONE.search(f"{failure.message} {failure.evidence}") is not None
+
+
+def _called(number: int, count: int) -> str:
+    return f"rank {number} of {count}: " if count > 1 else ""
+
+
+def hung(request: Request[Answered], stacks: Mapping[int, str], phase: str) -> Answered:
+    """Return the answer of ranks that gave no sign of life: who of them does not wait for another, and where it is."""
+    frames = {number: _frames(text) for number, text in stacks.items()}
+    culprits = [number for number, found in frames.items() if not _is_waiting(found)] or list(stacks)
+    named = " and ".join(f"rank {number}{_place(frames[number])}" for number in culprits)
+    others = [number for number in stacks if number not in culprits]
+    message = f"{named} gave no sign of life" + (f"; rank {others[0]} waits for it" if others else "")
+    text = "\n".join(f"rank {number}:\n{stack}" for number, stack in stacks.items())
+    failure = Failure(phase=phase, message=message, evidence=f"given up in phase {phase}", traceback=text)
+    return request.failed(Outcome.TIMEOUT, failure)
+
+
+def _frames(stacks: str) -> list[tuple[str, str, str]]:
+    """Return file, line and function of the script's thread, innermost first; none where it did not say."""
+    return _FRAME.findall(next((thread for thread in stacks.split("\n\n") if MAIN_THREAD in thread), ""))
+
+
+def _is_waiting(frames: Sequence[tuple[str, str, str]]) -> bool:
+    """Return whether a rank waits for another one."""
+    return bool(frames) and _WAITING.search("{0} in {2}".format(*frames[0])) is not None
+
+
+def _place(frames: Sequence[tuple[str, str, str]]) -> str:
+    """Return where the program of a rank is, as ` in train.py:12 (main)`; empty: it did not say, or it waits."""
+    if not frames or _is_waiting(frames):
+        return ""
+    own = next((one for one in frames if is_users(Path(one[0]))), frames[0])
+    return f" in {Path(own[0]).name}:{own[1]} ({own[2]})"
+
+
+def died(request: Request[Answered], number: int, count: int, phase: str) -> Answered:
+    """Return the answer of a rank that ended without one, and whose launcher does not tell how."""
+    message = f"{_called(number, count)}ended without a result"
+    return request.failed(Outcome.CRASHED, Failure(phase=phase, message=message, evidence="its process is gone"))
+
+
+def exit_status(pid: int) -> int | None:
+    """Return how a rank ended, by what its launcher wrote into the log: minus the signal, as `subprocess` has it."""
+    log = whole_log()
+    if found := re.findall(_ELASTIC.format(pid=pid), log):
+        return int(found[-1])
+    alone = _ALONE.findall(log)
+    return None if not alone else int(alone[-1][0] or 0) or -int(alone[-1][1])
+
+
+def other_ranks(launch: Launch, started: int) -> TargetError:
+    """Return the error of a launcher that started other ranks than its command says."""
+    return TargetError(
+        f"{launch.label} started {started} process{'es' * (started != 1)}, and the command says {launch.ranks}. The "
+        f"number probably comes from a configuration file, a variable, or the devices there are. Write "
+        f"{launch.launcher.count} with the number that trains."
+    )
+
+
+def failed_to_start(label: str, status: int | None) -> TargetError:
+    """Return the error of a launcher that ended before it had started a rank."""
+    text = (
+        f"{label} ended with exit status {status} and started no rank. Its options are probably not what it takes. "
+        f"Run the command by itself, and correct it."
+    )
+    lines = last_lines()
+    return TargetError(f"{text} Its last lines:\n{lines}" if lines else text)

@@ -1,0 +1,248 @@
+"""Watches over the ranks of a command that begins with a launcher, and makes one answer of theirs.
+
+    this process ──► the launcher, as it was typed ──► rank 0, 1, ...    each is `python -m autotune.child --ranks DIR`
+         ▲                                                  │            and runs the user's script in its own process
+         └──── DIR/N: progress, result, stacks ─────────────┘
+
+Each rank measures as any probe does, and goes on training until all have. The first failure ends them all, after a
+moment in which a better reason may come: ranks fail one after the other, because they wait for one another.
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import psutil
+
+from autotune.child.lifeline import Progress
+from autotune.child.rank_answers import (
+    MAIN_THREAD,
+    Answered,
+    died,
+    exit_status,
+    failed_to_start,
+    hung,
+    merged,
+    of_the_cause,
+    other_ranks,
+    share,
+)
+from autotune.core import codec
+from autotune.core.requests import Request
+from autotune.launch.base import REQUEST, RESULT
+from autotune.machine.host import process_bytes
+from autotune.machine.interference import LEADER
+from autotune.targets.commands.hygiene import RANKS_FOLDER
+from autotune.targets.commands.launchers import Launch
+from autotune.targets.commands.program import configured
+from autotune.targets.commands.template import CommandTemplate
+
+PROGRESS, STACKS = "progress", "stacks"  # in a rank's folder
+TICK_SECONDS = 0.25  # between looks, where no rank tells anything
+SETTLE_SECONDS = 0.5  # from a first failure to the verdict: the others' were there within 0.4 s (measured, gloo)
+STACKS_SECONDS = 0.5  # for silent ranks to write their stacks; the search waits for a second
+END_SECONDS = 10.0  # for a launcher to tell how its ranks ended, once they are all dead
+_READ_BYTES = 2**16
+
+
+class _Silent(Exception):
+    """The search asks for stacks: there was no sign of life for too long."""
+
+
+class Rank:
+    """One rank, seen from outside."""
+
+    def __init__(self, number: int, folder: Path, request: Request[Any]) -> None:
+        self.number, self.folder = number, folder / str(number)
+        self.folder.mkdir(parents=True)
+        codec.write(self.folder / REQUEST, request)
+        os.mkfifo(self.folder / PROGRESS)
+        self.pipe = os.open(self.folder / PROGRESS, os.O_RDWR | os.O_NONBLOCK)  # not read-only: it would end at once
+        self.phases: list[str] = []
+        self.has_beat = False
+        self.pid: int | None = None
+        self.world_size: int | None = None  # that its launcher told it
+        self.is_dead = False  # without an answer
+        self.answer: Any = None
+        self._kind, self._unread = request.kind().answer, b""
+
+    def look(self) -> None:
+        """Take note of what it told, and of its end."""
+        with suppress(BlockingIOError):
+            *lines, self._unread = (self._unread + os.read(self.pipe, _READ_BYTES)).split(b"\n")
+            for word, _, value in (line.decode("utf-8", "replace").partition(" ") for line in lines):
+                if word == "rank":
+                    self.pid, self.world_size = map(int, value.split())
+                elif word == "phase":
+                    self.phases.append(value)
+                self.has_beat |= word == "step"
+        if self.answer is None and (self.folder / RESULT).exists():
+            self.answer = codec.read(self.folder / RESULT, self._kind)
+        self.is_dead = self.answer is None and self.pid is not None and not _lives(self.pid)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it will not measure anything."""
+        return self.is_dead or (self.answer is not None and self.answer.failure is not None)
+
+    def send(self, number: int) -> None:
+        """Send it a signal, if it has begun and lives."""
+        with suppress(ProcessLookupError):
+            if self.pid is not None:
+                os.kill(self.pid, number)
+
+    def stacks(self) -> str:
+        """Return what its threads were doing when they were asked; empty: it did not say."""
+        with suppress(OSError):
+            return (self.folder / STACKS).read_text("utf-8", "replace")
+        return ""
+
+
+def supervise(request: Request[Answered], progress: Progress, folder: Path) -> Answered:
+    """Run the request in every rank that its command starts. Raises `TargetError` for a command that starts none."""
+    assert request.target is not None, "it is a command"
+    program = configured(CommandTemplate.parse(request.target), getattr(request, "config", None))
+    launch, place = program.launch, folder / RANKS_FOLDER
+    assert launch is not None, "it begins with a launcher"
+    ranks = [Rank(number, place, share(request, launch.ranks)) for number in range(launch.ranks)]
+    process = _started(launch, place)
+    group = _Group(request, ranks, process, launch, progress)
+    try:
+        with _asked_for_stacks():
+            answer: Answered = group.until_answered()
+            return answer
+    except _Silent:
+        return hung(request, group.stacks(), progress.current)
+    finally:
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                child.kill()
+        process.wait()
+
+
+def _started(launch: Launch, place: Path) -> subprocess.Popen[bytes]:
+    """Start the launcher as it was typed, but with this package in place of the script."""
+    rank = ("-m", "autotune.child", "--ranks", str(place))
+    words = (sys.executable, "-m", launch.launcher.module, *launch.options, *rank)
+    # The user's json.py must not stand in for ours; a rank takes the variable back.
+    own = {LEADER: str(os.getpid()), "PYTHONSAFEPATH": "1"}
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL, env={**os.environ, **own})
+
+
+@dataclass
+class _Group:
+    """All ranks of a probe."""
+
+    request: Request[Any]
+    ranks: list[Rank]
+    process: subprocess.Popen[bytes]  # the launcher
+    launch: Launch
+    progress: Progress
+    phases: int = 0  # that the search was told of
+
+    def until_answered(self) -> Any:
+        """Return one answer, once all ranks have measured, or one has failed."""
+        poll, verdict_at = select.poll(), 0.0
+        for rank in self.ranks:
+            poll.register(rank.pipe, select.POLLIN)
+        while True:
+            poll.poll(TICK_SECONDS * 1000)
+            for rank in self.ranks:
+                rank.look()
+            self._pass_on()
+            if started := {rank.world_size or len(self.ranks) for rank in self.ranks} - {len(self.ranks)}:
+                raise other_ranks(self.launch, started.pop())
+            if all(rank.answer is not None and rank.answer.failure is None for rank in self.ranks):
+                return merged([rank.answer for rank in self.ranks], process_bytes("VmHWM", pid=self.process.pid) or 0)
+            now = time.monotonic()
+            if not verdict_at and (self.process.poll() is not None or any(rank.has_failed for rank in self.ranks)):
+                verdict_at = now + SETTLE_SECONDS
+            if verdict_at and now >= verdict_at:
+                return self._verdict()
+
+    def stacks(self) -> dict[int, str]:
+        """Return the stacks of all ranks that have not answered, by number."""
+        silent = [rank for rank in self.ranks if rank.answer is None]
+        for rank in silent:
+            rank.send(signal.SIGUSR1)
+        give_up = time.monotonic() + STACKS_SECONDS
+        while time.monotonic() < give_up and not all(MAIN_THREAD in rank.stacks() for rank in silent):
+            time.sleep(0.02)
+        return {rank.number: rank.stacks() for rank in silent}
+
+    def _pass_on(self) -> None:
+        """Tell the search of what all ranks have come to: one that hangs is not to hide behind the others."""
+        waiting = [rank for rank in self.ranks if rank.answer is None]
+        reached = min((len(rank.phases) for rank in waiting), default=0)
+        for name in waiting[0].phases[self.phases : reached] if waiting else ():
+            self.progress.phase(name)
+        self.phases = max(self.phases, reached)
+        if waiting and all(rank.has_beat for rank in waiting):
+            self.progress.beat()
+            for rank in self.ranks:
+                rank.has_beat = False
+
+    def _verdict(self) -> Any:
+        """Return the answer of the rank that failed first, or end as it ended. Raises `TargetError`."""
+        dead = [rank for rank in self.ranks if rank.is_dead]
+        answers = {rank.number: rank.answer for rank in self.ranks if rank.answer is not None}
+        if (answer := of_the_cause(answers, len(self.ranks), has_died=bool(dead))) is not None:
+            return answer
+        for rank in self.ranks if self.process.poll() is None else ():
+            rank.send(signal.SIGKILL)  # a launcher waits for those that ignore milder signals
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(END_SECONDS)
+        if not dead:
+            raise failed_to_start(self.launch.label, self.process.poll())
+        ends = [(rank.number, exit_status(rank.pid or 0)) for rank in dead]
+        number, status = min(ends, key=lambda end: end[1] in (None, -signal.SIGTERM))  # which launchers send the others
+        if status is not None:
+            _end_as(number, len(self.ranks), status)
+        return died(self.request, number, len(self.ranks), self.progress.current)
+
+
+def _end_as(number: int, count: int, status: int) -> NoReturn:
+    """End this process as that rank ended, so that the search judges it as it would judge a process alone."""
+    how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+    print(f"autotune: rank {number} of {count} ended without a result: {how}", flush=True)
+    if status < 0:
+        faulthandler.disable()
+        with suppress(OSError):  # of SIGKILL, which nobody handles
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)
+
+
+@contextmanager
+def _asked_for_stacks() -> Iterator[None]:
+    """Raise `_Silent` where the search asks for stacks: it knows no better who is silent."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise _Silent
+
+    faulthandler.unregister(signal.SIGUSR1)
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False

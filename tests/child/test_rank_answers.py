@@ -1,0 +1,88 @@
+"""What several ranks say together."""
+
+import pytest
+from msgspec.structs import replace
+
+from autotune.child.rank_answers import hung, merged, of_the_cause, share
+from autotune.core.requests import ProbeRequest
+from autotune.core.results import Failure, MemoryPeak, Outcome, ProbeResult
+from tests.worlds import config, failed, measured
+
+MIB = 2**20
+REQUEST = ProbeRequest(target="-- torchrun train.py", config=config(), device="cpu")
+GONE = "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:21087"
+STACK = """Thread 0x00007f89 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 320 in wait
+
+Current thread 0x00007f88 (most recent call first):
+{frames}
+  File "<frozen runpy>", line 198 in _run_module_as_main
+"""
+SLEEPS = STACK.format(frames='  File "/me/train.py", line 12 in load\n  File "/me/train.py", line 40 in <module>')
+WAITS = STACK.format(
+    frames='  File "/x/site-packages/torch/autograd/graph.py", line 869 in _engine_run_backward\n'
+    '  File "/home/me/train.py", line 30 in <module>'
+)
+
+
+def _result(rate, samples=64, peak=500 * MIB, workers=0):
+    found = measured(rate, samples=samples)
+    memory = MemoryPeak(process_bytes=peak, workers_bytes=workers)
+    return replace(found, measurement=replace(found.measurement, memory=memory))
+
+
+def _error(message, outcome=Outcome.USER_ERROR):
+    return ProbeResult(outcome=outcome, failure=Failure(phase="warm-up", message=message, evidence=message))
+
+
+def test_the_slowest_sets_the_pace_and_the_samples_are_of_all():
+    slow, fast = _result(100.0, peak=500 * MIB, workers=10 * MIB), _result(110.0, peak=400 * MIB)
+
+    found = merged([fast, slow], 200 * MIB).measurement
+
+    assert found.samples_per_second == pytest.approx(200.0)
+    assert found.step_seconds == slow.measurement.step_seconds
+    assert set(found.samples) == {2 * count for count in slow.measurement.samples}
+    assert (found.memory.process_bytes, found.memory.workers_bytes) == (1100 * MIB, 10 * MIB)
+
+
+def test_ranks_share_the_memory_and_the_rate_to_beat():
+    asked = replace(REQUEST, memory_limit_bytes=1000, incumbent_samples_per_second=300.0)
+
+    of_one = share(asked, 2)
+
+    assert (of_one.memory_limit_bytes, of_one.incumbent_samples_per_second) == (500, 150.0)
+    assert share(REQUEST, 2) == REQUEST
+
+
+@pytest.mark.parametrize(
+    ("answers", "cause"),
+    [
+        ({0: _error(GONE), 1: _error("ValueError: mine")}, "rank 1 of 2: ValueError: mine"),
+        ({0: _error("ValueError: mine"), 1: _error("MemoryError", Outcome.OOM_HOST)}, "rank 1 of 2: MemoryError"),
+        ({0: _error(GONE), 1: _result(100.0)}, f"rank 0 of 2: {GONE}"),
+        ({0: _error("ValueError: both"), 1: _error("ValueError: both")}, "ValueError: both"),
+    ],
+)
+def test_the_first_cause_is_told(answers, cause):
+    assert of_the_cause(answers, 2, has_died=False).failure.message == cause
+
+
+def test_a_death_explains_all_but_lack_of_memory():
+    assert of_the_cause({0: _error(GONE)}, 2, has_died=True) is None
+    assert of_the_cause({0: failed(Outcome.OOM_HOST)}, 2, has_died=True).outcome is Outcome.OOM_HOST
+
+
+@pytest.mark.parametrize(
+    ("stacks", "message"),
+    [
+        ({0: WAITS, 1: SLEEPS}, "rank 1 in train.py:12 (load) gave no sign of life; rank 0 waits for it"),
+        ({0: WAITS, 1: WAITS}, "rank 0 and rank 1 gave no sign of life"),
+        ({0: WAITS, 1: ""}, "rank 1 gave no sign of life; rank 0 waits for it"),
+        ({1: SLEEPS}, "rank 1 in train.py:12 (load) gave no sign of life"),
+    ],
+)
+def test_who_waits_for_another_does_not_hang(stacks, message):
+    answer = hung(REQUEST, stacks, "measure")
+
+    assert (answer.outcome, answer.failure.message) == (Outcome.TIMEOUT, message)

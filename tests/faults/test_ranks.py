@@ -1,0 +1,177 @@
+"""Launchers in real probes: their ranks are measured together, the right one is blamed, and none is left behind."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from autotune.core.records import Config, Value
+from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest
+from autotune.core.results import Inspection, Outcome, ProbeResult
+from autotune.knobs import defaults
+from autotune.launch.base import LOG
+from autotune.launch.subprocess import SubprocessLauncher
+from tests.faults.conftest import MARK, marked
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is left of a probe is looked up in /proc")
+SHORT = ProbeBudget(min_warmup_seconds=0.05, min_seconds=0.1, max_seconds=0.3, max_loader_seconds=0.1)
+# Long enough for ranks to come up on a busy machine: the patience before their first step, not that of every step.
+IMPATIENT = ProbeBudget(first_step_deadline_seconds=20.0, step_deadline_seconds=20.0)
+TORCHRUN = "python -m torch.distributed.run --standalone --nproc-per-node 2"
+ACCELERATE = "python -m accelerate.commands.launch"
+HEAD = """
+import itertools, os, sys, time, torch, torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+size = int(sys.argv[1])
+data = TensorDataset(torch.randn(256, 4), torch.randint(2, (256,)))
+"""
+PARALLEL = """
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+assert sys.argv[2:] == ["--lr", "1 2"] and "PYTHONSAFEPATH" not in os.environ, sys.argv
+model = nn.parallel.DistributedDataParallel(nn.Linear(4, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+LOOP = """
+for number in itertools.count():
+    for x, y in DataLoader(data, size, sampler=DistributedSampler(data), drop_last=True):
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        {fault}
+"""
+TRAIN = HEAD + PARALLEL + LOOP
+ACCELERATED = """
+from accelerate import Accelerator
+accelerator = Accelerator()
+model = nn.Linear(4, 2)
+model, optimizer, loader = accelerator.prepare(
+    model, torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(data, size, drop_last=True)
+)
+for epoch in itertools.count():
+    for x, y in loader:
+        accelerator.backward(nn.functional.cross_entropy(model(x), y))
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+Probe = Callable[..., ProbeResult]
+
+
+@pytest.fixture
+def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SubprocessLauncher]:
+    monkeypatch.chdir(tmp_path)
+    with SubprocessLauncher(environ={MARK: str(tmp_path)}) as launcher:
+        yield launcher
+    assert marked(tmp_path) == []
+
+
+@pytest.fixture
+def probe(launcher: SubprocessLauncher, tmp_path: Path) -> Probe:
+    def run(text: str, start: str = TORCHRUN, budget: ProbeBudget = SHORT, **values: Value) -> ProbeResult:
+        (tmp_path / "train.py").write_text(text)
+        (tmp_path / "probe").mkdir()
+        config = Config(values=defaults() | {"batch_size": 8} | values)
+        target = f"-- {start} train.py {{batch_size=8}} --lr '1 2'"
+        return launcher.run(ProbeRequest(target=target, config=config, device="cpu", budget=budget), tmp_path / "probe")
+
+    return run
+
+
+def test_two_ranks_are_measured_together(probe, tmp_path):
+    result = probe(TRAIN.format(fault=""), batch_size=16)
+
+    assert result.outcome is Outcome.OK, result.failure
+    assert set(result.measurement.samples) == {2 * 16 * result.measurement.steps_per_block}
+    assert (result.isolation, result.isolation_reason) == ("fresh", "")
+    assert sorted(path.name for path in (tmp_path / "probe").iterdir()) == [LOG, "request.json", "result.json"]
+
+
+def test_what_ranks_do_today_is_looked_at_once(launcher, tmp_path):
+    (tmp_path / "train.py").write_text(TRAIN.format(fault=""))
+    (tmp_path / "probe").mkdir()
+    request = InspectRequest(target=f"-- {TORCHRUN} train.py {{batch_size=8}} --lr '1 2'", device="cpu")
+
+    found: Inspection = launcher.run(request, tmp_path / "probe")
+
+    assert found.outcome is Outcome.OK, found.failure
+    assert (found.facts.name, found.facts.ranks, found.facts.baseline["batch_size"]) == ("Linear", 2, 8)
+    assert "2 ranks, started by torchrun; batch_size is that of one" in [one.text for one in found.facts.findings]
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome", "words"),
+    [
+        (HEAD + PARALLEL + "if rank == 1: raise ValueError('mine')\n" + LOOP.format(fault=""), "user-error",
+         "rank 1 of 2: train.py:14 in <module>: ValueError: mine"),
+        (TRAIN.format(fault="if rank == 1: raise MemoryError"), "oom-host", "rank 1 of 2: MemoryError"),
+        (TRAIN.format(fault="if rank == 1: os.kill(os.getpid(), 9)"), "crashed",
+         "rank 1 of 2 ended without a result: killed by SIGKILL"),
+        (TRAIN.format(fault="if rank == 1: os.kill(os.getpid(), 11)"), "crashed",
+         "rank 1 of 2 ended without a result: killed by SIGSEGV"),
+        (TRAIN.format(fault="sys.exit(3)"), "user-error", "train.py ended with exit status 3 after 1 optimizer steps"),
+        (TRAIN.replace("size,", "4 + 4 * (rank == 0),").format(fault=""), "user-error",
+         "rank 1 of 2: train.py was given batch_size 8 and trained with batch_size 4"),
+        ("raise ValueError('both')\n", "user-error", "train.py:1 in <module>: ValueError: both"),
+    ],
+    ids=["raises", "memory", "killed", "segfault", "exits", "ignores its argument", "all of them"],
+)  # fmt: skip
+def test_the_rank_that_failed_first_is_told(probe, text, outcome, words):
+    result = probe(text)
+
+    assert result.outcome == outcome, result.failure
+    assert words in result.failure.message
+
+
+def test_the_rank_that_hangs_is_told_with_its_line(probe):
+    result = probe(TRAIN.format(fault="while rank == 1: time.sleep(1)"), budget=IMPATIENT)
+
+    assert result.outcome is Outcome.TIMEOUT
+    assert result.failure.message == "rank 1 in train.py:20 (<module>) gave no sign of life; rank 0 waits for it"
+    assert "rank 0:\n" in result.failure.traceback
+
+
+def test_a_launcher_that_starts_nothing_is_told_in_its_own_words(probe):
+    result = probe("", start=f"{TORCHRUN} --no-such-option 3")
+
+    assert result.outcome is Outcome.USER_ERROR
+    assert result.failure.message.startswith("torchrun ended with exit status 2 and started no rank.")
+    assert "unrecognized arguments: --no-such-option" in result.failure.message
+
+
+def test_one_rank_of_torchrun_is_a_probe_like_any_other(probe):
+    result = probe(TRAIN.format(fault=""), start="python -m torch.distributed.run --standalone")
+
+    assert result.outcome is Outcome.OK, result.failure
+    assert set(result.measurement.samples) == {8 * result.measurement.steps_per_block}
+
+
+@pytest.mark.skipif(find_spec("accelerate") is None, reason="needs accelerate")
+class TestAccelerate:
+    def test_one_process_trains_with_the_precision_of_the_launcher(self, probe):
+        start = f"{ACCELERATE} --num_processes 1 --mixed_precision {{amp_dtype:accelerate=no}}"
+
+        result = probe(HEAD + ACCELERATED, start=start, amp_dtype="bfloat16")
+
+        assert result.outcome is Outcome.OK, result.failure
+        assert set(result.measurement.samples) == {8 * result.measurement.steps_per_block}
+
+    def test_a_precision_that_the_script_overrides_is_not_measured(self, probe):
+        start = f"{ACCELERATE} --num_processes 1 --mixed_precision {{amp_dtype:accelerate=no}}"
+        text = (HEAD + ACCELERATED).replace("Accelerator()", "Accelerator(mixed_precision='no')")
+
+        result = probe(text, start=start, amp_dtype="bfloat16")
+
+        assert result.outcome is Outcome.USER_ERROR
+        assert "train.py was given amp bfloat16 and trained with no autocast" in result.failure.message
+
+    def test_fewer_processes_than_the_command_says_are_told(self, probe):
+        result = probe(HEAD + ACCELERATED, start=f"{ACCELERATE} --cpu --num_processes 2")
+
+        assert result.outcome is Outcome.USER_ERROR
+        assert result.failure.message.startswith("accelerate launch started 1 process, and the command says 2.")

@@ -1,0 +1,160 @@
+"""The command lines of launchers: what they start is found as their own parsers find it."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import TargetError
+from autotune.targets.commands.launchers import LAUNCHERS, launch_of
+from autotune.targets.commands.program import read
+from autotune.targets.commands.recognition import recognise
+from autotune.targets.commands.template import CommandTemplate
+
+TORCHRUN, ACCELERATE = LAUNCHERS
+ACCELERATED = """
+import argparse
+from accelerate import Accelerator
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=8)
+accelerator = Accelerator()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(ACCELERATED)
+
+
+def _parser(launcher):
+    if launcher is TORCHRUN:
+        from torch.distributed.run import get_args_parser
+
+        return get_args_parser()
+    launch = pytest.importorskip("accelerate.commands.launch")
+    return launch.launch_command_parser()
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS, ids=["torchrun", "accelerate"])
+def test_options_without_a_value_are_those_of_its_parser(launcher):
+    actions = [one for one in _parser(launcher)._actions if one.option_strings and one.dest != "help"]
+    flags = {name.replace("_", "-") for one in actions if one.nargs == 0 for name in one.option_strings}
+    names = {name for one in actions for name in one.option_strings}
+
+    assert flags == launcher.flags
+    assert all(one.nargs in (0, None) for one in actions)
+    assert {launcher.count, *launcher.known, *launcher.refused} <= names | {name.replace("_", "-") for name in names}
+
+
+@pytest.mark.parametrize(
+    ("launcher", "line"),
+    [
+        (TORCHRUN, "--standalone --nproc-per-node 2 train.py --batch-size 4 -m"),
+        (TORCHRUN, "--nnodes=1 --nproc_per_node=2 --rdzv-conf a=b train.py --nproc-per-node 7"),
+        (TORCHRUN, "-m --nproc-per-node 3 --tee 3 train -x"),
+        (TORCHRUN, "train.py"),
+        (ACCELERATE, "--num_processes 1 --mixed_precision bf16 train.py --mixed_precision fp16"),
+        (ACCELERATE, "--cpu -q --num-processes=2 --dynamo_backend inductor -m train 3"),
+        (ACCELERATE, "--num_cpu_threads_per_process=1 --num_processes 1 train.py"),
+    ],
+)
+def test_what_it_starts_is_what_its_parser_finds(launcher, line):
+    said = _parser(launcher).parse_args(shlex.split(line))
+
+    program = read(["python", "-m", launcher.module, *shlex.split(line)])
+
+    assert program.launch is not None
+    count = said.nproc_per_node if launcher is TORCHRUN else said.num_processes
+    assert program.launch.ranks == int(count)
+    assert (program.module or str(program.file)) == said.training_script
+    assert list(program.arguments) == said.training_script_args
+    assert program.launch.is_module == bool(said.module)
+    options = _parser(launcher).parse_args([*program.launch.options, "-m", "another", "x"])
+    assert {**vars(options), "training_script": "", "training_script_args": "", "module": ""} == {
+        **vars(said), "training_script": "", "training_script_args": "", "module": "",
+        **({"nondefault": options.nondefault} if "nondefault" in said else {}),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("torch.distributed.run --nproc-per-node gpu train.py", "which is no number.*Write the number: --nproc-per-no"),
+        ("torch.distributed.run --nnodes 1:4 train.py", "trains on several machines"),
+        ("torch.distributed.run --no-python train.sh", "does not start a Python file"),
+        ("torch.distributed.run --nproc-per-node 2", "has nothing to run"),
+        ("torch.distributed.launch train.py", "starts other processes in a way that is not watched"),
+        ("torch.distributed.run missing.py", "There is no file missing.py"),
+        ("accelerate.commands.launch --use_deepspeed train.py", "trains with DeepSpeed, which is not supported yet"),
+        ("accelerate.commands.launch --num_machines 2 train.py", "trains on several machines"),
+    ],
+)
+def test_what_it_cannot_be_watched_in_is_refused_at_once(line, message):
+    with pytest.raises(TargetError, match=message):
+        read(["python", "-m", *line.split()])
+
+
+def test_launchers_are_known_by_the_names_that_people_type():
+    for words in ("torchrun --nproc-per-node 2 train.py", "/opt/bin/torchrun train.py", "accelerate launch train.py",
+                  "accelerate-launch train.py", "python3 -u -m torch.distributed.run train.py"):  # fmt: skip
+        assert launch_of(words.split()) is not None, words
+    for words in ("accelerate config", "python train.py torchrun", "python -m pkg.torchrun"):
+        assert launch_of(words.split()) is None, words
+
+
+def test_a_command_is_called_by_the_script_and_not_by_its_launcher():
+    for words in ("torchrun --nproc-per-node 2 train.py", "python -m torch.distributed.run -m pkg.train"):
+        assert CommandTemplate.of(words.split()).label in ("train.py", "pkg.train")
+
+
+START = ["python", "-m", "accelerate.commands.launch"]
+
+
+def _recognised(line, script=ACCELERATED, **corrections):
+    Path("train.py").write_text(script)
+    found = recognise([*START, *shlex.split(line)], corrections)
+    return found, found.template.text.removeprefix("-- " + " ".join(START)).strip()
+
+
+def test_options_of_a_launcher_that_are_knobs_stand_before_the_script():
+    found, text = _recognised("--num_processes 1 train.py --batch-size 4")
+
+    assert text == "--num_processes 1 --mixed_precision {amp_dtype:accelerate=no} train.py --batch-size {batch_size=4}"
+    assert ("--mixed_precision, by default no", "amp_dtype") in found.taken
+    parser = _parser(ACCELERATE)
+    words = found.template.filled({"amp_dtype": "bfloat16", "batch_size": 2}, "")[len(START) :]
+    read_back = parser.parse_args(words)
+    assert (read_back.mixed_precision, read_back.num_processes) == ("bf16", 1)
+    assert read_back.training_script_args == ["--batch-size", "2"]
+
+
+def test_typed_options_of_a_launcher_are_taken_with_their_values():
+    found, text = _recognised("--mixed-precision=fp16 --num_cpu_threads_per_process 2 -m train")
+
+    assert text.startswith(
+        "--mixed-precision={amp_dtype:accelerate=fp16} --num_cpu_threads_per_process {num_threads=2} -m train"
+    )
+    assert found.template.baseline == {"amp_dtype": "float16", "num_threads": 2, "batch_size": 8}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [ACCELERATED.replace("Accelerator()", "Accelerator(mixed_precision='bf16')"), "from transformers import Trainer\n"],
+)
+def test_a_precision_that_the_script_does_not_leave_to_it_is_no_knob(script):
+    _, text = _recognised("--mixed_precision bf16 train.py", script)
+
+    assert text.startswith("--mixed_precision bf16 train.py")
+
+
+def test_accumulation_of_accelerate_goes_to_deepspeed_alone():
+    _, text = _recognised("--gradient_accumulation_steps 4 train.py")
+
+    assert "--gradient_accumulation_steps 4" in text
+
+
+def test_what_a_launcher_is_told_can_be_named():
+    _, text = _recognised("--mixed_precision bf16 train.py", "import argparse\n", amp="--mixed_precision")
+
+    assert "{amp_dtype:accelerate=bf16}" in text
