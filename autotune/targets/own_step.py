@@ -61,7 +61,8 @@ class OwnStep:
     def __init__(self, contract: Contract, model: Any, plan: Plan, offered: Mapping[str, Any]) -> None:
         advice = f"It is called {NAMES['step']}: write these three arguments, or rename it if it is something else."
         self._function = bind(contract.names["step"], "step", {*offered, "model", "batch", "optimizers"}, advice=advice)
-        self._offered, self._model, self._update = {**offered, "model": model}, model, None
+        self._offered = {**offered, "model": model}
+        self._update: Update | None = None
         self._scaler = torch.amp.GradScaler(enabled=False)
         self._fresh: set[int] = set()  # optimizers whose gradients have not been stepped with
         self._taken: list[Optimizer] = []  # that stepped in this call

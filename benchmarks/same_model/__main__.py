@@ -33,8 +33,8 @@ FORMS: Mapping[str, tuple[str | list[str], str]] = {  # the target, and the pack
     "functions": (str(HERE / "functions.py"), "torch"),
     "lightning": (str(HERE / "lightning_module.py"), "lightning"),
     "trainer": (str(HERE / "hugging_face.py"), "transformers"),
-    "accelerate": (["python", str(HERE / "accelerated.py")], "accelerate"),
-    "bare": (["python", str(HERE / "bare.py")], "torch"),
+    "accelerate": (["python", str(HERE / "accelerated.py"), "--batch-size", str(BATCH)], "accelerate"),
+    "bare": (["python", str(HERE / "bare.py"), "--batch-size", str(BATCH)], "torch"),
 }
 TASK = Task(
     name="same_model", what="one model in five forms", target=str(HERE / "functions.py"), global_batch=BATCH,

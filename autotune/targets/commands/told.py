@@ -120,8 +120,9 @@ def _of_the_program() -> list[ModuleType]:
     while left:
         for value in tuple(vars(left.pop()).values()):
             name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-            known = isinstance(name, str) and name not in found and name.partition(".")[0] not in _OTHERS
-            if known and isinstance(module := sys.modules.get(name), ModuleType):
+            if not isinstance(name, str) or name in found or name.partition(".")[0] in _OTHERS:
+                continue
+            if isinstance(module := sys.modules.get(name), ModuleType):
                 found[name] = module
                 left.append(module)
     return list(found.values())
