@@ -26,7 +26,7 @@ from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
 from autotune.units import format_bytes, format_share
 
-LONGEST_TEXT, LONGEST_WARNING = 600, 240  # characters of a text, and before a fold; best.json has all of it
+LONGEST_TEXT = 600  # characters of a warning; best.json has all of it
 LONGEST_TRACEBACK = 4000  # characters, the end: the error itself stands last
 
 
@@ -82,11 +82,9 @@ def _answer(view: StudyView) -> dict[str, object]:
 
 
 def _parted(text: str) -> tuple[str, str]:
-    """A warning and, if it is long, what stands behind a fold: lists of probes with their causes."""
-    if len(text) <= LONGEST_WARNING:
-        return text, ""
-    first, *rest = NEXT_SENTENCE.split(text, maxsplit=1)
-    return first[:LONGEST_TEXT], " ".join([first[LONGEST_TEXT:], *rest])[: LONGEST_TEXT * 2].strip()
+    """What a warning means, and what else it says: its numbers and what to do."""
+    first, *rest = NEXT_SENTENCE.split(text[:LONGEST_TEXT], maxsplit=1)
+    return first, " ".join(rest)
 
 
 def _reasons(best: Recommendation) -> list[str]:
