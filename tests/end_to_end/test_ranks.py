@@ -32,20 +32,7 @@ for epoch in itertools.count():
 
 def test_ranks_are_searched_and_the_answer_is_the_whole_command(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    words = (
-        "-n",
-        "1",
-        "-t",
-        "60s",
-        "--global-batch",
-        "free",
-        "--batch",
-        "32,128",
-        "--workers",
-        "0",
-        "--threads",
-        "none",
-    )
+    words = shlex.split("-n 1 -t 60s --global-batch free --batch 32,128 --workers 0 --threads none")
 
     ended = commandline.run(tmp_path, "search", *words, "--", *shlex.split(START), "--batch-size", "32")
 
