@@ -60,6 +60,14 @@ def opening_lines(
     ]
 
 
+def told_before(request: StudyRequest) -> list[str]:
+    """Return what the user should know of a loop of his own before it is run: that it writes files, say."""
+    if not request.facts.owns_loop:
+        return []
+    told = [finding for finding in request.facts.findings if finding.needs_attention]
+    return [f"{one.text[:1].upper()}{one.text[1:]}" + f" ({one.override})" * bool(one.override) + "." for one in told]
+
+
 def _trained(request: StudyRequest) -> str:
     """Return the target as the user named it: of a command the words that are typed today."""
     if not is_command(request.target):
@@ -168,7 +176,10 @@ def _unsettable(request: StudyRequest) -> list[str]:
     here = Circumstances(facts=facts, environment=request.environment, global_batch=None)
     unsettable = [one for one in KNOBS if not is_settable(one.name, facts)]
     names = [one.label for one in unsettable if not one.on_request and len(one.domain(here)) > 1]
-    told = "no argument of the command sets them (name one with --map KNOB=--ARGUMENT)"
+    told = (
+        f"no argument of the command sets {'them' if len(names) > 1 else 'it'} (type one with its value of today, or "
+        f"name it with --map KNOB=--ARGUMENT)"
+    )
     lines = [f"{', '.join(names)} not tuned: {told}"] * bool(names)
     tuned = [knob for knob in KNOBS if len(request.domains.get(knob.name, ())) > 1]
     if request.goal.stability != "off" and any(knob.numerics for knob in tuned):

@@ -100,7 +100,7 @@ def test_a_batch_that_is_not_searched_for_want_of_divisors_is_said(held, said):
             ("batch_size",),
             64,
             [
-                "precision, workers not tuned: no argument of the command sets them (name one with --map",
+                "precision, workers not tuned: no argument of the command sets them (type one",
                 COMMAND_LOSSES,
                 "batch not searched: 64 samples are held",
             ],

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from autotune.errors import TargetError
 from autotune.knobs.base import Knob
+from autotune.knobs.observed import Observed
 from autotune.targets.commands.arguments import Given, given
-from autotune.targets.commands.declared import UNKNOWN, Argument, Script, read_script
+from autotune.targets.commands.declared import UNKNOWN, Argument, Script, is_negative, read_script, with_globals
 from autotune.targets.commands.grammars import Grammar, grammar_of
 from autotune.targets.commands.meaning import Meaning, meaning_of, meant, normal
-from autotune.targets.commands.placeholder import OUTPUT_DIR, literal, names_a_knob
+from autotune.targets.commands.placeholder import FLAG, NO_FLAG, OUTPUT_DIR, literal, names_a_knob
 from autotune.targets.commands.shell import program_of, script_of
 from autotune.targets.commands.template import CommandTemplate
 
@@ -47,6 +49,8 @@ def recognise(words: Sequence[str], corrections: Mapping[str, str] | None = None
     program = program_of(words)
     script = read_script(script_of(program))
     grammar = grammar_of(script, program.label.removesuffix(".py"))
+    if grammar.reads_files:
+        script = with_globals(script, [Path(word) for word in program.arguments if "=" not in word])
     return _Reader(list(words), len(words) - len(program.arguments), script, grammar, dict(corrections or {})).read()
 
 
@@ -56,7 +60,7 @@ class _Reader:
     def __init__(
         self, words: list[str], start: int, script: Script, grammar: Grammar, corrections: dict[str, str]
     ) -> None:
-        self._words, self._grammar = words, grammar
+        self._words, self._grammar, self._precisions = words, grammar, script.precisions
         declared = {name: one for one in (*grammar.arguments, *script.arguments) for name in one.words}
         self._declared = declared
         self._given = list(given(words, start, declared))
@@ -169,11 +173,10 @@ class _Reader:
         if default is UNKNOWN or default is None:
             return None
         if meaning.is_truth and isinstance(default, bool):
-            today = "true" if default else "false"
             if argument.off:
                 return [_pair(argument, meaning, is_on=default)]
             if argument.is_flag:
-                return [f"{name}{{{meaning.name}:flag={today}}}"]
+                return [f"{name}{_flag(meaning, is_there=default is not argument.is_negated)}"]
             default = next(iter(self._grammar.truth.split("/")[not default :]))
         one = Given(option=argument.name, name=argument.name, value=str(default), at=0, inline=True)
         text = self._placeholder(one, meaning)
@@ -186,8 +189,8 @@ class _Reader:
             return f"{{{OUTPUT_DIR}={value}}}" if value and not set("{}") & set(value) else None
         if meaning.is_truth:
             if value is None:
-                return f"{{{meaning.name}:flag=true}}"
-            pair = next((pair for pair in TRUTHS if value in pair.split("/")), None)
+                return _flag(meaning, is_there=True)
+            pair = None if meaning.is_negated else next((one for one in TRUTHS if value in one.split("/")), None)
             return pair and f"{{{meaning.name}:{pair}={value}}}"
         if value is None:
             return None
@@ -222,12 +225,26 @@ class _Reader:
 
     def _meaning(self, name: str) -> Meaning | None:
         """Return what an argument of this name means; None: nothing that is known."""
+        argument = self._declared.get(name)
         if normal(name) in self._corrections:
-            return self._corrections[normal(name)]
+            return replace(self._corrections[normal(name)], is_negated=_is_negated(name, argument))
         found = meaning_of(name)
         if found is None or found.name in self._mapped or found.owner in self._alone:
             return None
-        return None if self._mapped & {*(found.knob.value_names if found.knob else ())} else found
+        if self._mapped & {*(found.knob.value_names if found.knob else ())}:
+            return None
+        if argument is not None and argument.is_negated is None:  # a store_false called `--no-amp`
+            return replace(found, is_doubtful=True)
+        return self._as_coded(replace(found, is_negated=_is_negated(name, argument)), argument, name)
+
+    def _as_coded(self, found: Meaning, argument: Argument | None, name: str) -> Meaning:
+        """Return the switch that a doubtful flag is, where the script's own code says which value it has."""
+        is_flag = argument.is_flag if argument else any(one.name == name and one.value is None for one in self._given)
+        if not found.is_doubtful or found.knob is None or not is_flag or self._precisions is None:
+            return found
+        coded = [value for value in found.knob.seen(Observed(precisions=self._precisions)) if value is not None]
+        switch = next((one for one in _switches(found.knob) if [found.knob.value_names[one]] == coded), None)
+        return replace(found, name=switch, is_doubtful=False) if switch else found
 
     def _check(self, corrections: Mapping[str, str]) -> None:
         """Raise `TargetError` for a correction that names no argument."""
@@ -261,6 +278,15 @@ def _valueless(option: str, meaning: Meaning) -> str:
     return f"{option} takes no value, so it cannot be {meaning.name}" + (
         f"; say {_ways(option, names)}" if names else ""
     )
+
+
+def _is_negated(name: str, argument: Argument | None) -> bool:
+    """Return whether a flag says no: `--no-amp`, or one that argparse stores as false."""
+    return is_negative(name) or bool(argument and argument.is_negated)
+
+
+def _flag(meaning: Meaning, *, is_there: bool) -> str:
+    return f"{{{meaning.name}:{NO_FLAG if meaning.is_negated else FLAG}={'true' if is_there else 'false'}}}"
 
 
 def _ways(option: str, names: Sequence[str]) -> str:

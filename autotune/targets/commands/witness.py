@@ -18,6 +18,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -30,15 +31,22 @@ from torch.utils.data import DataLoader
 from autotune.errors import TargetError
 from autotune.knobs.observed import Observed
 from autotune.targets import variables
-from autotune.targets.batches import first_dimension
+from autotune.targets.batches import first_dimension, tensors
 from autotune.targets.commands.defaults import LoaderDefaults
 from autotune.targets.commands.exits import ExitHooks
 from autotune.targets.commands.fetching import Fetched, Fetching
 from autotune.targets.commands.main_thread import Guest
+from autotune.targets.commands.pauses import Pauses
 from autotune.targets.commands.trained import Trained
 from autotune.targets.own_loop import Report
 
 _FAITHFUL = 50  # steps of another optimizer without one of those that count: the program went on with that one
+
+_PATIENCE = 20  # backward passes without any optimizer: its updates are written by hand, and may go on for hours
+BY_HAND = (
+    "{} computes gradients and steps no optimizer of torch.optim. Its updates are probably written by hand. Make them "
+    "in the step() of a torch.optim.Optimizer, or write model() and dataset() into a file."
+)
 
 
 class Witness:
@@ -46,22 +54,25 @@ class Witness:
 
     def __init__(
         self, label: str, report: Report, guest: Guest, *, loader_defaults: Mapping[str, Any],
-        transforms: Sequence[Callable[[Any], Any]],
+        transforms: Sequence[Callable[[Any], Any]], asked: int | None = None,
     ) -> None:  # fmt: skip
         """`loader_defaults`: arguments of every DataLoader whose maker leaves them out.
 
+        `asked`: the micro-batch that the command was given.
         `transforms` change the model in place as soon as it has an optimizer.
         """
         self.steps = self.backwards = 0
         self.trained = Trained()  # what the first step trained
-        self.batches = Fetching(report.shapes, report.epoch)
+        self.pauses = Pauses()
+        self.batches = Fetching(report, self.pauses.end)
         self.defaults = LoaderDefaults(loader_defaults)
         self._label, self._report, self._guest, self._transforms = label, report, guest, list(transforms)
         self._exits = ExitHooks(label, guest)
         self._process = os.getpid()
         self._counted: Optimizer | None = None  # whose steps count
         self._others: Counter[int] = Counter()  # steps of each optimizer since the last that counted
-        self._is_in_backward = False
+        self._is_in_backward = self._has_optimizer = False
+        self._asked = asked
         self._given: int | None = None  # samples of a forward pass, where there is no DataLoader
         self._last: int | None = None  # samples of the batch that was counted last
         self._scaled: tuple[Any, Tensor] = (lambda: None, torch.empty(0))  # a scaled loss, weakly, and the loss
@@ -70,7 +81,7 @@ class Witness:
         self._sizes: Counter[int] = Counter()
         self._counts: Counter[int] = Counter()  # micro-batches of steps
         self._began = self.seconds = 0.0  # of the run, and until its first step
-        self._first_loss = torch.full((), float("nan"))
+        self._first_loss: Tensor | None = None  # of the first step: the sum of what its micro-batches add
         self._threads: int | None = None
         self._precisions: set[str] = set()
 
@@ -88,11 +99,12 @@ class Witness:
 
     def begin(self) -> None:
         """Start the clock, in the program's thread, before it runs."""
-        self.batches.thread, self._began = threading.current_thread(), time.perf_counter()
+        self.batches.thread = self.pauses.thread = threading.current_thread()
+        self._began = time.perf_counter()
 
     def loss(self) -> float | None:
         """The first loss; None if it is not finite, or there was none. Waits for the device."""
-        value = float(self._first_loss)
+        value = math.nan if self._first_loss is None else float(self._first_loss)
         return value if math.isfinite(value) else None
 
     @contextmanager
@@ -101,6 +113,7 @@ class Witness:
         scaler, autocast = torch.amp.GradScaler, torch.amp.autocast_mode.autocast
         replacements: list[tuple[Any, str, Callable[[Any], Any]]] = [
             *self.batches.replacements,
+            *self.pauses.replacements,
             (DataLoader, "__init__", self.defaults.making),
             (torch.autograd, "backward", self._backward),
             (scaler, "scale", self._scaling),
@@ -134,7 +147,7 @@ class Witness:
             return
         self._first_forward.remove()
         named = sys._getframe(1).f_locals.get("kwargs")
-        self._given = first_dimension([*inputs, named if isinstance(named, dict) else {}])
+        self._given = _samples([*inputs, named if isinstance(named, dict) else {}], self._asked)
 
     # -- losses
 
@@ -159,8 +172,13 @@ class Witness:
     def _trained_on(self, tensors: Any) -> None:
         if not self.backwards:
             self._early(variables.check)
-            self._first_loss = self._loss(tensors)
+        if not self.steps:
+            loss = self._loss(tensors)
+            self._first_loss = loss if self._first_loss is None else self._first_loss + loss
+        self.pauses.cancel()
         self.backwards += 1
+        if self.backwards > _PATIENCE and not self._has_optimizer:
+            self._guest.leave(TargetError(BY_HAND.format(self._label)))
         self._backwards_of_step += 1
         if (fetched := self.batches.take()) is not None:
             self._count(fetched, self._loss(tensors))
@@ -206,6 +224,7 @@ class Witness:
         @wraps(original)
         def make(optimizer: Optimizer, *arguments: Any, **named: Any) -> None:
             original(optimizer, *arguments, **named)
+            self._has_optimizer = True
             if self._transforms and not self._is_elsewhere:
                 transforms, self._transforms = self._transforms, []
                 model = Trained.of(optimizer).model()
@@ -221,6 +240,7 @@ class Witness:
         self._first_step.remove()
         self._early(self._exits.refuse_restarts)
         self.trained = Trained.of(optimizer)
+        self.pauses.parameters = self.trained.parameters
 
     def _stepped(self, optimizer: Optimizer, *_: Any) -> None:
         if self._is_elsewhere:
@@ -252,6 +272,8 @@ class Witness:
             loss = torch.full((), float("nan"))
             for _ in range(max(1, self._backwards_of_step)):
                 self._count(Fetched(samples=samples, tokens=0, seconds=0.0), loss)
+        if not self.trained.with_gradient:  # looked at here: with a closure, as Lightning's, they came within the step
+            self.trained = replace(self.trained, with_gradient=self.trained.count_gradients())
         if not self.steps:
             self._threads, self.seconds = torch.get_num_threads(), time.perf_counter() - self._began
         self.steps += 1
@@ -259,6 +281,7 @@ class Witness:
         self._of_step = self._backwards_of_step = 0
         if not self._last:
             self._guest.leave(TargetError(_NO_BATCH.format(self._label)))
+        self._report.paused(self.pauses.take())
         if not self._report.step(skipped=skipped):
             self._guest.leave()
 
@@ -276,6 +299,16 @@ _NO_BATCH = (
     "{} trains with batches that cannot be seen: neither a DataLoader gave them, nor was a model called with tensors. "
     "Its samples are not known, and without them no rate is. Write model() and dataset() into a file, and name that."
 )
+
+
+def _samples(inputs: list[Any], asked: int | None) -> int | None:
+    """Return the first dimension, or the second where all tensors have as many samples as were asked for there.
+
+    Recurrent networks are given (time, samples), without a DataLoader.
+    """
+    first, shapes = first_dimension(inputs), [one.shape for one in tensors(inputs)]
+    is_second = asked != first and shapes and all(len(shape) > 1 and shape[1] == asked for shape in shapes)
+    return asked if is_second else first
 
 
 def _most(counts: Counter[int]) -> int | None:
