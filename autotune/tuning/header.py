@@ -27,8 +27,6 @@ OWN_LOOP = (
     "largest batch, validation; memory is not predicted"
 )
 
-COMMAND_LOSSES = "losses of a command are not compared"
-
 
 def opening_lines(
     folder: Path, request: StudyRequest, space: SearchSpace, settings: Settings, *, resumed: bool,
@@ -181,9 +179,6 @@ def _unsettable(request: StudyRequest) -> list[str]:
         f"name it with --map KNOB=--ARGUMENT)"
     )
     lines = [f"{', '.join(names)} not tuned: {told}"] * bool(names)
-    tuned = [knob for knob in KNOBS if len(request.domains.get(knob.name, ())) > 1]
-    if request.goal.stability != "off" and any(knob.numerics for knob in tuned):
-        lines.append(COMMAND_LOSSES)
     batch, accumulation = (name in facts.settable for name in ("batch_size", "gradient_accumulation_steps"))
     if held_samples and batch and not accumulation:
         lines.append(

@@ -283,16 +283,6 @@ def test_a_precision_that_there_was_no_time_to_compare_is_undecided():
     assert "there was no time to compare" in doubt.text
 
 
-def test_losses_of_a_command_are_not_compared_and_the_answer_says_so():
-    request = study_request(target="-- python train.py {bf16:flag=false}")
-
-    found = _recommended(_candidate(BASE, 100, 100), _candidate(FAST, 300, 300), request=request)
-
-    assert found.stability.code is Code.LOSSES_NOT_COMPARED
-    (doubt,) = [warning for warning in found.warnings if warning.code is Code.PRECISION_UNDECIDED]
-    assert doubt == notice(Code.PRECISION_UNDECIDED, why="losses of a command are not compared")
-
-
 def test_a_held_global_batch_is_a_reason():
     assert _recommended(_candidate(BASE, 100)).reasons[0] == notice(Code.GLOBAL_BATCH_HELD, batch=64)
 

@@ -228,6 +228,8 @@ class Witness:
             if self._transforms and not self._is_elsewhere:
                 transforms, self._transforms = self._transforms, []
                 model = Trained.of(optimizer).model()
+                if model is None:
+                    self._guest.leave(TargetError(_NO_MODULE.format(self._label)))
                 for transform in transforms:
                     transform(model)
 
@@ -295,6 +297,10 @@ class Witness:
             self._guest.leave(error)
 
 
+_NO_MODULE = (
+    "{} trains parameters that belong to no nn.Module, and its model has to be changed here: for recomputed "
+    "activations, or to compare losses. It cannot be found. Leave that out: --stability off, no checkpointing."
+)
 _NO_BATCH = (
     "{} trains with batches that cannot be seen: neither a DataLoader gave them, nor was a model called with tensors. "
     "Its samples are not known, and without them no rate is. Write model() and dataset() into a file, and name that."

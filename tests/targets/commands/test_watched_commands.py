@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from autotune.child.lifeline import Progress
 from autotune.core.records import Config, TargetFacts, Value
@@ -388,9 +389,33 @@ optimizer = torch.optim.Adam(model.parameters())
     assert len(steps(tmp_path, text, count=4)) == 4
 
 
-def test_losses_of_a_command_are_not_compared(tmp_path):
-    config = Config(values=defaults())
-    request = StabilityRequest(target=command(tmp_path, TRAIN), reference=config, candidate=config, device="cpu")
+PAIRED = """
+half = "--bf16" in sys.argv
+for x, y in batches(shuffle=True):
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        loss = nn.functional.cross_entropy(nn.functional.dropout(model(x)), y)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
 
-    with pytest.raises(TargetError, match="losses of a command cannot be compared"):
-        compare(request, Progress(None))
+
+@pytest.mark.parametrize("text", [PAIRED, "torch.manual_seed(3)\n" + PAIRED], ids=["unseeded", "seeds itself"])
+def test_runs_of_a_command_begin_alike_and_see_the_same_batches(tmp_path, text):
+    config = Config(values=defaults() | {"batch_size": 8})
+    half = Config(values=config.values | {"amp_dtype": "bfloat16"})
+    request = StabilityRequest(
+        target=command(tmp_path, text, "{bf16:flag=false}"), reference=config, candidate=half, device="cpu", steps=6
+    )
+
+    def losses(role: str) -> list[float]:
+        with clean_imports():
+            (run,) = compare(replace(request, roles=(role,)), Progress(None)).runs
+        assert (run.role, len(run.losses)) == (role, 6)
+        return list(run.losses)
+
+    reference = losses("reference")
+    assert losses("reference") == reference
+    for role, most in (("perturbed", 1e-4), ("candidate", 0.05)):
+        assert losses(role) != reference
+        assert losses(role) == pytest.approx(reference, abs=most)
