@@ -29,6 +29,7 @@ class Recognition:
     template: CommandTemplate
     taken: list[tuple[str, str]] = field(default_factory=list)  # (the argument as it is today, what it is taken for)
     left: list[str] = field(default_factory=list)  # sentences about what was left alone
+    declared: frozenset[str] = frozenset()  # all options that the script itself declares; none: they are not known
 
 
 def recognise(words: Sequence[str], corrections: Mapping[str, str] | None = None) -> Recognition:
@@ -69,7 +70,8 @@ class _Reader:
         self._mapped = {meaning.name for meaning in self._corrections.values()}
         self._texts: dict[int, str | None] = {}  # words that are replaced, by position; None: that one goes
         self._added: list[str] = []
-        self._result = Recognition(template=CommandTemplate(words=()))
+        own = {name for one in script.arguments for name in one.words}
+        self._result = Recognition(template=CommandTemplate(words=()), declared=frozenset(() if grammar.known else own))
         self._check(corrections)
 
     def read(self) -> Recognition:
