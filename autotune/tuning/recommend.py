@@ -168,15 +168,9 @@ def _worth_their_doubt(
     own = precision_of(request.baseline)
     open_ones = [one.values for one in losses if one.verdict == "inconclusive"]
     if is_command(request.target) and request.goal.stability != "off":
-        known = [one.values for one in losses]
-        open_ones += [precision_of(one.config) for one in held if precision_of(one.config) not in known]
-    sure = [
-        i
-        for i in allowed
-        if full_precision(held[i].config) == held[i].config
-        or precision_of(held[i].config) == own
-        or precision_of(held[i].config) not in open_ones
-    ]
+        known = [one.values for one in losses] + [precision_of(full_precision(request.baseline))]
+        open_ones += [values for one in held if (values := precision_of(one.config)) not in known]
+    sure = [i for i in allowed if precision_of(held[i].config) == own or precision_of(held[i].config) not in open_ones]
     if not sure:
         return list(allowed)
     best = max(sure, key=scores.mean_rate)

@@ -17,7 +17,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as loading
 
-from autotune.targets.batches import are_tensors, count_tokens, first_dimension
+from autotune.targets.batches import are_tensors, count_tokens, first_dimension, tensors
 from autotune.targets.own_loop import Report
 
 _KEPT = 8  # batches that were fetched and not trained on yet: Accelerate is one ahead; an evaluation fetches many
@@ -119,6 +119,16 @@ class Fetching:
         self._report.alive()  # an evaluation may be long
         if data is self.data:
             self._report.shapes.note(batch, samples, arrived)
+
+
+def samples_of(inputs: list[Any], asked: int | None) -> int | None:
+    """Return the first dimension, or the second where all tensors have as many samples as were asked for there.
+
+    Recurrent networks are given (time, samples), without a DataLoader.
+    """
+    first, shapes = first_dimension(inputs), [one.shape for one in tensors(inputs)]
+    is_second = asked != first and shapes and all(len(shape) > 1 and shape[1] == asked for shape in shapes)
+    return asked if is_second else first
 
 
 def _first_dimension(batch: Any) -> int | None:

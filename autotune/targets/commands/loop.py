@@ -27,7 +27,8 @@ from autotune.targets.commands.hygiene import output_folder
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.program import Program, read
 from autotune.targets.commands.template import CommandTemplate
-from autotune.targets.commands.witness import BY_HAND, Witness
+from autotune.targets.commands.unseen import BY_HAND
+from autotune.targets.commands.witness import Witness
 from autotune.targets.model_facts import facts_of
 from autotune.targets.own_loop import OwnLoop, Report
 

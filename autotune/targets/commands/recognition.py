@@ -12,6 +12,7 @@ from autotune.knobs.base import Knob
 from autotune.knobs.observed import Observed
 from autotune.targets.commands.arguments import Given, given
 from autotune.targets.commands.declared import UNKNOWN, Argument, Script, is_negative, read_script, with_globals
+from autotune.targets.commands.doubts import doubt, switches, valueless
 from autotune.targets.commands.grammars import Grammar, grammar_of
 from autotune.targets.commands.meaning import Meaning, meaning_of, meant, normal
 from autotune.targets.commands.placeholder import FLAG, NO_FLAG, OUTPUT_DIR, literal, names_a_knob
@@ -97,7 +98,7 @@ class _Reader:
             ]
             shown = one.option if one.value is None else f"{one.option} {one.value}"
             if meaning.is_doubtful:
-                self._result.left.append(_doubt(one.option, meaning, is_flag=one.value is None))
+                self._result.left.append(doubt(one.option, meaning, is_flag=one.value is None))
             elif len(rivals) > 1 and meaning.knob is not None:
                 self._result.left.append(
                     f"{one.option} is left alone: {' and '.join(rivals)} may both be {meaning.name}; say which by "
@@ -106,7 +107,7 @@ class _Reader:
                 taken.setdefault(meaning.name, set()).add(name)
             elif (text := self._placeholder(one, meaning)) is None:
                 self._result.left.append(
-                    _valueless(one.option, meaning)
+                    valueless(one.option, meaning)
                     if one.value is None
                     else f"{shown} is left alone: {one.value} is no value of {meaning.name}"
                 )
@@ -130,7 +131,7 @@ class _Reader:
             return
         if meaning.is_doubtful:
             if meaning.knob is not None and not self._knows(meaning.knob, taken):
-                self._result.left.append(_doubt(argument.name, meaning, is_flag=argument.is_flag))
+                self._result.left.append(doubt(argument.name, meaning, is_flag=argument.is_flag))
             return
         rivals = [
             one.name
@@ -148,7 +149,7 @@ class _Reader:
         if words is None:
             if meaning.knob is not None:
                 self._result.left.append(
-                    _valueless(argument.name, meaning)
+                    valueless(argument.name, meaning)
                     if argument.is_flag and not meaning.is_truth
                     else f"{argument.name} of the script is left alone: what it is today cannot be read from the "
                     f"script; type it to have it tuned"
@@ -245,7 +246,7 @@ class _Reader:
         if not found.is_doubtful or found.knob is None or not is_flag or self._precisions is None:
             return found
         coded = [value for value in found.knob.seen(Observed(precisions=self._precisions)) if value is not None]
-        switch = next((one for one in _switches(found.knob) if [found.knob.value_names[one]] == coded), None)
+        switch = next((one for one in switches(found.knob) if [found.knob.value_names[one]] == coded), None)
         return replace(found, name=switch, is_doubtful=False) if switch else found
 
     def _check(self, corrections: Mapping[str, str]) -> None:
@@ -263,25 +264,6 @@ class _Reader:
 PREFERRED = {"accelerate": "mixed_precision", "digits": "trainer.precision", "torch": "dtype"}
 
 
-def _doubt(option: str, meaning: Meaning, *, is_flag: bool) -> str:
-    """Return that an argument may be a knob, and the corrections that say so."""
-    assert meaning.knob is not None, "only knobs are doubtful"
-    names = _switches(meaning.knob)
-    if is_flag and not names:
-        return _valueless(option, meaning)
-    return f"{option} is left alone: it may be {meaning.knob.name}; if so, say " + _ways(
-        option, names if is_flag else (meaning.knob.name, *names)
-    )
-
-
-def _valueless(option: str, meaning: Meaning) -> str:
-    """Return that a flag cannot be what takes a value, and of which values it can be the switch."""
-    names = _switches(meaning.knob) if meaning.knob else ()
-    return f"{option} takes no value, so it cannot be {meaning.name}" + (
-        f"; say {_ways(option, names)}" if names else ""
-    )
-
-
 def _is_negated(name: str, argument: Argument | None) -> bool:
     """Return whether a flag says no: `--no-amp`, or one that argparse stores as false."""
     return is_negative(name) or bool(argument and argument.is_negated)
@@ -289,18 +271,6 @@ def _is_negated(name: str, argument: Argument | None) -> bool:
 
 def _flag(meaning: Meaning, *, is_there: bool) -> str:
     return f"{{{meaning.name}:{NO_FLAG if meaning.is_negated else FLAG}={'true' if is_there else 'false'}}}"
-
-
-def _ways(option: str, names: Sequence[str]) -> str:
-    return " or ".join(f"--map {name}={option}" for name in names)
-
-
-def _switches(knob: Knob) -> tuple[str, ...]:
-    """Return what a correction can call a flag: the shortest switch of each value."""
-    shortest: dict[Any, str] = {}
-    for name, value in knob.value_names.items():
-        shortest.setdefault(value, name)
-    return tuple(shortest.values())
 
 
 def _pair(argument: Argument, meaning: Meaning, *, is_on: bool) -> str:

@@ -31,22 +31,18 @@ from torch.utils.data import DataLoader
 from autotune.errors import TargetError
 from autotune.knobs.observed import Observed
 from autotune.targets import variables
-from autotune.targets.batches import first_dimension, tensors
 from autotune.targets.commands.defaults import LoaderDefaults
 from autotune.targets.commands.exits import ExitHooks
-from autotune.targets.commands.fetching import Fetched, Fetching
+from autotune.targets.commands.fetching import Fetched, Fetching, samples_of
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.pauses import Pauses
 from autotune.targets.commands.trained import Trained
+from autotune.targets.commands.unseen import BY_HAND, NO_BATCH, NO_MODULE
 from autotune.targets.own_loop import Report
 
 _FAITHFUL = 50  # steps of another optimizer without one of those that count: the program went on with that one
 
 _PATIENCE = 20  # backward passes without any optimizer: its updates are written by hand, and may go on for hours
-BY_HAND = (
-    "{} computes gradients and steps no optimizer of torch.optim. Its updates are probably written by hand. Make them "
-    "in the step() of a torch.optim.Optimizer, or write model() and dataset() into a file."
-)
 
 
 class Witness:
@@ -147,7 +143,7 @@ class Witness:
             return
         self._first_forward.remove()
         named = sys._getframe(1).f_locals.get("kwargs")
-        self._given = _samples([*inputs, named if isinstance(named, dict) else {}], self._asked)
+        self._given = samples_of([*inputs, named if isinstance(named, dict) else {}], self._asked)
 
     # -- losses
 
@@ -229,7 +225,7 @@ class Witness:
                 transforms, self._transforms = self._transforms, []
                 model = Trained.of(optimizer).model()
                 if model is None:
-                    self._guest.leave(TargetError(_NO_MODULE.format(self._label)))
+                    self._guest.leave(TargetError(NO_MODULE.format(self._label)))
                 for transform in transforms:
                     transform(model)
 
@@ -282,7 +278,7 @@ class Witness:
         self._counts[self._of_step] += 1
         self._of_step = self._backwards_of_step = 0
         if not self._last:
-            self._guest.leave(TargetError(_NO_BATCH.format(self._label)))
+            self._guest.leave(TargetError(NO_BATCH.format(self._label)))
         self._report.paused(self.pauses.take())
         if not self._report.step(skipped=skipped):
             self._guest.leave()
@@ -295,26 +291,6 @@ class Witness:
             check()
         except Exception as error:
             self._guest.leave(error)
-
-
-_NO_MODULE = (
-    "{} trains parameters that belong to no nn.Module, and its model has to be changed here: for recomputed "
-    "activations, or to compare losses. It cannot be found. Leave that out: --stability off, no checkpointing."
-)
-_NO_BATCH = (
-    "{} trains with batches that cannot be seen: neither a DataLoader gave them, nor was a model called with tensors. "
-    "Its samples are not known, and without them no rate is. Write model() and dataset() into a file, and name that."
-)
-
-
-def _samples(inputs: list[Any], asked: int | None) -> int | None:
-    """Return the first dimension, or the second where all tensors have as many samples as were asked for there.
-
-    Recurrent networks are given (time, samples), without a DataLoader.
-    """
-    first, shapes = first_dimension(inputs), [one.shape for one in tensors(inputs)]
-    is_second = asked != first and shapes and all(len(shape) > 1 and shape[1] == asked for shape in shapes)
-    return asked if is_second else first
 
 
 def _most(counts: Counter[int]) -> int | None:
