@@ -127,6 +127,11 @@ class Code(StrEnum):
         "Evaluations and checkpoints took {seconds:.3g} s beside the {measured:.3g} s of training steps that were "
         "measured. They are left out: your own run takes their time, too.")
 
+    LOADER_BOUND_COMMAND = (
+        "loader-bound-command", 123, TROUBLE_WITH_LOADER,
+        "If the command takes an argument for its workers, type it with its value of today, and they are tuned; or "
+        "make the samples cheaper.")
+
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"
     EXACT = "exact", 202, "computes what the baseline computes, up to the order of rounding (--exact)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,11 @@ class Argument:
     """One argument that a script takes."""
 
     names: tuple[str, ...]  # `-b`, `--batch-size`; without dashes where it is written `key=value`
-    default: Any = UNKNOWN
+    default: Any = field(default=UNKNOWN, hash=False)  # a list or a dict, too
     is_flag: bool = False  # given without a value
     is_negated: bool | None = False  # a flag that switches off what it is called after; None: its name says otherwise
     off: str = ""  # of a pair of flags, the one that says no
-    choices: tuple[Any, ...] = ()
+    choices: tuple[Any, ...] = field(default=(), hash=False)
 
     @property
     def name(self) -> str:

@@ -398,6 +398,14 @@ def test_a_correction_that_fits_nothing_is_refused(corrections, said):
         _recognised("", "train.py --batch-size 8", **corrections)
 
 
+def test_defaults_of_any_type_are_read_over():
+    script = ARGPARSE + "parser.add_argument('--model-kwargs', nargs='*', default={}, choices=[[1], [2]])\n"
+
+    found = _recognised(script, "train.py")
+
+    assert found.template.baseline["batch_size"] == 64
+
+
 def test_a_parser_in_a_file_beside_the_script_is_read():
     Path("options.py").write_text(ARGPARSE)
 
