@@ -59,7 +59,7 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     session.train(window)
     check_effect(session, config.values)
     phase("worst")  # before waiting for the step that was issued last and does not count: it costs energy, too
-    step_seconds = tuple(clock.intervals())[: len(window.steps)]
+    step_seconds = window.step_seconds()
     worst = session.train_worst()
     phase("validate")
     validated = session.validate(VALIDATION_BATCHES)
@@ -130,6 +130,7 @@ def _measurement(
         contamination=window.contamination,
         memory_track=window.track.readings,
         own_seconds_per_step=window.own_seconds_per_step,
+        paused_seconds=sum(step.paused_seconds for step in window.steps),
     )
 
 

@@ -138,6 +138,12 @@ class Window:
         """Of the optimizer's last update of every entry; (): it was not timed."""
         return tuple(self._update_seconds(entry) for entry in range(len(self.steps))) if self._timed else ()
 
+    def step_seconds(self) -> tuple[float, ...]:
+        """Of every entry, without what was no part of training. Waits for the device."""
+        return tuple(
+            elapsed - step.paused_seconds for elapsed, step in zip(self._clock.intervals(), self.steps, strict=False)
+        )
+
     @property
     def own_seconds_per_step(self) -> float | None:
         """What watching cost an optimizer step, the first block's part left out: it has paid for settling."""
@@ -162,7 +168,7 @@ class Window:
 
     def _warming(self, step: Step) -> Order:
         self._learned(step)
-        if not self._warm_up.step(self._lap(), skipped=bool(step.skipped)):
+        if not self._warm_up.step(self._lap() - step.paused_seconds, skipped=bool(step.skipped)):
             return Order.CONTINUE
         # The mean: workers deliver in bursts, and most steps of a loader-bound training are short.
         self._step_seconds = statistics.fmean(self.warmup_seconds[len(self.warmup_seconds) // 2 :])
@@ -215,8 +221,9 @@ class Window:
 
     def _is_enough(self) -> bool:
         """Whether the steps that the device has come through by now are all that are needed."""
-        for seconds in self._clock.passed():
+        for elapsed in self._clock.passed():
             step = self.steps[self._judged]
+            seconds = elapsed - step.paused_seconds
             self._judged += 1
             samples = step.samples * self._gain(self._judged - 1, seconds)
             if self.ending.step(seconds, samples, step.micro_batches):

@@ -59,7 +59,7 @@ def check(
     announce(context)
     # A mistake is an error before anything runs.
     Options(context).parsed("--memory-limit", memory_limit, lambda text: parse_bytes(text, total=1))
-    text = target_text(target, command, map)
+    text = target_text(context, target, command, map)
     settings = Settings(target=text, device=device)
     request, space, _ = preview(settings, SubprocessLauncher(), memory_limit=memory_limit)
     predicts, console = memory or memory_limit is not None, plain_console()

@@ -66,7 +66,7 @@ def search(
         announce(context)
     options = Options(context)
     fixed = {name: Limit(values=(value,)) for name, value in options.pairs("--fix", fix).items()}
-    text = target_text(target, command, map, quiet=quiet)
+    text = target_text(context, target, command, map, quiet=quiet)
     settings = Settings.of(
         target=text,
         mode="auto" if resume is None else "resume" if resume else "fresh",

@@ -30,7 +30,9 @@ Command = Annotated[
 ]
 
 
-def target_text(words: list[str] | None, command: str | None, mapped: str | None, *, quiet: bool = False) -> str:
+def target_text(
+    context: typer.Context, words: list[str] | None, command: str | None, mapped: str | None, *, quiet: bool = False
+) -> str:
     """Return the target as a study records it, and say on standard error what of a command was recognised.
 
     Raises `UsageError` where there is none, and `TargetError` for a command that cannot be watched.
@@ -45,7 +47,8 @@ def target_text(words: list[str] | None, command: str | None, mapped: str | None
             "autotune search -- python train.py --batch-size 64."
         )
     if words:
-        typed = typed_target(words, _pairs(mapped), is_typed_command="--" in sys.argv)
+        own = {one for parameter in context.command.params for one in parameter.opts}
+        typed = typed_target(words, _pairs(mapped), is_typed_command="--" in sys.argv, options=own)
     else:
         typed = typed_target([f"{PREFIX}{command}"], _pairs(mapped), is_typed_command=False)
     for remark in () if quiet else typed.remarks:

@@ -122,6 +122,15 @@ class Code(StrEnum):
         "Batches differ in shape, and the largest was not tried, because this data does not show which one it is. "
         "{free_share:share} of the memory is kept free for it.",
         "The target's own loop chooses its batches: pad all of them to the longest to have it tried.")
+    PAUSES_LEFT_OUT = (
+        "pauses-left-out", 122,
+        "Evaluations and checkpoints took {seconds:.3g} s beside the {measured:.3g} s of training steps that were "
+        "measured. They are left out: your own run takes their time, too.")
+
+    LOADER_BOUND_COMMAND = (
+        "loader-bound-command", 123, TROUBLE_WITH_LOADER,
+        "If the command takes an argument for its workers, type it with its value of today, and they are tuned; or "
+        "make the samples cheaper.")
 
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast, get_args
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, get_args
 
 from msgspec.structs import replace
 
@@ -114,12 +114,16 @@ class ProbeRequest(Request[ProbeResult], frozen=True, kw_only=True, tag="probe",
         return content
 
 
+Role = Literal["reference", "perturbed", "candidate"]
+ROLES: tuple[Role, ...] = ("reference", "perturbed", "candidate")
+
+
 class StabilityRequest(Request[StabilityResult], frozen=True, kw_only=True, tag="stability", tag_field="request"):
     """Ask for paired training runs: does `candidate` learn what `reference` learns, step by step.
 
     Both have the same batch and differ only in knobs that change arithmetic. For every seed three runs start from the
     same weights and see the same batches in the same order: reference, reference with weights perturbed by 1e-6, and
-    candidate.
+    candidate. A command runs once in a process: it is asked for one role at a time.
     """
 
     FOLDER: ClassVar[str] = "stability"
@@ -130,6 +134,7 @@ class StabilityRequest(Request[StabilityResult], frozen=True, kw_only=True, tag=
     device: str
     seeds: tuple[int, ...] = (0,)
     steps: int = 50  # optimizer steps of each run; 40 to 60 resolve what seeds would hide (docs/notes/precision.md 2)
+    roles: tuple[Role, ...] = ROLES
     max_seconds: float = 60.0  # of training, all runs together; what it cuts short is told by the number of losses
 
     def process_config(self) -> Config:

@@ -92,6 +92,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     shapes_vary: bool = False  # batches differed in more than their number of samples
     worst_batches: int = 0  # micro-batches of the target's worst case trained after the window; 0: none known
     own_seconds_per_step: float | None = None  # of the host, for watching: a plain loop is faster by so much at most
+    paused_seconds: float = 0.0  # of evaluations and checkpoints inside the window, which its seconds leave out
 
     def __post_init__(self) -> None:
         if not self.step_seconds or len(self.step_seconds) != len(self.samples):

@@ -52,7 +52,7 @@ class AmpDtype(Knob):
     memory = MemoryEffect.CHANGES
     numerics = True
     arguments = r"precision|mixed_precision|amp_?(dtype|precision)|autocast_dtype"
-    doubtful = r"(use_|enable_|no_)?(amp|half|autocast|mixed_precision|fp16_mixed)|(torch_|model_|compute_)?dtype"
+    doubtful = r"(use_|enable_)?(amp|half|autocast|mixed_precision|fp16_mixed)|(torch_|model_|compute_)?dtype"
     formats: Mapping[str, Mapping[Value, str]] = {
         "": TORCH, "torch": TORCH, "short": SHORT, "lightning": LIGHTNING, "accelerate": ACCELERATE,
         "digits": PRECISION, "open_clip": OPEN_CLIP,

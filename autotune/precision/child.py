@@ -4,7 +4,7 @@
 
 One after the other in one process, candidates last, because some of their process-wide switches stay. Each run has
 an equal share of the training time that is left, and none is longer than the shortest before it: what has no partner
-is wasted.
+is wasted. A command has a process for each run; what it draws before it seeds itself, it draws alike.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import gc
 import math
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -21,9 +21,8 @@ from autotune.child import device as devices
 from autotune.child.lifeline import Progress
 from autotune.child.run import seed_all
 from autotune.core.records import Config
-from autotune.core.requests import StabilityRequest
+from autotune.core.requests import Role, StabilityRequest
 from autotune.core.results import LossRun, Outcome, StabilityResult
-from autotune.errors import TargetError
 from autotune.knobs import KNOBS, completed
 from autotune.knobs.base import Plan
 from autotune.targets import resolve
@@ -35,20 +34,13 @@ PHASE = "measure"
 _SEEDS = 2**32  # that numpy accepts
 _STRIDE = 1_000_003  # between the draws of two seeds, so that the steps of one are not the next one's
 
-Role = Literal["reference", "perturbed", "candidate"]
-ROLES: tuple[Role, ...] = ("reference", "perturbed", "candidate")
-
 
 def compare(request: StabilityRequest, progress: Progress) -> StabilityResult:
-    """Return all runs. Raises whatever the user's code, torch or the machine raise, and `TargetError` for a command."""
-    if is_command(request.target):
-        raise TargetError(
-            "The losses of a command cannot be compared with those of full precision. Its script draws its own "
-            "batches and weights, and runs once in a process. Compare a longer run of both yourself."
-        )
+    """Return all runs. Raises whatever the user's code, torch or the machine raise."""
+    orders: list[tuple[Role, int]] = [(role, seed) for role in request.roles for seed in request.seeds]
+    assert len(orders) == 1 or not is_command(request.target), "a command runs once in a process"
     device = devices.choose(request.device)
     devices.limit_memory(device, request.memory_limit_bytes)
-    orders: list[tuple[Role, int]] = [(role, seed) for role in ROLES for seed in request.seeds]
     runs: list[LossRun] = []
     steps = request.steps
     for done, (role, seed) in enumerate(orders):
@@ -82,7 +74,7 @@ def train(
 
     session = resolve(target).open(config, plan, phase)
     progress.phase(PHASE)
-    diary = Diary(session, gradients, seed, steps, time.monotonic() + seconds, progress.beat)
+    diary = Diary(session, gradients, seed, steps, seconds, progress.beat)
     session.train(diary)
     progress.phase("load")  # tidying up belongs to the next run's beginning, not to training
     run = diary.run(role)
@@ -148,10 +140,11 @@ class Diary:
     steps_at_once = 1
 
     def __init__(
-        self, session: Session, gradients: Gradients, seed: int, steps: int, ends: float, beat: Callable[[], None]
+        self, session: Session, gradients: Gradients, seed: int, steps: int, seconds: float, beat: Callable[[], None]
     ) -> None:
         self._session, self._gradients, self._beat = session, gradients, beat
-        self._seed, self._steps, self._ends = seed, steps, ends
+        self._seed, self._steps, self._seconds = seed, steps, seconds
+        self._ends = time.monotonic() + seconds
         self._scale = session.loss_scale()
         self._losses: list[float | None] = []
         self._norms: list[float | None] = []
@@ -160,7 +153,8 @@ class Diary:
         _seed(seed, 0)
 
     def first_batch(self, seconds: float) -> None:
-        """Ignore when the first batch came."""
+        """Begin to count the seconds: a command starts its program before that."""
+        self._ends = time.monotonic() + self._seconds
 
     def epoch(self) -> None:
         """Ignore epochs: all runs come to them at the same step."""

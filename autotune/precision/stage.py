@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from autotune.core.records import Config
 from autotune.core.requests import StabilityRequest
+from autotune.core.results import Outcome, StabilityResult
 from autotune.errors import NoRecommendation
 from autotune.knobs import loader_workers, worker_knob
 from autotune.precision.judge import Thresholds, full_precision, judge, names, pooled, precision_of
@@ -83,7 +84,7 @@ def _compare(context: SearchContext, config: Config) -> None:
             f"Comparing the losses of {name} and {full}: {request.steps} paired steps{seeds} at batch "
             f"{request.candidate.batch_size}."
         )
-        context.history.add_comparison(request, context.run(request))
+        context.history.add_comparison(request, _run(context, request))
         attempts += 1
     verdict = next(one for one in context.history.loss_verdicts if one.values == precision_of(config))
     if verdict.excludes:
@@ -92,24 +93,40 @@ def _compare(context: SearchContext, config: Config) -> None:
         context.reporter.detail(f"{verdict.reason.text}.")
 
 
+def _run(context: SearchContext, request: StabilityRequest) -> StabilityResult:
+    """Return the runs of a comparison; those of a command in a process each, until one fails."""
+    if not is_command(request.target):
+        return context.run(request)
+    results: list[StabilityResult] = []
+    for role in request.roles:
+        share = request.max_seconds / len(request.roles)
+        results.append(context.run(replace(request, roles=(role,), max_seconds=share)))
+        if results[-1].outcome is not Outcome.OK:
+            break
+    runs = tuple(run for result in results for run in result.runs)
+    return replace(results[-1], runs=runs, elapsed_seconds=sum(result.elapsed_seconds for result in results))
+
+
 def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
-    """Return the comparison that this configuration still needs, if any; losses of a command are not compared."""
+    """Return the comparison that this configuration still needs, if any."""
     request, history = context.request, context.history
-    if request.goal.stability == "off" or full_precision(config) == config or is_command(request.target):
+    if request.goal.stability == "off" or full_precision(config) == config:
         return None
     # All runs with the same workers, who are seeded from the run's own seed: they see the same batches and the same
     # augmentation, and a slow loader costs what it costs in training.
     loading = {worker_knob().name: loader_workers(config)}
     values = {**request.baseline.values, "gradient_accumulation_steps": 1, **loading}
     candidate = Config(values={**values, **precision_of(config), "batch_size": comparison_batch(history)})
-    seeds = tuple(request.seed + number for number in range(MOST_SEEDS))
+    # A command may seed itself: then all seeds give the same run, and an interval over them says nothing.
+    most, usual = (1, 1) if is_command(request.target) else (MOST_SEEDS, FULL_SEEDS)
+    seeds = tuple(request.seed + number for number in range(most))
     first = StabilityRequest(
         target=request.target,
         reference=full_precision(candidate),
         candidate=candidate,
         device=request.environment.device,
         steps=STEPS,
-        seeds=seeds[: FULL_SEEDS if request.goal.stability == "full" else 1],
+        seeds=seeds[: usual if request.goal.stability == "full" else 1],
         max_seconds=context.budget.most_comparison_seconds,
         memory_limit_bytes=request.enforced_limit_bytes,
     )

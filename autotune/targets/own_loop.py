@@ -38,6 +38,7 @@ class _Block:
     skipped: int = 0
     losses: list[Tensor] = field(default_factory=list)  # of the micro-batches of its last step
     own: float = 0.0  # seconds that telling took
+    paused: float = 0.0  # seconds that were no part of training
 
 
 class Report:
@@ -81,6 +82,10 @@ class Report:
         """The host spent so long on watching the loop, outside of this class."""
         self._block.own += seconds
 
+    def paused(self, seconds: float) -> None:
+        """The loop spent so long on evaluations and checkpoints, with the device idle before and after."""
+        self._block.paused += seconds
+
     def epoch(self) -> None:
         """The data ran out and are begun again."""
         self._watch.epoch()
@@ -89,12 +94,12 @@ class Report:
         """One micro-batch was issued; `share` is what it adds to the loss of its optimizer step, detached."""
         self._block.losses.append(share)
         self._block.micro_batches += 1
-        self.alive()
+        self.alive(at_once=self._watch.steps_at_once == 1)
 
-    def alive(self) -> None:
-        """The loop goes on."""
+    def alive(self, *, at_once: bool = False) -> None:
+        """Pass a sign of life on, once in a while or `at_once`."""
         now = time.perf_counter()
-        if self._watch.steps_at_once == 1 or now > self._late:
+        if at_once or now > self._late:
             self._watch.micro_batch()
             self._late = now + BEAT_SECONDS
 
@@ -116,6 +121,7 @@ class Report:
             loader_wait_seconds=block.waited,
             skipped=block.skipped,
             own_seconds=block.own,
+            paused_seconds=block.paused,
         )
         self.stopped = self._watch.step(step) is Order.STOP
         self._block.own = time.perf_counter() - began

@@ -142,10 +142,12 @@ class FakeLauncher:
         pair = (request.reference, request.candidate)
         if (full := self._out_of_memory(request, *pair)) is not None:
             return request.failed(Outcome.OOM_DEVICE, full)
-        step_seconds = len(request.seeds) * sum(map(self.machine.step_seconds, (*pair, pair[0])))
+        ran = [request.candidate if role == "candidate" else request.reference for role in request.roles]
+        step_seconds = len(request.seeds) * sum(map(self.machine.step_seconds, ran))
         request = replace(request, steps=max(1, min(request.steps, int(request.max_seconds / step_seconds))))
         seconds = request.steps * step_seconds
-        runs = paired_losses(request, bad=dtype_of(request.candidate) in self._bad_dtypes)
+        losses = paired_losses(request, bad=dtype_of(request.candidate) in self._bad_dtypes)
+        runs = tuple(run for run in losses if run.role in request.roles)
         return StabilityResult(outcome=Outcome.OK, runs=runs, phase_seconds={"measure": seconds})
 
     def _sample_gradients(self, request: NoiseScaleRequest) -> NoiseScaleResult:

@@ -11,6 +11,7 @@ from autotune.core.results import Trial
 from autotune.core.stats import memory_growth
 from autotune.knobs import loader_workers, worker_knob
 from autotune.objectives.verdict import headroom_bytes
+from autotune.sampler.space import is_settable
 from autotune.study.interference import interference_causes
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.header import shown
@@ -48,11 +49,15 @@ def warnings_of(
         yield notice(Code.LARGEST_BATCH_UNTRIED_OWN_LOOP if owned else Code.LARGEST_BATCH_UNTRIED, free_share=free)
     if request.facts.has_batch_norm and now != before:
         yield notice(Code.BATCH_NORM, now=now, before=before)
+    if paused := sum(m.paused_seconds for m in winner.measurements):
+        yield notice(
+            Code.PAUSES_LEFT_OUT, seconds=paused, measured=sum(sum(m.step_seconds) for m in winner.measurements)
+        )
     if spread > SPREAD:
         yield notice(Code.RATES_SPREAD, spread=spread)
     if busy:
         yield notice(Code.INTERFERENCE_THROUGHOUT)
-    if request.facts.data == "batch":
+    if request.facts.data == "batch" and not request.facts.owns_loop:  # a loop that draws its own batches has real ones
         yield notice(Code.SYNTHETIC_BATCHES)
 
 
@@ -79,7 +84,9 @@ def _loader(winner: ConfigSummary, request: StudyRequest, probed: Collection[Con
     most = max(int(value or 0) for value in request.domains[worker_knob().name])
     own = loader_workers(winner.config)
     tried = max(map(loader_workers, probed), default=own)
-    if not request.facts.takes_workers:
+    if not is_settable(worker_knob().name, request.facts):
+        yield notice(Code.LOADER_BOUND_COMMAND, wait_share=share)
+    elif not request.facts.takes_workers:
         yield notice(Code.LOADER_BOUND_WORKERS_FIXED, wait_share=share)
     elif tried > own:
         yield notice(Code.LOADER_BOUND_WORKERS_TRIED, wait_share=share, workers=tried)

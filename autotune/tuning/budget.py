@@ -24,7 +24,7 @@ from autotune.study.history import History
 from autotune.study.interference import BACK_OFF_SECONDS
 from autotune.targets.commands.template import is_command
 from autotune.tuning import choice, racing
-from autotune.tuning.comparing import SEED_SECONDS, STEPS, comparison_batch, seconds_at_the_pace_of
+from autotune.tuning.comparing import RUNS, SEED_SECONDS, STEPS, comparison_batch, seconds_at_the_pace_of
 from autotune.tuning.windows import BRIEF, LEAST, SEARCH, RacePlan
 
 MOST_RESERVED = 0.4  # share of the budget kept while exploring; of a short one more, once there is something to confirm
@@ -270,15 +270,11 @@ class TimeBudget:
         return self.probe_seconds(self._racers(1), window) * racing.probes(1, rounds, 1)
 
     def _comparing_seconds(self, steps: int) -> float:
-        """Return the seconds of a comparison of losses of so many steps at the pace of the fastest probe.
-
-        0.0 for a command: its losses are not compared.
-        """
-        if is_command(self._history.request.target):
-            return 0.0
+        """Return the seconds of a comparison of losses of so many steps at the pace of the fastest probe."""
+        processes = RUNS if is_command(self._history.request.target) else 1
         batch = comparison_batch(self._history)
         measured = (trial.result for trial, _ in self._history.judged if trial.result.measurement)
-        return min((seconds_at_the_pace_of(result, batch, steps) for result in measured), default=0.0)
+        return min((seconds_at_the_pace_of(result, batch, steps, processes) for result in measured), default=0.0)
 
     def _racers(self, most: int) -> list[Config]:
         """Return the configurations that would race now: at most `most` finalists, and the baseline if it runs."""

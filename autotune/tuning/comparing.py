@@ -21,12 +21,14 @@ def comparison_batch(history: History) -> int:
 
 
 def starting_seconds(result: ProbeResult) -> float:
-    """Return the seconds that the process of a probe took until its model was built."""
-    return sum(result.phase_seconds.get(name, 0.0) for name in ("start", "load", "build"))
+    """Return the seconds that the process of a probe took until it trained."""
+    built = sum(result.phase_seconds.get(name, 0.0) for name in ("start", "load", "build"))
+    steps = sum(result.measurement.warmup_seconds) if result.measurement else 0.0
+    return built + max(0.0, result.phase_seconds.get("warm-up", 0.0) - steps)
 
 
-def seconds_at_the_pace_of(seen: ProbeResult, batch: int, steps: int) -> float:
-    """Return the seconds of one comparison at the pace of one probe: it starts alike, then come three runs."""
+def seconds_at_the_pace_of(seen: ProbeResult, batch: int, steps: int, processes: int = 1) -> float:
+    """Return the seconds of one comparison at the pace of one probe: `processes` start alike for its three runs."""
     assert seen.measurement is not None, "only what was measured has a pace"
     samples = RUNS * steps * batch
-    return starting_seconds(seen) + RUNS_SLOWER * samples / seen.measurement.samples_per_second
+    return processes * starting_seconds(seen) + RUNS_SLOWER * samples / seen.measurement.samples_per_second

@@ -32,7 +32,7 @@ from autotune.tuning.confirmation import confirm
 from autotune.tuning.context import SearchContext
 from autotune.tuning.elimination import eliminate
 from autotune.tuning.exploration import bound_the_rest, explore
-from autotune.tuning.header import moving, opening_lines, short_budget
+from autotune.tuning.header import moving, opening_lines, short_budget, told_before
 from autotune.tuning.journal import Journal
 from autotune.tuning.open_study import OpenStudy, open_study
 from autotune.tuning.probing import learn
@@ -69,7 +69,8 @@ def search(
             )
             reporter.opening(lines, moving(study.request))
             short = "" if study.is_resumed else _short_budget(settings, study)
-            for note in filter(None, (study.notice, short)):
+            before = [] if study.is_resumed else told_before(study.request)
+            for note in filter(None, (study.notice, *before, short)):
                 reporter.note(note)
             try:
                 with _context(study, settings, launcher, reporter, clock, pause, foreign_cores, began) as context:

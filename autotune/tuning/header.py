@@ -27,8 +27,6 @@ OWN_LOOP = (
     "largest batch, validation; memory is not predicted"
 )
 
-COMMAND_LOSSES = "losses of a command are not compared"
-
 
 def opening_lines(
     folder: Path, request: StudyRequest, space: SearchSpace, settings: Settings, *, resumed: bool,
@@ -58,6 +56,14 @@ def opening_lines(
         *([] if brief else [" · ".join((f"Space {configurations}: {_domains(space, request.baseline)}", *left_out))]),
         *(_other_seeds(folder, request.seed) if resumed else ()),
     ]
+
+
+def told_before(request: StudyRequest) -> list[str]:
+    """Return what the user should know of a loop of his own before it is run: that it writes files, say."""
+    if not request.facts.owns_loop:
+        return []
+    told = [finding for finding in request.facts.findings if finding.needs_attention]
+    return [f"{one.text[:1].upper()}{one.text[1:]}" + f" ({one.override})" * bool(one.override) + "." for one in told]
 
 
 def _trained(request: StudyRequest) -> str:
@@ -171,11 +177,11 @@ def _unsettable(request: StudyRequest) -> list[str]:
     here = Circumstances(facts=facts, environment=request.environment, global_batch=None)
     unsettable = [one for one in KNOBS if not is_settable(one.name, facts)]
     names = [one.label for one in unsettable if not one.on_request and len(one.domain(here)) > 1]
-    told = "no argument of the command sets them (name one with --map KNOB=--ARGUMENT)"
+    told = (
+        f"no argument of the command sets {'them' if len(names) > 1 else 'it'} (type one with its value of today, or "
+        f"name it with --map KNOB=--ARGUMENT)"
+    )
     lines = [f"{', '.join(names)} not tuned: {told}"] * bool(names)
-    tuned = [knob for knob in KNOBS if len(request.domains.get(knob.name, ())) > 1]
-    if facts.owns_loop and request.goal.stability != "off" and any(knob.numerics for knob in tuned):
-        lines.append(COMMAND_LOSSES)
     batch, accumulation = (name in facts.settable for name in ("batch_size", "gradient_accumulation_steps"))
     if held_samples and batch and not accumulation:
         taker = "the command" if facts.owns_loop else "step()"

@@ -27,7 +27,7 @@ from autotune.tuning.advice import left_out_warnings, reasons_for, warnings_of
 from autotune.tuning.choice import TIE, choose, confidence
 from autotune.tuning.figures import half_width, significant, speedup
 from autotune.tuning.global_batch import at_baseline_batch, batch_reasons, global_batch_change
-from autotune.tuning.header import COMMAND_LOSSES, shown
+from autotune.tuning.header import shown
 from autotune.tuning.racing import compared
 from autotune.tuning.undecided import undecided
 from autotune.units import counted
@@ -162,13 +162,14 @@ def _worth_their_doubt(
 ) -> list[int]:  # fmt: skip
     """Return those of `allowed` whose losses match full precision's, and who gain enough to be taken unmatched.
 
-    That is 5 % over the best of those that match. What the baseline computes in is not doubted. Losses of a command
-    are not compared: every other precision of it is open.
+    That is 5 % over the best of those that match. What the baseline computes in is not doubted. A script is free to
+    compute otherwise than our loop: of a command, what there was no time to compare is open, too.
     """
     own = precision_of(request.baseline)
     open_ones = [one.values for one in losses if one.verdict == "inconclusive"]
     if is_command(request.target) and request.goal.stability != "off":
-        open_ones += [precision_of(one.config) for one in held if full_precision(one.config) != one.config]
+        known = [one.values for one in losses] + [precision_of(full_precision(request.baseline))]
+        open_ones += [values for one in held if (values := precision_of(one.config)) not in known]
     sure = [i for i in allowed if precision_of(held[i].config) == own or precision_of(held[i].config) not in open_ones]
     if not sure:
         return list(allowed)
@@ -252,7 +253,7 @@ def _stability(
     verdict = next((v for v in losses if v.values == precision_of(winner.config)), None)
     if verdict is None:
         late = "there was no time to compare its losses with full precision's"
-        doubt = notice(Code.PRECISION_UNDECIDED, why=COMMAND_LOSSES if is_command(request.target) else late)
+        doubt = notice(Code.PRECISION_UNDECIDED, why=late)
         return notice(Code.LOSSES_NOT_COMPARED, steps=steps, skipped=skipped), doubt
     if verdict.verdict == "ok":
         return verdict.reason, None

@@ -104,6 +104,21 @@ def test_computing_alone_and_loading_alone_come_between_the_warm_up_and_the_wind
     assert phases == ["alone", "measure"]
 
 
+def test_an_evaluation_is_left_out_of_warm_up_and_window(clock):
+    taken = itertools.count()
+
+    def evaluated(**told):
+        pause = 2.0 if next(taken) % 3 == 0 else 0.0
+        clock.time += pause
+        return replace(_step(**told), paused_seconds=pause)
+
+    window = _driven(clock, lambda n: 0.1, step=evaluated)
+
+    assert window.warmup_seconds == pytest.approx([0.1] * len(window.warmup_seconds))
+    assert window.step_seconds() == pytest.approx([0.1] * len(window.steps))
+    assert sum(step.paused_seconds for step in window.steps) > 0
+
+
 def test_computing_and_loading_have_rates_of_their_own(clock):
     window = _driven(clock, lambda n: 0.1, loading=0.02, samples=4, workers=2, ready=4, loads=True)
 

@@ -8,12 +8,12 @@ import torch
 
 from autotune.child.lifeline import Progress
 from autotune.core.codes import Code
-from autotune.core.requests import StabilityRequest
+from autotune.core.requests import ROLES, StabilityRequest
 from autotune.core.results import Outcome, StabilityResult
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Plan
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.precision.child import ROLES, compare, train
+from autotune.precision.child import compare, train
 from autotune.precision.judge import judge
 from tests.targets_support import clean_imports, write
 from tests.worlds import config

@@ -5,7 +5,7 @@ import pytest
 
 from autotune.core.codes import Code
 from autotune.core.records import Goal
-from autotune.core.requests import StabilityRequest
+from autotune.core.requests import ROLES, StabilityRequest
 from autotune.core.results import Failure, Outcome, StabilityResult
 from autotune.errors import EnvironmentUnfit, NoRecommendation
 from autotune.precision.judge import THRESHOLDS
@@ -204,12 +204,38 @@ def test_off_compares_nothing_and_refuses_nobody(tmp_path):
     assert off.history.comparisons == ()
 
 
-def test_losses_of_a_command_are_not_compared_and_no_process_is_started_for_it(tmp_path):
-    search = _search(tmp_path, target="-- python train.py {bf16:flag=false}")
+@pytest.mark.parametrize("stability", ["quick", "full"])
+def test_losses_of_a_command_are_compared_by_a_process_for_each_run_of_one_seed(tmp_path, stability):
+    search = _search(
+        tmp_path, target="-- python train.py {bf16:flag=false}", goal=Goal(global_batch=64, stability=stability), seed=7
+    )
 
     assert _finalists(search)[0].config["amp_dtype"] == "bfloat16"
-    assert search.history.comparisons == ()
-    assert disk.attempts(tmp_path, StabilityRequest.kind()) == ()
+    (request, result), *others = search.history.comparisons
+    assert not others
+    assert (request.seeds, [run.role for run in result.runs]) == ((7,), list(ROLES))
+    asked = [one for one, _ in disk.attempts(tmp_path, StabilityRequest.kind())]
+    assert [one.roles for one in asked] == [(role,) for role in ROLES]
+    assert sum(one.max_seconds for one in asked) == pytest.approx(request.max_seconds)
+
+
+def test_a_command_whose_precision_learns_less_gives_way(tmp_path):
+    launcher = FakeLauncher(bad_dtypes=["bfloat16"])
+
+    search = _search(tmp_path, target="-- python train.py {bf16:flag=false}", launcher=launcher)
+
+    assert _finalists(search)[0].config["amp_dtype"] is None
+
+
+def test_a_comparison_of_a_command_ends_with_the_first_run_that_fails(tmp_path):
+    launcher = FakeLauncher(faults={StabilityRequest: lambda request: Outcome.TIMEOUT})
+
+    search = _search(tmp_path, target="-- python train.py {bf16:flag=false}", launcher=launcher)
+
+    _finalists(search)
+    asked = [one for one, _ in disk.attempts(tmp_path, StabilityRequest.kind())]
+    assert {one.roles for one in asked} == {("reference",)}
+    assert [one.verdict for one in search.history.loss_verdicts] == ["inconclusive"]
 
 
 def test_a_refused_arithmetic_gives_way_and_its_best_is_named(tmp_path):

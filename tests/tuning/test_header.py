@@ -6,7 +6,7 @@ import pytest
 
 from autotune.core.records import Goal, Limit
 from autotune.testing import FakeLauncher
-from autotune.tuning.header import COMMAND_LOSSES, held, moving, not_searched, opening_lines, short_budget, shown
+from autotune.tuning.header import held, moving, not_searched, opening_lines, short_budget, shown
 from autotune.tuning.settings import Settings
 from tests.worlds import Listener, config, declared, environment, facts, searched, space, study_request
 
@@ -100,13 +100,12 @@ def test_a_batch_that_is_not_searched_for_want_of_divisors_is_said(held, said):
             ("batch_size",),
             64,
             [
-                "precision, workers not tuned: no argument of the command sets them (name one with --map",
-                COMMAND_LOSSES,
+                "precision, workers not tuned: no argument of the command sets them (type one",
                 "batch not searched: 64 samples are held",
             ],
         ),
-        (("batch_size", "num_workers", "amp_dtype"), None, [COMMAND_LOSSES]),
-        (("batch_size", "gradient_accumulation_steps", "num_workers", "amp_dtype"), 64, [COMMAND_LOSSES]),
+        (("batch_size", "num_workers", "amp_dtype"), None, []),
+        (("batch_size", "gradient_accumulation_steps", "num_workers", "amp_dtype"), 64, []),
     ],
 )
 def test_what_a_command_does_not_take_is_said_with_what_follows(settable, held, said):
@@ -125,17 +124,6 @@ def test_a_command_is_named_as_it_is_typed_today() -> None:
     lines = opening_lines(Path("study"), asked, space(), Settings(target=text), resumed=False)
 
     assert "python train.py --batch-size 64 --out runs ·" in lines[0]
-
-
-@pytest.mark.parametrize(
-    ("goal", "domains"),
-    [(Goal(global_batch=64, stability="off"), space().domains), (Goal(global_batch=64), {"amp_dtype": (None,)})],
-)
-def test_losses_are_a_matter_only_where_a_precision_is_tuned_and_they_are_checked(goal, domains):
-    of = facts(settable=("batch_size", "num_workers", "amp_dtype"), has_convolution=False)
-    request = study_request(goal=goal, facts=of, domains={**space().domains, **domains})
-
-    assert COMMAND_LOSSES not in not_searched(request, space(goal, config(batch_size=64), of=of))
 
 
 def test_a_baseline_that_breaks_what_is_held_is_measured_for_comparison_only():

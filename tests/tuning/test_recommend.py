@@ -270,6 +270,18 @@ def test_synthetic_batches_are_said_and_their_loader_is_not_blamed():
     assert said.keys() == {Code.SYNTHETIC_BATCHES}
 
 
+def test_a_command_that_waits_for_data_is_not_sent_to_an_option_that_it_cannot_follow():
+    request = study_request(facts=facts(settable=("batch_size",), owns_loop=True))
+
+    assert Code.LOADER_BOUND_COMMAND in _warnings(request=request, wait=0.4)
+
+
+def test_batches_that_a_loop_draws_itself_are_not_called_synthetic():
+    said = _warnings(request=study_request(facts=facts(data="batch", dataset_samples=None, owns_loop=True)), wait=0.4)
+
+    assert said.keys() == set()
+
+
 def test_a_noisy_machine_is_said():
     found = _recommended(_candidate(BASE, 100, 120, 90), _candidate(FAST, 300, 240, 330))
 
@@ -281,16 +293,6 @@ def test_a_precision_that_there_was_no_time_to_compare_is_undecided():
 
     (doubt,) = [warning for warning in found.warnings if warning.code is Code.PRECISION_UNDECIDED]
     assert "there was no time to compare" in doubt.text
-
-
-def test_losses_of_a_command_are_not_compared_and_the_answer_says_so():
-    request = study_request(target="-- python train.py {bf16:flag=false}")
-
-    found = _recommended(_candidate(BASE, 100, 100), _candidate(FAST, 300, 300), request=request)
-
-    assert found.stability.code is Code.LOSSES_NOT_COMPARED
-    (doubt,) = [warning for warning in found.warnings if warning.code is Code.PRECISION_UNDECIDED]
-    assert doubt == notice(Code.PRECISION_UNDECIDED, why="losses of a command are not compared")
 
 
 def test_a_held_global_batch_is_a_reason():

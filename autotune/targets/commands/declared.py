@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from autotune.targets.commands.autocasts import autocast_dtypes
+
 UNKNOWN = object()  # a default that only running the script would tell
+NEGATIVE = re.compile(r"(no|disable|without)_")  # how the name of an argument that switches something off begins
 DEEPEST = 2  # imports that are followed: a script often keeps its parser in a file beside it
 
 
@@ -17,10 +21,11 @@ class Argument:
     """One argument that a script takes."""
 
     names: tuple[str, ...]  # `-b`, `--batch-size`; without dashes where it is written `key=value`
-    default: Any = UNKNOWN
+    default: Any = field(default=UNKNOWN, hash=False)  # a list or a dict, too
     is_flag: bool = False  # given without a value
+    is_negated: bool | None = False  # a flag that switches off what it is called after; None: its name says otherwise
     off: str = ""  # of a pair of flags, the one that says no
-    choices: tuple[Any, ...] = ()
+    choices: tuple[Any, ...] = field(default=(), hash=False)
 
     @property
     def name(self) -> str:
@@ -40,6 +45,7 @@ class Script:
     arguments: tuple[Argument, ...] = ()
     # Names that it imports or calls, calls with their keywords as `Adam(lr)`, and texts that it opens.
     marks: frozenset[str] = frozenset()
+    precisions: frozenset[str] | None = None  # dtypes of its autocasts; None: it has none, or computes one
 
 
 def read_script(path: Path | None) -> Script:
@@ -51,7 +57,22 @@ def read_script(path: Path | None) -> Script:
         found[one.names] = one if known in (None, one) else replace(one, default=UNKNOWN)
     for tree in trees:
         _set_defaults(tree, found)
-    return Script(arguments=tuple(found.values()), marks=frozenset(mark for tree in trees for mark in _marks(tree)))
+    casts = [dtype for tree in trees for dtype in autocast_dtypes(tree)]
+    return Script(
+        arguments=tuple(found.values()),
+        marks=frozenset(mark for tree in trees for mark in _marks(tree)),
+        precisions=frozenset(filter(None, casts)) if casts and all(casts) else None,
+    )
+
+
+def with_globals(script: Script, files: Iterable[Path]) -> Script:
+    """Return what `script` declares with the defaults that these files of globals set, the last one last."""
+    arguments = {one.name: one for one in script.arguments}
+    for tree in (tree for file in files for tree in _trees(file, 1)):
+        for name, node in _globals(tree):
+            if f"--{name}" in arguments:
+                arguments[f"--{name}"] = replace(arguments[f"--{name}"], default=_value(node))
+    return replace(script, arguments=tuple(arguments.values()))
 
 
 def _trees(path: Path, depth: int, seen: frozenset[Path] = frozenset()) -> Iterator[ast.Module]:
@@ -117,12 +138,18 @@ def _argparse(tree: ast.Module) -> Iterator[Argument]:
         pair = ast.unparse(given["action"]).endswith("BooleanOptionalAction") if "action" in given else False
         is_flag = pair or action in ("store_true", "store_false")
         default = _value(given.get("default"), action == "store_false" if is_flag else None)
-        if action == "store_false":  # the flag says no
-            default = UNKNOWN
+        long = max(names, key=len)
+        is_off = action == "store_false"
+        contradicts = is_off and is_negative(long) and "dest" not in given
         yield Argument(
             names=names, default=default, is_flag=is_flag, choices=_choices(given.get("choices")),
-            off=f"--no-{max(names, key=len)[2:]}" if pair else "",
+            off=f"--no-{long[2:]}" if pair else "", is_negated=None if contradicts else is_off,
         )  # fmt: skip
+
+
+def is_negative(name: str) -> bool:
+    """Return whether an argument is called after what it switches off: `--no-bf16`."""
+    return NEGATIVE.match(name.lstrip("-+").replace("-", "_").lower()) is not None
 
 
 def _choices(node: ast.expr | None) -> tuple[Any, ...]:
@@ -153,10 +180,18 @@ def _configurator(tree: ast.Module) -> Iterator[Argument]:
     for node in tree.body:
         if "configurator.py" in ast.unparse(node) and any(_calls(node, "exec")):
             return
+        for name, value in _globals(ast.Module(body=[node], type_ignores=[])):
+            default = _value(value)
+            if "configurator.py" in _texts(tree) and (
+                isinstance(default, int | float | str | bool) or isinstance(value, ast.IfExp)
+            ):
+                yield Argument(names=(f"--{name}",), default=default)
+
+
+def _globals(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    for node in tree.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            value = _value(node.value)
-            if "configurator.py" in _texts(tree) and isinstance(value, int | float | str | bool):
-                yield Argument(names=(f"--{node.targets[0].id}",), default=value)
+            yield node.targets[0].id, node.value
 
 
 def _texts(tree: ast.AST) -> str:

@@ -17,7 +17,8 @@ from typing import Any
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as loading
 
-from autotune.targets.batches import Shapes, are_tensors, count_tokens, first_dimension
+from autotune.targets.batches import are_tensors, count_tokens, first_dimension, tensors
+from autotune.targets.own_loop import Report
 
 _KEPT = 8  # batches that were fetched and not trained on yet: Accelerate is one ahead; an evaluation fetches many
 
@@ -34,8 +35,8 @@ class Fetched:
 class Fetching:
     """The batches of all loaders, of which one feeds the training."""
 
-    def __init__(self, shapes: Shapes, ended: Callable[[], None]) -> None:
-        """`ended` is called when the data that is trained on ran out; `shapes` takes note of its batches."""
+    def __init__(self, report: Report, going_on: Callable[[], None]) -> None:
+        """`going_on` is called when the next batch to train on is asked for."""
         self.data: Any = None  # the dataset that is trained on; None: there is no DataLoader, or no backward pass yet
         self.workers: int | None = None  # of its loader
         self.own_seconds = 0.0  # spent on looking at batches
@@ -44,7 +45,7 @@ class Fetching:
             (loading._BaseDataLoaderIter, "__next__", self._fetching),
             (DataLoader, "__iter__", self._beginning),
         )
-        self._shapes, self._ended, self._process = shapes, ended, os.getpid()
+        self._report, self._going_on, self._process = report, going_on, os.getpid()
         self._here = threading.local()  # `is_busy`: the data of a loader may come from another loader
         self._waiting: dict[int, deque[Fetched]] = {}  # by the identity of their dataset
         self._latest: Any = None  # the dataset of the batch that was fetched last
@@ -73,6 +74,8 @@ class Fetching:
     def _beginning(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def begin(loader: Any) -> Any:
+            if self.data is not None and loader.dataset is self.data:
+                self._going_on()
             self._asked = time.perf_counter()
             return original(loader)
 
@@ -83,13 +86,15 @@ class Fetching:
         def fetch(iterator: Any) -> Any:
             if self.is_busy or os.getpid() != self._process:
                 return original(iterator)
+            if iterator._dataset is self.data:
+                self._going_on()
             self._here.is_busy = True
             asked, self._asked = self._asked or time.perf_counter(), 0.0
             try:
                 batch = original(iterator)
             except StopIteration:
-                if iterator._dataset is self.data:
-                    self._ended()
+                if iterator._dataset is self.data and not self._report.stopped:  # of ranks, one that goes on
+                    self._report.epoch()
                 raise
             finally:
                 self._here.is_busy = False
@@ -111,8 +116,19 @@ class Fetching:
         self._waiting.setdefault(id(data), deque(maxlen=_KEPT)).append(fetched)
         if self.data is None or data is self.data:
             self.workers = iterator._num_workers
+        self._report.alive()  # an evaluation may be long
         if data is self.data:
-            self._shapes.note(batch, samples, arrived)
+            self._report.shapes.note(batch, samples, arrived)
+
+
+def samples_of(inputs: list[Any], asked: int | None) -> int | None:
+    """Return the first dimension, or the second where all tensors have as many samples as were asked for there.
+
+    Recurrent networks are given (time, samples), without a DataLoader.
+    """
+    first, shapes = first_dimension(inputs), [one.shape for one in tensors(inputs)]
+    is_second = asked != first and shapes and all(len(shape) > 1 and shape[1] == asked for shape in shapes)
+    return asked if is_second else first
 
 
 def _first_dimension(batch: Any) -> int | None:

@@ -17,6 +17,7 @@ class Grammar:
     written: tuple[str, ...] = ("{option}", "{value}")  # the words of one argument
     truth: str = "true/false"  # how it writes a truth value that is no flag
     has_flags: bool = True  # a truth value is a word that is there or not
+    reads_files: bool = False  # a word without an equals sign is a file of globals, which are the defaults then
     known: Mapping[str, Any] = field(default_factory=dict)  # its own arguments, with their defaults
 
     @property
@@ -49,7 +50,7 @@ GRAMMARS = (
     # nanoGPT's configurator
     Grammar(
         marks=frozenset({"configurator.py"}), written=("{option}={value}",),
-        truth="True/False", has_flags=False,
+        truth="True/False", has_flags=False, reads_files=True,
     ),
     # Hydra 1.3, OmegaConf 2.3, Ultralytics, LLaMA-Factory, torchtune: the last word of a key wins
     Grammar(

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from autotune.core.records import Config, Finding, StepFacts, TargetFacts, Value
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS
-from autotune.knobs.base import Knob, Plan, Reach, SwitchKnob
+from autotune.knobs.base import Knob, Plan, Reach
 from autotune.knobs.observed import Observed
 from autotune.targets import variables
 from autotune.targets.commands.defaults import WORKERS
@@ -29,6 +29,7 @@ from autotune.targets.commands.log import last_lines
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.program import Program, configured
 from autotune.targets.commands.template import CommandTemplate
+from autotune.targets.commands.unseen import BY_HAND
 from autotune.targets.commands.witness import Witness
 from autotune.targets.model_facts import facts_of
 from autotune.targets.own_loop import OwnLoop, Report
@@ -44,6 +45,7 @@ class CommandLoop(OwnLoop):
         self._program: Program | None = None
         self._witness: Witness | None = None
         self._loader_defaults: dict[str, Any] = {}
+        self._asked: int | None = None
 
     def build(self, config: Config | None, plan: Plan) -> None:
         """Fill in the command's words; its model comes with its run. Raises `TargetError`."""
@@ -54,6 +56,8 @@ class CommandLoop(OwnLoop):
             )
         self._program, self._plan = configured(self._template, config), plan
         self._check_ranks(self._program, plan)
+        values = self._template.baseline | ({} if config is None else config.values)
+        self._asked = values.get("batch_size") if "batch_size" in self._template.knobs else None
         variables.show()  # torch compiles in its own time: no variable of the user's
         options = {} if config is None or self._carries(Reach.LOADER) else plan.loader_options
         if options.get(WORKERS):  # none is what a loader has by itself
@@ -64,7 +68,12 @@ class CommandLoop(OwnLoop):
         assert self._program is not None and self._plan is not None, "built"
         guest, program, plan = Guest(goes_on=world_size() > 1), self._program, self._plan
         self._witness = witness = Witness(
-            self.label, report, guest, loader_defaults=self._loader_defaults, transforms=plan.model_transforms
+            self.label,
+            report,
+            guest,
+            loader_defaults=self._loader_defaults,
+            transforms=plan.model_transforms,
+            asked=self._asked,
         )
 
         def body() -> None:
@@ -123,25 +132,18 @@ class CommandLoop(OwnLoop):
                 trainable_parameters=len(witness.trained.parameters),
             ),
         )
-        return replace(facts, findings=tuple(self._findings(facts, seen, reach)))
+        return replace(facts, findings=tuple(self._findings(facts, seen)))
 
     def _carries(self, reach: Reach) -> bool:
         return any(one.name in self._template.knobs for one in KNOBS if one.reach is reach)
 
-    def _findings(self, facts: TargetFacts, seen: Observed, reach: _Reachable) -> Iterator[Finding]:
+    def _findings(self, facts: TargetFacts, seen: Observed) -> Iterator[Finding]:
         yield Finding(name="model", text=f"{facts.name}, {facts.parameter_count:,} parameters")
         data = None if self._witness is None else self._witness.batches.data
         size = "samples not counted" if facts.dataset_samples is None else f"{facts.dataset_samples:,} samples"
         text = "no DataLoader" if data is None else f"{type(data).__name__}, {size}"
         yield Finding(name="data", text=f"{text}; batches of {seen.micro_batch}")
         yield Finding(name="loop", text=f"{self.label}, run as it is; its steps were watched")
-        if fixed := [one for one in reach.fixed if not isinstance(one, SwitchKnob) or one.is_offered(facts)]:
-            names = ", ".join(one.name for one in fixed)
-            yield Finding(
-                name="not tuned",
-                text=f"{names}: the command has no placeholder for them, and its code leaves nothing open to set",
-                override=f"{{{fixed[0].name}}} after an argument that takes it",
-            )
         if launch := self._program and self._program.launch:
             yield Finding(
                 name="ranks",
@@ -150,8 +152,8 @@ class CommandLoop(OwnLoop):
         if not self._template.takes_output_dir:
             yield Finding(
                 name="outputs",
-                text="every probe runs the command, and writes what it writes where it always does",
-                override="--ITS-ARGUMENT {output_dir} in the command",
+                text="every probe runs the command, and writes files where the command always does",
+                override="to have them taken away, type {output_dir} for the folder that the command is given",
                 needs_attention=True,
             )
 
@@ -219,10 +221,7 @@ def _ended_early(label: str, witness: Witness, status: object) -> str:
             f"Let it train for more steps or epochs: a probe ends it by itself."
         )
     elif witness.backwards:
-        text = (
-            f"{label} computes gradients and steps no optimizer of torch.optim. Its updates are probably written by "
-            f"hand. Write autotune.step(loss=loss, samples=len(batch)) after each, which does nothing in other runs."
-        )
+        text = BY_HAND.format(label)
     else:
         text = (
             f"{ended} and did not train: there was no backward pass and no optimizer step. It probably needs other "

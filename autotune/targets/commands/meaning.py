@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob
+from autotune.targets.commands.declared import NEGATIVE, is_negative
 from autotune.targets.commands.placeholder import NAMES, OUTPUT_DIR, owner_of
 
-OUTPUTS = r"(output|out|save|work|results?|log|default_root)_?dir|hydra\.run\.dir"
+OUTPUTS = r"(output|out|save|work|results?|log|default_root)_?(dir|folder)|outf|hydra\.run\.dir"
 NOT_TRAINING = frozenset({"eval", "evaluation", "val", "valid", "validation", "test", "predict", "infer", "inference"})
 
 
@@ -22,6 +23,7 @@ class Meaning:
     knob: Knob | None = None  # None: OUTPUT_DIR
     format: str = ""  # that the user asked for
     is_doubtful: bool = False
+    is_negated: bool = False  # the argument switches it off
 
     @property
     def owner(self) -> str:
@@ -47,13 +49,14 @@ def meaning_of(name: str) -> Meaning | None:
         return None
     if re.fullmatch(OUTPUTS, last) or re.fullmatch(OUTPUTS, whole):
         return Meaning(name=OUTPUT_DIR)
+    affirmed, is_negated = NEGATIVE.sub("", last), is_negative(last)
     for knob in KNOBS:
-        switch = re.sub(r"^(use|enable)_", "", last)
+        switch = re.sub(r"^(use|enable)_", "", affirmed)
         if switch in knob.value_names:
-            return Meaning(name=switch, knob=knob)
+            return Meaning(name=switch, knob=knob, is_negated=is_negated)
         for pattern, is_doubtful in ((knob.arguments, False), (knob.doubtful, True)):
-            if pattern and re.fullmatch(pattern, last):
-                return Meaning(name=knob.name, knob=knob, is_doubtful=is_doubtful)
+            if pattern and re.fullmatch(pattern, affirmed if knob.is_truth or is_doubtful else last):
+                return Meaning(name=knob.name, knob=knob, is_doubtful=is_doubtful, is_negated=is_negated)
     return None
 
 

@@ -15,8 +15,9 @@ from autotune.knobs.base import SWITCH_WORDS, Knob
 
 OUTPUT_DIR = "output_dir"
 NAMES = (OUTPUT_DIR, *(one.name for one in KNOBS), *(name for one in KNOBS for name in one.value_names))
-FLAG = "flag"
+FLAG, NO_FLAG = "flag", "noflag"
 ON_OFF: Mapping[Value, str] = {True: "true", False: "false"}
+OFF_ON: Mapping[Value, str] = {True: "false", False: "true"}  # of a flag that says no
 PLACEHOLDER = re.compile(r"(\{*)(\{([A-Za-z_]\w*)(?::([^{}=\s]*))?(?:=([^{}]*))?\})(\}*)")
 
 
@@ -31,6 +32,7 @@ class Placeholder:
     stands_for: Value = None  # of a switch: the value that it asks for
     is_switch: bool = False
     is_flag: bool = False
+    is_negated: bool = False  # a flag that is there where the value is not
     today: str | None = None  # what the command says today
 
     @classmethod
@@ -43,16 +45,19 @@ class Placeholder:
             raise _no_knob(text, name)
         is_switch = name in owner.value_names
         is_truth = is_switch or owner.is_truth
-        is_flag = format_name == FLAG
+        is_flag = format_name in (FLAG, NO_FLAG)
         if is_flag and not is_truth:
             raise TargetError(
                 f"{text} asks for a word that is there or not, and {owner.name} has more than two values. "
                 f"{_switches(owner)}"
             )
-        words = ON_OFF if is_flag else _words(text, owner, format_name or "", is_switch=is_truth)
+        is_negated = format_name == NO_FLAG
+        words = (
+            OFF_ON if is_negated else ON_OFF if is_flag else _words(text, owner, format_name or "", is_switch=is_truth)
+        )
         return cls(
             text=text, name=name, knob=owner, words=words, is_flag=is_flag, today=today,
-            is_switch=is_switch, stands_for=owner.value_names.get(name),
+            is_switch=is_switch, stands_for=owner.value_names.get(name), is_negated=is_negated,
         )  # fmt: skip
 
     def value(self) -> Value | None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from autotune.errors import TargetError
 from autotune.knobs.base import Knob
+from autotune.knobs.observed import Observed
 from autotune.targets.commands.arguments import Given, given
-from autotune.targets.commands.declared import UNKNOWN, Argument, Script, read_script
+from autotune.targets.commands.declared import UNKNOWN, Argument, Script, is_negative, read_script, with_globals
+from autotune.targets.commands.doubts import doubt, switches, valueless
 from autotune.targets.commands.grammars import Grammar, grammar_of
 from autotune.targets.commands.meaning import Meaning, meaning_of, meant, normal
-from autotune.targets.commands.placeholder import OUTPUT_DIR, literal, names_a_knob
+from autotune.targets.commands.placeholder import FLAG, NO_FLAG, OUTPUT_DIR, literal, names_a_knob
 from autotune.targets.commands.program import Program
 from autotune.targets.commands.shell import program_of, script_of
 from autotune.targets.commands.template import CommandTemplate
@@ -28,6 +31,7 @@ class Recognition:
     template: CommandTemplate
     taken: list[tuple[str, str]] = field(default_factory=list)  # (the argument as it is today, what it is taken for)
     left: list[str] = field(default_factory=list)  # sentences about what was left alone
+    declared: frozenset[str] = frozenset()  # all options that the script itself declares; none: they are not known
 
 
 def recognise(words: Sequence[str], corrections: Mapping[str, str] | None = None) -> Recognition:
@@ -48,6 +52,8 @@ def recognise(words: Sequence[str], corrections: Mapping[str, str] | None = None
     program = program_of(words)
     script = read_script(script_of(program))
     grammar = grammar_of(script, program.label.removesuffix(".py"))
+    if grammar.reads_files:
+        script = with_globals(script, [Path(word) for word in program.arguments if "=" not in word])
     return _Reader(list(words), program, script, grammar, dict(corrections or {})).read()
 
 
@@ -58,6 +64,7 @@ class _Reader:
         self, words: list[str], program: Program, script: Script, grammar: Grammar, corrections: dict[str, str]
     ) -> None:
         self._words, self._grammar, launch = words, grammar, program.launch
+        self._precisions = script.precisions
         own = launch.launcher.arguments(script) if launch else ()
         declared = {name: one for one in (*own, *grammar.arguments, *script.arguments) for name in one.words}
         self._declared, self._of_launcher = declared, own
@@ -72,7 +79,9 @@ class _Reader:
         self._texts: dict[int, str | None] = {}  # words that are replaced, by position; None: that one goes
         self._added: list[str] = []
         self._added_before: list[str] = []  # of a launcher
-        self._result = Recognition(template=CommandTemplate(words=()))
+        of_script = {name for one in script.arguments for name in one.words}
+        of_script = frozenset(() if grammar.known else of_script)
+        self._result = Recognition(template=CommandTemplate(words=()), declared=of_script)
         self._check(corrections)
 
     def read(self) -> Recognition:
@@ -99,7 +108,7 @@ class _Reader:
             ]
             shown = one.option if one.value is None else f"{one.option} {one.value}"
             if meaning.is_doubtful:
-                self._result.left.append(_doubt(one.option, meaning, is_flag=one.value is None))
+                self._result.left.append(doubt(one.option, meaning, is_flag=one.value is None))
             elif len(rivals) > 1 and meaning.knob is not None:
                 self._result.left.append(
                     f"{one.option} is left alone: {' and '.join(rivals)} may both be {meaning.name}; say which by "
@@ -108,7 +117,7 @@ class _Reader:
                 taken.setdefault(meaning.name, set()).add(name)
             elif (text := self._placeholder(one, meaning)) is None:
                 self._result.left.append(
-                    _valueless(one.option, meaning)
+                    valueless(one.option, meaning)
                     if one.value is None
                     else f"{shown} is left alone: {one.value} is no value of {meaning.name}"
                 )
@@ -134,7 +143,7 @@ class _Reader:
             return
         if meaning.is_doubtful:
             if meaning.knob is not None and not self._knows(meaning.knob, taken):
-                self._result.left.append(_doubt(argument.name, meaning, is_flag=argument.is_flag))
+                self._result.left.append(doubt(argument.name, meaning, is_flag=argument.is_flag))
             return
         rivals = [
             one.name
@@ -152,7 +161,7 @@ class _Reader:
         if words is None:
             if meaning.knob is not None:
                 self._result.left.append(
-                    _valueless(argument.name, meaning)
+                    valueless(argument.name, meaning)
                     if argument.is_flag and not meaning.is_truth
                     else f"{argument.name} of the script is left alone: what it is today cannot be read from the "
                     f"script; type it to have it tuned"
@@ -180,11 +189,10 @@ class _Reader:
         if default is UNKNOWN or default is None:
             return None
         if meaning.is_truth and isinstance(default, bool):
-            today = "true" if default else "false"
             if argument.off:
                 return [_pair(argument, meaning, is_on=default)]
             if argument.is_flag:
-                return [f"{name}{{{meaning.name}:flag={today}}}"]
+                return [f"{name}{_flag(meaning, is_there=default is not argument.is_negated)}"]
             default = next(iter(self._grammar.truth.split("/")[not default :]))
         one = Given(option=argument.name, name=argument.name, value=str(default), at=0, inline=True)
         text = self._placeholder(one, meaning)
@@ -197,8 +205,8 @@ class _Reader:
             return f"{{{OUTPUT_DIR}={value}}}" if value and not set("{}") & set(value) else None
         if meaning.is_truth:
             if value is None:
-                return f"{{{meaning.name}:flag=true}}"
-            pair = next((pair for pair in TRUTHS if value in pair.split("/")), None)
+                return _flag(meaning, is_there=True)
+            pair = None if meaning.is_negated else next((one for one in TRUTHS if value in one.split("/")), None)
             return pair and f"{{{meaning.name}:{pair}={value}}}"
         if value is None:
             return None
@@ -233,12 +241,26 @@ class _Reader:
 
     def _meaning(self, name: str) -> Meaning | None:
         """Return what an argument of this name means; None: nothing that is known."""
+        argument = self._declared.get(name)
         if normal(name) in self._corrections:
-            return self._corrections[normal(name)]
+            return replace(self._corrections[normal(name)], is_negated=_is_negated(name, argument))
         found = meaning_of(name)
         if found is None or found.name in self._mapped or found.owner in self._alone:
             return None
-        return None if self._mapped & {*(found.knob.value_names if found.knob else ())} else found
+        if self._mapped & {*(found.knob.value_names if found.knob else ())}:
+            return None
+        if argument is not None and argument.is_negated is None:  # a store_false called `--no-amp`
+            return replace(found, is_doubtful=True)
+        return self._as_coded(replace(found, is_negated=_is_negated(name, argument)), argument, name)
+
+    def _as_coded(self, found: Meaning, argument: Argument | None, name: str) -> Meaning:
+        """Return the switch that a doubtful flag is, where the script's own code says which value it has."""
+        is_flag = argument.is_flag if argument else any(one.name == name and one.value is None for one in self._given)
+        if not found.is_doubtful or found.knob is None or not is_flag or self._precisions is None:
+            return found
+        coded = [value for value in found.knob.seen(Observed(precisions=self._precisions)) if value is not None]
+        switch = next((one for one in switches(found.knob) if [found.knob.value_names[one]] == coded), None)
+        return replace(found, name=switch, is_doubtful=False) if switch else found
 
     def _check(self, corrections: Mapping[str, str]) -> None:
         """Raise `TargetError` for a correction that names no argument."""
@@ -255,35 +277,13 @@ class _Reader:
 PREFERRED = {"accelerate": "mixed_precision", "digits": "trainer.precision", "torch": "dtype"}
 
 
-def _doubt(option: str, meaning: Meaning, *, is_flag: bool) -> str:
-    """Return that an argument may be a knob, and the corrections that say so."""
-    assert meaning.knob is not None, "only knobs are doubtful"
-    names = _switches(meaning.knob)
-    if is_flag and not names:
-        return _valueless(option, meaning)
-    return f"{option} is left alone: it may be {meaning.knob.name}; if so, say " + _ways(
-        option, names if is_flag else (meaning.knob.name, *names)
-    )
+def _is_negated(name: str, argument: Argument | None) -> bool:
+    """Return whether a flag says no: `--no-amp`, or one that argparse stores as false."""
+    return is_negative(name) or bool(argument and argument.is_negated)
 
 
-def _valueless(option: str, meaning: Meaning) -> str:
-    """Return that a flag cannot be what takes a value, and of which values it can be the switch."""
-    names = _switches(meaning.knob) if meaning.knob else ()
-    return f"{option} takes no value, so it cannot be {meaning.name}" + (
-        f"; say {_ways(option, names)}" if names else ""
-    )
-
-
-def _ways(option: str, names: Sequence[str]) -> str:
-    return " or ".join(f"--map {name}={option}" for name in names)
-
-
-def _switches(knob: Knob) -> tuple[str, ...]:
-    """Return what a correction can call a flag: the shortest switch of each value."""
-    shortest: dict[Any, str] = {}
-    for name, value in knob.value_names.items():
-        shortest.setdefault(value, name)
-    return tuple(shortest.values())
+def _flag(meaning: Meaning, *, is_there: bool) -> str:
+    return f"{{{meaning.name}:{NO_FLAG if meaning.is_negated else FLAG}={'true' if is_there else 'false'}}}"
 
 
 def _pair(argument: Argument, meaning: Meaning, *, is_on: bool) -> str:

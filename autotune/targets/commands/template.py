@@ -6,6 +6,7 @@
 {amp_dtype:a/b/c}     in words of one's own, in the order of the knob's values: bfloat16, float16, None; or true, false
 {bf16:true/false}     a switch: whether the knob has this value; see `Knob.value_names`
 --amp{bf16:flag}      the word before it is there or not; `{bf16:flag}` alone is `--bf16`
+--no-amp{bf16:noflag} the word before it is there where the value is not
 {output_dir=runs}     a scratch folder of the probe
 {{name}}              `{name}` itself
 """
@@ -168,7 +169,7 @@ def _filled(word: Word, values: Mapping[str, Value], folder: Callable[[Placehold
         elif part.is_flag:
             if part.word(values) != ON_OFF[True]:
                 return None
-            text = text or f"--{part.name}"
+            text = text or f"--{'no-' * part.is_negated}{part.name}"
         else:
             text += folder(part) if part.knob is None else part.word(values) or ""
     return text

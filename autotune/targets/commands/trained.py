@@ -20,13 +20,13 @@ class Trained:
     """What a step is about to change."""
 
     parameters: tuple[Tensor, ...] = ()
-    with_gradient: int = 0  # of the parameters
+    with_gradient: int = 0  # of the parameters, when the first step was over
     precisions: frozenset[str] = frozenset()  # below float32
     device: str = ""
 
     @classmethod
     def of(cls, optimizer: Optimizer) -> Self:
-        """Return it, with gradients in place."""
+        """Return it before the step."""
         return cls.among(one for group in optimizer.param_groups for one in group["params"])
 
     @classmethod
@@ -35,10 +35,13 @@ class Trained:
         parameters = tuple(one for one in candidates if one.requires_grad)
         return cls(
             parameters=parameters,
-            with_gradient=sum(one.grad is not None for one in parameters),
             precisions=frozenset(name for one in parameters if (name := dtype_name(one)) in _HALVES),
             device=str(parameters[0].device) if parameters else "",
         )
+
+    def count_gradients(self) -> int:
+        """Return how many parameters have a gradient now."""
+        return sum(one.grad is not None for one in self.parameters)
 
     def model(self) -> nn.Module | None:
         """Return the outermost module that has the parameters; None if they are in none."""

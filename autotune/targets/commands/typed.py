@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,13 +20,16 @@ class TypedTarget:
     remarks: tuple[str, ...] = ()  # sentences: what was taken for what, and what was left alone
 
 
-def typed_target(words: Sequence[str], corrections: Mapping[str, str], *, is_typed_command: bool) -> TypedTarget:
+def typed_target(
+    words: Sequence[str], corrections: Mapping[str, str], *, is_typed_command: bool, options: Collection[str] = ()
+) -> TypedTarget:
     """Return the target that `words` name: a file or a module alone, or the words of a command.
 
-    A file that trains when it is run is taken as the command that runs it. Raises `TargetError`.
+    A file that trains when it is run is taken as the command that runs it. `options`: our own, which may have been
+    typed behind the command by mistake. Raises `TargetError`.
     """
     if is_typed_command:
-        return _of_command(words, corrections, ())
+        return _of_command(words, corrections, (), options)
     text = words[0] if words else ""
     if is_command(text):
         return _of_command(CommandTemplate.split(text), corrections, ())
@@ -46,9 +49,17 @@ def typed_target(words: Sequence[str], corrections: Mapping[str, str], *, is_typ
     return TypedTarget(text=text)
 
 
-def _of_command(words: Sequence[str], corrections: Mapping[str, str], before: tuple[str, ...]) -> TypedTarget:
+def _of_command(
+    words: Sequence[str], corrections: Mapping[str, str], before: tuple[str, ...], options: Collection[str] = ()
+) -> TypedTarget:
     found = recognise(words, corrections)
     taken = [f"{shown}: taken for {name}" for shown, name in found.taken]
     if not found.template.knobs:
         before = (*before, "No argument of the command is a knob; what can be set from outside of it is tuned")
-    return TypedTarget(text=found.template.text, remarks=(*before, *taken, *found.left))
+    misplaced = [
+        f"{word} stands behind `--` and is given to the script, which has no such option; options of autotune stand "
+        f"before `--`"
+        for word in (word.partition("=")[0] for word in words)
+        if word in options and found.declared and word not in found.declared
+    ]
+    return TypedTarget(text=found.template.text, remarks=(*before, *taken, *found.left, *misplaced))

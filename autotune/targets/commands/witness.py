@@ -3,9 +3,8 @@
     DataLoader ─► a batch is there   backward ─► it was trained on   optimizer.step ─► a step ─► report ─► enough: leave
 
 A step is one of the optimizer that steps first; others (of a GAN, say) belong to it. Where the program calls
-`autotune.step`, that is a step. A batch counts when a backward
-pass follows it: those of an evaluation do not. Where there is no DataLoader, a batch is what the first forward pass of
-a model was given.
+`autotune.step`, that is a step. A batch counts when a backward pass follows it: those of an evaluation do not. Where
+there is no DataLoader, a batch is what the first forward pass of a model was given.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -32,18 +32,21 @@ from autotune import telling
 from autotune.errors import TargetError
 from autotune.knobs.observed import Observed
 from autotune.targets import variables
-from autotune.targets.batches import first_dimension
 from autotune.targets.commands.defaults import LoaderDefaults
 from autotune.targets.commands.exits import ExitHooks
-from autotune.targets.commands.fetching import Fetched, Fetching
+from autotune.targets.commands.fetching import Fetched, Fetching, samples_of
 from autotune.targets.commands.losses import Losses
 from autotune.targets.commands.main_thread import Guest
+from autotune.targets.commands.pauses import Pauses
 from autotune.targets.commands.told import ToldSteps
 from autotune.targets.commands.trained import Trained
+from autotune.targets.commands.unseen import BY_HAND, NO_BATCH, NO_MODULE
 from autotune.targets.own_loop import Report
 
 T = TypeVar("T")
 _FAITHFUL = 50  # steps of another optimizer without one of those that count: the program went on with that one
+
+_PATIENCE = 20  # backward passes without any optimizer: its updates are written by hand, and may go on for hours
 
 
 class Witness:
@@ -51,15 +54,17 @@ class Witness:
 
     def __init__(
         self, label: str, report: Report, guest: Guest, *, loader_defaults: Mapping[str, Any],
-        transforms: Sequence[Callable[[Any], Any]],
+        transforms: Sequence[Callable[[Any], Any]], asked: int | None = None,
     ) -> None:  # fmt: skip
         """`loader_defaults`: arguments of every DataLoader whose maker leaves them out.
 
+        `asked`: the micro-batch that the command was given.
         `transforms` change the model in place as soon as it has an optimizer.
         """
         self.steps = self.backwards = 0
         self.trained = Trained()  # what the first step trained
-        self.batches = Fetching(report.shapes, lambda: None if guest.is_over else report.epoch())
+        self.pauses = Pauses()
+        self.batches = Fetching(report, self.pauses.end)
         self.defaults = LoaderDefaults(loader_defaults)
         self._told = ToldSteps(label, self.batches)
         self._label, self._report, self._guest, self._transforms = label, report, guest, list(transforms)
@@ -67,7 +72,8 @@ class Witness:
         self._process = os.getpid()
         self._counted: Optimizer | None = None  # whose steps count
         self._others: Counter[int] = Counter()  # steps of each optimizer since the last that counted
-        self._is_in_backward = False
+        self._is_in_backward = self._has_optimizer = False
+        self._asked = asked
         self._given: int | None = None  # samples of a forward pass, where there is no DataLoader
         self._called: Any = lambda: None  # weakly, the model of that pass
         self._last: int | None = None  # samples of the batch that was counted last
@@ -77,7 +83,7 @@ class Witness:
         self._sizes: Counter[int] = Counter()
         self._counts: Counter[int] = Counter()  # micro-batches of steps
         self._began = self.seconds = 0.0  # of the run, and until its first step
-        self._first_loss = torch.full((), float("nan"))
+        self._first_loss: Tensor | None = None  # of the first step: the sum of what its micro-batches add
         self._threads: int | None = None
 
     def observed(self) -> Observed:
@@ -94,11 +100,12 @@ class Witness:
 
     def begin(self) -> None:
         """Start the clock, in the program's thread, before it runs."""
-        self.batches.thread, self._began = threading.current_thread(), time.perf_counter()
+        self.batches.thread = self.pauses.thread = threading.current_thread()
+        self._began = time.perf_counter()
 
     def loss(self) -> float | None:
         """The first loss; None if it is not finite, or there was none. Waits for the device."""
-        value = float(self._first_loss)
+        value = math.nan if self._first_loss is None else float(self._first_loss)
         return value if math.isfinite(value) else None
 
     @contextmanager
@@ -106,6 +113,7 @@ class Witness:
         """Install the hooks while the program runs: torch tells of what it does."""
         replacements: list[tuple[Any, str, Callable[[Any], Any]]] = [
             *self.batches.replacements,
+            *self.pauses.replacements,
             (DataLoader, "__init__", self.defaults.making),
             (torch.autograd, "backward", self._backward),
             (torch.amp.GradScaler, "step", self._maybe_stepping),
@@ -140,7 +148,7 @@ class Witness:
         self._first_forward.remove()
         self._called = weakref.ref(module)
         named = sys._getframe(1).f_locals.get("kwargs")
-        self._given = first_dimension([*inputs, named if isinstance(named, dict) else {}])
+        self._given = samples_of([*inputs, named if isinstance(named, dict) else {}], self._asked)
 
     # -- losses
 
@@ -165,8 +173,13 @@ class Witness:
     def _trained_on(self, tensors: Any) -> None:
         if not self.backwards:
             self._early(variables.check)
-            self._first_loss = self._losses.of(tensors)
+        if not self.steps:
+            loss = self._losses.of(tensors)
+            self._first_loss = loss if self._first_loss is None else self._first_loss + loss
+        self.pauses.cancel()
         self.backwards += 1
+        if self.backwards > _PATIENCE and not (self._has_optimizer or self._told.are_awaited):
+            self._guest.leave(TargetError(BY_HAND.format(self._label)))
         self._backwards_of_step += 1
         if (fetched := self.batches.take()) is not None:
             self._count(fetched, self._losses.of(tensors))
@@ -193,9 +206,12 @@ class Witness:
         @wraps(original)
         def make(optimizer: Optimizer, *arguments: Any, **named: Any) -> None:
             original(optimizer, *arguments, **named)
+            self._has_optimizer = True
             if self._transforms and not self._is_elsewhere:
                 transforms, self._transforms = self._transforms, []
                 model = Trained.of(optimizer).model()
+                if model is None:
+                    self._guest.leave(TargetError(NO_MODULE.format(self._label)))
                 for transform in transforms:
                     transform(model)
 
@@ -209,6 +225,7 @@ class Witness:
         self._first_step.remove()
         self._early(self.exits.refuse_restarts)
         self.trained = Trained.of(optimizer)
+        self.pauses.parameters = self.trained.parameters
 
     def _stepped(self, optimizer: Optimizer, *_: Any) -> None:
         if self._is_elsewhere:
@@ -242,6 +259,7 @@ class Witness:
             self._early(variables.check)
             if not self.trained.parameters and (model := self._called()) is not None:
                 self.trained = Trained.among(model.parameters())
+            self.pauses.parameters = self.trained.parameters
         micro_batches = self._early(lambda: self._told.end(loss, samples))
         self._of_step = 0
         for fetched, share in micro_batches:
@@ -267,12 +285,15 @@ class Witness:
 
     def _finish(self, *, skipped: bool) -> None:
         if not self.steps:
+            # Looked at here: with a closure, as Lightning's, gradients came within the step.
+            self.trained = replace(self.trained, with_gradient=self.trained.count_gradients())
             self._threads, self.seconds = torch.get_num_threads(), time.perf_counter() - self._began
         self.steps += 1
         self._counts[self._of_step] += 1
         self._of_step = self._backwards_of_step = 0
         if not self._last:
-            self._guest.leave(TargetError(_NO_BATCH.format(self._label)))
+            self._guest.leave(TargetError(NO_BATCH.format(self._label)))
+        self._report.paused(self.pauses.take())
         if not self._report.step(skipped=skipped):
             self._guest.finish()
 
@@ -284,13 +305,6 @@ class Witness:
             return check()
         except Exception as error:
             self._guest.leave(error)
-
-
-_NO_BATCH = (
-    "{} trains with batches that cannot be seen: neither a DataLoader gave them, nor was a model called with tensors. "
-    "Its samples are not known, and without them no rate is. Write autotune.step(loss=loss, samples=len(batch)) at the "
-    "end of each of its optimizer steps, which does nothing in other runs."
-)
 
 
 def _most(counts: Counter[int]) -> int | None:

@@ -175,6 +175,83 @@ def test_the_configurator_of_nanogpt_takes_what_was_recognised():
                      "gradient_accumulation_steps": 3}  # fmt: skip
 
 
+def test_a_file_of_globals_sets_the_values_of_today():
+    """nanoGPT runs `python train.py config/train_shakespeare_char.py`: its globals are the defaults."""
+    Path("small.py").write_text("batch_size = 64\ngradient_accumulation_steps = 1\nout_dir = 'out-small'\n")
+
+    found = _recognised(NANOGPT, "train.py small.py --batch_size=8")
+
+    assert found.template.baseline == {"batch_size": 8, "gradient_accumulation_steps": 1}
+    assert "--out_dir=out-small" in found.template.recommended(found.template.baseline)
+
+
+def test_a_global_that_is_computed_is_not_passed_over():
+    chosen = NANOGPT.replace("'bfloat16'", "'bfloat16' if torch.cuda.is_available() else 'float16'")
+
+    found = _recognised(chosen, "train.py")
+
+    assert any(sentence.startswith("--dtype is left alone: it may be amp_dtype") for sentence in found.left)
+
+
+FLAGS = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument({}, action="{}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "action", "typed", "today"),
+    [
+        ('"--no-bf16"', "store_true", "", True),
+        ('"--no-bf16"', "store_true", "--no-bf16", False),
+        ('"--disable_bf16", dest="bf16"', "store_false", "", True),
+        ('"--disable_bf16", dest="bf16"', "store_false", "--disable_bf16", False),
+        ('"--bf16"', "store_false", "", True),
+        ('"--bf16"', "store_false", "--bf16", False),
+    ],
+)
+def test_a_flag_that_says_no_is_there_where_the_value_is_not(names, action, typed, today):
+    found = _recognised(FLAGS.format(names, action), f"train.py {typed}")
+
+    flag = names.split('"')[1]
+    assert found.template.baseline == {"amp_dtype": "bfloat16" if today else None}
+    assert _arguments(found, amp_dtype="bfloat16") == []
+    assert _arguments(found, amp_dtype=None) == [flag]
+
+
+def test_a_flag_that_contradicts_its_name_is_left_alone():
+    found = _recognised(FLAGS.format('"--no-bf16"', "store_false"), "train.py")
+
+    assert found.template.knobs == ()
+    assert any(sentence.startswith("--no-bf16 is left alone") for sentence in found.left)
+
+
+@pytest.mark.parametrize(
+    ("code", "dtype"),
+    [
+        ("torch.autocast('cuda', dtype=torch.bfloat16, enabled=args.amp)", "bfloat16"),
+        ("torch.cuda.amp.autocast(enabled=args.amp)", "float16"),
+        ("autocast(device_type='cpu', enabled=args.amp)", "bfloat16"),
+        ("half = torch.float16\ntorch.amp.autocast(device.type, half)", "float16"),
+        ("torch.autocast(device.type)", None),
+        ("torch.autocast('cuda', dtype=chosen())", None),
+        ("torch.autocast('cuda', dtype=torch.bfloat16); torch.autocast('cuda', dtype=torch.float16)", None),
+        ("", None),
+    ],
+)
+@pytest.mark.parametrize("flag", ["--amp", "--no-amp"])
+def test_a_flag_for_mixed_precision_means_the_dtype_of_the_scripts_autocast(code, dtype, flag):
+    found = _recognised(FLAGS.format(f'"{flag}"', "store_true") + code, "train.py")
+
+    if dtype is None:
+        assert found.template.knobs == ()
+        assert any(sentence.startswith(f"{flag} is left alone") for sentence in found.left)
+    else:
+        assert found.template.baseline == {"amp_dtype": dtype if "no" in flag else None}
+        assert _arguments(found, amp_dtype=dtype) == ([] if "no" in flag else ["--amp"])
+
+
 def test_keys_of_hydra_are_replaced_where_they_stand():
     found = _recognised(HYDRA, "train.py +train.batch_size=16 data.num_workers=2 val.batch_size=4 trainer.precision=32")
 
@@ -218,7 +295,8 @@ def test_the_trainer_of_the_lightning_command_line_is_known():
         ("--accum-freq", "gradient_accumulation_steps"), ("--grad_accum_steps", "gradient_accumulation_steps"),
         ("--precision", "amp_dtype"), ("--mixed_precision", "amp_dtype"), ("--trainer.precision", "amp_dtype"),
         ("--bf16", "bf16"), ("--use-fp16", "fp16"), ("--grad-checkpointing", "activation_checkpointing"),
-        ("--output_dir", "output_dir"), ("hydra.run.dir", "output_dir"),
+        ("--output_dir", "output_dir"), ("--outf", "output_dir"), ("--save-folder", "output_dir"),
+        ("hydra.run.dir", "output_dir"),
     ],
 )  # fmt: skip
 def test_names_are_known(name, meant):
@@ -318,6 +396,14 @@ def test_outputs_can_be_left_alone():
 def test_a_correction_that_fits_nothing_is_refused(corrections, said):
     with pytest.raises(TargetError, match=said):
         _recognised("", "train.py --batch-size 8", **corrections)
+
+
+def test_defaults_of_any_type_are_read_over():
+    script = ARGPARSE + "parser.add_argument('--model-kwargs', nargs='*', default={}, choices=[[1], [2]])\n"
+
+    found = _recognised(script, "train.py")
+
+    assert found.template.baseline["batch_size"] == 64
 
 
 def test_a_parser_in_a_file_beside_the_script_is_read():

@@ -47,6 +47,21 @@ def test_a_script_is_taken_as_the_command_that_runs_it(tmp_path, monkeypatch):
     assert "taken as the command `python train.py`" in typed.remarks[0]
 
 
+ARGPARSE = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--seed', type=int)\n" + GUARD
+
+
+@pytest.mark.parametrize(("script", "told"), [(ARGPARSE, ["-t"]), ("from options import parse\n" + GUARD, [])])
+def test_an_option_of_ours_behind_the_command_is_told_before_it_is_run(tmp_path, monkeypatch, script, told):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(script)
+    words = [sys.executable, "train.py", "--seed", "3", "-t", "40s"]
+
+    typed = typed_target(words, {}, is_typed_command=True, options={"-t", "--time-budget", "--seed"})
+
+    said = [one for one in typed.remarks if "options of autotune stand before `--`" in one]
+    assert [one.split()[0] for one in said] == told
+
+
 @pytest.mark.parametrize("target", ["model.py", "pkg.train", "model.py:build", "train.py:build"])
 def test_code_is_named_as_ever(tmp_path, monkeypatch, target):
     monkeypatch.chdir(tmp_path)

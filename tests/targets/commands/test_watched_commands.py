@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from autotune.child.lifeline import Progress
 from autotune.core.records import Config, TargetFacts, Value
@@ -83,14 +84,12 @@ def test_what_a_command_does_today_is_its_baseline(tmp_path):
     assert (facts.name, facts.parameter_count, facts.data, facts.dataset_samples) == ("Linear", 10, "dataset", 64)
 
 
-def test_what_it_does_not_take_is_said_and_held(tmp_path):
+def test_what_it_does_not_take_is_held(tmp_path):
     facts = inspect(tmp_path, TRAIN)
 
     assert "batch_size" not in facts.settable
     assert "amp_dtype" not in facts.settable
     assert "num_workers" in facts.settable  # its loader leaves them out, so that a probe can give them
-    told = next(one for one in facts.findings if one.name == "not tuned")
-    assert told.text.startswith("batch_size, gradient_accumulation_steps, amp_dtype: the command has no placeholder")
 
 
 def test_workers_that_the_script_sets_itself_are_left_alone(tmp_path):
@@ -162,6 +161,94 @@ for x, y in batches():
     assert [(step.samples, step.micro_batches) for step in steps(tmp_path, text)] == [(8, 1)] * 3
 
 
+EVALUATED = """
+import time
+from autotune.targets.commands import pauses
+
+clock = 0.0
+class Clock:
+    def perf_counter(): return clock
+pauses.time = Clock  # the evaluation's clock: only it goes on, by whole seconds
+
+held_out = TensorDataset(torch.randn(64, 4), torch.randint(2, (64,)))
+for number, (x, y) in enumerate(batches()):
+    model.train()
+    step(x, y)
+    if number % EVERY == 0:
+        {evaluation}
+"""
+EVALUATIONS = {
+    "evaluation": "model.eval(); clock += 3",
+    "in a wrapper": "nn.Sequential(model).eval(); clock += 3",
+    "checkpoint": "import io; torch.save(Slow(), io.BytesIO())",
+}
+SLOW = """
+class Slow:
+    def __getstate__(self):
+        global clock
+        clock += 3
+        return {}
+"""
+
+
+@pytest.mark.parametrize("evaluation", EVALUATIONS.values(), ids=EVALUATIONS)
+def test_an_evaluation_between_two_steps_is_no_part_of_a_step(tmp_path, evaluation):
+    text = SLOW + EVALUATED.format(evaluation=evaluation).replace("EVERY", "2")
+
+    taken = steps(tmp_path, text, 6)
+
+    assert [step.paused_seconds for step in taken] == [0, 3, 0, 3, 0, 3]
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "every"),
+    [
+        ("model.eval(); clock += 3", "1"),  # in every step, it belongs to the step
+        ("nn.BatchNorm1d(4).eval(); clock += 3", "2"),  # a layer, or another model
+        ("model.eval(); clock += 3; model(x).sum().backward()", "2"),  # training in that mode
+    ],
+)
+def test_what_belongs_to_a_step_stays_in_it(tmp_path, evaluation, every):
+    text = EVALUATED.format(evaluation=evaluation).replace("EVERY", every)
+
+    taken = steps(tmp_path, text, 6)
+
+    assert [step.paused_seconds for step in taken][2:] == [0, 0, 0, 0]
+
+
+def test_gradients_that_come_within_the_step_are_seen(tmp_path):
+    text = """
+for x, y in batches():
+    def closure():
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+"""
+    facts = inspect(tmp_path, text)
+
+    assert facts.step.parameters_with_gradient == facts.step.trainable_parameters == 2
+
+
+def test_the_loss_of_a_step_is_that_of_all_its_micro_batches(tmp_path):
+    text = """
+for number, (x, y) in enumerate(batches(), 1):
+    ((model(x).sum() * 0 + 3.0) / 4).backward()
+    if number % 4 == 0: optimizer.step()
+"""
+    assert inspect(tmp_path, text).step.loss == 3.0
+
+
+def test_updates_by_hand_are_told_long_before_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        sys.modules[__name__], "HEAD", HEAD.replace("optimizer = torch.optim.SGD(model.parameters(), lr=0.1)", "")
+    )
+    text = "for x, y in batches():\n  model(x).sum().backward()\n"
+
+    assert "steps no optimizer of torch.optim. Its updates are probably written by hand" in refused(tmp_path, text)
+
+
 def test_without_a_loader_a_batch_is_what_the_model_is_given(tmp_path):
     text = """
 with torch.no_grad(): model(torch.randn(50, 4))
@@ -171,6 +258,24 @@ while True: step(torch.randn(24, 4), torch.randint(2, (24,)))
 
     assert (facts.data, facts.baseline["batch_size"], facts.tunes_workers) == ("batch", 24, False)
     assert [step.samples for step in steps(tmp_path, text, batch_size=24)] == [24] * 3
+
+
+@pytest.mark.parametrize(("asked", "size"), [(8, 8), (24, 24), (8, 9)])
+def test_batches_whose_second_dimension_is_of_samples_are_known_by_what_was_asked_for(tmp_path, asked, size):
+    text = f"""
+model = nn.LSTM(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+while True:
+    model(torch.randn(35, {size}, 4), (torch.zeros(1, {size}, 2), torch.zeros(1, {size}, 2)))[0].sum().backward()
+    optimizer.step()
+"""
+    if asked == size:
+        assert [step.samples for step in steps(tmp_path, text, arguments="{batch_size}", batch_size=asked)] == [
+            size
+        ] * 3
+    else:
+        with pytest.raises(TargetError, match=r"was given batch_size 8 and trained with batch_size"):
+            steps(tmp_path, text, arguments="{batch_size}", batch_size=asked)
 
 
 def test_a_scaled_loss_is_told_as_it_was(tmp_path):
@@ -288,9 +393,33 @@ optimizer = torch.optim.Adam(model.parameters())
     assert len(steps(tmp_path, text, count=4)) == 4
 
 
-def test_losses_of_a_command_are_not_compared(tmp_path):
-    config = Config(values=defaults())
-    request = StabilityRequest(target=command(tmp_path, TRAIN), reference=config, candidate=config, device="cpu")
+PAIRED = """
+half = "--bf16" in sys.argv
+for x, y in batches(shuffle=True):
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        loss = nn.functional.cross_entropy(nn.functional.dropout(model(x)), y)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
 
-    with pytest.raises(TargetError, match="losses of a command cannot be compared"):
-        compare(request, Progress(None))
+
+@pytest.mark.parametrize("text", [PAIRED, "torch.manual_seed(3)\n" + PAIRED], ids=["unseeded", "seeds itself"])
+def test_runs_of_a_command_begin_alike_and_see_the_same_batches(tmp_path, text):
+    config = Config(values=defaults() | {"batch_size": 8})
+    half = Config(values=config.values | {"amp_dtype": "bfloat16"})
+    request = StabilityRequest(
+        target=command(tmp_path, text, "{bf16:flag=false}"), reference=config, candidate=half, device="cpu", steps=6
+    )
+
+    def losses(role: str) -> list[float]:
+        with clean_imports():
+            (run,) = compare(replace(request, roles=(role,)), Progress(None)).runs
+        assert (run.role, len(run.losses)) == (role, 6)
+        return list(run.losses)
+
+    reference = losses("reference")
+    assert losses("reference") == reference
+    for role, most in (("perturbed", 1e-4), ("candidate", 0.05)):
+        assert losses(role) != reference
+        assert losses(role) == pytest.approx(reference, abs=most)

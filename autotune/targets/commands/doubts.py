@@ -1,0 +1,40 @@
+"""What is said of an argument that may mean a knob, and was left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from autotune.knobs.base import Knob
+from autotune.targets.commands.meaning import Meaning
+
+
+def doubt(option: str, meaning: Meaning, *, is_flag: bool) -> str:
+    """Return that an argument may be a knob, and the corrections that say so."""
+    assert meaning.knob is not None, "only knobs are doubtful"
+    names = switches(meaning.knob)
+    if is_flag and not names:
+        return valueless(option, meaning)
+    return f"{option} is left alone: it may be {meaning.knob.name}; if so, say " + _ways(
+        option, names if is_flag else (meaning.knob.name, *names)
+    )
+
+
+def valueless(option: str, meaning: Meaning) -> str:
+    """Return that a flag cannot be what takes a value, and of which values it can be the switch."""
+    names = switches(meaning.knob) if meaning.knob else ()
+    return f"{option} takes no value, so it cannot be {meaning.name}" + (
+        f"; say {_ways(option, names)}" if names else ""
+    )
+
+
+def _ways(option: str, names: Sequence[str]) -> str:
+    return " or ".join(f"--map {name}={option}" for name in names)
+
+
+def switches(knob: Knob) -> tuple[str, ...]:
+    """Return what a correction can call a flag: the shortest switch of each value."""
+    shortest: dict[Any, str] = {}
+    for name, value in knob.value_names.items():
+        shortest.setdefault(value, name)
+    return tuple(shortest.values())

@@ -1,0 +1,15 @@
+"""What of a training cannot be seen by hooks, in sentences. `{}`: the script."""
+
+BY_HAND = (
+    "{} computes gradients and steps no optimizer of torch.optim. Its updates are probably written by hand. Write "
+    "autotune.step(loss=loss, samples=len(batch)) after each, which does nothing in other runs."
+)
+NO_MODULE = (
+    "{} trains parameters that belong to no nn.Module, and its model has to be changed here: for recomputed "
+    "activations, or to compare losses. It cannot be found. Leave that out: --stability off, no checkpointing."
+)
+NO_BATCH = (
+    "{} trains with batches that cannot be seen: neither a DataLoader gave them, nor was a model called with tensors. "
+    "Its samples are not known, and without them no rate is. Write autotune.step(loss=loss, samples=len(batch)) at the "
+    "end of each of its optimizer steps, which does nothing in other runs."
+)
