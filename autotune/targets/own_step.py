@@ -113,7 +113,8 @@ class OwnStep:
         if self._scaler.is_enabled() and any(optimizer is one for one in self._taken):
             self._is_whole &= self._update.rescale()  # a scaler lets each step once between two updates
         with self._outside():
-            self._scaler.scale(loss).backward(**options)
+            scaled: Any = self._scaler.scale(loss)
+            scaled.backward(**options)
         self._fresh = set(map(id, self._update.optimizers))
 
     def take(self, optimizer: Optimizer) -> None:

@@ -56,8 +56,8 @@ class CommandLoop(OwnLoop):
             )
         self._program, self._plan = configured(self._template, config), plan
         self._check_ranks(self._program, plan)
-        values = self._template.baseline | ({} if config is None else config.values)
-        self._asked = values.get("batch_size") if "batch_size" in self._template.knobs else None
+        asked = self._template.baseline if config is None else config.values
+        self._asked = Config(values=dict(asked)).batch_size if "batch_size" in self._template.knobs else None
         variables.show()  # torch compiles in its own time: no variable of the user's
         options = {} if config is None or self._carries(Reach.LOADER) else plan.loader_options
         if options.get(WORKERS):  # none is what a loader has by itself

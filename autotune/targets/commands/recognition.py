@@ -79,9 +79,8 @@ class _Reader:
         self._texts: dict[int, str | None] = {}  # words that are replaced, by position; None: that one goes
         self._added: list[str] = []
         self._added_before: list[str] = []  # of a launcher
-        of_script = {name for one in script.arguments for name in one.words}
-        of_script = frozenset(() if grammar.known else of_script)
-        self._result = Recognition(template=CommandTemplate(words=()), declared=of_script)
+        of_script = () if grammar.known else (name for one in script.arguments for name in one.words)
+        self._result = Recognition(template=CommandTemplate(words=()), declared=frozenset(of_script))
         self._check(corrections)
 
     def read(self) -> Recognition:
