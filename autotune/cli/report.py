@@ -37,7 +37,7 @@ def report(
         bool, typer.Option("--markdown", help="Print the answer as a comment for a pull request.")
     ] = False,
 ) -> None:
-    """Write a study as one HTML page, as Markdown, or one chart of it as a picture.
+    """Write a study as an HTML page, as Markdown, or one of its charts.
 
     The page needs no network and no other file.
     """
