@@ -37,7 +37,7 @@ def report(
         bool, typer.Option("--markdown", help="Print the answer as a comment for a pull request.")
     ] = False,
 ) -> None:
-    """Write a study as an HTML page, as Markdown, or one of its charts.
+    """Write a study as an HTML page, Markdown or a chart.
 
     The page needs no network and no other file.
     """

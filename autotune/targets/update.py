@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -103,9 +104,10 @@ def _clip(contract: Contract) -> float | None:
     if "clip_grad_norm" not in contract:
         return None
     value = contract.make("clip_grad_norm", {})
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value <= sys.float_info.max:
         raise TargetError(
-            f"clip_grad_norm is {value!r}. It is the largest norm of the gradients, handed to "
+            f"clip_grad_norm is {repr(value)[:60]}. It is the largest norm of the gradients, handed to "
             f"torch.nn.utils.clip_grad_norm_ in every step. Write a number above 0, such as clip_grad_norm = 1.0."
         )
     return float(value)

@@ -112,7 +112,10 @@ def test_a_changed_global_batch_is_said_first_with_a_learning_rate_to_start_from
     assert [text.partition(":")[0] for text in beside] == ["No batch size was declared", "If you train with 32 today"]
     assert list(json.loads((folder / disk.BEST).read_text()))[:5][-1] == "global_batch_change"
     page = render(load_view(folder))
-    assert page.index('data-code="global-batch-changed"') < page.index('<p class="answer">')
+    factor, consequence, rows = (
+        page.index(text) for text in ('<p class="answer">', "The global batch changes", "today</th>")
+    )
+    assert factor < consequence < rows  # directly under the factor
     assert run_here(folder.parent, "export", "study").stdout.startswith(
         f"# The global batch changes from 32 to {answer.global_batch_size}"
     )
