@@ -61,7 +61,7 @@ def finalists(view: StudyView) -> Chart | Absence:
         table=Table(titles=("configuration", "samples/s", "±", "over baseline", "rounds, samples/s"), rows=rows),
         draw=draw,
         height=len(drawn) * ROW + AXIS,
-        note="A circle is a round in a process of its own, the stroke their mean, the bar its 95% interval; interleaved.",
+        note="A circle is a round in a process of its own, the stroke the mean, the bar its 95% interval.",
     )
 
 

@@ -51,7 +51,6 @@ def test_one_chart_is_written_as_svg(home: Path) -> None:
         (("--chart", "throughput", "-o", "curve.gif"), "-o curve.svg"),
         (("--chart", "card", "--markdown"), "Give one of the two"),
         (("--chart", "precision"), "no paired runs were made"),
-        (("--chart", "numerics"), "no paired runs were made"),  # its name in earlier versions
         (("-o", "studies"), "studies cannot be written"),
         (("-o", "publik/page.html"), "there is no folder publik"),
     ],
