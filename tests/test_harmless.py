@@ -116,4 +116,4 @@ def test_a_page_has_no_element_or_attribute_more(text: str) -> None:
 
 
 def test_what_is_cropped_ends_in_an_ellipsis_and_what_fits_stays():
-    assert [cropped("1234", most) for most in (3, 4)] == ["12…", "1234"]
+    assert [harmless.cropped("1234", most) for most in (3, 4)] == ["12…", "1234"]
