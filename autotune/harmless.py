@@ -31,6 +31,11 @@ def plain(text: str) -> str:
     return text.strip()
 
 
+def cropped(text: str, most: int) -> str:
+    """Return `text` in at most `most` characters, the last of them an ellipsis where it is cropped."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def plain_lines(text: str) -> str:
     """The same for several lines, such as a traceback or a log: they and their tabs stay."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")

@@ -113,3 +113,7 @@ def test_a_page_has_no_element_or_attribute_more(text: str) -> None:
 
     assert (len(page), list(page.attrib)) == (0, ["title"])
     assert page.text == harmless.plain(text)
+
+
+def test_what_is_cropped_ends_in_an_ellipsis_and_what_fits_stays():
+    assert [harmless.cropped("1234", most) for most in (3, 4)] == ["12…", "1234"]

@@ -46,7 +46,12 @@ def export(
         ),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Have the installed hf, lightning or accelerate make its object of it.")
+        bool,
+        typer.Option(
+            "--check",
+            help="Check it: build TrainingArguments, Trainer or Accelerator from the exported arguments with the "
+            "installed library.",
+        ),
     ] = False,
 ) -> None:
     """Print the recommendation as code for your framework.
@@ -60,7 +65,7 @@ def export(
     from autotune.errors import UsageError
     from autotune.export.deepspeed import beside
     from autotune.export.merging import merged
-    from autotune.export.programs import home, program
+    from autotune.export.programs import emitter, exported_text
     from autotune.export.recipe import on_devices, recipe
     from autotune.harmless import comment
     from autotune.study.layout import STUDY, find, read_request
@@ -69,8 +74,8 @@ def export(
     one_of("--to", to, (*Framework, *PLAIN))
     if check and to not in CHECKED:
         raise UsageError(
-            f"--check makes an object of a framework, and --to {to} is none that is made from arguments. Only "
-            f"{', '.join(CHECKED)} are. Leave --check out, or name one of these."
+            f"--check builds an object of a framework. --to {to} has none. Choose {', '.join(CHECKED)}, or leave "
+            f"--check out."
         )
     folder = find(study)
     best = at_global_batch(load_result(folder), global_batch)
@@ -83,7 +88,7 @@ def export(
         write(Path(into), merged(Path(into), _settings(params, found, framework)))
         say(f"wrote the settings into {into}", stderr=True)
         return
-    text = _plain(to, params, found) if framework is None else program(framework, found)
+    text = _plain(to, params, found) if framework is None else exported_text(framework, found)
     if output is None:
         sys.stdout.write(text)
     else:
@@ -92,7 +97,7 @@ def export(
     if check and framework is not None:
         from autotune.export import making
 
-        made = home(framework)
+        made = emitter(framework)
         say(making.check(made.MADE, made.arguments(found)), stderr=True)
     for statement in beside(found) if framework is Framework.DEEPSPEED else ():
         for line in statement.splitlines():
@@ -111,7 +116,7 @@ def _plain(to: str, params: Mapping[str, Value], found: Recipe) -> str:
 def _settings(params: Mapping[str, Value], found: Recipe, framework: Framework | None) -> dict[str, Any]:
     """The names and values for a file. Raises `UsageError` for a framework that takes code."""
     from autotune.errors import UsageError
-    from autotune.export.programs import home
+    from autotune.export.programs import emitter
 
     if framework is None:
         return dict(params)
@@ -120,5 +125,5 @@ def _settings(params: Mapping[str, Value], found: Recipe, framework: Framework |
             f"--to {framework} is code, and --write puts values into a file. Only json, yaml, "
             f"{' and '.join(WITH_KEYS)} are values. Use --output for the code, or --to json."
         )
-    values: dict[str, Any] = home(framework).settings(found)
+    values: dict[str, Any] = emitter(framework).settings(found)
     return values

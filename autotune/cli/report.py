@@ -29,7 +29,7 @@ def report(
         str | None,
         typer.Option(
             "--chart",
-            help="Only this picture, as SVG, or with -o NAME.png as PNG: finalists, step, ablation, throughput, "
+            help="Only this picture, as SVG, or with -o NAME.png as PNG: finalists, step, changes, throughput, "
             "precision, history; or card, the answer as a picture.",
         ),
     ] = None,
@@ -87,7 +87,7 @@ def _draw(name: str, place: Path, view: StudyView) -> str | bytes:
     kind = place.suffix.lower()
     if kind not in (".svg", ".png", ""):
         raise UsageError(
-            f"{place} would have to be another format than SVG or PNG. Charts are drawn as SVG, which scales and which "
+            f"{place} is neither .svg nor .png. Charts are drawn as SVG, which scales and which "
             f"every browser and most programs read. Write to -o {place.with_suffix('.svg')}."
         )
     svg = card(view, _answer(view)) if name == CARD else _chart(name, view)
@@ -96,13 +96,11 @@ def _draw(name: str, place: Path, view: StudyView) -> str | bytes:
 
 def _chart(name: str, view: StudyView) -> str:
     from autotune.report.chart import Absence
-    from autotune.report.charts import CHARTS, EARLIER_NAMES
+    from autotune.report.charts import CHARTS
 
-    name = EARLIER_NAMES.get(name, name)
     if name not in CHARTS:
         raise UsageError(
-            f"There is no chart {name!r}. It was probably misspelt, or is one of an earlier version. "
-            f"Choose one of --chart {', '.join([*CHARTS, CARD])}."
+            f"There is no chart {name!r}. It was probably misspelt. Choose one of --chart {', '.join([*CHARTS, CARD])}."
         )
     drawn = CHARTS[name](view)
     if isinstance(drawn, Absence):

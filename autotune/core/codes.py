@@ -124,13 +124,13 @@ class Code(StrEnum):
         "The target's own loop chooses its batches: pad all of them to the longest to have it tried.")
     PAUSES_LEFT_OUT = (
         "pauses-left-out", 122,
-        "Evaluations and checkpoints took {seconds:.3g} s beside the {measured:.3g} s of training steps that were "
-        "measured. They are left out: your own run takes their time, too.")
+        "Evaluations and checkpoints took {seconds:.3g} s, training steps {measured:.3g} s.",
+        "Only the steps are measured; your own run also spends the rest.")
 
     LOADER_BOUND_COMMAND = (
         "loader-bound-command", 123, TROUBLE_WITH_LOADER,
-        "If the command takes an argument for its workers, type it with its value of today, and they are tuned; or "
-        "make the samples cheaper.")
+        "If the command takes an argument for its workers, add it to the command with its present value, and it is "
+        "tuned; or make the samples cheaper.")
 
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"
@@ -295,5 +295,6 @@ COSTLIEST_WARNINGS = (
     # then what makes the answer doubtful or leaves speed on the table, then what is good to know
     Code.ONLY_BASELINE_TRIED, Code.CONFIRMATION_INTERFERENCE, Code.INTERFERENCE_THROUGHOUT, Code.RATES_SPREAD,
     Code.LOADER_BOUND, Code.LOADER_BOUND_SEARCH_SHORT, Code.LOADER_BOUND_WORKERS_FIXED, Code.LOADER_BOUND_WORKERS_TRIED,
-    Code.NOISE_SCALE_UNKNOWN, Code.NOISE_SCALE_EARLY, Code.SYNTHETIC_BATCHES, Code.PROBES_LEFT_OUT,
+    Code.LOADER_BOUND_COMMAND, Code.NOISE_SCALE_UNKNOWN, Code.NOISE_SCALE_EARLY, Code.SYNTHETIC_BATCHES,
+    Code.PROBES_LEFT_OUT, Code.PAUSES_LEFT_OUT,
 )  # fmt: skip

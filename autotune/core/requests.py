@@ -16,7 +16,7 @@ Asked = TypeVar("Asked", bound="Request[Any]")
 Answered = TypeVar("Answered", bound=Answer)
 
 FEWEST_STEPS = 7  # of a probe whose steps are long: warm-up 2, computing alone, settling, window 2, worst case
-FEWEST_STEPS_IN_TURN = 4  # the same without workers on a host: warm-up 2, window 2
+FEWEST_STEPS_IN_TURN = 4  # the same where nothing is timed alone: warm-up 2, window 2
 MEASURED_STEPS = 2  # of these in the window, however long they are
 
 
@@ -39,6 +39,11 @@ class ProbeBudget(Record, frozen=True, kw_only=True):
     first_step_deadline_seconds: float = 600.0  # a first step may compile, and a first batch fill a shuffle buffer
     step_deadline_seconds: float = 180.0  # warm-up, measuring and validation: between two micro-batches after that
     total_deadline_seconds: float = 1800.0
+
+
+def take_turns(device: str, workers: int) -> bool:
+    """Whether computing and loading take turns on one processor, so that the window tells both and neither overlaps."""
+    return device == "cpu" and not workers
 
 
 def patient(budget: ProbeBudget, seconds: float) -> ProbeBudget:

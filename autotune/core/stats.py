@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from functools import lru_cache
@@ -12,13 +11,10 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit  # Student's quantile; scipy.stats has it too, and takes a second to import
 
 FEWEST_BLOCKS = 4  # below it Student's t makes the interval meaningless
-FEWEST_READINGS = 20  # of memory: below it a slope is chance (docs/notes/memory.md 3)
-RISING_PARTS = 8  # of a window, each of which must hold more than the one before
 HOPELESS, HOPELESS_BLOCKS = 0.7, 2  # times the incumbent: no drift makes up for so much (docs/notes/search.md 3)
 WORTHLESS = 0.98  # times the incumbent: what is surely slower is not searched for (docs/notes/search.md 3)
 NORMAL_95 = 1.645  # standard deviations: one-sided, of the normal distribution
 DRIFT = 0.03  # standard deviation between two probes of the same, until repeats tell (docs/notes/search.md 3)
-LEAST_GROWTH_BYTES = 64 * 2**10  # a step: a clean run's resident set grew by 9 kB, a leaking one's by 1.25 MB
 OUTLIER = 3.0  # standard deviations of the difference of two probes, which an honest one stays within (decisions/0048)
 # Two rounds of two leave the noise one degree of freedom, and Student's 95 % is 12.7 standard errors: a usual noise
 # that counts for one more makes it 4.3. With it such a race finds 40 % in 87 of 100 where probes err by 6 %, and not in
@@ -82,22 +78,10 @@ def mean_rate(rates: Sequence[float]) -> float:
     return math.exp(float(np.median(_averages(np.log(rates)))))
 
 
-def memory_growth(track: Sequence[tuple[int, int]]) -> float:
-    """Bytes by which memory grows with every step, 0.0 where it does not: `track` holds (step, bytes at its end).
-
-    The slope of Theil and Sen, the median over all pairs of readings, which no single jump of the allocator moves
-    (Sen 1968, "Estimates of the regression coefficient based on Kendall's tau"; scipy.stats has it too, see above). It
-    counts if each eighth of the window holds more than the one before: not every step shows in the resident set,
-    because the C library reuses what was given back to it, and a clean run grows in a few jumps.
-    """
-    if len(track) < FEWEST_READINGS:
-        return 0.0
-    steps, held = np.asarray(track, dtype=float).T
-    later, earlier = np.tril_indices(len(track), -1)
-    slope = float(np.median((held[later] - held[earlier]) / (steps[later] - steps[earlier])))
-    parts = [float(part.mean()) for part in np.array_split(held, RISING_PARTS)]
-    is_rising = all(one < other for one, other in itertools.pairwise(parts))
-    return slope if slope > LEAST_GROWTH_BYTES and is_rising else 0.0
+def mean_of_known(values: Sequence[float | None]) -> float | None:
+    """Return the arithmetic mean of those values that are known; None if none is."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 class Rounds:
@@ -143,7 +127,7 @@ class Rounds:
         """Of the interval of its rate, relative, from the noise that all share; None where one round says nothing."""
         if not self.degrees_of_freedom:
             return None
-        return self._reach(confidence) / math.sqrt(self.count(configuration, configuration))
+        return self._half_width(confidence) / math.sqrt(self.count(configuration, configuration))
 
     def ratio(self, one: int, other: int, confidence: float = 0.95) -> tuple[float, float, float]:
         """How many times as fast `one` is as `other`: estimate, low, high. Infinitely wide where nothing is known.
@@ -156,8 +140,8 @@ class Rounds:
         """
         centre, ratios = self._centre(one, other), self._ratios(one, other)
         rounds = len(ratios)
-        if not rounds and (between := self._between(one, other)) is not None:
-            return self._ratio_through(between, one, other, confidence)
+        if not rounds and (third := self._common_opponent(one, other)) is not None:
+            return self._indirect_ratio(third, one, other, confidence)
         cut = _signed_rank_cut(rounds, confidence)
         if cut:
             averages = _averages(ratios)
@@ -168,17 +152,17 @@ class Rounds:
         if is_own:
             reach = float(stdtrit(rounds - 1, 0.5 + confidence / 2)) * float(ratios.std(ddof=1))
         else:
-            reach = self._reach(confidence) * math.sqrt(2)
+            reach = self._half_width(confidence) * math.sqrt(2)
         width = reach / math.sqrt(rounds)
         return math.exp(centre), math.exp(centre - width), math.exp(centre + width)
 
-    def _between(self, one: int, other: int) -> int | None:
+    def _common_opponent(self, one: int, other: int) -> int | None:
         """Return the configuration that has met both in most rounds; None: there is none."""
         met = [(min(self.count(one, third), self.count(third, other)), -third) for third in range(len(self._logs))]
         most, third = max(met)
         return -third if most else None
 
-    def _ratio_through(self, third: int, one: int, other: int, confidence: float) -> tuple[float, float, float]:
+    def _indirect_ratio(self, third: int, one: int, other: int, confidence: float) -> tuple[float, float, float]:
         """Return how many times as fast `one` is as `other`, which it never met, by what a third is to each.
 
         An indirect comparison: the logarithms add up, and so do their variances (Bucher et al. 1997, "The results of
@@ -191,11 +175,12 @@ class Rounds:
         width = math.hypot(*(math.log(estimate / low) for estimate, low, _ in ways))
         return math.exp(centre), math.exp(centre - width), math.exp(centre + width)
 
-    def _reach(self, confidence: float) -> float:
-        """Return how far one measurement strays at most, by the noise alone or drawn towards the usual: the narrower.
+    def _half_width(self, confidence: float) -> float:
+        """Return the half-width of the interval of one measurement.
 
-        The latter is the moderated t of Smyth 2004, "Linear models and empirical Bayes methods for assessing
-        differential expression in microarray experiments", with a prior of our own.
+        By the noise alone or by the moderated variance, whichever is narrower. The latter is that of the moderated t of
+        Smyth 2004, "Linear models and empirical Bayes methods for assessing differential expression in microarray
+        experiments", with a prior of our own.
         """
         own, usual = self.degrees_of_freedom, USUAL_NOISE_FREEDOM
         moderated = math.sqrt((own * self.noise**2 + usual * USUAL_NOISE**2) / (own + usual))
@@ -270,7 +255,7 @@ class Rounds:
         ratios = self._ratios(one, other)
         if len(ratios):
             return float(np.median(_averages(ratios)))
-        if (third := self._between(one, other)) is not None:
+        if (third := self._common_opponent(one, other)) is not None:
             return self._centre(one, third) + self._centre(third, other)
         return float(np.nanmedian(self._logs[one]) - np.nanmedian(self._logs[other]))  # nobody met both
 

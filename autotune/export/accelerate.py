@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.export.data import call
-from autotune.export.recipe import OPTIMIZER, Recipe, epochs, loader, program
+from autotune.export.recipe import OPTIMIZER, Recipe, assembled, epochs, loader
 
 MADE = "accelerate:Accelerator"  # from `arguments`
 
@@ -15,7 +15,7 @@ def text(found: Recipe) -> str:
 
     The prepared model autocasts by itself, the loss beside it does not: hence the context, around both and no more.
     """
-    return program(
+    return assembled(
         found,
         ("from accelerate import Accelerator", "from torch.utils.data import DataLoader"),
         f"accelerator = {call('Accelerator', **arguments(found))}",

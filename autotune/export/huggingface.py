@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.export.data import ExportedData, call
-from autotune.export.recipe import Recipe, for_each_batch, program
+from autotune.export.recipe import Recipe, assembled, for_each_batch
 from autotune.knobs.training_arguments import training_arguments
 
 MADE = "transformers:TrainingArguments"  # from `arguments`
@@ -17,7 +17,7 @@ ALL_GPUS = (
 
 def text(found: Recipe) -> str:
     """Python about `model`; `args` is for `Trainer(model, args, ...)`. Written for transformers 5."""
-    return program(
+    return assembled(
         found,
         ("from transformers import TrainingArguments",),
         *found.model,

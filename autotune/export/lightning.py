@@ -6,7 +6,7 @@ from typing import Any
 
 from autotune.errors import UsageError
 from autotune.export.data import call
-from autotune.export.recipe import Recipe, for_each_batch, loader, program
+from autotune.export.recipe import Recipe, assembled, for_each_batch, loader
 
 MADE = "lightning:Trainer"  # from `arguments`
 ACCELERATORS = ("cpu", "cuda", "mps")  # of Lightning 2.6.6 those that autotune measures
@@ -17,7 +17,7 @@ def text(found: Recipe) -> str:
 
     Raises `UsageError` for a device that Lightning does not know.
     """
-    return program(
+    return assembled(
         found,
         ("from lightning import Trainer", "from torch.utils.data import DataLoader"),
         *found.model,

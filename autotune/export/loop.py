@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.core.records import TargetFacts
 from autotune.export.data import data_of
-from autotune.export.recipe import OPTIMIZER, Recipe, epochs, loader, program
+from autotune.export.recipe import OPTIMIZER, Recipe, assembled, epochs, loader
 from autotune.harmless import python
 
 DATA_LOADER = "from torch.utils.data import DataLoader"
@@ -14,7 +14,7 @@ COUNTER = "micro_batches = 0  # over all epochs: what one leaves over is part of
 
 def text(found: Recipe) -> str:
     """Python about `model`, `dataset`, `loss_fn`, `optimizer` and `epochs`, and what else the target's file brings."""
-    return program(
+    return assembled(
         found,
         (DATA_LOADER,),
         f"model = model.to({python(found.device)})",

@@ -42,9 +42,9 @@ def check(made: str, arguments: Mapping[str, Any]) -> str:
         told = json.loads(place.read_text()) if place.is_file() else {"error": _last_line(ended)}
     if error := told.get("error"):
         raise UsageError(
-            f"{package} {told.get('version', '')} makes no {name} of these arguments: {error}. It is another version "
-            f"than they were written for, or this machine lacks the device of the study. Check where you train, or "
-            f"install the version that docs/using-the-answer.md names."
+            f"{package} {told.get('version', '')} does not accept these arguments for {name}: {error}. It is "
+            f"another version than they were written for, or this machine lacks the device of the study. Check where "
+            f"you train, or install the version that docs/using-the-answer.md names."
         )
     return f"checked: {package} {told['version']} made its {name} from these arguments"
 

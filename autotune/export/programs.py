@@ -8,7 +8,7 @@ from types import ModuleType
 from autotune.export.recipe import Recipe
 from autotune.knobs.wording import Framework
 
-HOMES = {
+EMITTERS = {
     Framework.TORCH: "autotune.export.loop",
     Framework.HUGGING_FACE: "autotune.export.huggingface",
     Framework.LIGHTNING: "autotune.export.lightning",
@@ -18,11 +18,11 @@ HOMES = {
 }
 
 
-def home(framework: Framework) -> ModuleType:
+def emitter(framework: Framework) -> ModuleType:
     """Return the module of `framework`: `text(recipe)`, and `settings(recipe)` where it takes values."""
-    return import_module(HOMES[framework])
+    return import_module(EMITTERS[framework])
 
 
-def program(framework: Framework, found: Recipe) -> str:
+def exported_text(framework: Framework, found: Recipe) -> str:
     """Return `found` as code or file for `framework`."""
-    return str(home(framework).text(found))
+    return str(emitter(framework).text(found))

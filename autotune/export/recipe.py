@@ -131,7 +131,7 @@ def epochs(found: Recipe, *lines: str) -> tuple[str, ...]:
     return ("for epoch in range(epochs):", f"    for {found.data.batch} in loader:", *(f"{' ' * 8}{x}" for x in lines))
 
 
-def program(found: Recipe, imports: tuple[str, ...], *body: str) -> str:
+def assembled(found: Recipe, imports: tuple[str, ...], *body: str) -> str:
     """Remarks, those of the `imports` that are used, `body`: a piece of Python to be put into a script."""
     remarks = "\n".join(map(comment, found.remarks))
     extra = tuple(line for line in found.setup if line.startswith("import "))

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from autotune.core.results import Outcome
 from autotune.failures.rules import CERTAIN, CODES, ERRNOS, MESSAGES, TYPES
+from autotune.harmless import cropped
 
 NEAR_LIMIT = 0.85  # share of the device's memory above which a vague cuBLAS or cuDNN status means memory
 HOST_EXHAUSTED = 0.08  # share of the host's memory below which a SIGKILL is the kernel's, even without a counter
@@ -249,5 +250,4 @@ def _judge_kill(oom_kills: int | None, host_available_share: float | None) -> tu
 
 
 def _shorten(text: str, limit: int = 160) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    return cropped(" ".join(text.split()), limit)

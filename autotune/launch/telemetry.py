@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autotune.core.interference import GpuUse
+from autotune.core.stats import mean_of_known
 from autotune.machine.nvml import Glance, glance
 
 PHASE = "measure"
@@ -80,17 +81,12 @@ def summary(readings: Sequence[Glance], before: set[int], own: set[int]) -> GpuU
     clocks = [r.sm_clock_mhz for r in readings if r.sm_clock_mhz is not None]
     return GpuUse(
         readings=len(readings),
-        utilization=_mean([r.utilization for r in readings]),
+        utilization=mean_of_known([r.utilization for r in readings]),
         used_bytes=max((r.used_bytes for r in readings if r.used_bytes is not None), default=None),
-        power_watts=_mean([r.power_watts for r in readings]),
+        power_watts=mean_of_known([r.power_watts for r in readings]),
         energy_joules=energies[-1] - energies[0] if len(energies) > 1 else None,
         sm_clock_mhz=(min(clocks), max(clocks)) if clocks else None,
         throttle_reasons=tuple(dict.fromkeys(reason for r in readings for reason in r.throttle_reasons or ())),
         foreign_processes=tuple(sorted(foreign)),
-        foreign_share=_mean([sum(share for pid, share in those if pid in foreign) for those in computed]),
+        foreign_share=mean_of_known([sum(share for pid, share in those if pid in foreign) for those in computed]),
     )
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

@@ -12,15 +12,15 @@ from rich.text import Text
 
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, costliest_first
-from autotune.harmless import python, shell_word
+from autotune.harmless import cropped, python, shell_word
 from autotune.report import phrases
 from autotune.report.changes import changes_of, value_of, worth, worth_lines
-from autotune.report.hero import durations, facts_of, steps_per_epoch
+from autotune.report.durations import durations, steps_per_epoch
 from autotune.report.limits import limit_of
 from autotune.report.losses import is_doubtful, losses_phrase
 from autotune.report.phrases import plain
 from autotune.study.recommendation import Recommendation
-from autotune.study.view import StudyView
+from autotune.study.view import StudyView, facts_of
 from autotune.targets.commands.answer import RecommendedCommand, recommended_command
 from autotune.units import counted, format_rate, format_share
 
@@ -80,7 +80,7 @@ def consequences(best: Recommendation, view: StudyView | None) -> list[str]:
 
 def _first(best: Recommendation) -> str:
     found, now, before = phrases.headline(best), best.global_batch_size, best.baseline_global_batch_size
-    name = _cropped(plain(best.model), LONGEST_NAME)
+    name = cropped(plain(best.model), LONGEST_NAME)
     if phrases.achieved(best):
         text = f"{name}: {found}"
     elif phrases.is_faster(best) and best.params != best.baseline:
@@ -110,7 +110,7 @@ def changes(best: Recommendation, view: StudyView | None, width: int) -> Iterato
     for number, (one, row) in enumerate(zip(made, rows, strict=True)):
         cells = "  ".join(text + " " * (size - cell_len(text)) for text, size in zip(row, widths, strict=True))
         told = worth(one, best) if view or best.changes is not None or len(made) == 1 else ""
-        told = _cropped(told, LONGEST_NAME)
+        told = cropped(told, LONGEST_NAME)
         first, *rest = flow([cells, f"  {told}".rstrip()], width - TITLES)
         yield Line("" if number else "Change", first.rstrip())
         yield from (Line("", text) for text in rest)
@@ -132,7 +132,7 @@ def numbers(best: Recommendation, width: int) -> Iterator[Line]:
     waiting = f"waiting for data {format_share(best.data_wait_share)}"
     yield Line("Memory", f"{phrases.memory_phrase(best)} · {waiting}")
     yield from titled(
-        "Losses", _cropped(losses_phrase(best), LONGEST_TEXT), width, "yellow" if is_doubtful(best) else ""
+        "Losses", cropped(losses_phrase(best), LONGEST_TEXT), width, "yellow" if is_doubtful(best) else ""
     )
 
 
@@ -227,8 +227,4 @@ def _whole(warning: Notice) -> str:
 
 def _meaning(warning: Notice) -> str:
     """The first sentence of a warning, without what to do."""
-    return _cropped(NEXT_SENTENCE.split(warning.text, maxsplit=1)[0], LONGEST_TEXT)
-
-
-def _cropped(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return cropped(NEXT_SENTENCE.split(warning.text, maxsplit=1)[0], LONGEST_TEXT)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.harmless import markup
+from autotune.harmless import cropped, markup
 from autotune.report import drawing, phrases
 from autotune.report.answer import consequences, sentences
+from autotune.report.certainty import certainty
+from autotune.report.change_rows import change_rows
 from autotune.report.chart import CHART_STYLE
-from autotune.report.diff import diff
-from autotune.report.hero import certainty, durations, facts_of
+from autotune.report.durations import durations
 from autotune.report.losses import losses_phrase
 from autotune.study.recommendation import Recommendation
-from autotune.study.view import StudyView
+from autotune.study.view import StudyView, facts_of
 from autotune.units import format_speedup
 
 WIDTH, HEIGHT, EDGE = 1200, 630, 64  # pixels; what chats and pull requests show of a link
@@ -84,7 +85,7 @@ def card(view: StudyView, best: Recommendation) -> str:
 def _rows(view: StudyView, best: Recommendation, y: float) -> Sequence[str]:
     """What changes, and what each change is worth."""
     parts = []
-    for number, row in enumerate(diff(best, view)[:MOST_ROWS]):
+    for number, row in enumerate(change_rows(best, view)[:MOST_ROWS]):
         place = y + 44 * number
         parts.append(_text("row", place, f"{row.name}   {row.today} → {row.tuned}", 40))
         parts.append(_text("worth", place, row.worth, 46, WIDTH - EDGE, "end"))
@@ -92,4 +93,4 @@ def _rows(view: StudyView, best: Recommendation, y: float) -> Sequence[str]:
 
 
 def _text(kind: str, y: float, content: str, most: int, x: float = EDGE, anchor: str = "start") -> str:
-    return drawing.text(x, y, content if len(content) <= most else f"{content[: most - 1]}…", kind, anchor)
+    return drawing.text(x, y, cropped(content, most), kind, anchor)

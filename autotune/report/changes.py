@@ -19,7 +19,7 @@ from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
 from autotune.units import format_share
 
-NAME, TITLE = "ablation", "What each change is worth"
+NAME, TITLE = "changes", "What each change is worth"
 NOT_SIGNIFICANT = " (not significant)"
 UNKNOWN_SPREAD = 0.02  # where a spread is not known: that of one probe on a quiet machine
 BAR, ROW = 14, 46  # pixels: a bar, and what it needs with its name

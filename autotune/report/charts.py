@@ -16,9 +16,8 @@ from autotune.study.view import StudyView
 CHARTS: dict[str, Callable[[StudyView], Chart | Absence]] = {
     "finalists": finalists,  # is it really better than the others?
     "step": step,  # what limits it now?
-    "ablation": changes_chart,  # what did each change bring?
+    "changes": changes_chart,  # what did each change bring?
     "throughput": throughput,  # which batch, and what fits?
     "precision": precision,  # does it learn the same?
     "history": history,  # how did the search go, and would more of it help?
 }
-EARLIER_NAMES = {"worth": "ablation", "numerics": "precision", "memory": "throughput", "loading": "step"}

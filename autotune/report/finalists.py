@@ -1,4 +1,4 @@
-"""Which one won: every round of every finalist, a fresh process each, with means and intervals."""
+"""Which one won: every round of every finalist, each a process of its own, with means and intervals."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.core.records import Config
+from autotune.harmless import cropped
 from autotune.knobs import touched
 from autotune.report import drawing, phrases
 from autotune.report.chart import Absence, Chart, Table
@@ -60,7 +61,7 @@ def finalists(view: StudyView) -> Chart | Absence:
         table=Table(titles=("configuration", "samples/s", "±", "over baseline", "rounds, samples/s"), rows=rows),
         draw=draw,
         height=len(drawn) * ROW + AXIS,
-        note="A circle is a fresh process, the stroke their mean, the bar its 95% interval; all in turns.",
+        note="A circle is a round in a process of its own, the stroke the mean, the bar its 95% interval.",
     )
 
 
@@ -134,8 +135,7 @@ def _rows(drawn: Sequence[Finalist], across: Axis, size: Size) -> list[str]:
 
 
 def _fitting(name: str, width: int) -> str:
-    most = int((width - 90) / drawing.CHARACTER / 1.1)
-    return name if len(name) <= most else f"{name[: most - 1]}…"
+    return cropped(name, int((width - 90) / drawing.CHARACTER / 1.1))
 
 
 def _factor(one: Finalist) -> str:

@@ -13,7 +13,7 @@ from autotune.study.view import StudyView
 from autotune.units import counted, format_rate, format_seconds
 
 NAME, TITLE = "history", "The search over time"
-AGAIN = ("confirm", "ablation")  # purposes of probes that run in rounds
+AGAIN = ("confirm", "ablation")  # purposes of probes that run in rounds: they measure again, which is no finding
 FEWEST = 2  # probes: one is no history
 MINUTE = 60.0
 
@@ -73,7 +73,7 @@ def _moments(view: StudyView) -> list[Moment]:
 
 
 def _best_so_far(moments: Sequence[Moment]) -> list[tuple[float, float]]:
-    """When the search found a faster usable one, and its rate; rounds measure again, which is no finding."""
+    """When the search found a faster usable one, and its rate."""
     found: list[tuple[float, float]] = []
     for one in moments:
         if (
@@ -110,4 +110,5 @@ def _drawn(plane: Plane, moments: Sequence[Moment], best: Sequence[tuple[float, 
 def _tip(one: Moment) -> str:
     rate = "" if one.rate is None else f", {phrases.samples_per_second(one.rate)}"
     unusable = "" if one.is_usable else ", not usable"
-    return f"probe {one.trial.number}, {one.trial.purpose}: {phrases.short(one.trial.config.values)}{rate}{unusable}"
+    purpose = phrases.purpose_word(one.trial.purpose)
+    return f"probe {one.trial.number}, {purpose}: {phrases.short(one.trial.config.values)}{rate}{unusable}"

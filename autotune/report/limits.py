@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.core.records import Config
+from autotune.core.stats import mean_of_known
 from autotune.knobs import loader_workers
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
@@ -27,8 +28,8 @@ def rates_of(one: ConfigSummary) -> Rates:
     """Return the mean rates of its probes: of whole steps, of the model on one batch, of the loader on its own."""
     return Rates(
         together=one.samples_per_second,
-        computing=_mean([measured.compute_samples_per_second for measured in one.measurements]),
-        loading=_mean([measured.loader_samples_per_second for measured in one.measurements]),
+        computing=mean_of_known([measured.compute_samples_per_second for measured in one.measurements]),
+        loading=mean_of_known([measured.loader_samples_per_second for measured in one.measurements]),
     )
 
 
@@ -65,8 +66,3 @@ def limit(one: ConfigSummary, wait_share: float) -> str:
         gain = f"; at most {format_speedup(most)}× faster with a loader that keeps up" if most and most > 1 else ""
         return f"loading is the limit: {waiting} of a step{gain}"
     return f"computing and loading share the cores: {waiting} of a step"
-
-
-def _mean(timed: list[float | None]) -> float | None:
-    rates = [rate for rate in timed if rate is not None]
-    return sum(rates) / len(rates) if rates else None

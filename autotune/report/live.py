@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from autotune.core.results import Measurement, Trial
 from autotune.report import phrases
-from autotune.study.progress import LiveState
+from autotune.report.history import AGAIN
+from autotune.study.progress import SearchProgress
 from autotune.study.view import StudyView
 from autotune.units import counted, format_seconds, format_speedup
 
@@ -15,7 +16,7 @@ PHASES = {
     "baseline": "Baseline",
     "search": "Explore",
     "confirm": "Confirm in rounds",
-    "ablation": "Check each change",
+    "ablation": "Elimination",
 }  # by purpose of their probes
 LATEST = 8  # sentences
 
@@ -46,7 +47,7 @@ class Live:
 
 def live(view: StudyView) -> Live:
     """Return the state of the search from its probes and from what it said."""
-    progress = view.progress or LiveState(began_at="")
+    progress = view.progress or SearchProgress(began_at="")
     best, base = best_so_far(view), _baseline(view)
     unusable = sum(not view.verdict(trial).feasible for trial in view.trials)
     probe = progress.running
@@ -59,13 +60,15 @@ def live(view: StudyView) -> Live:
         best=""
         if best is None
         else f"{phrases.best_phrase(best[1], base)}: {phrases.configuration_phrase(best[0].config.values)}",
-        running="" if probe is None else f"probe {probe.number}, {probe.purpose}: {phrases.short(probe.config.values)}",
+        running=""
+        if probe is None
+        else f"probe {probe.number}, {phrases.purpose_word(probe.purpose)}: {phrases.short(probe.config.values)}",
         running_since="" if probe is None else probe.began_at,
         said=said(progress)[:LATEST],
     )
 
 
-def said(progress: LiveState | None) -> tuple[tuple[str, str], ...]:
+def said(progress: SearchProgress | None) -> tuple[tuple[str, str], ...]:
     """Return the time and text of every sentence, the latest first."""
     known = progress.said if progress else ()
     return tuple((format_seconds(one.seconds), one.text) for one in reversed(known))
@@ -76,7 +79,7 @@ def best_so_far(view: StudyView) -> tuple[Trial, Measurement] | None:
     usable = [
         (verdict.value or 0.0, -trial.number, trial, measured)
         for trial in view.trials
-        if trial.purpose != "confirm"
+        if trial.purpose not in AGAIN
         and (verdict := view.verdict(trial)).feasible
         and (measured := trial.result.measurement) is not None
     ]

@@ -8,12 +8,13 @@ from autotune.core.notices import costliest_first
 from autotune.harmless import plain
 from autotune.report import phrases
 from autotune.report.answer import sentences, to_know
-from autotune.report.diff import diff, kept
-from autotune.report.hero import certainty, durations, facts_of
+from autotune.report.certainty import certainty
+from autotune.report.change_rows import change_rows, kept
+from autotune.report.durations import durations
 from autotune.report.losses import losses_phrase
 from autotune.report.use import ways
 from autotune.study.recommendation import Recommendation
-from autotune.study.view import StudyView
+from autotune.study.view import StudyView, facts_of
 from autotune.units import format_rate, format_share
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|!~&@])")
@@ -24,7 +25,7 @@ def markdown(view: StudyView, best: Recommendation) -> str:
     """Return headline, what changes, numbers, warnings, and how to use it."""
     first, *others = sentences(best, view)
     parts = [f"**{escaped(first)}**", *map(escaped, others)]
-    rows = diff(best, view)
+    rows = change_rows(best, view)
     if rows:
         head = ["| change | today | tuned | worth |", "| --- | --- | --- | --- |"]
         cells = [(row.name, row.today, row.tuned, row.worth) for row in rows]

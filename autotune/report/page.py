@@ -9,12 +9,14 @@ from markupsafe import Markup
 
 from autotune.core.notices import costliest_first
 from autotune.harmless import shell_word
-from autotune.report import hero, phrases, probes
+from autotune.report import phrases, probes
 from autotune.report.answer import NEXT_SENTENCE, OF_GLOBAL_BATCH, consequences
 from autotune.report.card import interval_bar
+from autotune.report.certainty import certainty
+from autotune.report.change_rows import change_rows, kept
 from autotune.report.chart import Absence, Chart
 from autotune.report.charts import CHARTS
-from autotune.report.diff import diff, kept
+from autotune.report.durations import durations
 from autotune.report.limits import limit_of
 from autotune.report.live import live, said
 from autotune.report.losses import losses_phrase
@@ -23,7 +25,7 @@ from autotune.report.use import ways
 from autotune.study import layout as disk
 from autotune.study.baseline_rate import why_unanswered
 from autotune.study.recommendation import Recommendation
-from autotune.study.view import StudyView
+from autotune.study.view import StudyView, facts_of
 from autotune.units import format_bytes, format_share
 
 LONGEST_TEXT = 600  # characters of a warning; best.json has all of it
@@ -67,12 +69,12 @@ def _answer(view: StudyView) -> dict[str, object]:
     return {
         "factor": factor,
         "rest": rest,
-        "certainty": hero.certainty(best),
+        "certainty": certainty(best),
         "bar": Markup(interval_bar(best)),  # numbers of ours alone
-        "durations": hero.durations(best, hero.facts_of(best, view)),
+        "durations": durations(best, facts_of(best, view)),
         "limit": limit_of(view) or f"waiting for data {format_share(best.data_wait_share)}",
         "consequences": consequences(best, view),
-        "rows": diff(best, view),
+        "rows": change_rows(best, view),
         "kept": kept(best, view),
         "losses": losses_phrase(best),
         "warnings": [(one.code, *_parted(one.text)) for one in costliest_first(best.warnings)],

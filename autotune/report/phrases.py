@@ -20,10 +20,16 @@ from autotune.study.recommendation import baseline_name as named
 from autotune.units import counted, format_bytes, format_count, format_rate, format_share
 from autotune.units import format_speedup as format_speedup
 
-PURPOSES = {"search": "ok", "baseline": "baseline", "reference": "baseline again", "confirm": "confirmed",
+PURPOSES = {"search": "search", "baseline": "baseline", "reference": "baseline again", "confirm": "confirmation",
             "ablation": "elimination"}  # fmt: skip
+GOOD_ENDS = {"search": "ok", "confirm": "confirmed"}  # by purpose; the others end as what they are
 MOST_OWN_SHARE = 0.01  # of a step, that watching it may take without a word
 GLOBAL_BATCH = ("batch_size", "gradient_accumulation_steps")  # shown together: their product is the global batch
+
+
+def purpose_word(name: str) -> str:
+    """Return what the probes of this purpose are called; one that this version does not know as it stands."""
+    return PURPOSES.get(name, plain(name))
 
 
 def times(count: int) -> str:
@@ -250,7 +256,7 @@ def outcome_word(trial: Trial, verdict: Verdict, best_so_far: bool = False) -> s
         return "best so far"
     if trial.result.measurement is not None and trial.result.measurement.cut_short:
         return "stopped early"
-    return PURPOSES[trial.purpose]
+    return GOOD_ENDS.get(trial.purpose, PURPOSES[trial.purpose])
 
 
 def reason(verdict: Verdict) -> str:

@@ -81,7 +81,7 @@ def _row(view: StudyView, trial: Trial, shown: Sequence[Column]) -> Row:
     best = view.recommendation
     return Row(
         number=trial.number,
-        purpose=trial.purpose,
+        purpose=phrases.purpose_word(trial.purpose),
         cells=_cells(trial, shown),
         outcome=word,
         kind="plain" if verdict.feasible else "memory" if out_of_memory else "bad",

@@ -31,7 +31,8 @@ class TimedStep:
 def step(view: StudyView) -> Chart | Absence:
     """Draw a bar for today and one for the answer, while there is none for the fastest so far."""
     if not view.request.facts.tunes_loader:
-        return Absence(name=NAME, title=TITLE, reason="the batches are synthetic, there is no loader")
+        why = "there is no DataLoader to time" if view.request.facts.owns_loop else "the batches are synthetic"
+        return Absence(name=NAME, title=TITLE, reason=why)
     samples, steps = _steps(view)
     if not steps:
         return Absence(name=NAME, title=TITLE, reason="no probe was measured")
@@ -49,12 +50,12 @@ def step(view: StudyView) -> Chart | Absence:
         )
         for one in steps
     )
+    finding = limit(steps[-1].summary, steps[-1].wait_share)
     return Chart(
         name=NAME,
         title=f"{TITLE} of {samples:,} samples",
-        finding=limit(steps[-1].summary, steps[-1].wait_share),
-        summary=f"{limit(steps[-1].summary, steps[-1].wait_share)}. "
-        + "; ".join(f"{name}: {time}, waiting {wait}" for name, _, time, wait, *_ in rows),
+        finding=finding,
+        summary=f"{finding}. " + "; ".join(f"{name}: {time}, waiting {wait}" for name, _, time, wait, *_ in rows),
         table=Table(
             titles=("", "configuration", "time", "waiting for data", "computing alone, samples/s", "loading alone"),
             rows=rows,
@@ -73,7 +74,7 @@ def _steps(view: StudyView) -> tuple[int, list[TimedStep]]:
     if best is None and usable:
         now = max(usable, key=lambda one: one.samples_per_second)
     before = next((one for one in found if one.config == view.request.baseline), None)
-    samples = best.global_batch_size if best else view.request.baseline.global_batch_size()
+    samples = best.global_batch_size if best else view.request.global_batch_size(view.request.baseline)
     steps = []
     if before is not None and before is not now:
         rate = (best.baseline_samples_per_second if best else None) or before.samples_per_second

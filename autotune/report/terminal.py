@@ -14,6 +14,7 @@ from rich.text import Text
 
 from autotune.core.records import Config
 from autotune.core.results import Measurement, Outcome, Trial, Verdict
+from autotune.harmless import cropped
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob
 from autotune.report.columns import GAP, cells, columns, fitting, header, line_width
@@ -22,6 +23,7 @@ from autotune.report.phrases import (
     configuration_phrase,
     outcome_word,
     plain,
+    purpose_word,
     reason,
     samples_per_second,
 )
@@ -52,7 +54,7 @@ def probe_line(
     text = reason(verdict) or word
     room = None if width is None else width - line_width(chosen)
     if room is not None and len(text) > room:
-        text = text[: room - 1] + "…" if room > len(word) + 10 else word
+        text = cropped(text, room) if room > len(word) + 10 else word
     line = Text(cells(chosen, trial.number, trial.config, trial.result.measurement))
     return line.append(text, outcome_style(trial, verdict, best_so_far))
 
@@ -199,7 +201,7 @@ class TerminalReporter:
             chosen = fitting(columns(self._knobs), self._width)
             row = Table.grid()
             seconds = format_seconds(self._clock() - self._probe_began)
-            row.add_row(cells(chosen, number, config, None), self._spinner, f" {purpose} {seconds}")
+            row.add_row(cells(chosen, number, config, None), self._spinner, f" {purpose_word(purpose)} {seconds}")
             parts.append(row)
         elif self._doing:
             parts.append(Text(plain(self._doing), "dim", no_wrap=True, overflow="ellipsis"))

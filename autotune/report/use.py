@@ -8,14 +8,13 @@ from msgspec.structs import replace
 
 from autotune.errors import UsageError
 from autotune.export.loop import with_autotune
-from autotune.export.programs import program
+from autotune.export.programs import exported_text
 from autotune.export.recipe import recipe
 from autotune.harmless import python, shell_word
 from autotune.knobs.wording import Framework
 from autotune.report import phrases
-from autotune.report.hero import facts_of
 from autotune.study.recommendation import Recommendation
-from autotune.study.view import StudyView
+from autotune.study.view import StudyView, facts_of
 from autotune.targets.commands.answer import recommended_command
 
 TITLES = {
@@ -65,7 +64,7 @@ def _programs(best: Recommendation, view: StudyView) -> list[Way]:
     found = []
     for framework, title in TITLES.items():
         try:
-            text = program(framework, recipe(whole, framework)).rstrip("\n")
+            text = exported_text(framework, recipe(whole, framework)).rstrip("\n")
         except UsageError:
             continue
         found.append(Way(name=framework.value, title=title, text=text))

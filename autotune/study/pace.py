@@ -29,8 +29,8 @@ class Pace:
         assert measured is not None, "only what was measured has a pace"
         window = sum(measured.step_seconds)
         step = measured.samples_per_step / measured.samples_per_second
-        is_in_turn = "alone" not in result.phase_seconds and not measured.worst_batches
-        steps = FEWEST_STEPS_IN_TURN if is_in_turn else FEWEST_STEPS
+        is_shorter = "alone" not in result.phase_seconds and not measured.worst_batches
+        steps = FEWEST_STEPS_IN_TURN if is_shorter else FEWEST_STEPS
         return cls(window, window / measured.steps, step, result.elapsed_seconds - window, steps)
 
     def again(self, window: ProbeBudget, cycle: float) -> float:

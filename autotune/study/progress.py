@@ -28,7 +28,7 @@ class RunningProbe(Record, frozen=True, kw_only=True):
     began_at: str  # UTC, ISO 8601
 
 
-class LiveState(Record, frozen=True, kw_only=True):
+class SearchProgress(Record, frozen=True, kw_only=True):
     """What a search does now, and what it has said; it stays when the search has ended."""
 
     began_at: str  # UTC, ISO 8601
@@ -38,11 +38,11 @@ class LiveState(Record, frozen=True, kw_only=True):
     said: tuple[Said, ...] = ()  # the oldest first
 
 
-def read_progress(folder: Path) -> LiveState | None:
+def read_progress(folder: Path) -> SearchProgress | None:
     """Return the progress of the search in `folder`; None where there is none, or where it is a link or damaged."""
     path = folder / PROGRESS
     if path.is_symlink() or not path.is_file():
         return None
     with suppress(StudyError, OSError):
-        return codec.read(path, LiveState)
+        return codec.read(path, SearchProgress)
     return None

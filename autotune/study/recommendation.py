@@ -31,7 +31,7 @@ BATCH_CHANGES = (Code.GLOBAL_BATCH_CHANGED, Code.GLOBAL_BATCH_CHANGED_NOISE_SCAL
 
 
 class Confirmation(Record, frozen=True, kw_only=True):
-    """One configuration measured again, in every interleaved round, in fresh processes."""
+    """One configuration measured again, in every interleaved round, each in a process of its own."""
 
     config: Config
     samples_per_second: float  # over all rounds of the race, by its ratio to the baseline in those that it ran

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from autotune.core.records import Config, StudyRequest
+from autotune.core.records import Config, StudyRequest, TargetFacts
 from autotune.core.requests import NoiseScaleRequest, StabilityRequest
 from autotune.core.results import LossVerdict, StabilityResult, Trial, Verdict
 from autotune.errors import StudyNotFound
@@ -17,7 +17,7 @@ from autotune.precision.judge import Thresholds, settled
 from autotune.study import layout as disk
 from autotune.study.history import known_noise
 from autotune.study.interference import Judged, valid_trials
-from autotune.study.progress import LiveState, read_progress
+from autotune.study.progress import SearchProgress, read_progress
 from autotune.study.recommendation import Confirmation, Recommendation, read_best
 from autotune.study.summary import Compared, ConfigSummary
 
@@ -32,7 +32,7 @@ class StudyView:
     recommendation: Recommendation | None
     running: bool
     comparisons: tuple[tuple[StabilityRequest, StabilityResult], ...] = ()  # of losses, in the order they were run
-    progress: LiveState | None = None  # of the search that runs or ran last; None: of an earlier version
+    progress: SearchProgress | None = None  # of the search that runs or ran last; None: of an earlier version
     noise_scale: float | None = None  # of the gradient, in samples; None: not known, or the objective does not use it
 
     @property
@@ -134,3 +134,8 @@ def is_running(folder: Path) -> bool:
     finally:
         os.close(lock)
     return False
+
+
+def facts_of(best: Recommendation, view: StudyView | None) -> TargetFacts | None:
+    """Return the facts of the target, which earlier versions kept in the study alone."""
+    return best.facts or (view.request.facts if view else None)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from autotune.core.codes import Code
+from autotune.core.memory_growth import memory_growth
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest
 from autotune.core.results import Trial
-from autotune.core.stats import memory_growth
 from autotune.knobs import loader_workers, worker_knob
 from autotune.objectives.verdict import headroom_bytes
 from autotune.sampler.space import is_settable

@@ -16,8 +16,8 @@ from autotune.tuning import racing
 from autotune.tuning.choice import FEWEST_FINALISTS, finalists
 from autotune.tuning.context import SearchContext
 from autotune.tuning.header import shown
+from autotune.tuning.no_answer import nothing_usable
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
-from autotune.tuning.recommend import nothing_usable
 from autotune.units import counted, format_seconds
 
 MOST_RACES = 3  # while nothing holds at all: then memory or the machine is at its edge, and more would not help

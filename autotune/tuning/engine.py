@@ -9,8 +9,9 @@ from functools import partial
 
 from autotune.core.notices import Notice
 from autotune.core.records import Config
-from autotune.core.requests import FEWEST_STEPS, FEWEST_STEPS_IN_TURN
+from autotune.core.requests import FEWEST_STEPS, FEWEST_STEPS_IN_TURN, take_turns
 from autotune.gradient_noise.stage import measure_gradient_noise, with_batch_advice
+from autotune.knobs import loader_workers
 from autotune.launch.base import Launcher
 from autotune.machine.interference import foreign_cores
 from autotune.memory.prediction import MemoryPrediction
@@ -33,9 +34,9 @@ from autotune.tuning.context import SearchContext
 from autotune.tuning.elimination import eliminate
 from autotune.tuning.exploration import bound_the_rest, explore
 from autotune.tuning.header import moving, opening_lines, short_budget, told_before
-from autotune.tuning.journal import Journal
 from autotune.tuning.open_study import OpenStudy, open_study
 from autotune.tuning.probing import learn
+from autotune.tuning.progress_writer import ProgressWriter
 from autotune.tuning.quiet import wait_for_quiet
 from autotune.tuning.recommend import recommend
 from autotune.tuning.refinement import refine_batch, refine_global_batch, refine_memory
@@ -63,7 +64,7 @@ def search(
     began = clock()
     try:
         with open_study(settings, launcher) as study:
-            reporter = Journal(reporter, study.folder, settings.time_budget_seconds)
+            reporter = ProgressWriter(reporter, study.folder, settings.time_budget_seconds)
             lines = opening_lines(
                 study.folder, study.request, study.space, settings, resumed=study.is_resumed, brief=True
             )
@@ -171,7 +172,7 @@ def note_short_budget(context: SearchContext) -> None:
 
 def _short_budget(settings: Settings, study: OpenStudy) -> str:
     request, step = study.request, study.request.facts.step
-    is_in_turn = request.environment.device_kind == "cpu" and not request.baseline["num_workers"]
+    is_in_turn = take_turns(request.environment.device_kind, loader_workers(request.baseline))
     return short_budget(
         settings, study.space, study.inspection_seconds, step.seconds if step is not None else 0.0,
         FEWEST_STEPS_IN_TURN if is_in_turn else FEWEST_STEPS,

@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest
-from autotune.core.results import LossVerdict, Measurement, Outcome
+from autotune.core.results import LossVerdict, Measurement
 from autotune.core.stats import Rounds
 from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS
 from autotune.machine.environment import fingerprint
 from autotune.objectives import objective_of
 from autotune.objectives.base import MEMORY_STEP, Decision
-from autotune.objectives.verdict import WORDS, instability
+from autotune.objectives.verdict import instability
 from autotune.precision.judge import full_precision, precision_of
-from autotune.study.interference import Judged
 from autotune.study.recommendation import Achieved, Confirmation, Recommendation, RunnerUp, baseline_name
 from autotune.study.summary import ConfigSummary, Status
 from autotune.targets.commands.template import is_command
@@ -28,9 +26,9 @@ from autotune.tuning.choice import TIE, choose, confidence
 from autotune.tuning.figures import half_width, significant, speedup
 from autotune.tuning.global_batch import at_baseline_batch, batch_reasons, global_batch_change
 from autotune.tuning.header import shown
+from autotune.tuning.no_answer import nothing_held
 from autotune.tuning.racing import compared
 from autotune.tuning.undecided import undecided
-from autotune.units import counted
 
 # Times the best in a precision whose losses match: for less nobody should risk them (decisions/0048).
 LEAST_UNMATCHED_GAIN = 1.05
@@ -52,7 +50,7 @@ def recommend(
     held = [one for one in candidates if one.status is not Status.FAILED and one.scores]
     allowed = _allowed(held, request)
     if not allowed:
-        raise NoRecommendation(_nothing_held(candidates))
+        raise NoRecommendation(nothing_held(candidates))
     base = next((i for i, one in enumerate(held) if one.config == request.baseline), None)
     held, rounds, scored = compared(held, base)
     allowed = _worth_their_doubt(allowed, held, scored, request, losses)
@@ -264,37 +262,3 @@ def _stability(
 def _tokens(measured: Sequence[Measurement]) -> float | None:
     rates = [m.tokens_per_second for m in measured if m.tokens_per_second is not None]
     return significant(sum(rates) / len(rates)) if rates else None
-
-
-def _nothing_held(candidates: Sequence[ConfigSummary]) -> str:
-    reasons = [f"{shown(c.config)}: {_without_stop(c)}" for c in candidates]
-    listed = "; ".join(reasons) or "nothing was measured"
-    if any(c.refused and not c.failure for c in candidates):
-        return (
-            f"No configuration that ran may be recommended, and all others failed when re-measured: {listed}. The "
-            f"limits or the dtypes that you allow probably leave too little. Allow more of either."
-        )
-    if WORDS[Outcome.UNSTABLE] in listed:
-        advice = "Training nearly diverges. Lower the learning rate in optimizer(params) of the target."
-    elif candidates and all(WORDS[Outcome.TIMEOUT] in candidate.failure for candidate in candidates):
-        advice = "The machine was probably overloaded, or your data stopped coming. Search again when it is quiet."
-    else:
-        advice = "Memory is probably too tight here. Search again with more --headroom, or a smaller --batch."
-    return f"All configurations failed when re-measured: {listed}. {advice}"
-
-
-def _without_stop(candidate: ConfigSummary) -> str:
-    refused = candidate.refused.text if candidate.refused else ""
-    return (candidate.failure or refused).rstrip(".")
-
-
-def nothing_usable(folder: Path, judged: Sequence[Judged]) -> str:
-    """Return why a search ends without a candidate: what went wrong most often, and where to look."""
-    reasons = [verdict.reason.rstrip(".") for _, verdict in judged if not verdict.feasible]
-    worst = max(set(reasons), key=reasons.count) if reasons else "nothing was probed"
-    full = any(verdict.constraints["memory"] > 0 for _, verdict in judged)
-    advice = "; a smaller --batch or a larger --memory-limit may help" if full else ""
-    return (
-        f"None of {counted(len(judged), 'probe')} was usable. Most often: {worst}. Look with "
-        f"`autotune show {folder} --failed`{advice}."
-    )

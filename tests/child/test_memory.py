@@ -14,9 +14,9 @@ import torch
 from msgspec.structs import replace
 
 from autotune.child.memory import MemoryMeter
+from autotune.core.memory_growth import memory_growth
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome, ProbeResult
-from autotune.core.stats import memory_growth
 from autotune.launch.subprocess import SubprocessLauncher
 from tests.targets_support import HEAD
 from tests.worlds import config

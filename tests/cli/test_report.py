@@ -46,12 +46,11 @@ def test_one_chart_is_written_as_svg(home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        (("--chart", "throughputs"), "--chart finalists, step, ablation"),
-        (("--chart", "timeline"), "ablation, throughput, precision, history, card."),
+        (("--chart", "throughputs"), "--chart finalists, step, changes"),
+        (("--chart", "timeline"), "changes, throughput, precision, history, card."),
         (("--chart", "throughput", "-o", "curve.gif"), "-o curve.svg"),
         (("--chart", "card", "--markdown"), "Give one of the two"),
         (("--chart", "precision"), "no paired runs were made"),
-        (("--chart", "numerics"), "no paired runs were made"),  # its name in earlier versions
         (("-o", "studies"), "studies cannot be written"),
         (("-o", "publik/page.html"), "there is no folder publik"),
     ],

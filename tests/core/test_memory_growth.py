@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from autotune.core.stats import FEWEST_READINGS, LEAST_GROWTH_BYTES, memory_growth
+from autotune.core.memory_growth import FEWEST_READINGS, LEAST_GROWTH_BYTES, memory_growth
 
 MIB = 2**20
 LEAK = 1_250_000  # bytes a step: docs/notes/memory.md 3

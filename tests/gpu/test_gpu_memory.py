@@ -13,9 +13,9 @@ import torch
 from msgspec.structs import replace
 
 from autotune.child.memory import MemoryMeter
+from autotune.core.memory_growth import memory_growth
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome, ProbeResult
-from autotune.core.stats import memory_growth
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.objectives.verdict import judge
 from tests.worlds import config, environment, study_request

@@ -56,11 +56,18 @@ def test_while_there_is_no_answer_the_step_of_the_fastest_so_far_is_told() -> No
     assert [row[0] for row in chart.table.rows] == ["today", "fastest so far"]
 
 
-def test_synthetic_batches_have_no_loader_that_could_limit() -> None:
-    absence = step(view(ladder(), facts=msgspec.structs.replace(FACTS, data="batch")))
+def test_before_there_is_an_answer_a_step_has_the_samples_of_all_ranks() -> None:
+    chart = shown(step(view(ladder()[:9], facts=msgspec.structs.replace(FACTS, ranks=2))))
+
+    assert chart.title == "One optimizer step of 2,048 samples"
+
+
+@pytest.mark.parametrize(("owns_loop", "why"), [(False, "the batches are synthetic"), (True, "there is no DataLoader")])
+def test_without_a_loader_nothing_is_said_of_what_limits(owns_loop: bool, why: str) -> None:
+    absence = step(view(ladder(), facts=msgspec.structs.replace(FACTS, data="batch", owns_loop=owns_loop)))
 
     assert isinstance(absence, Absence)
-    assert "no loader" in absence.reason
+    assert why in absence.reason
 
 
 # Shares of a step that wait, samples/s alone of model and loader beside 100 together, and what follows (page of a user

@@ -6,23 +6,24 @@ import dataclasses
 from typing import Any
 
 from autotune.report import phrases
+from autotune.report.history import AGAIN
 from autotune.report.live import best_so_far, live
 from autotune.report.page import render
 from autotune.report.phrases import samples_per_second
-from autotune.study.progress import LiveState, RunningProbe, Said
+from autotune.study.progress import RunningProbe, Said, SearchProgress
 from tests.pages import Page
-from tests.reporting import config, ladder, recommendation, view
+from tests.reporting import config, ladder, measured, recommendation, trial, view
 
 SAID = (Said(seconds=3.2, text="Waiting for other processes."), Said(seconds=40, text="<b>Confirming</b> 4."))
 
 
-def state(**changes: Any) -> LiveState:
+def state(**changes: Any) -> SearchProgress:
     running = RunningProbe(number=12, config=config(256), purpose="confirm", began_at="2026-11-22T10:01:00+00:00")
     settings: dict[str, Any] = {
         "began_at": "2026-11-22T10:00:00+00:00", "budget_seconds": 600.0, "purpose": "confirm", "running": running,
         "said": SAID,
     }  # fmt: skip
-    return LiveState(**(settings | changes))
+    return SearchProgress(**(settings | changes))
 
 
 def test_a_running_search_shows_phase_budget_best_probe_and_sentences() -> None:
@@ -38,7 +39,7 @@ def test_a_running_search_shows_phase_budget_best_probe_and_sentences() -> None:
     assert ("li", "aria-current", "step") in page.attributes
     assert "Confirm in rounds" in page.text
     assert ("progress", "max", "600.0") in page.attributes
-    assert "now probe 12, confirm: 256×1" in page.text
+    assert "now probe 12, confirmation: 256×1" in page.text
     assert page.text.index("<b>Confirming</b> 4.") < page.text.index("Waiting for other processes.")
 
 
@@ -78,3 +79,22 @@ def test_a_search_of_an_earlier_version_has_no_clock() -> None:
 
     assert (found.began_at, found.running, found.said) == ("", "", ())
     assert "progress" not in Page(render(view(ladder()[:2], running=True))).tags
+
+
+def test_rounds_measure_again_and_find_nothing() -> None:
+    again = tuple(trial(20 + number, config(64), measured(9e5), purpose) for number, purpose in enumerate(AGAIN))
+
+    found = best_so_far(view((*ladder(), *again), running=True))
+
+    assert found == best_so_far(view(ladder(), running=True))
+
+
+def test_the_page_calls_the_elimination_by_its_name() -> None:
+    trials = (*ladder(), trial(20, config(64), measured(100), "ablation"))
+
+    page = Page(
+        render(dataclasses.replace(view(trials, recommendation(), running=True), progress=state(purpose="ablation")))
+    )
+
+    assert "Elimination" in page.text and "elimination" in page.text
+    assert "ablation" not in page.text

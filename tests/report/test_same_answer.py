@@ -15,23 +15,23 @@ import pytest
 from autotune.core import codec
 from autotune.core.codes import Code
 from autotune.core.notices import notice
-from autotune.export.programs import program
+from autotune.export.programs import exported_text
 from autotune.export.recipe import recipe
 from autotune.knobs.wording import Framework
 from autotune.report import phrases
 from autotune.report.answer import answer_block
 from autotune.report.card import HEIGHT, WIDTH, card
+from autotune.report.change_rows import change_rows
 from autotune.report.chart import Chart
-from autotune.report.diff import diff
+from autotune.report.durations import durations
 from autotune.report.finalists import finalists
-from autotune.report.hero import durations, facts_of
 from autotune.report.losses import losses_phrase
 from autotune.report.markdown import markdown
 from autotune.report.page import render
 from autotune.report.step import step
 from autotune.report.use import ways
 from autotune.study.recommendation import Recommendation, Undecided, read_best
-from autotune.study.view import StudyView, load_view
+from autotune.study.view import StudyView, facts_of, load_view
 from autotune.units import format_rate, format_share, format_speedup, rounded
 from tests.pages import Page
 from tests.reporting import GIB, config, confirmed, ladder, recommendation, view
@@ -94,7 +94,7 @@ def test_page_terminal_and_markdown_say_the_same_words(study: StudyView) -> None
         phrases.memory_phrase(best),
         losses_phrase(best),
         durations(best, facts_of(best, study)),
-        *(row.worth for row in diff(best, study)),
+        *(row.worth for row in change_rows(best, study)),
     ]
 
     texts = {
@@ -141,7 +141,7 @@ def test_the_card_tells_factor_changes_and_rate(study: StudyView) -> None:
     assert (root.get("width"), root.get("height")) == (str(WIDTH), str(HEIGHT)) == ("1200", "630")
     assert phrases.split_headline(best)[0] in text
     assert phrases.rate_phrase(best) in text
-    assert all(f"{row.today} → {row.tuned}" in text for row in diff(best, study)[:5])
+    assert all(f"{row.today} → {row.tuned}" in text for row in change_rows(best, study)[:5])
 
 
 def test_every_export_stands_on_the_page_whole(study: StudyView) -> None:
@@ -154,8 +154,8 @@ def test_every_export_stands_on_the_page_whole(study: StudyView) -> None:
         return
     whole = msgspec.structs.replace(best, facts=facts_of(best, study))
     for framework in Framework:
-        assert program(framework, recipe(whole, framework)).strip() in text, framework
-    remark = program(Framework.TORCH, recipe(whole, Framework.TORCH))
+        assert exported_text(framework, recipe(whole, framework)).strip() in text, framework
+    remark = exported_text(Framework.TORCH, recipe(whole, Framework.TORCH))
     assert format_rate(best.samples_per_second) in remark
     if best.speedup is not None and best.params != best.baseline:
         assert f"{format_speedup(best.speedup)}×" in remark

@@ -11,7 +11,8 @@ import pytest
 from autotune.core.codes import Code
 from autotune.core.notices import notice
 from autotune.report.answer import answer_block
-from autotune.report.hero import certainty, durations, steps_per_epoch
+from autotune.report.certainty import certainty
+from autotune.report.durations import durations, steps_per_epoch
 from autotune.report.markdown import markdown
 from autotune.report.page import render
 from autotune.study.recommendation import Undecided

@@ -9,7 +9,7 @@ import pytest
 from autotune.core.records import Config
 from autotune.study.progress import PROGRESS, read_progress
 from autotune.testing.launcher import FakeLauncher
-from autotune.tuning.journal import MOST_SAID, Journal
+from autotune.tuning.progress_writer import MOST_SAID, ProgressWriter
 from tests.worlds import Listener, config, good, measured, searched, trial
 
 BATCH = Config(values=config(batch_size=128).values)
@@ -27,11 +27,11 @@ def test_a_search_keeps_every_sentence_that_its_reporter_hears(tmp_path: Path) -
 
 
 def test_the_probe_that_runs_is_known_until_it_has_ended(tmp_path: Path) -> None:
-    journal = Journal(Listener(), tmp_path, 60.0, lambda: 0.0)
+    writer = ProgressWriter(Listener(), tmp_path, 60.0, lambda: 0.0)
 
-    journal.probing(3, BATCH, "search")
+    writer.probing(3, BATCH, "search")
     begun = read_progress(tmp_path)
-    journal.probed(trial(measured(100.0)), good(100.0), True)
+    writer.probed(trial(measured(100.0)), good(100.0), True)
     ended = read_progress(tmp_path)
 
     assert begun is not None and begun.running is not None and ended is not None
@@ -41,10 +41,10 @@ def test_the_probe_that_runs_is_known_until_it_has_ended(tmp_path: Path) -> None
 
 
 def test_a_long_search_keeps_its_latest_sentences(tmp_path: Path) -> None:
-    journal = Journal(Listener(), tmp_path, None, lambda: 0.0)
+    writer = ProgressWriter(Listener(), tmp_path, None, lambda: 0.0)
 
     for number in range(MOST_SAID + 5):
-        journal.note(str(number))
+        writer.note(str(number))
 
     progress = read_progress(tmp_path)
     assert progress is not None
@@ -54,7 +54,7 @@ def test_a_long_search_keeps_its_latest_sentences(tmp_path: Path) -> None:
 def test_a_state_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     listener = Listener()
 
-    Journal(listener, tmp_path / "gone", None).note("go on")
+    ProgressWriter(listener, tmp_path / "gone", None).note("go on")
 
     assert listener.notes == ["go on"]
 

@@ -14,7 +14,7 @@ from autotune.core import codec
 from autotune.core.records import Config
 from autotune.core.results import Trial, Verdict
 from autotune.knobs.base import Knob
-from autotune.study.progress import PROGRESS, LiveState, RunningProbe, Said
+from autotune.study.progress import PROGRESS, RunningProbe, Said, SearchProgress
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
 from autotune.tuning.reporter import Reporter
@@ -22,7 +22,7 @@ from autotune.tuning.reporter import Reporter
 MOST_SAID = 200  # sentences; a long search repeats itself
 
 
-class Journal:
+class ProgressWriter:
     """Hands everything on to `reporter`, and writes the state of the search in `folder` after each event.
 
     A state that cannot be written is none: the search goes on.
@@ -34,7 +34,7 @@ class Journal:
     ) -> None:  # fmt: skip
         self._reporter, self._folder, self._clock = reporter, folder, clock
         self._began = clock()
-        self._progress = LiveState(began_at=_now(), budget_seconds=budget_seconds)
+        self._progress = SearchProgress(began_at=_now(), budget_seconds=budget_seconds)
 
     def opening(self, lines: Sequence[str], knobs: Sequence[Knob]) -> None:
         """Begin a new state: an earlier run of the search has ended."""
@@ -76,7 +76,7 @@ class Journal:
         said = Said(seconds=round(self._clock() - self._began, 1), text=text)
         self._keep(replace(self._progress, said=(*self._progress.said, said)[-MOST_SAID:]))
 
-    def _keep(self, progress: LiveState) -> None:
+    def _keep(self, progress: SearchProgress) -> None:
         self._progress = progress
         with suppress(OSError):
             codec.write(self._folder / PROGRESS, progress)

@@ -5,38 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.report import phrases
-from autotune.report.changes import changes_of, is_significant, value_of, worth
+from autotune.report.changes import changes_of, value_of, worth
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiffRow:
+class ChangeRow:
     """One change of the answer."""
 
     name: str  # of the knob, as in the dict
     today: str
     tuned: str
     worth: str
-    is_optional: bool  # measured, and not significant
 
 
-def diff(best: Recommendation, view: StudyView | None) -> list[DiffRow]:
+def change_rows(best: Recommendation, view: StudyView | None) -> list[ChangeRow]:
     """Return the changes that the answer makes, in the order in which they are told."""
-    rows = []
-    for one in changes_of(best, view):
-        if one.kept:
-            optional = one.ratio is not None and not one.untested and not is_significant(one)
-            rows.append(
-                DiffRow(
-                    name=next(iter(one.values)),
-                    today=value_of(one.before),
-                    tuned=value_of(one.values),
-                    worth=worth(one, best),
-                    is_optional=optional,
-                )
-            )
-    return rows
+    return [
+        ChangeRow(
+            name=next(iter(one.values)),
+            today=value_of(one.before),
+            tuned=value_of(one.values),
+            worth=worth(one, best),
+        )
+        for one in changes_of(best, view)
+        if one.kept
+    ]
 
 
 def kept(best: Recommendation, view: StudyView | None) -> str:

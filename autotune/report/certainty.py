@@ -1,0 +1,33 @@
+"""How sure it is that an answer beats the baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from autotune.report import phrases
+from autotune.study.recommendation import Recommendation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certainty:
+    """How sure it is that the answer beats the baseline, in a word and why."""
+
+    word: Literal["clear", "likely", "tie"]
+    why: str
+
+
+def certainty(best: Recommendation) -> Certainty | None:
+    """Return how sure the gain is; None where no gain is claimed or there is nothing to compare with."""
+    if best.undecided is not None:
+        return Certainty(word="tie", why="the rounds could not tell the two apart")
+    if best.params == best.baseline or best.speedup is None:
+        return None
+    spread = phrases.interval(best)
+    if not phrases.is_better(best):
+        return Certainty(
+            word="tie", why=f"the 95% interval ({spread}) includes 1" if spread else "no gain was measured"
+        )
+    if not spread or best.rounds < 2:
+        return Certainty(word="likely", why=f"measured {phrases.times(best.rounds)}, without an interval")
+    return Certainty(word="clear", why=f"95% interval over {best.rounds} interleaved rounds of separate processes")

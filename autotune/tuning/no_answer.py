@@ -1,0 +1,48 @@
+"""Why a search ends without a recommendation, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from autotune.core.results import Outcome
+from autotune.objectives.verdict import WORDS
+from autotune.study.interference import Judged
+from autotune.study.summary import ConfigSummary
+from autotune.tuning.header import shown
+from autotune.units import counted
+
+
+def nothing_held(candidates: Sequence[ConfigSummary]) -> str:
+    """Return why no candidate may be recommended: how each failed when it was re-measured, and what may help."""
+    reasons = [f"{shown(c.config)}: {_without_stop(c)}" for c in candidates]
+    listed = "; ".join(reasons) or "nothing was measured"
+    if any(c.refused and not c.failure for c in candidates):
+        return (
+            f"No configuration that ran may be recommended, and all others failed when re-measured: {listed}. The "
+            f"limits or the dtypes that you allow probably leave too little. Allow more of either."
+        )
+    if WORDS[Outcome.UNSTABLE] in listed:
+        advice = "Training nearly diverges. Lower the learning rate in optimizer(params) of the target."
+    elif candidates and all(WORDS[Outcome.TIMEOUT] in candidate.failure for candidate in candidates):
+        advice = "The machine was probably overloaded, or your data stopped coming. Search again when it is quiet."
+    else:
+        advice = "Memory is probably too tight here. Search again with more --headroom, or a smaller --batch."
+    return f"All configurations failed when re-measured: {listed}. {advice}"
+
+
+def _without_stop(candidate: ConfigSummary) -> str:
+    refused = candidate.refused.text if candidate.refused else ""
+    return (candidate.failure or refused).rstrip(".")
+
+
+def nothing_usable(folder: Path, judged: Sequence[Judged]) -> str:
+    """Return why a search ends without a candidate: what went wrong most often, and where to look."""
+    reasons = [verdict.reason.rstrip(".") for _, verdict in judged if not verdict.feasible]
+    worst = max(set(reasons), key=reasons.count) if reasons else "nothing was probed"
+    full = any(verdict.constraints["memory"] > 0 for _, verdict in judged)
+    advice = "; a smaller --batch or a larger --memory-limit may help" if full else ""
+    return (
+        f"None of {counted(len(judged), 'probe')} was usable. Most often: {worst}. Look with "
+        f"`autotune show {folder} --failed`{advice}."
+    )
