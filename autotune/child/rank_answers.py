@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
 
 from autotune.core.requests import ProbeRequest, Request
-from autotune.core.results import Answer, Failure, Inspection, Outcome, ProbeResult
+from autotune.core.results import Answer, Failure, Inspection, LossRun, Outcome, ProbeResult, StabilityResult
 from autotune.errors import TargetError
 from autotune.targets.commands.launchers import Launch
 from autotune.targets.commands.log import last_lines, whole_log
@@ -43,7 +44,8 @@ def share(request: Request[Answered], count: int) -> Request[Answered]:
 def merged(answers: Sequence[Answered], launcher_bytes: int) -> Answered:
     """Return the answer of all ranks, none of which failed: the slowest sets the pace, and the samples are of all.
 
-    Memory on the host is the sum of all processes, `launcher_bytes` being the launcher's.
+    Losses that are compared are means over the ranks, as far as all of them came. Memory on the host is the sum of all
+    processes, `launcher_bytes` being the launcher's.
     """
     first: Any = answers[0]
     if isinstance(first, Inspection):
@@ -51,6 +53,9 @@ def merged(answers: Sequence[Answered], launcher_bytes: int) -> Answered:
         facts = first.facts and replace(first.facts, ranks=len(answers))
         total = None if None in held else sum(one or 0 for one in held) + launcher_bytes
         return cast("Answered", replace(first, facts=facts, process_bytes=total))
+    if isinstance(first, StabilityResult):
+        runs = zip(*(one.runs for one in cast("Sequence[StabilityResult]", answers)), strict=False)
+        return cast("Answered", replace(first, runs=tuple(map(_mean_run, runs))))
     return cast("Answered", _measured(cast("Sequence[ProbeResult]", answers), launcher_bytes))
 
 
@@ -72,6 +77,18 @@ def _measured(answers: Sequence[ProbeResult], launcher_bytes: int) -> ProbeResul
         shapes_vary=any(one.shapes_vary for _, one in found),
     )
     return replace(slowest, measurement=whole)
+
+
+def _mean_run(runs: Sequence[LossRun]) -> LossRun:
+    """Return the run of all ranks: losses are their mean, and gradients, which ranks share, are those of rank 0."""
+    first, losses = runs[0], tuple(zip(*(run.losses for run in runs), strict=False))  # as long as the shortest
+    return replace(
+        first,
+        losses=tuple(None if None in each else fmean(loss for loss in each if loss is not None) for each in losses),
+        gradient_norms=first.gradient_norms[: len(losses)],
+        zero_gradient_shares=first.zero_gradient_shares[: len(losses)],
+        skipped_steps=tuple(step for step in first.skipped_steps if step < len(losses)),
+    )
 
 
 def of_the_cause(answers: Mapping[int, Answered], count: int, has_died: bool) -> Answered | None:

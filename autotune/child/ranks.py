@@ -41,7 +41,8 @@ from autotune.child.rank_answers import (
     share,
 )
 from autotune.core import codec
-from autotune.core.requests import Request
+from autotune.core.records import Config
+from autotune.core.requests import Request, StabilityRequest
 from autotune.launch.base import REQUEST, RESULT
 from autotune.machine.host import process_bytes
 from autotune.machine.interference import LEADER
@@ -114,7 +115,7 @@ class Rank:
 def supervise(request: Request[Answered], progress: Progress, folder: Path) -> Answered:
     """Run the request in every rank that its command starts. Raises `TargetError` for a command that starts none."""
     assert request.target is not None, "it is a command"
-    program = configured(CommandTemplate.parse(request.target), getattr(request, "config", None))
+    program = configured(CommandTemplate.parse(request.target), _config(request))
     launch, place = program.launch, folder / RANKS_FOLDER
     assert launch is not None, "it begins with a launcher"
     ranks = [Rank(number, place, share(request, launch.ranks)) for number in range(launch.ranks)]
@@ -131,6 +132,13 @@ def supervise(request: Request[Answered], progress: Progress, folder: Path) -> A
             with suppress(psutil.Error):
                 child.kill()
         process.wait()
+
+
+def _config(request: Request[Any]) -> Config | None:
+    """Return what the launcher's own options are to say; None: what is typed."""
+    if isinstance(request, StabilityRequest):
+        return request.candidate if request.roles == ("candidate",) else request.reference
+    return getattr(request, "config", None)
 
 
 def _started(launch: Launch, place: Path) -> subprocess.Popen[bytes]:
