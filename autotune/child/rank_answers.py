@@ -14,7 +14,7 @@ from autotune.core.requests import ProbeRequest, Request
 from autotune.core.results import Answer, Failure, Inspection, LossRun, Outcome, ProbeResult, StabilityResult
 from autotune.errors import TargetError
 from autotune.targets.commands.launchers import Launch
-from autotune.targets.commands.log import last_lines, whole_log
+from autotune.targets.commands.log import log_tail, with_last_lines
 from autotune.targets.tracebacks import is_users
 
 Answered = TypeVar("Answered", bound=Answer)
@@ -25,7 +25,8 @@ _PEER_GONE = re.compile(
     re.IGNORECASE,
 )
 _ELASTIC = r"exitcode\s*: (-?\d+) \(pid: {pid}\)"  # the summary of torch.distributed.elastic
-_ALONE = re.compile(r"returned non-zero exit status (\d+)|died with <Signals\.\w+: (\d+)>")  # subprocess, by Accelerate
+# What its subprocess ended with, as Accelerate says it.
+_ACCELERATE_EXIT = re.compile(r"returned non-zero exit status (\d+)|died with <Signals\.\w+: (\d+)>")
 MAIN_THREAD = "in _run_module_as_main"  # the last frame of the thread that runs the script
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 _WAITING = re.compile(r"torch/(distributed/|nn/parallel/distributed)|in _engine_run_backward$", re.MULTILINE)
@@ -91,7 +92,7 @@ def _mean_run(runs: Sequence[LossRun]) -> LossRun:
     )
 
 
-def of_the_cause(answers: Mapping[int, Answered], count: int, has_died: bool) -> Answered | None:
+def failure_that_caused_the_others(answers: Mapping[int, Answered], count: int, has_died: bool) -> Answered | None:
     """Return the failed answer that explains the others, by rank; None where the death of another rank does.
 
     What ran out of memory comes first, then a death, then what does not only complain that another rank is gone.
@@ -119,7 +120,7 @@ def _called(number: int, count: int) -> str:
 
 
 def hung(request: Request[Answered], stacks: Mapping[int, str], phase: str) -> Answered:
-    """Return the answer of ranks that gave no sign of life: who of them does not wait for another, and where it is."""
+    """Return the answer of ranks that gave no sign of life: which ranks do not wait for another, and where they are."""
     frames = {number: _frames(text) for number, text in stacks.items()}
     culprits = [number for number, found in frames.items() if not _is_waiting(found)] or list(stacks)
     named = " and ".join(f"rank {number}{_place(frames[number])}" for number in culprits)
@@ -156,11 +157,11 @@ def died(request: Request[Answered], number: int, count: int, phase: str) -> Ans
 
 def exit_status(pid: int) -> int | None:
     """Return how a rank ended, by what its launcher wrote into the log: minus the signal, as `subprocess` has it."""
-    log = whole_log()
+    log = log_tail()
     if found := re.findall(_ELASTIC.format(pid=pid), log):
         return int(found[-1])
-    alone = _ALONE.findall(log)
-    return None if not alone else int(alone[-1][0] or 0) or -int(alone[-1][1])
+    found = _ACCELERATE_EXIT.findall(log)
+    return None if not found else int(found[-1][0] or 0) or -int(found[-1][1])
 
 
 def other_ranks(launch: Launch, started: int) -> TargetError:
@@ -168,15 +169,13 @@ def other_ranks(launch: Launch, started: int) -> TargetError:
     return TargetError(
         f"{launch.label} started {started} process{'es' * (started != 1)}, and the command says {launch.ranks}. The "
         f"number probably comes from a configuration file, a variable, or the devices there are. Write "
-        f"{launch.launcher.count} with the number that trains."
+        f"{launch.launcher.ranks_option} with the number that trains."
     )
 
 
 def failed_to_start(label: str, status: int | None) -> TargetError:
     """Return the error of a launcher that ended before it had started a rank."""
-    text = (
+    return TargetError(with_last_lines(
         f"{label} ended with exit status {status} and started no rank. Its options are probably not what it takes. "
         f"Run the command by itself, and correct it."
-    )
-    lines = last_lines()
-    return TargetError(f"{text} Its last lines:\n{lines}" if lines else text)
+    ))  # fmt: skip

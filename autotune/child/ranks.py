@@ -34,9 +34,9 @@ from autotune.child.rank_answers import (
     died,
     exit_status,
     failed_to_start,
+    failure_that_caused_the_others,
     hung,
     merged,
-    of_the_cause,
     other_ranks,
     share,
 )
@@ -207,7 +207,8 @@ class _Group:
         """Return the answer of the rank that failed first, or end as it ended. Raises `TargetError`."""
         dead = [rank for rank in self.ranks if rank.is_dead]
         answers = {rank.number: rank.answer for rank in self.ranks if rank.answer is not None}
-        if (answer := of_the_cause(answers, len(self.ranks), has_died=bool(dead))) is not None:
+        answer = failure_that_caused_the_others(answers, len(self.ranks), has_died=bool(dead))
+        if answer is not None:
             return answer
         for rank in self.ranks if self.process.poll() is None else ():
             rank.send(signal.SIGKILL)  # a launcher waits for those that ignore milder signals
@@ -236,7 +237,7 @@ def _end_as(number: int, count: int, status: int) -> NoReturn:
 
 @contextmanager
 def _asked_for_stacks() -> Iterator[None]:
-    """Raise `_Silent` where the search asks for stacks: it knows no better who is silent."""
+    """Raise `_Silent` where the search asks for stacks: the search sees only this process, not which rank is silent."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise _Silent

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from autotune.child.rank_answers import hung, merged, of_the_cause, share
+from autotune.child.rank_answers import failure_that_caused_the_others, hung, merged, share
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Failure, LossRun, MemoryPeak, Outcome, ProbeResult, StabilityResult
 from tests.worlds import config, failed, measured
@@ -84,12 +84,12 @@ def test_ranks_share_the_memory_and_the_rate_to_beat():
     ],
 )
 def test_the_first_cause_is_told(answers, cause):
-    assert of_the_cause(answers, 2, has_died=False).failure.message == cause
+    assert failure_that_caused_the_others(answers, 2, has_died=False).failure.message == cause
 
 
 def test_a_death_explains_all_but_lack_of_memory():
-    assert of_the_cause({0: _error(GONE)}, 2, has_died=True) is None
-    assert of_the_cause({0: failed(Outcome.OOM_HOST)}, 2, has_died=True).outcome is Outcome.OOM_HOST
+    assert failure_that_caused_the_others({0: _error(GONE)}, 2, has_died=True) is None
+    assert failure_that_caused_the_others({0: failed(Outcome.OOM_HOST)}, 2, has_died=True).outcome is Outcome.OOM_HOST
 
 
 @pytest.mark.parametrize(
