@@ -69,7 +69,7 @@ class _Reader:
         own = launch.launcher.arguments(script) if launch else ()
         declared = {name: one for one in (*own, *grammar.arguments, *script.arguments) for name in one.words}
         self._declared, self._of_launcher = declared, own
-        self._script_at = launch.script_at - launch.is_module if launch else len(words)  # a launcher's options end there
+        self._script_at = launch.script_at - launch.is_module if launch else len(words)  # where its options end
         before = given(words[: self._script_at], 1, declared) if launch else ()
         named = {normal(name) for name in (*(word for one in own for word in one.words), *corrections.values())}
         self._given = [one for one in before if normal(one.option) in named]
