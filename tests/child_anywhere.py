@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autotune.child import template
-from autotune.child.__main__ import _parse, main
+from autotune.child.__main__ import main, parse
 
 if __name__ == "__main__":
     place, arguments = Path(sys.argv[1]), sys.argv[2:]
@@ -18,7 +18,7 @@ if __name__ == "__main__":
         os.chdir((place / "here").read_text())
         return main(arguments)
 
-    options = _parse(arguments)
+    options = parse(arguments)
     if options.template is None:
         template.leave(work(arguments))
     template.serve(options.template, options.lifeline, work, template.prepare)

@@ -36,15 +36,15 @@ from autotune.targets.commands import hygiene, main_thread
 from autotune.targets.commands.program import starts_ranks
 from autotune.targets.commands.template import is_command
 
+Work = Callable[..., Answer]  # of a request and its progress
 # Frames of a failed run hold tensors, and freeing page-locked ones of a dead device throws in a destructor of C++: the
 # process would abort before its result is written (torch 2.11, c10/cuda/CUDAEvent.h, `record`).
-Work = Callable[..., Answer]  # of a request and its progress
 _kept: list[BaseException] = []
 
 
 def main(arguments: Sequence[str]) -> int:
     """Do one request and return the exit status."""
-    options = _parse(arguments)
+    options = parse(arguments)
     if options.template is not None:
         template.serve(options.template, options.lifeline, main, template.prepare)
         return 0
@@ -143,14 +143,15 @@ def _judge(error: BaseException, request: Request[Any], phase: str) -> tuple[Out
     return outcome, Failure(phase=phase, message=message, evidence=evidence, traceback=trace, user_frame=frame)
 
 
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options of `python -m autotune.child`."""
     parser = argparse.ArgumentParser(prog="python -m autotune.child", description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--template", type=int, help="descriptor of requests: fork a process for each")
-    parser.add_argument("--lifeline", type=int, help="descriptor that ends when the launcher does")
+    parser.add_argument("--lifeline", type=int, help="descriptor that closes when the search ends")
     parser.add_argument("--progress", type=int, help="descriptor that phases and heartbeats are written to")
     parser.add_argument("--ranks", type=Path, help="folder of the ranks that this process is one of")
-    parser.add_argument("--parent", type=int, default=0, help="process id of the launcher")
+    parser.add_argument("--parent", type=int, default=0, help="process id of the search")
     return parser.parse_args(arguments)
 
 

@@ -25,7 +25,7 @@ def take_part(folder: Path, do: Callable[..., Any]) -> NoReturn:
     os.environ.pop("PYTHONSAFEPATH", None)  # it was for this interpreter, not for what the script starts
     harden(None, None)
     place = folder / os.environ.get("RANK", "0")
-    if not place.is_dir():  # more ranks than the command says, which those that it says will tell
+    if not place.is_dir():  # the launcher started more ranks than the command says; the expected ones report it
         threading.Event().wait()
     # A file of its own: in the log those of several ranks would be mixed.
     faulthandler.register(signal.SIGUSR1, (place / STACKS).open("w"), all_threads=True)

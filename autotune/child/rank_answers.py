@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
 
 from autotune.core.requests import ProbeRequest, Request
-from autotune.core.results import Answer, Failure, Inspection, Outcome, ProbeResult
+from autotune.core.results import Answer, Failure, Inspection, LossRun, Outcome, ProbeResult, StabilityResult
 from autotune.errors import TargetError
 from autotune.targets.commands.launchers import Launch
-from autotune.targets.commands.log import last_lines, whole_log
+from autotune.targets.commands.log import log_tail, with_last_lines
 from autotune.targets.tracebacks import is_users
 
 Answered = TypeVar("Answered", bound=Answer)
@@ -24,7 +25,8 @@ _PEER_GONE = re.compile(
     re.IGNORECASE,
 )
 _ELASTIC = r"exitcode\s*: (-?\d+) \(pid: {pid}\)"  # the summary of torch.distributed.elastic
-_ALONE = re.compile(r"returned non-zero exit status (\d+)|died with <Signals\.\w+: (\d+)>")  # subprocess, by Accelerate
+# What its subprocess ended with, as Accelerate says it.
+_ACCELERATE_EXIT = re.compile(r"returned non-zero exit status (\d+)|died with <Signals\.\w+: (\d+)>")
 MAIN_THREAD = "in _run_module_as_main"  # the last frame of the thread that runs the script
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 _WAITING = re.compile(r"torch/(distributed/|nn/parallel/distributed)|in _engine_run_backward$", re.MULTILINE)
@@ -43,7 +45,8 @@ def share(request: Request[Answered], count: int) -> Request[Answered]:
 def merged(answers: Sequence[Answered], launcher_bytes: int) -> Answered:
     """Return the answer of all ranks, none of which failed: the slowest sets the pace, and the samples are of all.
 
-    Memory on the host is the sum of all processes, `launcher_bytes` being the launcher's.
+    Losses that are compared are means over the ranks, as far as all of them came. Memory on the host is the sum of all
+    processes, `launcher_bytes` being the launcher's.
     """
     first: Any = answers[0]
     if isinstance(first, Inspection):
@@ -51,6 +54,9 @@ def merged(answers: Sequence[Answered], launcher_bytes: int) -> Answered:
         facts = first.facts and replace(first.facts, ranks=len(answers))
         total = None if None in held else sum(one or 0 for one in held) + launcher_bytes
         return cast("Answered", replace(first, facts=facts, process_bytes=total))
+    if isinstance(first, StabilityResult):
+        runs = zip(*(one.runs for one in cast("Sequence[StabilityResult]", answers)), strict=False)
+        return cast("Answered", replace(first, runs=tuple(map(_mean_run, runs))))
     return cast("Answered", _measured(cast("Sequence[ProbeResult]", answers), launcher_bytes))
 
 
@@ -74,7 +80,19 @@ def _measured(answers: Sequence[ProbeResult], launcher_bytes: int) -> ProbeResul
     return replace(slowest, measurement=whole)
 
 
-def of_the_cause(answers: Mapping[int, Answered], count: int, has_died: bool) -> Answered | None:
+def _mean_run(runs: Sequence[LossRun]) -> LossRun:
+    """Return the run of all ranks: losses are their mean, and gradients, which ranks share, are those of rank 0."""
+    first, losses = runs[0], tuple(zip(*(run.losses for run in runs), strict=False))  # as long as the shortest
+    return replace(
+        first,
+        losses=tuple(None if None in each else fmean(loss for loss in each if loss is not None) for each in losses),
+        gradient_norms=first.gradient_norms[: len(losses)],
+        zero_gradient_shares=first.zero_gradient_shares[: len(losses)],
+        skipped_steps=tuple(step for step in first.skipped_steps if step < len(losses)),
+    )
+
+
+def failure_that_caused_the_others(answers: Mapping[int, Answered], count: int, has_died: bool) -> Answered | None:
     """Return the failed answer that explains the others, by rank; None where the death of another rank does.
 
     What ran out of memory comes first, then a death, then what does not only complain that another rank is gone.
@@ -102,7 +120,7 @@ def _called(number: int, count: int) -> str:
 
 
 def hung(request: Request[Answered], stacks: Mapping[int, str], phase: str) -> Answered:
-    """Return the answer of ranks that gave no sign of life: who of them does not wait for another, and where it is."""
+    """Return the answer of ranks that gave no sign of life: which ranks do not wait for another, and where they are."""
     frames = {number: _frames(text) for number, text in stacks.items()}
     culprits = [number for number, found in frames.items() if not _is_waiting(found)] or list(stacks)
     named = " and ".join(f"rank {number}{_place(frames[number])}" for number in culprits)
@@ -139,11 +157,11 @@ def died(request: Request[Answered], number: int, count: int, phase: str) -> Ans
 
 def exit_status(pid: int) -> int | None:
     """Return how a rank ended, by what its launcher wrote into the log: minus the signal, as `subprocess` has it."""
-    log = whole_log()
+    log = log_tail()
     if found := re.findall(_ELASTIC.format(pid=pid), log):
         return int(found[-1])
-    alone = _ALONE.findall(log)
-    return None if not alone else int(alone[-1][0] or 0) or -int(alone[-1][1])
+    found = _ACCELERATE_EXIT.findall(log)
+    return None if not found else int(found[-1][0] or 0) or -int(found[-1][1])
 
 
 def other_ranks(launch: Launch, started: int) -> TargetError:
@@ -151,15 +169,13 @@ def other_ranks(launch: Launch, started: int) -> TargetError:
     return TargetError(
         f"{launch.label} started {started} process{'es' * (started != 1)}, and the command says {launch.ranks}. The "
         f"number probably comes from a configuration file, a variable, or the devices there are. Write "
-        f"{launch.launcher.count} with the number that trains."
+        f"{launch.launcher.ranks_option} with the number that trains."
     )
 
 
 def failed_to_start(label: str, status: int | None) -> TargetError:
     """Return the error of a launcher that ended before it had started a rank."""
-    text = (
+    return TargetError(with_last_lines(
         f"{label} ended with exit status {status} and started no rank. Its options are probably not what it takes. "
         f"Run the command by itself, and correct it."
-    )
-    lines = last_lines()
-    return TargetError(f"{text} Its last lines:\n{lines}" if lines else text)
+    ))  # fmt: skip

@@ -34,14 +34,15 @@ from autotune.child.rank_answers import (
     died,
     exit_status,
     failed_to_start,
+    failure_that_caused_the_others,
     hung,
     merged,
-    of_the_cause,
     other_ranks,
     share,
 )
 from autotune.core import codec
-from autotune.core.requests import Request
+from autotune.core.records import Config
+from autotune.core.requests import Request, StabilityRequest
 from autotune.launch.base import REQUEST, RESULT
 from autotune.machine.host import process_bytes
 from autotune.machine.interference import LEADER
@@ -114,7 +115,7 @@ class Rank:
 def supervise(request: Request[Answered], progress: Progress, folder: Path) -> Answered:
     """Run the request in every rank that its command starts. Raises `TargetError` for a command that starts none."""
     assert request.target is not None, "it is a command"
-    program = configured(CommandTemplate.parse(request.target), getattr(request, "config", None))
+    program = configured(CommandTemplate.parse(request.target), _config(request))
     launch, place = program.launch, folder / RANKS_FOLDER
     assert launch is not None, "it begins with a launcher"
     ranks = [Rank(number, place, share(request, launch.ranks)) for number in range(launch.ranks)]
@@ -131,6 +132,13 @@ def supervise(request: Request[Answered], progress: Progress, folder: Path) -> A
             with suppress(psutil.Error):
                 child.kill()
         process.wait()
+
+
+def _config(request: Request[Any]) -> Config | None:
+    """Return what the launcher's own options are to say; None: what is typed."""
+    if isinstance(request, StabilityRequest):
+        return request.candidate if request.roles == ("candidate",) else request.reference
+    return getattr(request, "config", None)
 
 
 def _started(launch: Launch, place: Path) -> subprocess.Popen[bytes]:
@@ -199,7 +207,8 @@ class _Group:
         """Return the answer of the rank that failed first, or end as it ended. Raises `TargetError`."""
         dead = [rank for rank in self.ranks if rank.is_dead]
         answers = {rank.number: rank.answer for rank in self.ranks if rank.answer is not None}
-        if (answer := of_the_cause(answers, len(self.ranks), has_died=bool(dead))) is not None:
+        answer = failure_that_caused_the_others(answers, len(self.ranks), has_died=bool(dead))
+        if answer is not None:
             return answer
         for rank in self.ranks if self.process.poll() is None else ():
             rank.send(signal.SIGKILL)  # a launcher waits for those that ignore milder signals
@@ -228,7 +237,7 @@ def _end_as(number: int, count: int, status: int) -> NoReturn:
 
 @contextmanager
 def _asked_for_stacks() -> Iterator[None]:
-    """Raise `_Silent` where the search asks for stacks: it knows no better who is silent."""
+    """Raise `_Silent` where the search asks for stacks: the search sees only this process, not which rank is silent."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise _Silent

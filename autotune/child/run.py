@@ -18,9 +18,9 @@ from autotune.child.memory import MemoryMeter
 from autotune.child.memory_trace import track_on
 from autotune.child.warmup import WarmUp, growth_on
 from autotune.child.window import Window
-from autotune.core.requests import InspectRequest, ProbeRequest, take_turns
+from autotune.core.requests import InspectRequest, ProbeRequest
 from autotune.core.results import Inspection, Measurement, MemoryPeak, Outcome, ProbeResult
-from autotune.knobs import KNOBS, completed
+from autotune.knobs import KNOBS, completed, loads_in_turn
 from autotune.knobs.base import Plan
 from autotune.machine.host import process_bytes
 from autotune.targets import resolve, variables
@@ -54,7 +54,7 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
 
     phase("warm-up")
     clock, updates = clock_for(device), clock_for(device)
-    is_in_turn = take_turns(plan.device, plan.workers)
+    is_in_turn = loads_in_turn(config, plan.device)
     window = _window(request, plan, clock, updates, beat, phase, loads=session.loads and not is_in_turn)
     session.train(window)
     check_effect(session, config.values)

@@ -41,11 +41,6 @@ class ProbeBudget(Record, frozen=True, kw_only=True):
     total_deadline_seconds: float = 1800.0
 
 
-def take_turns(device: str, workers: int) -> bool:
-    """Whether computing and loading take turns on one processor, so that the window tells both and neither overlaps."""
-    return device == "cpu" and not workers
-
-
 def patient(budget: ProbeBudget, seconds: float) -> ProbeBudget:
     """`budget` with `seconds` until a silent micro-batch is a hang, and with time for a probe of such steps."""
     return replace(

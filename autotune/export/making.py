@@ -19,7 +19,7 @@ from typing import Any
 
 from autotune.errors import UsageError
 
-ASKED, TOLD = "asked.json", "told.json"
+REQUEST, RESULT = "request.json", "result.json"
 MOST_SECONDS = 300  # importing transformers on a cold disk takes minutes
 
 
@@ -32,21 +32,21 @@ def check(made: str, arguments: Mapping[str, Any]) -> str:
     if find_spec(package) is None:
         return f"not checked: {package} is not installed here, so no {name} was made"
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / ASKED).write_text(json.dumps([package, name, dict(arguments)]))
+        (Path(folder) / REQUEST).write_text(json.dumps([package, name, dict(arguments)]))
         command = [sys.executable, "-m", __name__, folder]
         try:
             ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=MOST_SECONDS)
         except subprocess.TimeoutExpired:
             return f"not checked: {package} was not imported within {MOST_SECONDS} s"
-        place = Path(folder) / TOLD
-        told = json.loads(place.read_text()) if place.is_file() else {"error": _last_line(ended)}
-    if error := told.get("error"):
+        place = Path(folder) / RESULT
+        result = json.loads(place.read_text()) if place.is_file() else {"error": _last_line(ended)}
+    if error := result.get("error"):
         raise UsageError(
-            f"{package} {told.get('version', '')} does not accept these arguments for {name}: {error}. It is "
+            f"{package} {result.get('version', '')} does not accept these arguments for {name}: {error}. It is "
             f"another version than they were written for, or this machine lacks the device of the study. Check where "
             f"you train, or install the version that docs/using-the-answer.md names."
         )
-    return f"checked: {package} {told['version']} made its {name} from these arguments"
+    return f"checked: {package} {result['version']} made its {name} from these arguments"
 
 
 def _last_line(ended: subprocess.CompletedProcess[str]) -> str:
@@ -54,15 +54,15 @@ def _last_line(ended: subprocess.CompletedProcess[str]) -> str:
 
 
 def _make(folder: Path) -> dict[str, str]:
-    package, name, arguments = json.loads((folder / ASKED).read_text())
-    told = {"version": version(package)}
+    package, name, arguments = json.loads((folder / REQUEST).read_text())
+    result = {"version": version(package)}
     try:
         getattr(import_module(package), name)(**arguments)
     except Exception as error:  # whatever a framework raises is the answer
-        told["error"] = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
-    return told
+        result["error"] = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
+    return result
 
 
 if __name__ == "__main__":
     os.chdir(sys.argv[1])  # frameworks write folders where they stand
-    Path(TOLD).write_text(json.dumps(_make(Path())))
+    Path(RESULT).write_text(json.dumps(_make(Path())))

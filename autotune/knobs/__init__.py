@@ -46,6 +46,11 @@ def loader_workers(config: Config) -> int:
     return int(config.values.get(worker_knob().name) or 0)
 
 
+def loads_in_turn(config: Config, device: str) -> bool:
+    """Whether the training process computes and loads in turn: on a CPU without loader workers nothing overlaps."""
+    return device == "cpu" and not loader_workers(config)
+
+
 def defaults() -> dict[str, Value]:
     """Return PyTorch's own value of every knob, by name."""
     return {candidate.name: candidate.default for candidate in KNOBS}

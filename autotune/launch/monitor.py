@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from autotune.core.requests import ProbeBudget
-from autotune.launch.processes import Leader, alone
+from autotune.launch.processes import Leader, only_leader
 from autotune.machine.host import host_memory, process_bytes
 from autotune.units import format_bytes
 
@@ -32,7 +32,7 @@ class Monitor:
     def __init__(
         self, process: Leader, pipe: int, budget: ProbeBudget, result: Path,
         on_phase: Callable[[str], None] = lambda name: None, limit_bytes: int | None = None,
-        processes: Callable[[int], Iterable[int]] = alone,
+        processes: Callable[[int], Iterable[int]] = only_leader,
     ) -> None:  # fmt: skip
         """`on_phase` is told each phase as it begins, and must not wait.
 

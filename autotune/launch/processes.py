@@ -54,7 +54,7 @@ def carries(pid: int, tag: str) -> bool:
     return False
 
 
-def alone(leader: int) -> list[int]:
+def only_leader(leader: int) -> list[int]:
     """The process `leader`, without what it started."""
     return [leader]
 

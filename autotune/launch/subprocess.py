@@ -34,7 +34,7 @@ from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import log_tail, new_pipe, open_log, store, tidy, unwritable
 from autotune.launch.monitor import Monitor
 from autotune.launch.oom import oom_kills
-from autotune.launch.processes import TAG, Leader, alone, carries, family, insist, kill_all
+from autotune.launch.processes import TAG, Leader, carries, family, insist, kill_all, only_leader
 from autotune.launch.telemetry import Telemetry
 from autotune.launch.template import Forked, NoTemplate, Template, Templates
 from autotune.machine.nvml import find, library
@@ -236,7 +236,7 @@ class SubprocessLauncher:
                 report.close()
                 on_phase = telemetry.phase if telemetry else lambda name: None
                 limit = request.memory_limit_bytes if request.device == "cpu" else None
-                whose = family if starts_ranks(request.target or "") else alone
+                whose = family if starts_ranks(request.target or "") else only_leader
                 yield (
                     process,
                     Monitor(process, progress.fileno(), request.budget, folder / RESULT, on_phase, limit, whose),

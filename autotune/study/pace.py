@@ -29,8 +29,9 @@ class Pace:
         assert measured is not None, "only what was measured has a pace"
         window = sum(measured.step_seconds)
         step = measured.samples_per_step / measured.samples_per_second
-        is_shorter = "alone" not in result.phase_seconds and not measured.worst_batches
-        steps = FEWEST_STEPS_IN_TURN if is_shorter else FEWEST_STEPS
+        # What it recorded, not what a probe would do today: earlier versions computed alone on a CPU, too.
+        has_more = "alone" in result.phase_seconds or measured.worst_batches
+        steps = FEWEST_STEPS if has_more else FEWEST_STEPS_IN_TURN
         return cls(window, window / measured.steps, step, result.elapsed_seconds - window, steps)
 
     def again(self, window: ProbeBudget, cycle: float) -> float:

@@ -73,21 +73,25 @@ def choose(output: Any, target: Tensor) -> tuple[str, Loss]:
     raise TargetError(f"no loss fits {shapes} of {dtype_name(target)}: {hint}{WRITE_IT}.")
 
 
-def checked(loss: Any, *, training: bool) -> Tensor:
-    """The loss as a tensor without dimensions. Raises `TargetError` if it is no scalar, or cannot be trained with."""
+def checked(loss: Any, *, training: bool, function: str = "loss") -> Tensor:
+    """The loss that `function` returned, as a tensor without dimensions.
+
+    Raises `TargetError` if it is no scalar, or, in `training`, has no gradient.
+    """
     if type(loss) is Tensor and not loss.dim() and (loss.requires_grad or not training):  # as nearly all are: 0.2 us
         return loss
     if isinstance(loss, Mapping | list | tuple):
         total = "sum(losses.values())" if isinstance(loss, Mapping) else "sum(losses)"
         raise TargetError(
-            f"loss returned a {type(loss).__name__} of {len(loss)}. A step follows one loss, and how several "
+            f"{function} returned a {type(loss).__name__} of {len(loss)}. A step follows one loss, and how several "
             f"are weighed is yours to say. Return one scalar tensor: {total} of several losses, or the loss alone."
         )
     if not isinstance(loss, Tensor):
-        reason = " (did you forget return?)" if loss is None else " (.item() and float() cut the gradient)"
-        raise TargetError(f"loss returned {type(loss).__name__}{reason}: return one scalar tensor.")
+        cuts = " (.item() and float() cut the gradient)" if training else ""
+        kind, reason = ("None", " (did you forget return?)") if loss is None else (type(loss).__name__, cuts)
+        raise TargetError(f"{function} returned {kind}{reason}: return one scalar tensor.")
     if loss.numel() != 1:
-        raise TargetError(f"loss returned Tensor{_shape(loss)}: return one scalar.")
+        raise TargetError(f"{function} returned Tensor{_shape(loss)}: return one scalar.")
     if training and not loss.requires_grad:
         raise TargetError("the loss has no gradient (no trainable parameter, or no_grad / detach).")
     return loss.reshape(()) if loss.dim() else loss  # a view has a backward pass of its own, which costs 10 us

@@ -26,7 +26,7 @@ def default_optimizer(parameters: list[torch.nn.Parameter], batch: Any) -> Optim
     return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
 
 
-def read(contract: Contract, model: torch.nn.Module, offered: Mapping[str, Any]) -> Optimizers:
+def optimizers_maker(contract: Contract, model: torch.nn.Module, offered: Mapping[str, Any]) -> Optimizers:
     """Return the optimizers of `model`: one, or several that all follow the loss. Raises `TargetError`."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if "optimizer" not in contract:

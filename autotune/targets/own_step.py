@@ -28,12 +28,13 @@ from autotune.errors import TargetError
 from autotune.knobs.base import Plan
 from autotune.targets.arguments import bind
 from autotune.targets.contract import NAMES, Contract
+from autotune.targets.losses import checked
 from autotune.targets.update import Update
 
 ELSE = "What a step cannot say runs as a command: autotune search -- python train.py."
 
 
-class TrainedOptimizer:
+class StepOptimizer:
     """An optimizer as `step` is handed it: torch's own, with `backward`; its other attributes are torch's."""
 
     def __init__(self, optimizer: Optimizer, owner: OwnStep) -> None:
@@ -81,7 +82,7 @@ class OwnStep:
     def begin(self, update: Update, scaler: torch.amp.GradScaler) -> None:
         """Take over the optimizers, once they are made."""
         self._update, self._scaler = update, scaler
-        self._offered["optimizers"] = [TrainedOptimizer(one, self) for one in update.optimizers]
+        self._offered["optimizers"] = [StepOptimizer(one, self) for one in update.optimizers]
 
     def __call__(self, batch: Any) -> Tensor:
         """Call the user's step on one batch; return what it says of the loss. Raises `TargetError`."""
@@ -92,7 +93,7 @@ class OwnStep:
                 f"step() stepped no optimizer. Without a step nothing is trained, and no rate is known. Call "
                 f"optimizer.backward(loss) and optimizer.step() of at least one in every call. {ELSE}"
             )
-        return _told(value)
+        return checked(value, training=False, function="step()").detach()
 
     def end(self) -> bool:
         """Choose the next scale, let schedules and averages follow; return False if a step was skipped."""
@@ -103,7 +104,7 @@ class OwnStep:
         return self._is_whole
 
     def backward(self, optimizer: Optimizer, loss: Any, options: Mapping[str, Any]) -> None:
-        """Carry out `TrainedOptimizer.backward`."""
+        """Carry out `StepOptimizer.backward`."""
         assert self._update is not None, "begun"
         if not isinstance(loss, Tensor) or not loss.requires_grad:
             raise TargetError(
@@ -118,7 +119,7 @@ class OwnStep:
         self._fresh = set(map(id, self._update.optimizers))
 
     def take(self, optimizer: Optimizer) -> None:
-        """Carry out `TrainedOptimizer.step`."""
+        """Carry out `StepOptimizer.step`."""
         assert self._update is not None, "begun"
         if id(optimizer) not in self._fresh:
             raise TargetError(
@@ -132,14 +133,3 @@ class OwnStep:
         if torch.is_autocast_cache_enabled():  # weights that autocast had converted are no longer these
             torch.clear_autocast_cache()
         self._taken.append(optimizer)
-
-
-def _told(value: Any) -> Tensor:
-    if isinstance(value, Tensor) and value.numel() == 1:
-        return value.detach().reshape(())
-    kind = f"Tensor{tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-    told = "None (did you forget return?)" if value is None else kind
-    raise TargetError(
-        f"step() returned {told}. Precisions are compared by what it returns. Return one scalar tensor that "
-        f"tells how training goes, such as loss.detach(), or the sum of several."
-    )

@@ -88,7 +88,7 @@ class Update:
             self.averaged.update_parameters(self._model)
 
 
-def reader(contract: Contract, model: Any, offered: Mapping[str, Any]) -> Callable[..., Update]:
+def update_maker(contract: Contract, model: Any, offered: Mapping[str, Any]) -> Callable[..., Update]:
     """Return what makes the update of optimizers with a scaler, as the file says. Raises `TargetError`."""
     clip = _clip(contract)
 

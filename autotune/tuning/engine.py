@@ -9,9 +9,9 @@ from functools import partial
 
 from autotune.core.notices import Notice
 from autotune.core.records import Config
-from autotune.core.requests import FEWEST_STEPS, FEWEST_STEPS_IN_TURN, take_turns
+from autotune.core.requests import FEWEST_STEPS, FEWEST_STEPS_IN_TURN
 from autotune.gradient_noise.stage import measure_gradient_noise, with_batch_advice
-from autotune.knobs import loader_workers
+from autotune.knobs import loads_in_turn
 from autotune.launch.base import Launcher
 from autotune.machine.interference import foreign_cores
 from autotune.memory.prediction import MemoryPrediction
@@ -33,7 +33,7 @@ from autotune.tuning.confirmation import confirm
 from autotune.tuning.context import SearchContext
 from autotune.tuning.elimination import eliminate
 from autotune.tuning.exploration import bound_the_rest, explore
-from autotune.tuning.header import moving, opening_lines, short_budget, told_before
+from autotune.tuning.header import moving, notes_before_the_search, opening_lines, short_budget
 from autotune.tuning.open_study import OpenStudy, open_study
 from autotune.tuning.probing import learn
 from autotune.tuning.progress_writer import ProgressWriter
@@ -70,7 +70,7 @@ def search(
             )
             reporter.opening(lines, moving(study.request))
             short = "" if study.is_resumed else _short_budget(settings, study)
-            before = [] if study.is_resumed else told_before(study.request)
+            before = [] if study.is_resumed else notes_before_the_search(study.request)
             for note in filter(None, (study.notice, *before, short)):
                 reporter.note(note)
             try:
@@ -172,7 +172,7 @@ def note_short_budget(context: SearchContext) -> None:
 
 def _short_budget(settings: Settings, study: OpenStudy) -> str:
     request, step = study.request, study.request.facts.step
-    is_in_turn = take_turns(request.environment.device_kind, loader_workers(request.baseline))
+    is_in_turn = loads_in_turn(request.baseline, request.environment.device_kind)
     return short_budget(
         settings, study.space, study.inspection_seconds, step.seconds if step is not None else 0.0,
         FEWEST_STEPS_IN_TURN if is_in_turn else FEWEST_STEPS,

@@ -58,7 +58,7 @@ def opening_lines(
     ]
 
 
-def told_before(request: StudyRequest) -> list[str]:
+def notes_before_the_search(request: StudyRequest) -> list[str]:
     """Return what the user should know of a loop of his own before it is run: that it writes files, say."""
     if not request.facts.owns_loop:
         return []

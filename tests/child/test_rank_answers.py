@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from autotune.child.rank_answers import hung, merged, of_the_cause, share
+from autotune.child.rank_answers import failure_that_caused_the_others, hung, merged, share
 from autotune.core.requests import ProbeRequest
-from autotune.core.results import Failure, MemoryPeak, Outcome, ProbeResult
+from autotune.core.results import Failure, LossRun, MemoryPeak, Outcome, ProbeResult, StabilityResult
 from tests.worlds import config, failed, measured
 
 MIB = 2**20
@@ -46,6 +46,25 @@ def test_the_slowest_sets_the_pace_and_the_samples_are_of_all():
     assert (found.memory.process_bytes, found.memory.workers_bytes) == (1100 * MIB, 10 * MIB)
 
 
+def _compared(losses, norms, skipped=()):
+    run = LossRun(
+        role="candidate", seed=0, losses=losses, gradient_norms=norms, zero_gradient_shares=(0.1,) * len(norms),
+        skipped_steps=skipped, loss_scale=512.0,
+    )  # fmt: skip
+    return StabilityResult(outcome=Outcome.OK, runs=(run,))
+
+
+def test_losses_are_means_over_the_ranks_as_far_as_all_came():
+    first = _compared((2.0, 1.0, None, 0.5), (9.0, 8.0, 7.0, 6.0), skipped=(1, 3))
+    second = _compared((4.0, None, 1.0), (5.0, 4.0, 3.0))
+
+    (found,) = merged([first, second], 200 * MIB).runs
+
+    assert found.losses == (3.0, None, None)
+    assert (found.gradient_norms, found.zero_gradient_shares) == ((9.0, 8.0, 7.0), (0.1, 0.1, 0.1))
+    assert (found.role, found.skipped_steps, found.loss_scale) == ("candidate", (1,), 512.0)
+
+
 def test_ranks_share_the_memory_and_the_rate_to_beat():
     asked = replace(REQUEST, memory_limit_bytes=1000, incumbent_samples_per_second=300.0)
 
@@ -65,12 +84,12 @@ def test_ranks_share_the_memory_and_the_rate_to_beat():
     ],
 )
 def test_the_first_cause_is_told(answers, cause):
-    assert of_the_cause(answers, 2, has_died=False).failure.message == cause
+    assert failure_that_caused_the_others(answers, 2, has_died=False).failure.message == cause
 
 
 def test_a_death_explains_all_but_lack_of_memory():
-    assert of_the_cause({0: _error(GONE)}, 2, has_died=True) is None
-    assert of_the_cause({0: failed(Outcome.OOM_HOST)}, 2, has_died=True).outcome is Outcome.OOM_HOST
+    assert failure_that_caused_the_others({0: _error(GONE)}, 2, has_died=True) is None
+    assert failure_that_caused_the_others({0: failed(Outcome.OOM_HOST)}, 2, has_died=True).outcome is Outcome.OOM_HOST
 
 
 @pytest.mark.parametrize(

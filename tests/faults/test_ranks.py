@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from autotune.core.records import Config, Value
-from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest
-from autotune.core.results import Inspection, Outcome, ProbeResult
+from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest, StabilityRequest
+from autotune.core.results import Inspection, Outcome, ProbeResult, StabilityResult
 from autotune.knobs import defaults
 from autotune.launch.base import LOG
 from autotune.launch.subprocess import SubprocessLauncher
@@ -104,6 +104,25 @@ def test_what_ranks_do_today_is_looked_at_once(launcher, tmp_path):
     assert "2 ranks, started by torchrun; batch_size is that of one" in [one.text for one in found.facts.findings]
 
 
+def test_losses_of_ranks_are_compared_as_means(launcher, tmp_path):
+    text = TRAIN.format(fault="").replace(
+        "nn.functional.cross_entropy(model(x), y)", "(model(x).mean() * 0 + 1 + rank)"
+    )
+    (tmp_path / "train.py").write_text(text)
+    (tmp_path / "probe").mkdir()
+    config = Config(values=defaults() | {"batch_size": 8})
+    target = f"-- {TORCHRUN} train.py {{batch_size=8}} --lr '1 2'"
+    request = StabilityRequest(
+        target=target, reference=config, candidate=config, device="cpu", steps=5, seeds=(0,), max_seconds=60.0,
+        roles=("reference",),
+    )  # fmt: skip
+
+    found: StabilityResult = launcher.run(request, tmp_path / "probe")
+
+    assert found.outcome is Outcome.OK, found.failure
+    assert [(run.role, run.losses) for run in found.runs] == [("reference", (1.5,) * 5)]
+
+
 @pytest.mark.parametrize(
     ("text", "outcome", "words"),
     [
@@ -160,6 +179,25 @@ class TestAccelerate:
 
         assert result.outcome is Outcome.OK, result.failure
         assert set(result.measurement.samples) == {8 * result.measurement.steps_per_block}
+
+    @pytest.mark.parametrize(("role", "losses"), [("reference", (0.0,) * 5), ("candidate", (1.0,) * 5)])
+    def test_losses_are_those_of_the_launchers_own_options(self, launcher, tmp_path, role, losses):
+        loss = "model(x).float().mean() * 0 + (accelerator.mixed_precision == 'bf16')"
+        (tmp_path / "train.py").write_text(
+            (HEAD + ACCELERATED).replace("nn.functional.cross_entropy(model(x), y)", loss)
+        )
+        (tmp_path / "probe").mkdir()
+        start = f"{ACCELERATE} --num_processes 1 --mixed_precision {{amp_dtype:accelerate=no}}"
+        reference = Config(values=defaults() | {"batch_size": 8, "amp_dtype": None})
+        request = StabilityRequest(
+            target=f"-- {start} train.py {{batch_size=8}}", reference=reference,
+            candidate=Config(values=reference.values | {"amp_dtype": "bfloat16"}), device="cpu", steps=5, roles=(role,),
+        )  # fmt: skip
+
+        found: StabilityResult = launcher.run(request, tmp_path / "probe")
+
+        assert found.outcome is Outcome.OK, found.failure
+        assert [run.losses for run in found.runs] == [losses]
 
     def test_a_precision_that_the_script_overrides_is_not_measured(self, probe):
         start = f"{ACCELERATE} --num_processes 1 --mixed_precision {{amp_dtype:accelerate=no}}"

@@ -5,19 +5,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from autotune.targets.commands.syntax import calls, keywords
+
 HALVES = {"float16": "float16", "half": "float16", "bfloat16": "bfloat16"}
 OF_DEVICE = {"cuda": "float16", "cpu": "bfloat16"}  # what autocast takes where no dtype is given (torch 2.13)
 
 
 def autocast_dtypes(tree: ast.Module) -> Iterator[str | None]:
     """Yield the dtype of each call of `autocast`; None where only running the script would tell."""
-    for call in ast.walk(tree):
-        if isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] == "autocast":
-            named = {one.arg: one.value for one in call.keywords}
-            if "dtype" in named or len(call.args) > 1:
-                yield _dtype(named.get("dtype") or call.args[1], tree)
-            else:
-                yield OF_DEVICE.get(_device(call, named.get("device_type")))
+    for call in calls(tree, "autocast"):
+        named = keywords(call)
+        if "dtype" in named or len(call.args) > 1:
+            yield _dtype(named.get("dtype") or call.args[1], tree)
+        else:
+            yield OF_DEVICE.get(_device(call, named.get("device_type")))
 
 
 def _device(call: ast.Call, named: ast.expr | None) -> str:

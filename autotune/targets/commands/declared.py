@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from autotune.targets.commands.autocasts import autocast_dtypes
+from autotune.targets.commands.names import is_negative
+from autotune.targets.commands.syntax import called, calls, keywords
 
 UNKNOWN = object()  # a default that only running the script would tell
-NEGATIVE = re.compile(r"(no|disable|without)_")  # how the name of an argument that switches something off begins
 DEEPEST = 2  # imports that are followed: a script often keeps its parser in a file beside it
 
 
@@ -96,17 +96,6 @@ def _imported(tree: ast.Module) -> Iterator[str]:
             yield node.module
 
 
-def _calls(tree: ast.AST, name: str) -> Iterator[ast.Call]:
-    """Yield the calls of a function or method of that name."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _called(node) == name:
-            yield node
-
-
-def _called(node: ast.Call) -> str:
-    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-
-
 def _constants(nodes: list[ast.expr]) -> tuple[str, ...]:
     return tuple(one.value for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, str))
 
@@ -125,13 +114,9 @@ def _value(node: ast.expr | None, otherwise: Any = UNKNOWN) -> Any:
     return UNKNOWN
 
 
-def _keywords(node: ast.Call) -> Mapping[str, ast.expr]:
-    return {one.arg: one.value for one in node.keywords if one.arg}
-
-
 def _argparse(tree: ast.Module) -> Iterator[Argument]:
-    for call in _calls(tree, "add_argument"):
-        names, given = tuple(one for one in _constants(call.args) if one.startswith("-")), _keywords(call)
+    for call in calls(tree, "add_argument"):
+        names, given = tuple(one for one in _constants(call.args) if one.startswith("-")), keywords(call)
         if not names:
             continue
         action = _value(given.get("action"), "")
@@ -147,19 +132,14 @@ def _argparse(tree: ast.Module) -> Iterator[Argument]:
         )  # fmt: skip
 
 
-def is_negative(name: str) -> bool:
-    """Return whether an argument is called after what it switches off: `--no-bf16`."""
-    return NEGATIVE.match(name.lstrip("-+").replace("-", "_").lower()) is not None
-
-
 def _choices(node: ast.expr | None) -> tuple[Any, ...]:
     found = _value(node, ())
     return tuple(found) if isinstance(found, list | tuple | set | dict) else ()
 
 
 def _click(tree: ast.Module) -> Iterator[Argument]:
-    for call in _calls(tree, "option"):
-        names, given = tuple(one for one in _constants(call.args) if one.startswith("-")), _keywords(call)
+    for call in calls(tree, "option"):
+        names, given = tuple(one for one in _constants(call.args) if one.startswith("-")), keywords(call)
         pairs = [one.split("/") for one in names if "/" in one]
         plain = tuple(one for one in names if "/" not in one)
         if not names:
@@ -167,7 +147,7 @@ def _click(tree: ast.Module) -> Iterator[Argument]:
         off = pairs[0][1].strip() if pairs else ""
         kind = given.get("type")
         choices = (
-            _choices(kind.args[0]) if isinstance(kind, ast.Call) and _called(kind) == "Choice" and kind.args else ()
+            _choices(kind.args[0]) if isinstance(kind, ast.Call) and called(kind) == "Choice" and kind.args else ()
         )
         yield Argument(
             names=(*plain, *(one[0].strip() for one in pairs)), default=_value(given.get("default"), None), off=off,
@@ -178,7 +158,7 @@ def _click(tree: ast.Module) -> Iterator[Argument]:
 def _configurator(tree: ast.Module) -> Iterator[Argument]:
     """Yield the globals of a script that is configured as nanoGPT is: `exec(open('configurator.py').read())`."""
     for node in tree.body:
-        if "configurator.py" in ast.unparse(node) and any(_calls(node, "exec")):
+        if "configurator.py" in ast.unparse(node) and any(calls(node, "exec")):
             return
         for name, value in _globals(ast.Module(body=[node], type_ignores=[])):
             default = _value(value)
@@ -202,8 +182,8 @@ def _texts(tree: ast.AST) -> str:
 
 def _set_defaults(tree: ast.Module, found: dict[tuple[str, ...], Argument]) -> None:
     """Apply `parser.set_defaults(batch_size=16)`."""
-    for call in _calls(tree, "set_defaults"):
-        for name, node in _keywords(call).items():
+    for call in calls(tree, "set_defaults"):
+        for name, node in keywords(call).items():
             for names, one in found.items():
                 if one.name.lstrip("-").replace("-", "_") == name:
                     found[names] = replace(one, default=_value(node))
@@ -214,7 +194,7 @@ def _marks(tree: ast.Module) -> Iterator[str]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield from (one.name.rpartition(".")[2] for one in node.names)
         elif isinstance(node, ast.Call):
-            yield from (_called(node), *(_constants(node.args) if _called(node) == "open" else ()))
-            yield from (f"{_called(node)}({name})" for name in _keywords(node))
+            yield from (called(node), *(_constants(node.args) if called(node) == "open" else ()))
+            yield from (f"{called(node)}({name})" for name in keywords(node))
         elif isinstance(node, ast.Attribute):
             yield node.attr

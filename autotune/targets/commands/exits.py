@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from autotune.errors import TargetError
-from autotune.targets.commands.launchers import STARTERS
+from autotune.targets.commands.launchers import LAUNCHER_NAMES
 from autotune.targets.commands.main_thread import Guest
 
 _RESTARTING = "accelerate/utils/memory.py"  # whose frames are those of `find_executable_batch_size`
@@ -39,8 +39,8 @@ class ExitHooks:
     def __init__(self, label: str, guest: Guest) -> None:
         self._label, self._guest, self._process = label, guest, os.getpid()
         self.started = ""  # the last Python program that it started, as it was written; empty: none
-        self._told, self._tell = os.pipe()  # by processes that it forked
-        os.set_blocking(self._tell, False)
+        self._trained_read, self._trained_write = os.pipe()  # by processes that it forked
+        os.set_blocking(self._trained_write, False)
         self.replacements: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
             (sys.modules["torch.multiprocessing.spawn"], "start_processes", self._spawning),
             (subprocess.Popen, "__init__", self._starting),
@@ -60,21 +60,21 @@ class ExitHooks:
         """End the probe meanwhile if a process that the program forked says that it trains."""
 
         def listen() -> None:
-            with FileIO(self._told) as told:
-                if told.read(1):
+            with FileIO(self._trained_read) as trained:
+                if trained.read(1):
                     self._guest.end(TargetError(_SPAWNS.format(self._label)))
 
         threading.Thread(target=listen, daemon=True).start()
         try:
             yield
         finally:
-            os.close(self._tell)
+            os.close(self._trained_write)
 
     def trains(self) -> None:
         """Say that this process trains, if the program forked it."""
         if self._is_elsewhere:
             with suppress(OSError):  # the probe is over, or was told often enough
-                os.write(self._tell, b"!")
+                os.write(self._trained_write, b"!")
 
     @property
     def _is_elsewhere(self) -> bool:
@@ -91,7 +91,7 @@ class ExitHooks:
         @wraps(original)
         def start(process: Any, words: Any, *arguments: Any, **named: Any) -> Any:
             text = words if isinstance(words, str) else " ".join(map(str, words)) if isinstance(words, list) else ""
-            if not self._is_elsewhere and any(Path(word).name in STARTERS for word in text.split()):
+            if not self._is_elsewhere and any(Path(word).name in LAUNCHER_NAMES for word in text.split()):
                 self._refuse_processes()
             if _STARTED.search(text):
                 self.started = text

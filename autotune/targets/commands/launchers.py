@@ -23,21 +23,26 @@ _ELSEWHERE = ("--no-python", "--run-path")
 class DistributedLauncher:
     """One program that starts ranks. Its options may be written with `_` for `-`, as its own parser has it."""
 
-    heads: tuple[tuple[str, ...], ...]  # the words that start it; that of Python is left out
+    names: tuple[tuple[str, ...], ...]  # the words that start it; that of Python is left out
     module: str  # that does it: `python -m MODULE` is the same program
-    count: str  # the option that says how many ranks
+    ranks_option: str  # the option that says how many ranks
     flags: frozenset[str]  # options without a value
     refused: Mapping[str, str] = field(default_factory=dict)  # options, and what they would need
-    known: Mapping[str, Any] = field(default_factory=dict)  # options that may be knobs, with their defaults
-    taker: str = ""  # what takes them up: a name that the script has to call, and not with the same keyword
+    knob_options: Mapping[str, Any] = field(default_factory=dict)  # options that may be knobs, with their defaults
+    script_call: str = ""  # what takes them up: the script has to call it, and not with the same keyword
+
+    @property
+    def label(self) -> str:
+        """How messages call it."""
+        return " ".join(self.names[0])
 
     def arguments(self, script: Script) -> tuple[Argument, ...]:
         """Return the options that may be knobs of this script."""
-        takes = self.taker in script.marks
+        takes = self.script_call in script.marks
         return tuple(
             Argument(names=(name, name.replace("_", "-")), default=default)
-            for name, default in self.known.items()
-            if default is UNKNOWN or (takes and f"{self.taker}({name.lstrip('-')})" not in script.marks)
+            for name, default in self.knob_options.items()
+            if default is UNKNOWN or (takes and f"{self.script_call}({name.lstrip('-')})" not in script.marks)
         )
 
 
@@ -47,31 +52,31 @@ class Launch:
 
     launcher: DistributedLauncher
     options: tuple[str, ...]  # its own, without that which says that a module follows
-    head: int  # position of the first of them
-    start: int  # position of the file or module that it starts
+    options_at: int  # position of the first of them
+    script_at: int  # position of the file or module that it starts
     is_module: bool
     ranks: int  # processes, all on this machine
 
     @property
     def label(self) -> str:
         """How messages call it."""
-        return " ".join(self.launcher.heads[0])
+        return self.launcher.label
 
 
 LAUNCHERS = (
     # torch 2.13, `torch.distributed.run.get_args_parser`
     DistributedLauncher(
-        heads=(("torchrun",),),
+        names=(("torchrun",),),
         module="torch.distributed.run",
-        count="--nproc-per-node",
+        ranks_option="--nproc-per-node",
         flags=frozenset({"-m", "--module", "--no-python", "--run-path", "--standalone", "--virtual-local-rank"}),
     ),
     # accelerate 1.15, `accelerate.commands.launch.launch_command_parser`. Its --gradient_accumulation_steps is passed
     # on to DeepSpeed alone, and is no knob. A precision that the script gives to `Accelerator` wins over its own.
     DistributedLauncher(
-        heads=(("accelerate", "launch"), ("accelerate-launch",)),
+        names=(("accelerate", "launch"), ("accelerate-launch",)),
         module="accelerate.commands.launch",
-        count="--num-processes",
+        ranks_option="--num-processes",
         flags=frozenset({
             "-m", "--module", "-q", "--quiet", "--cpu", "--debug", "--downcast-bf16", "--dynamo-use-dynamic",
             "--dynamo-use-fullgraph", "--dynamo-use-regional-compilation", "--enable-cpu-affinity",
@@ -83,13 +88,17 @@ LAUNCHERS = (
             "--use-deepspeed": "DeepSpeed", "--use-fsdp": "FSDP", "--use-megatron-lm": "Megatron-LM", "--tpu": "a TPU",
             "--mpirun-hostfile": "MPI", "--use-parallelism-config": "parallelism other than of data",
         },
-        known={"--mixed_precision": "no", "--num_cpu_threads_per_process": UNKNOWN},
-        taker="Accelerator",
+        knob_options={"--mixed_precision": "no", "--num_cpu_threads_per_process": UNKNOWN},
+        script_call="Accelerator",
     ),
 )  # fmt: skip
 # Programs and modules that start processes in ways that are not watched.
-UNWATCHED = ("accelerate", "deepspeed", "mpirun", "srun", "torch.distributed.launch", "deepspeed.launcher.runner")
-STARTERS = frozenset((*UNWATCHED, *(name for one in LAUNCHERS for name in (one.module, *(h[0] for h in one.heads)))))
+UNSUPPORTED_LAUNCHERS = (
+    "accelerate", "deepspeed", "mpirun", "srun", "torch.distributed.launch", "deepspeed.launcher.runner",
+)  # fmt: skip
+LAUNCHER_NAMES = frozenset((
+    *UNSUPPORTED_LAUNCHERS, *(name for one in LAUNCHERS for name in (one.module, *(words[0] for words in one.names)))
+))  # fmt: skip
 
 
 def launch_of(words: Sequence[str]) -> Launch | None:
@@ -98,9 +107,9 @@ def launch_of(words: Sequence[str]) -> Launch | None:
     for launcher in LAUNCHERS:
         if module_at and words[module_at] == launcher.module:
             return _read(launcher, words, module_at + 1)
-        for head in launcher.heads:
-            if (Path(words[0]).name, *words[1 : len(head)]) == head:
-                return _read(launcher, words, len(head))
+        for name in launcher.names:
+            if (Path(words[0]).name, *words[1 : len(name)]) == name:
+                return _read(launcher, words, len(name))
     return None
 
 
@@ -112,37 +121,38 @@ def _module_of_python(words: Sequence[str]) -> int:
     return at + 1 if PYTHON.match(Path(words[0]).name) and words[at : at + 1] == ["-m"] and words[at + 1 :] else 0
 
 
-def _read(launcher: DistributedLauncher, words: Sequence[str], head: int) -> Launch:
-    """Read the options from position `head` on."""
-    at, count, is_module, options = head, "1", False, list[str]()
+def _read(launcher: DistributedLauncher, words: Sequence[str], options_at: int) -> Launch:
+    """Read the options from that position on."""
+    at, count, is_module, options = options_at, "1", False, list[str]()
     while at < len(words) and words[at].startswith("-"):
         option, equals, value = words[at].partition("=")
         name = option.replace("_", "-")
         own = words[at : at + (1 if equals or name in launcher.flags else 2)]
         value = value or own[-1]
         _refuse(launcher, name, value)
-        if name == launcher.count:
+        if name == launcher.ranks_option:
             count = value
         if name in _MODULE:
             is_module = True
         else:
             options += own
         at += len(own)
-    label = " ".join(launcher.heads[0])
+    label = launcher.label
     if not count.isdigit() or not int(count):
         raise TargetError(
-            f"{label} is given {launcher.count} {count}, which is no number. How many processes train decides what a "
-            f"step is. Write the number: {launcher.count} 2."
+            f"{label} is given {launcher.ranks_option} {count}, which is no number. How many processes train decides "
+            f"what a step is. Write the number: {launcher.ranks_option} 2."
         )
     if at >= len(words):
         raise TargetError(f"{label} has nothing to run. Name the script behind its options: {label} train.py.")
     return Launch(
-        launcher=launcher, options=tuple(options), head=head, start=at, is_module=is_module, ranks=int(count)
+        launcher=launcher, options=tuple(options), options_at=options_at, script_at=at, is_module=is_module,
+        ranks=int(count),
     )  # fmt: skip
 
 
 def _refuse(launcher: DistributedLauncher, name: str, value: str) -> None:
-    label = " ".join(launcher.heads[0])
+    label = launcher.label
     if name in _ELSEWHERE:
         raise TargetError(
             f"{label} {name} does not start a Python file in a process of its own. A probe watches Python programs. "

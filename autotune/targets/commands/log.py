@@ -11,11 +11,17 @@ _TAIL_BYTES = 2**16
 
 def last_lines() -> str:
     """Return the end of it, indented; empty where it cannot be read."""
-    return "\n".join(f"    {line}" for line in whole_log()[-2000:].splitlines()[-LAST_LINES:])
+    return "\n".join(f"    {line}" for line in log_tail()[-2000:].splitlines()[-LAST_LINES:])
 
 
-def whole_log() -> str:
-    """Return its text, of a long one the end; empty where it cannot be read."""
+def with_last_lines(text: str) -> str:
+    """Return a message with what the program wrote last."""
+    lines = last_lines()
+    return f"{text} Its last lines:\n{lines}" if lines else text
+
+
+def log_tail() -> str:
+    """Return its last 64 KiB; empty where it cannot be read."""
     try:
         with _LOG.open("rb") as log:
             log.seek(max(0, log.seek(0, 2) - _TAIL_BYTES))

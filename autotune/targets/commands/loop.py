@@ -25,7 +25,7 @@ from autotune.knobs.observed import Observed
 from autotune.targets import variables
 from autotune.targets.commands.defaults import WORKERS
 from autotune.targets.commands.group import world_size
-from autotune.targets.commands.log import last_lines
+from autotune.targets.commands.log import with_last_lines
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.program import Program, configured
 from autotune.targets.commands.template import CommandTemplate
@@ -126,8 +126,8 @@ class CommandLoop(OwnLoop):
             has_collate=True,
             owns_loop=True,
             step=StepFacts(
-                loss=witness.loss(),
-                seconds=witness.seconds,
+                loss=witness.tally.loss(),
+                seconds=witness.tally.seconds,
                 parameters_with_gradient=witness.trained.with_gradient,
                 trainable_parameters=len(witness.trained.parameters),
             ),
@@ -163,7 +163,8 @@ class CommandLoop(OwnLoop):
         if launch is not None and started > 1 and not plan.device.startswith("cpu"):
             raise TargetError(
                 f"{launch.label} trains with {started} ranks, and ranks are measured on the CPU only. Several "
-                f"accelerators are not supported yet. Tune one rank, {launch.launcher.count} 1, or add --device cpu."
+                f"accelerators are not supported yet. Tune one rank, {launch.launcher.ranks_option} 1, or add "
+                f"--device cpu."
             )
 
     def _check_device(self, witness: Witness, plan: Plan) -> None:
@@ -215,17 +216,16 @@ def _ended_early(label: str, witness: Witness, status: object) -> str:
     """Why there was not enough to measure, in three sentences and the program's own last lines."""
     ended = f"{label} ended with exit status {status if status is not None else 0}"
     elsewhere = f": it started {witness.exits.started}" if witness.exits.started else ""
-    if witness.steps:
+    if witness.tally.steps:
         text = (
-            f"{ended} after {witness.steps} optimizer steps, before it was measured. It has probably too little to do. "
-            f"Let it train for more steps or epochs: a probe ends it by itself."
+            f"{ended} after {witness.tally.steps} optimizer steps, before it was measured. It has probably too "
+            f"little to do. Let it train for more steps or epochs: a probe ends it by itself."
         )
-    elif witness.backwards:
+    elif witness.tally.backwards:
         text = BY_HAND.format(label)
     else:
         text = (
             f"{ended} and did not train: there was no backward pass and no optimizer step. It probably needs other "
             f"arguments, or trains in another process{elsewhere}. Run it by itself, and name the command that trains."
         )
-    lines = last_lines()
-    return f"{text} Its last lines:\n{lines}" if lines else text
+    return with_last_lines(text)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob
-from autotune.targets.commands.declared import NEGATIVE, is_negative
+from autotune.targets.commands.names import NEGATIVE, is_negative, normal
 from autotune.targets.commands.placeholder import NAMES, OUTPUT_DIR, owner_of
 
 OUTPUTS = r"(output|out|save|work|results?|log|default_root)_?(dir|folder)|outf|hydra\.run\.dir"
@@ -58,11 +58,6 @@ def meaning_of(name: str) -> Meaning | None:
             if pattern and re.fullmatch(pattern, affirmed if knob.is_truth or is_doubtful else last):
                 return Meaning(name=knob.name, knob=knob, is_doubtful=is_doubtful, is_negated=is_negated)
     return None
-
-
-def normal(name: str) -> str:
-    """Return a name without dashes, in lower case and with `_` for `-`."""
-    return name.lstrip("-+").replace("-", "_").lower()
 
 
 def meant(key: str) -> Meaning:

@@ -16,7 +16,7 @@ from autotune.core.records import Config
 from autotune.errors import TargetError
 from autotune.knobs import defaults
 from autotune.targets.commands.hygiene import output_folder
-from autotune.targets.commands.launchers import HARMLESS_OPTIONS, PYTHON, UNWATCHED, Launch, launch_of
+from autotune.targets.commands.launchers import HARMLESS_OPTIONS, PYTHON, UNSUPPORTED_LAUNCHERS, Launch, launch_of
 from autotune.targets.commands.template import CommandTemplate, is_command
 
 _SHEBANG_BYTES = 512
@@ -70,12 +70,12 @@ def read(words: Sequence[str]) -> Program:
         )
     if launch := launch_of(words):
         _check_installed(first)
-        started = ["-m"] * launch.is_module + list(words[launch.start :])
+        started = ["-m"] * launch.is_module + list(words[launch.script_at :])
         return replace(_of_python("python", started), launch=launch)
     if PYTHON.match(Path(first).name):
         _check_interpreter(first)
         return _of_python(first, rest)
-    _refuse_unwatched(first)
+    _refuse_unsupported(first)
     return Program(file=_check_installed(first), arguments=tuple(rest))
 
 
@@ -123,7 +123,7 @@ def _of_python(python: str, words: Sequence[str]) -> Program:
     while rest and rest[0] in HARMLESS_OPTIONS:
         rest.pop(0)
     if rest[:1] == ["-m"] and rest[1:]:
-        _refuse_unwatched(rest[1])
+        _refuse_unsupported(rest[1])
         return Program(module=rest[1], arguments=tuple(rest[2:]))
     if not rest or rest[0].startswith("-"):
         raise TargetError(
@@ -139,8 +139,8 @@ def _of_python(python: str, words: Sequence[str]) -> Program:
     return Program(file=file, arguments=tuple(rest[1:]))
 
 
-def _refuse_unwatched(name: str) -> None:
-    if Path(name).name in UNWATCHED:
+def _refuse_unsupported(name: str) -> None:
+    if Path(name).name in UNSUPPORTED_LAUNCHERS:
         raise TargetError(
             f"{name} starts other processes in a way that is not watched. A probe watches one process, or those of "
             f"torchrun and accelerate launch. Write -- torchrun --nproc-per-node 2 train.py, or -- python train.py."

@@ -11,16 +11,17 @@ from autotune.errors import TargetError
 from autotune.knobs.base import Knob
 from autotune.knobs.observed import Observed
 from autotune.targets.commands.arguments import Given, given
-from autotune.targets.commands.declared import UNKNOWN, Argument, Script, is_negative, read_script, with_globals
+from autotune.targets.commands.declared import UNKNOWN, Argument, Script, read_script, with_globals
 from autotune.targets.commands.doubts import doubt, switches, valueless
 from autotune.targets.commands.grammars import Grammar, grammar_of
-from autotune.targets.commands.meaning import Meaning, meaning_of, meant, normal
+from autotune.targets.commands.meaning import Meaning, meaning_of, meant
+from autotune.targets.commands.names import is_negative, normal
 from autotune.targets.commands.placeholder import FLAG, NO_FLAG, OUTPUT_DIR, literal, names_a_knob
 from autotune.targets.commands.program import Program
 from autotune.targets.commands.shell import program_of, script_of
 from autotune.targets.commands.template import CommandTemplate
 
-ALONE = "no"  # `--map workers=no`: that knob is no argument of this command
+NOT_AN_ARGUMENT = "no"  # `--map workers=no`: that knob is no argument of this command
 TRUTHS = ("true/false", "True/False", "TRUE/FALSE", "1/0", "yes/no", "on/off", "y/n", "t/f")
 
 
@@ -68,13 +69,13 @@ class _Reader:
         own = launch.launcher.arguments(script) if launch else ()
         declared = {name: one for one in (*own, *grammar.arguments, *script.arguments) for name in one.words}
         self._declared, self._of_launcher = declared, own
-        self._script_at = launch.start - launch.is_module if launch else len(words)  # where a launcher's options end
+        self._script_at = launch.script_at - launch.is_module if launch else len(words)  # where its options end
         before = given(words[: self._script_at], 1, declared) if launch else ()
         named = {normal(name) for name in (*(word for one in own for word in one.words), *corrections.values())}
         self._given = [one for one in before if normal(one.option) in named]
         self._given += given(words, len(words) - len(program.arguments), declared)
-        self._corrections = {normal(value): meant(key) for key, value in corrections.items() if value != ALONE}
-        self._alone = {meant(key).owner for key, value in corrections.items() if value == ALONE}
+        self._alone = {meant(key).owner for key, value in corrections.items() if value == NOT_AN_ARGUMENT}
+        self._corrections = {normal(name): meant(key) for key, name in corrections.items() if name != NOT_AN_ARGUMENT}
         self._mapped = {meaning.name for meaning in self._corrections.values()}
         self._texts: dict[int, str | None] = {}  # words that are replaced, by position; None: that one goes
         self._added: list[str] = []
@@ -265,7 +266,7 @@ class _Reader:
         """Raise `TargetError` for a correction that names no argument."""
         names = {normal(name) for name in (*(one.name for one in self._given), *self._declared)}
         for knob, name in corrections.items():
-            if name != ALONE and normal(name) not in names:
+            if name != NOT_AN_ARGUMENT and normal(name) not in names:
                 raise TargetError(
                     f"--map {knob}={name}: the command has no argument {name}. It was probably mistyped, or the script "
                     f"reads it in a way that is not seen. Type it in the command with the value that it has today."

@@ -24,7 +24,7 @@ from typing import Self
 from autotune.core.records import Value
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS, knob
-from autotune.targets.commands.launchers import STARTERS
+from autotune.targets.commands.launchers import LAUNCHER_NAMES
 from autotune.targets.commands.placeholder import (
     ON_OFF,
     PLACEHOLDER,
@@ -87,7 +87,7 @@ class CommandTemplate:
     def label(self) -> str:
         """How messages call it: by the file or the module that it runs, or its first word."""
         words = [part for word in self.words for part in word if isinstance(part, str)]
-        modules = [behind for word, behind in pairwise(words) if word == "-m" and behind not in STARTERS]
+        modules = [behind for word, behind in pairwise(words) if word == "-m" and behind not in LAUNCHER_NAMES]
         return Path([*modules, *(word for word in words if word.endswith(".py")), *words, "the command"][0]).name
 
     @property

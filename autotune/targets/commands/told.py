@@ -18,7 +18,7 @@ from autotune import telling
 from autotune.errors import TargetError
 from autotune.targets.commands.fetching import Fetched, Fetching
 
-_PATIENCE = 50  # optimizer steps without a call: the program does not call it after all
+MOST_STEPS_WITHOUT_CALL = 50  # of an optimizer: the program does not call it after all
 _IMPORTED = re.compile(r"from\s+autotune\s+import\b[^#\n]*\bstep\b|from\s+autotune\s+import\s*\([^)]*\bstep\b")
 _ALIASES = re.compile(r"import\s+autotune(?:\s+as\s+(\w+))?")
 
@@ -46,7 +46,7 @@ class ToldSteps:
     def are_awaited(self) -> bool:
         """Whether steps are those that the program tells."""
         if self._patience is None:
-            self._patience = _PATIENCE if _calls_it() else 0
+            self._patience = MOST_STEPS_WITHOUT_CALL if _calls_it() else 0
         return self._is_heard or self._patience > 0
 
     def hold(self, fetched: Fetched, loss: Tensor) -> None:

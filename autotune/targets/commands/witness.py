@@ -9,7 +9,6 @@ there is no DataLoader, a batch is what the first forward pass of a model was gi
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import threading
@@ -38,15 +37,15 @@ from autotune.targets.commands.fetching import Fetched, Fetching, samples_of
 from autotune.targets.commands.losses import Losses
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.pauses import Pauses
+from autotune.targets.commands.tally import Tally
 from autotune.targets.commands.told import ToldSteps
 from autotune.targets.commands.trained import Trained
 from autotune.targets.commands.unseen import BY_HAND, NO_BATCH, NO_MODULE
 from autotune.targets.own_loop import Report
 
 T = TypeVar("T")
-_FAITHFUL = 50  # steps of another optimizer without one of those that count: the program went on with that one
-
-_PATIENCE = 20  # backward passes without any optimizer: its updates are written by hand, and may go on for hours
+MOST_OTHER_STEPS = 50  # of another optimizer without one of those that count: the program went on with that one
+MOST_BACKWARDS_WITHOUT_OPTIMIZER = 20  # its updates are written by hand then, and may go on for hours
 
 
 class Witness:
@@ -56,12 +55,12 @@ class Witness:
         self, label: str, report: Report, guest: Guest, *, loader_defaults: Mapping[str, Any],
         transforms: Sequence[Callable[[Any], Any]], asked: int | None = None,
     ) -> None:  # fmt: skip
-        """`loader_defaults`: arguments of every DataLoader whose maker leaves them out.
+        """Prepare the hooks, which `installed` installs.
 
-        `asked`: the micro-batch that the command was given.
-        `transforms` change the model in place as soon as it has an optimizer.
+        `loader_defaults`: arguments of every DataLoader whose maker leaves them out. `transforms`: they change the
+        model in place as soon as it has an optimizer. `asked`: the micro-batch that the command was given.
         """
-        self.steps = self.backwards = 0
+        self.tally = Tally(report)
         self.trained = Trained()  # what the first step trained
         self.pauses = Pauses()
         self.batches = Fetching(report, self.pauses.end)
@@ -76,23 +75,17 @@ class Witness:
         self._asked = asked
         self._given: int | None = None  # samples of a forward pass, where there is no DataLoader
         self._called: Any = lambda: None  # weakly, the model of that pass
-        self._last: int | None = None  # samples of the batch that was counted last
         self._losses = Losses()
-        self._of_step = self._backwards_of_step = 0
         self._has_stepped = False  # within a call of a gradient scaler
-        self._sizes: Counter[int] = Counter()
-        self._counts: Counter[int] = Counter()  # micro-batches of steps
-        self._began = self.seconds = 0.0  # of the run, and until its first step
-        self._first_loss: Tensor | None = None  # of the first step: the sum of what its micro-batches add
         self._threads: int | None = None
 
     def observed(self) -> Observed:
         """What it saw so far."""
-        if not self.steps:
+        if not self.tally.steps:
             return Observed()
         return Observed(
-            micro_batch=_most(self._sizes),
-            micro_batches=_most(self._counts),
+            micro_batch=self.tally.micro_batch,
+            micro_batches=self.tally.micro_batches,
             workers=self.batches.workers,
             threads=self._threads,
             precisions=frozenset(self._losses.precisions | self.trained.precisions),
@@ -101,12 +94,7 @@ class Witness:
     def begin(self) -> None:
         """Start the clock, in the program's thread, before it runs."""
         self.batches.thread = self.pauses.thread = threading.current_thread()
-        self._began = time.perf_counter()
-
-    def loss(self) -> float | None:
-        """The first loss; None if it is not finite, or there was none. Waits for the device."""
-        value = math.nan if self._first_loss is None else float(self._first_loss)
-        return value if math.isfinite(value) else None
+        self.tally.begin()
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -171,16 +159,16 @@ class Witness:
         return backward
 
     def _trained_on(self, tensors: Any) -> None:
-        if not self.backwards:
+        if not self.tally.backwards:
             self._early(variables.check)
-        if not self.steps:
-            loss = self._losses.of(tensors)
-            self._first_loss = loss if self._first_loss is None else self._first_loss + loss
+        if not self.tally.steps:
+            self.tally.add_loss(self._losses.of(tensors))
         self.pauses.cancel()
-        self.backwards += 1
-        if self.backwards > _PATIENCE and not (self._has_optimizer or self._told.are_awaited):
+        self.tally.backward()
+        if self.tally.backwards > MOST_BACKWARDS_WITHOUT_OPTIMIZER and not (
+            self._has_optimizer or self._told.are_awaited
+        ):
             self._guest.leave(TargetError(BY_HAND.format(self._label)))
-        self._backwards_of_step += 1
         if (fetched := self.batches.take()) is not None:
             self._count(fetched, self._losses.of(tensors))
         elif not self.batches.has_fetched:
@@ -191,14 +179,7 @@ class Witness:
             self._report.alive()
             self._told.hold(fetched, loss)
         else:
-            self._add(fetched, loss)
-
-    def _add(self, fetched: Fetched, loss: Tensor) -> None:
-        self._report.counted(fetched.samples, fetched.tokens, fetched.seconds)
-        self._report.micro_batch(loss)
-        self._last = fetched.samples
-        self._sizes[fetched.samples] += 1
-        self._of_step += 1
+            self.tally.add(fetched, loss)
 
     # -- steps
 
@@ -231,7 +212,7 @@ class Witness:
         if self._is_elsewhere:
             return
         self._others[id(optimizer)] += 1
-        if self._counted is None or self._others[id(optimizer)] > _FAITHFUL:
+        if self._counted is None or self._others[id(optimizer)] > MOST_OTHER_STEPS:
             self._counted = optimizer
         if optimizer is self._counted:
             self._others.clear()
@@ -255,17 +236,17 @@ class Witness:
         if self._is_elsewhere:
             return
         began = time.perf_counter()
-        if not self.steps:
+        if not self.tally.steps:
             self._early(variables.check)
             if not self.trained.parameters and (model := self._called()) is not None:
                 self.trained = Trained.among(model.parameters())
             self.pauses.parameters = self.trained.parameters
         micro_batches = self._early(lambda: self._told.end(loss, samples))
-        self._of_step = 0
+        self.tally.forget()
         for fetched, share in micro_batches:
-            self._add(fetched, share)
-        if not self.steps and loss is not None:
-            self._first_loss = sum((share for _, share in micro_batches[1:]), micro_batches[0][1])
+            self.tally.add(fetched, share)
+        if not self.tally.steps and loss is not None:
+            self.tally.set_loss([share for _, share in micro_batches])
         skipped, self._told.skipped = self._told.skipped, False
         self._report.watched(time.perf_counter() - began)
         self._finish(skipped=skipped)
@@ -273,25 +254,23 @@ class Witness:
     def _end_step(self, *, skipped: bool) -> None:
         if self._told.are_awaited:
             self._told.stepped(skipped=skipped)
-            self._of_step = self._backwards_of_step = 0
+            self.tally.forget()
             return
-        if not self._of_step:  # no new batch: of several that were fetched before, or without a backward pass
+        if not self.tally.of_step:  # no new batch: of several that were fetched before, or without a backward pass
             self._early(variables.check)
-            samples = self._last if self._last is not None else self._given or 0
+            samples = self.tally.last if self.tally.last is not None else self._given or 0
             loss = torch.full((), float("nan"))
-            for _ in range(max(1, self._backwards_of_step)):
+            for _ in range(max(1, self.tally.backwards_of_step)):
                 self._count(Fetched(samples=samples, tokens=0, seconds=0.0), loss)
         self._finish(skipped=skipped)
 
     def _finish(self, *, skipped: bool) -> None:
-        if not self.steps:
+        if not self.tally.steps:
             # Looked at here: with a closure, as Lightning's, gradients came within the step.
             self.trained = replace(self.trained, with_gradient=self.trained.count_gradients())
-            self._threads, self.seconds = torch.get_num_threads(), time.perf_counter() - self._began
-        self.steps += 1
-        self._counts[self._of_step] += 1
-        self._of_step = self._backwards_of_step = 0
-        if not self._last:
+            self._threads = torch.get_num_threads()
+        self.tally.step()
+        if not self.tally.last:
             self._guest.leave(TargetError(NO_BATCH.format(self._label)))
         self._report.paused(self.pauses.take())
         if not self._report.step(skipped=skipped):
@@ -305,7 +284,3 @@ class Witness:
             return check()
         except Exception as error:
             self._guest.leave(error)
-
-
-def _most(counts: Counter[int]) -> int | None:
-    return counts.most_common(1)[0][0] if counts else None

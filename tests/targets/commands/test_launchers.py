@@ -44,7 +44,8 @@ def test_options_without_a_value_are_those_of_its_parser(launcher):
 
     assert flags == launcher.flags
     assert all(one.nargs in (0, None) for one in actions)
-    assert {launcher.count, *launcher.known, *launcher.refused} <= names | {name.replace("_", "-") for name in names}
+    dashed = {name.replace("_", "-") for name in names}
+    assert {launcher.ranks_option, *launcher.knob_options, *launcher.refused} <= names | dashed
 
 
 @pytest.mark.parametrize(
