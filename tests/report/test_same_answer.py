@@ -32,6 +32,7 @@ from autotune.report.step import step
 from autotune.report.use import ways
 from autotune.study.recommendation import Recommendation, Undecided, read_best
 from autotune.study.view import StudyView, facts_of, load_view
+from autotune.targets.commands.answer import recommended_command
 from autotune.units import format_rate, format_share, format_speedup, rounded
 from tests.pages import Page
 from tests.reporting import GIB, config, confirmed, ladder, recommendation, view
@@ -150,7 +151,8 @@ def test_every_export_stands_on_the_page_whole(study: StudyView) -> None:
 
     if study.request.target.startswith("-- "):
         assert [way.name for way in ways(best, study)] == ["command", "dict", "shell"]
-        assert "python train.py --batch-size 1024" in text
+        command = recommended_command(best.target, best.params, best.baseline)
+        assert command is not None and command.text in text
         return
     whole = msgspec.structs.replace(best, facts=facts_of(best, study))
     for framework in Framework:
