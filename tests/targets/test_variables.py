@@ -17,19 +17,19 @@ def forked(monkeypatch):
     monkeypatch.setattr(variables, "_later", {})
     monkeypatch.setattr(variables, "_at_fork", None)
     before = variables.read_early()
-    os.environ[SET_BY_TORCH] = "/tmp/cache"
+    os.environ[SET_BY_TORCH] = "cache-of-torch"
     variables.hide(before)
     variables.hold()
 
 
 def test_what_torch_sets_again_before_it_is_shown_is_no_change():
-    os.environ[SET_BY_TORCH] = "/tmp/cache"  # as torch.compile does in the function that builds the model
+    os.environ[SET_BY_TORCH] = "cache-of-torch"  # as torch.compile does in the function that builds the model
 
     variables.check()
 
 
 def test_what_the_target_sets_otherwise_is_set_too_late():
-    os.environ[SET_BY_TORCH] = "/home/me/cache"
+    os.environ[SET_BY_TORCH] = "cache-of-mine"
 
     with pytest.raises(EnvironmentUnfit, match=SET_BY_TORCH):
         variables.check()
@@ -39,4 +39,4 @@ def test_what_was_hidden_is_shown_and_no_change():
     variables.show()
     variables.check()
 
-    assert os.environ[SET_BY_TORCH] == "/tmp/cache"
+    assert os.environ[SET_BY_TORCH] == "cache-of-torch"

@@ -152,7 +152,7 @@ class CommandLoop(OwnLoop):
         if not self._template.takes_output_dir:
             yield Finding(
                 name="outputs",
-                text="every probe runs the command, and writes files where the command always does",
+                text="every probe runs the command, and files that it writes go where they always do",
                 override="to have them taken away, type {output_dir} for the folder that the command is given",
                 needs_attention=True,
             )
