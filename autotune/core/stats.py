@@ -180,11 +180,14 @@ class Rounds:
 
         By the noise alone or by the moderated variance, whichever is narrower. The latter is that of the moderated t of
         Smyth 2004, "Linear models and empirical Bayes methods for assessing differential expression in microarray
-        experiments", with a prior of our own.
+        experiments", with a prior of our own. With one degree of freedom it is the moderated variance: two rounds of
+        two that agree to a thousandth do so by luck.
         """
         own, usual = self.degrees_of_freedom, USUAL_NOISE_FREEDOM
         moderated = math.sqrt((own * self.noise**2 + usual * USUAL_NOISE**2) / (own + usual))
-        known = ((self.noise, own), (moderated, own + usual))
+        known = [(moderated, own + usual)]
+        if own > 1:
+            known.append((self.noise, own))
         return min(float(stdtrit(freedom, 0.5 + confidence / 2)) * noise for noise, freedom in known)
 
     def gaps(self, running: Sequence[int]) -> dict[int, float]:
