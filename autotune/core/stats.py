@@ -169,7 +169,7 @@ class Rounds:
         direct and indirect treatment comparisons in meta-analysis of randomized controlled trials").
         """
         ways = [self.ratio(one, third, confidence), self.ratio(third, other, confidence)]
-        centre = sum(math.log(estimate) for estimate, _, _ in ways)
+        centre = self._centre(one, other)
         if any(not low for _, low, _ in ways):
             return math.exp(centre), 0.0, math.inf
         width = math.hypot(*(math.log(estimate / low) for estimate, low, _ in ways))
@@ -259,8 +259,13 @@ class Rounds:
         if len(ratios):
             return float(np.median(_averages(ratios)))
         if (third := self._common_opponent(one, other)) is not None:
-            return self._centre(one, third) + self._centre(third, other)
+            return self._told_apart(one, third) + self._told_apart(third, other)
         return float(np.nanmedian(self._logs[one]) - np.nanmedian(self._logs[other]))  # nobody met both
+
+    def _told_apart(self, one: int, other: int) -> float:
+        """Return the centre of their ratios, 0 where the interval includes that: luck must not add up over a third."""
+        _, low, high = self.ratio(one, other)
+        return 0.0 if low <= 1 <= high else self._centre(one, other)
 
 
 def _averages(values: Floats) -> Floats:

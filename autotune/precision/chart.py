@@ -1,4 +1,4 @@
-"""The chart of the precision check: losses of paired runs, against the band that full precision spans."""
+"""The chart of the precision check: by how much each precision is behind full precision, against the tolerance."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ from collections.abc import Sequence
 
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import LossRun, LossVerdict, StabilityResult
-from autotune.precision.judge import LAST, Thresholds, judge, names, pooled
+from autotune.precision.judge import LAST, Paired, Thresholds, judge, names, paired, pooled
 from autotune.report import drawing
 from autotune.report.chart import Absence, Chart, Table
 from autotune.report.drawing import Plane, Size
 from autotune.report.phrases import plain
 from autotune.study.view import StudyView
+from autotune.units import format_share
 
 TITLE = "Precision check"
-FULL = "full precision"
-READING = "Same weights, same data in the same order. Grey: full precision, all seeds, and with weights off by 1e-6."
-THICK = 4  # pixels on either side of the band that stay visible below the lines
-
+BEHIND = "behind, % of the loss decrease"
+READING = (
+    "Same weights, same data in the same order: loss minus that of full precision, one line per seed. Grey line: full "
+    f"precision with weights off by 1e-6. The mean of the last {LAST} steps is judged."
+)
+ROOM = 1.5  # times the tolerance that the axis reaches at least
 
 Comparison = tuple[StabilityRequest, StabilityResult]
+Shares = list[float | None]  # one for each step, in % of the loss decrease; None: not finite
 
 
 def precision(view: StudyView) -> Chart | Absence:
@@ -29,91 +33,89 @@ def precision(view: StudyView) -> Chart | Absence:
 
 
 def paired_losses(comparisons: Sequence[Comparison], tolerance: float) -> Chart | Absence:
-    """Draw one line per tested precision, judged with that tolerance, against the band of full precision."""
-    tested = [pair for pair in pooled(comparisons) if any(_finite(run) for run in pair[1].runs)]
+    """Draw how far each tested precision is behind full precision, within and beyond that tolerance."""
+    tested = [(pair, runs) for pair in pooled(comparisons) if (runs := _learning(pair[1]))]
     if not tested:
-        return Absence(name="precision", title=TITLE, reason=_why(comparisons))
-    band = _band([run for _, result in tested for run in result.runs if run.role != "candidate"])
-    drawn = [(names(request)[0], [run for run in result.runs if run.role == "candidate"]) for request, result in tested]
-    finite = [loss for _, runs in drawn for run in runs for loss in _finite(run)]
-    highest = max([*finite, *(high for _, _, high in band)])
-    lowest = min([*finite, *(low for _, low, _ in band), 0.6 * highest])
-    steps = max(len(run.losses) for _, result in tested for run in result.runs)
+        return Absence(name="precision", title=TITLE, reason=_why(comparisons, tolerance))
+    drawn = [[_shares(runs, runs.candidate) for runs in seeds] for _, seeds in tested]
+    nudged = [_shares(runs, runs.perturbed) for _, seeds in tested for runs in seeds]
+    labels = [names(request)[0] for (request, _), _ in tested]
+    every = [*nudged, *(shares for seeds in drawn for shares in seeds)]
+    finite = [abs(share) for shares in every for share in shares if share is not None]
+    highest = max([*finite, ROOM * 100 * tolerance])
+    steps = max(runs.steps for _, seeds in tested for runs in seeds)
 
     def draw(size: Size) -> list[str]:
-        labels = [name for name, _ in drawn]
-        up = drawing.linear(highest, "training loss", low=lowest)
+        up = drawing.linear(highest, BEHIND, low=-highest)
         plane = Plane(size=size, across=drawing.linear(steps, "optimizer step"), up=up, names=labels)
-        parts = [*plane.axes(), _area(plane, band)]
-        for arm, (_, runs) in enumerate(drawn):
+        parts = [*_allowed(plane, tolerance), *plane.axes()]
+        parts += [part for shares in nudged for part in _line(plane, shares, "nudged")]
+        for arm, seeds in enumerate(drawn):
             parts.append(f'<g class="arm{arm}">')
-            for run in runs:
-                parts += _run(plane, run, arm)
+            for shares in seeds:
+                parts += _line(plane, shares, "line")
+                parts += [drawing.marker(arm, *end)] if (end := _end(plane, shares)) else []
             parts.append("</g>")
-        return parts + _key(plane)
+        return parts
 
-    verdicts = [judge(request, result, Thresholds(tolerance=tolerance)) for request, result in tested]
-    rows = [_row(*comparison, verdict) for comparison, verdict in zip(tested, verdicts, strict=True)]
+    verdicts = [judge(*pair, Thresholds(tolerance=tolerance)) for pair, _ in tested]
+    rows = [_row(*pair, verdict) for (pair, _), verdict in zip(tested, verdicts, strict=True)]
     compared = (f"loss, last {LAST}", "of", "difference", "allowed")
+    finding = "; ".join(plain(verdict.reason.text) for verdict in verdicts)
     return Chart(
         name="precision",
         title=TITLE,
-        summary="Training losses of paired runs. " + "; ".join(plain(verdict.reason.text) for verdict in verdicts),
+        summary=f"Training losses of paired runs. {finding}",
         table=Table(
             titles=("precision", "verdict", "batch", "seeds", "steps", *compared),
             rows=tuple(rows),
         ),
         draw=draw,
-        finding="; ".join(plain(verdict.reason.text) for verdict in verdicts),
+        finding=finding,
         note=READING,
     )
 
 
-def _why(comparisons: Sequence[Comparison]) -> str:
-    failures = [f"{names(request)[0]}: {result.failure.message}" for request, result in comparisons if result.failure]
-    return failures[0] if failures else "no paired runs were made"
+def _why(comparisons: Sequence[Comparison], tolerance: float) -> str:
+    verdicts = [judge(*pair, Thresholds(tolerance=tolerance)) for pair in pooled(comparisons)]
+    return plain(verdicts[0].reason.text) if verdicts else "no paired runs were made"
 
 
-def _finite(run: LossRun) -> list[float]:
-    return [loss for loss in run.losses if loss is not None]
+def _learning(result: StabilityResult) -> list[Paired]:
+    """Return the runs of each seed whose full precision learned, for its decrease is what differences are shares of."""
+    return [runs for runs in paired(result.runs) if runs.learned]
 
 
-def _band(runs: Sequence[LossRun]) -> list[tuple[int, float, float]]:
-    """Return step, lowest and highest loss over the runs."""
-    longest = max((len(run.losses) for run in runs), default=0)
-    band = []
-    for step in range(longest):
-        losses = [loss for run in runs if step < len(run.losses) and (loss := run.losses[step]) is not None]
-        if losses:
-            band.append((step, min(losses), max(losses)))
-    return band
+def _shares(runs: Paired, run: LossRun) -> Shares:
+    return [None if one is None else 100 * one / runs.decrease for one in runs.differences(run)]
 
 
-def _area(plane: Plane, band: Sequence[tuple[int, float, float]]) -> str:
-    """Draw the band, thick enough to be seen."""
-    over = [(plane.x(step), plane.y(high) - THICK) for step, _, high in band]
-    under = [(plane.x(step), plane.y(low) + THICK) for step, low, _ in reversed(band)]
-    return drawing.polyline([*over, *under], "band")
+def _allowed(plane: Plane, tolerance: float) -> list[str]:
+    """Draw what is tolerated, and its name above the plane."""
+    name, high, low = f"allowed ±{format_share(tolerance)}", plane.y(100 * tolerance), plane.y(-100 * tolerance)
+    return [
+        drawing.bar("band", plane.size.left, high, plane.right - plane.size.left, low - high),
+        drawing.bar("band", plane.right - drawing.width_of(name) - 20, 4, 14, 9),
+        drawing.text(plane.right, 13, name, "note", "end"),
+    ]
 
 
-def _run(plane: Plane, run: LossRun, arm: int) -> list[str]:
+def _line(plane: Plane, shares: Shares, kind: str) -> list[str]:
     """Draw the line of a run, with a gap where the loss was not finite and a cross where that began."""
     parts: list[str] = []
     stretch: list[tuple[float, float]] = []
-    for step, loss in enumerate(run.losses):
-        if loss is not None:
-            stretch.append((plane.x(step), plane.y(loss)))
+    for step, share in enumerate(shares):
+        if share is not None:
+            stretch.append((plane.x(step), plane.y(share)))
         elif stretch:
-            parts += [drawing.polyline(stretch, "line"), drawing.cross(*stretch[-1])]
+            parts += [drawing.polyline(stretch, kind), drawing.cross(*stretch[-1])]
             stretch = []
-    parts.append(drawing.polyline(stretch, "line"))
-    return [*parts, drawing.marker(arm, *stretch[-1])] if stretch else parts
+    return [*parts, drawing.polyline(stretch, kind)]
 
 
-def _key(plane: Plane) -> list[str]:
-    """Draw the band's sign, above the plane."""
-    x = plane.right - drawing.width_of(FULL) - 20
-    return [f'<path class="band" d="M{x:.1f} 4h14v9h-14z"/>', drawing.text(plane.right, 13, FULL, "note", "end")]
+def _end(plane: Plane, shares: Shares) -> tuple[float, float] | None:
+    """Return the place of the last loss, if it was finite."""
+    return (plane.x(len(shares) - 1), plane.y(shares[-1])) if shares and shares[-1] is not None else None
 
 
 def _row(request: StabilityRequest, result: StabilityResult, verdict: LossVerdict) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ THRESHOLDS = Thresholds()
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Pair:
+class Paired:
     """The three runs of one seed, cut to the same length."""
 
     reference: LossRun
@@ -71,10 +71,12 @@ class _Pair:
 
     @property
     def start(self) -> float:
+        """The loss of full precision at the beginning."""
         return statistics.fmean(_finite(self.reference.losses[:FIRST]))
 
     @property
     def end(self) -> float:
+        """The loss of full precision in the last steps."""
         return statistics.fmean(_finite(self.reference.losses[: self.steps][-LAST:]))
 
     @property
@@ -83,12 +85,25 @@ class _Pair:
         return self.start - self.end
 
     @property
+    def noise(self) -> float:
+        """The standard error of that decrease, by the scatter of the last steps."""
+        last = _finite(self.reference.losses[: self.steps][-LAST:])
+        return statistics.stdev(last) * math.sqrt(1 / FIRST + 1 / LAST)
+
+    @property
+    def learned(self) -> bool:
+        """Whether full precision's losses are finite and fell by more than noise."""
+        is_finite = None not in self.reference.losses[: self.steps] and self.steps > 1
+        return is_finite and self.decrease > STANDARD_ERRORS * self.noise
+
+    @property
     def difference(self) -> float:
         """The mean paired difference over the last steps; above 0 the candidate is behind."""
         return statistics.fmean(self._differences(self.candidate)[-LAST:])
 
     @property
     def largest(self) -> float:
+        """The largest paired difference in a step."""
         return max(map(abs, self._differences(self.candidate)))
 
     @property
@@ -101,15 +116,19 @@ class _Pair:
         """The mean distance of these two in a step: large if masks or kernels differ between the runs."""
         return statistics.fmean(map(abs, self._differences(self.perturbed)[-LAST:]))
 
-    def _differences(self, other: LossRun) -> list[float]:
+    def differences(self, other: LossRun) -> list[float | None]:
+        """Return how far the other run is above the reference in each step; None where a loss is not finite."""
         pairs = zip(other.losses[: self.steps], self.reference.losses[: self.steps], strict=True)
-        return [math.inf if mine is None or its is None else mine - its for mine, its in pairs]
+        return [None if mine is None or its is None else mine - its for mine, its in pairs]
+
+    def _differences(self, other: LossRun) -> list[float]:
+        return [math.inf if one is None else one for one in self.differences(other)]
 
 
 def judge(request: StabilityRequest, result: StabilityResult, lines: Thresholds = THRESHOLDS) -> LossVerdict:
     """Return the verdict on the candidate's precision. Batch sizes are never compared: both runs have the same."""
     told = _Wording(*names(request))
-    pairs = _paired(result.runs)
+    pairs = paired(result.runs)
     steps = min((pair.steps for pair in pairs), default=0)
     batch = request.candidate.batch_size
     found = partial(LossVerdict, verdict="inconclusive", values=precision_of(request.candidate), batch_size=batch)
@@ -173,13 +192,13 @@ def names(request: StabilityRequest) -> tuple[str, str]:
     return one, other
 
 
-def _paired(runs: Sequence[LossRun]) -> list[_Pair]:
+def paired(runs: Sequence[LossRun]) -> list[Paired]:
     """Return the runs by seed, without a seed that lacks a run."""
     found: dict[int, dict[str, LossRun]] = {}
     for run in runs:
         found.setdefault(run.seed, {})[run.role] = run
     steps = min((len(run.losses) for run in runs), default=0)
-    return [_Pair(**three, steps=steps) for three in found.values() if len(three) == 3]
+    return [Paired(**three, steps=steps) for three in found.values() if len(three) == 3]
 
 
 @dataclass(frozen=True)
@@ -193,22 +212,20 @@ class _Wording:
         return notice(code, candidate=self.candidate, reference=self.reference, **numbers)
 
 
-def _doubt(pair: _Pair, told: _Wording) -> Notice | None:
+def _doubt(pair: Paired, told: _Wording) -> Notice | None:
     """Return why full precision itself cannot be compared with; None if it can."""
     for run in (pair.reference, pair.perturbed):
         broken = sum(loss is None for loss in run.losses[: pair.steps])
         if broken:
             return told.notice(Code.REFERENCE_NOT_FINITE, broken=broken, steps=pair.steps)
-    last = _finite(pair.reference.losses[: pair.steps][-LAST:])
-    noise = statistics.stdev(last) * math.sqrt(1 / FIRST + 1 / LAST)
-    if pair.decrease <= STANDARD_ERRORS * noise:
+    if not pair.learned:
         return told.notice(
-            Code.REFERENCE_LEARNS_NOTHING, steps=pair.steps, start=pair.start, end=pair.end, noise=noise
+            Code.REFERENCE_LEARNS_NOTHING, steps=pair.steps, start=pair.start, end=pair.end, noise=pair.noise
         )  # fmt: skip
     return None
 
 
-def _instability(pair: _Pair, lines: Thresholds, told: _Wording) -> Notice | None:
+def _instability(pair: Paired, lines: Thresholds, told: _Wording) -> Notice | None:
     """Return why the candidate's run went wrong where the reference's did not; None if it did not."""
     run, steps = pair.candidate, pair.steps
     broken = sum(loss is None for loss in run.losses[:steps])
@@ -235,7 +252,7 @@ def _instability(pair: _Pair, lines: Thresholds, told: _Wording) -> Notice | Non
 
 
 def _compared(
-    found: Callable[..., LossVerdict], pairs: Sequence[_Pair], lines: Thresholds, told: _Wording, batch: int
+    found: Callable[..., LossVerdict], pairs: Sequence[Paired], lines: Thresholds, told: _Wording, batch: int
 ) -> LossVerdict:
     """`ok`, `worse`, or inconclusive where noise hides the difference: one seed where it is small, else an interval."""
     decrease = statistics.fmean(pair.decrease for pair in pairs)

@@ -3,6 +3,7 @@
 narrow and calm                   known
 narrow, with interference         known if two agree: there is as much of it all the time
 calm, though its steps vary       known if two agree, the second measured for longer
+calm, though three differ         not known, yet comparable within a factor of 1.5: rounds in turn decide
 neither                           of no use: rates on a busy machine agree by luck
 """
 
@@ -18,11 +19,22 @@ from autotune.study.interference import interference_causes, is_spoiled, severit
 from autotune.units import format_rate, format_share
 
 TOLERANCE = 0.1  # relative half width: gains that pay for a change are of this size
+FEWEST_COMPARABLE = 3  # calm probes that do not agree, after which more would not either
+MOST_APART = 1.5  # times as fast: beyond it no round would decide anything
 
 
 def is_known(probes: Sequence[Trial]) -> bool:
     """Return whether these probes of the baseline tell its rate to 10 %."""
     return any(is_narrow(one) and not is_spoiled(one.result) for one in probes) or _agree(probes)
+
+
+def is_comparable(probes: Sequence[Trial]) -> bool:
+    """Return whether rounds in turn can compare with it although its rate is not known to 10 %.
+
+    Its steps vary, or a neighbour takes what this machine does not see of its host.
+    """
+    calm = [_rate(one) for one in probes if not is_spoiled(one.result)]
+    return len(calm) >= FEWEST_COMPARABLE and max(calm) <= MOST_APART * min(calm)
 
 
 def doubt(probe: Trial) -> str:
@@ -35,7 +47,7 @@ def unknown(probes: Sequence[Trial], folder: str) -> str:
     """Return the error where it is not known after all these probes: what happened, why, and what to do."""
     calmest = min(probes, key=lambda one: severity(one.result))
     seen = "; ".join(f"probe {one.number} {_spread(one)}" for one in probes)
-    apart = max(map(_rate, probes)) / min(map(_rate, probes)) - 1
+    apart = difference(probes)
     differ = f"; they differ by up to {format_share(apart)}" if apart > TOLERANCE else ""
     found = f"The baseline could not be measured to {format_share(TOLERANCE)}: {seen}{differ}."
     if is_spoiled(calmest.result):
@@ -76,6 +88,11 @@ def _agree(probes: Sequence[Trial]) -> bool:
     pairs = ((one, other, least) for one, other in combinations(usable, 2))
     surely = max(_rate(one) * (1 - _width(one)) for one in probes)  # the baseline is at least as fast
     return any(max(surely, *map(_rate, three)) <= min(map(_rate, three)) * (1 + TOLERANCE) for three in pairs)
+
+
+def difference(probes: Sequence[Trial]) -> float:
+    """Return by which share the fastest of these is faster than the slowest."""
+    return max(map(_rate, probes)) / min(map(_rate, probes)) - 1
 
 
 def _spread(probe: Trial) -> str:

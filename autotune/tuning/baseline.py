@@ -10,7 +10,7 @@ from autotune.core.requests import ProbeBudget
 from autotune.core.results import ProbeResult, Trial
 from autotune.errors import EnvironmentUnfit
 from autotune.study import layout as disk
-from autotune.study.baseline_rate import doubt, is_known, is_narrow, unknown
+from autotune.study.baseline_rate import difference, doubt, is_comparable, is_known, is_narrow, unknown
 from autotune.study.history import FATAL_AT_BASELINE
 from autotune.study.interference import BACK_OFF_SECONDS, Judged, is_spoiled
 from autotune.tuning.comparing import starting_seconds
@@ -75,7 +75,7 @@ def probe_nearest(context: SearchContext) -> None:
 def _probed(context: SearchContext) -> Judged:
     """Return the baseline's probe that counts: known to 10 %, if need be by probing again, as far as time allows.
 
-    One that cannot run is measured once.
+    One that cannot run is measured once. After a calm probe nothing is waited for.
     """
     history, config, budget = context.history, context.request.baseline, context.budget
     usual = budget.first_window
@@ -87,12 +87,20 @@ def _probed(context: SearchContext) -> Judged:
                 context.reporter.note(f"{doubts} There is no time to measure the baseline again.")
                 return [pair for pair in history.valid if pair[0] in tried][-1]
             context.reporter.note(f"{doubts} The baseline is measured again.")
-            context.pause(pause)
+            if is_spoiled(tried[-1].result):
+                context.pause(pause)
         judged = probe_with_retry(context, config, "baseline", window=asked)
         if judged[0].result.measurement is None:
             return judged
-        if is_known(history.baseline_probes):
-            return [pair for pair in history.valid if pair[0] in history.baseline_probes][-1]
+        probes = history.baseline_probes
+        if is_known(probes):
+            return [pair for pair in history.valid if pair[0] in probes][-1]
+        if is_comparable(probes):
+            context.reporter.note(
+                f"The baseline's probes differ by {format_share(difference(probes))} although no interference is seen. "
+                f"The search goes on; the rounds of the confirmation decide what is faster."
+            )
+            return [pair for pair in history.valid if pair[0] in probes][-1]
     tried = history.baseline_probes[-len(BASELINE_PAUSES_SECONDS) :]
     raise EnvironmentUnfit(unknown(tried, str(context.folder)))
 

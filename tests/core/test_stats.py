@@ -77,6 +77,16 @@ def test_two_that_never_met_are_compared_through_a_third():
     assert rounds.mean_rate(2) == pytest.approx(rounds.mean_rate(1) * rounds.ratio(2, 1)[0])
 
 
+def test_luck_does_not_add_up_over_a_third():
+    """As seen: one slow round of the leader made its equal 2.59 times as fast as the baseline, instead of 2.23."""
+    missed = [None, None]
+    rounds = Rounds([[371.0, 342.0], [768.0, 821.0, 513.0, 678.0], [*missed, 682.0, 686.0], [*missed, 658.0, 665.0]])
+
+    assert rounds.ratio(2, 1)[1] < 1 < rounds.ratio(2, 1)[0]
+    assert rounds.ratio(2, 0)[0] == pytest.approx(rounds.ratio(1, 0)[0]) == pytest.approx(2.23, abs=0.005)
+    assert rounds.ratio(0, 2)[0] == pytest.approx(1 / rounds.ratio(2, 0)[0])
+
+
 def test_drift_between_rounds_does_not_blur_a_ratio():
     rounds = Rounds([[100.0, 50.0, 80.0], [200.0, 100.0, 160.0]])  # the machine slowed down, the ratio stayed
 

@@ -135,6 +135,22 @@ def test_numerics_draws_each_dtype_and_repeats_the_verdict() -> None:
     assert "bf16 loss matches fp32" in chart.finding
 
 
+def test_the_precision_chart_draws_differences_within_and_beyond_what_is_allowed() -> None:
+    within, beyond = (shown(paired_losses([paired(worse=worse)], tolerance=0.02)) for worse in (0.0, 0.5))
+
+    assert _within_the_band(within.svg())
+    assert not _within_the_band(beyond.svg())
+
+
+def _within_the_band(svg: str) -> bool:
+    """Whether all points of the tested precision lie in the grey of what is allowed."""
+    nodes = list(ElementTree.fromstring(svg).iter())
+    band = next(node for node in nodes if node.get("class") == "band")
+    top = float(band.get("y", ""))
+    line = next(node for node in nodes if node.get("class") == "line").get("d", "")
+    return all(top <= float(y) <= top + float(band.get("height", "")) for y in line[1:].split()[1::2])
+
+
 def test_a_dtype_that_learns_less_or_breaks_is_called_so() -> None:
     behind = shown(paired_losses([paired(worse=0.5)], tolerance=0.02))
     broken = shown(paired_losses([paired(broken_from=30)], tolerance=0.02))
@@ -153,7 +169,7 @@ def test_numerics_tells_why_a_comparison_failed_or_that_there_was_none() -> None
     absence = paired_losses([(asked, lost)], tolerance=0.02)
 
     assert isinstance(absence, Absence)
-    assert absence.reason == "bf16: tried to allocate 2 GiB"
+    assert absence.reason.startswith("bf16 could not be compared with fp32: tried to allocate 2 GiB")
     assert isinstance(precision(view(ladder())), Absence)
 
 

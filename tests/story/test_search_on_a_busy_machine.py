@@ -37,8 +37,8 @@ class Disturbed(FakeLauncher):
         result = super().run(request, folder)
         if not isinstance(request, ProbeRequest) or result.measurement is None:
             return result
-        share, window = self._busy(request), result.measurement
-        steps = tuple(seconds / (1 - share) / self._speed(request) for seconds in window.step_seconds)
+        share, speed, window = self._busy(request), self._speed(request), result.measurement
+        steps = tuple(seconds / (1 - share) / speed for seconds in window.step_seconds)
         window = msgspec.structs.replace(
             window,
             step_seconds=steps,
