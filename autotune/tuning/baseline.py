@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -22,6 +23,7 @@ from autotune.units import format_seconds, format_share
 LONG_SECONDS = 5.0  # of a probe: from there on it is worth to say where they go
 MOST_OF_IT = 0.5  # of a probe's seconds
 LONGER = 3.0  # times the longest window: it narrows the interval of uneven steps by 1.7
+MOST_REPEATING = 0.05  # share of the budget by which such a probe is longer at most
 # Before each probe of a baseline that is not known yet: work that outlasts all of them is no burst.
 BASELINE_PAUSES_SECONDS = (0.0, BACK_OFF_SECONDS, 2 * BACK_OFF_SECONDS, 4 * BACK_OFF_SECONDS)
 
@@ -80,7 +82,8 @@ def _probed(context: SearchContext) -> Judged:
     history, config, budget = context.history, context.request.baseline, context.budget
     usual = budget.first_window
     for pause in BASELINE_PAUSES_SECONDS:
-        tried, asked = history.baseline_probes, window(history.baseline_probes, usual)
+        tried = history.baseline_probes
+        asked = window(tried, usual, MOST_REPEATING * budget.seconds)
         if pause:
             doubts = f"Probe {tried[-1].number}: {doubt(tried[-1])}."
             if budget.left_seconds < pause + history.expected_seconds(asked, config):
@@ -105,7 +108,11 @@ def _probed(context: SearchContext) -> Judged:
     raise EnvironmentUnfit(unknown(tried, str(context.folder)))
 
 
-def window(probes: Sequence[Trial], usual: ProbeBudget) -> ProbeBudget:
-    """Return the next window: longer once uneven steps alone, without interference, kept the rate from being known."""
-    is_uneven = any(not is_narrow(one) and not is_spoiled(one.result) for one in probes)
-    return replace(usual, max_seconds=LONGER * usual.max_seconds) if is_uneven else usual
+def window(probes: Sequence[Trial], usual: ProbeBudget, most_seconds: float = math.inf) -> ProbeBudget:
+    """Return the next window: longer once uneven steps alone, without interference, kept the rate from being known.
+
+    Longer than usual by `most_seconds` at most.
+    """
+    if not any(not is_narrow(one) and not is_spoiled(one.result) for one in probes):
+        return usual
+    return replace(usual, max_seconds=min(LONGER * usual.max_seconds, usual.max_seconds + most_seconds))

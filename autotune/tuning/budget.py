@@ -31,11 +31,13 @@ MOST_RESERVED = 0.4  # share of the budget kept while exploring; of a short one 
 MOST_COMPARING = 0.25  # share of the budget for a comparison of losses
 MOST_LATE = 0.1  # share of the budget by which it is overrun rather than nothing confirmed
 MOST_ELIMINATION = 0.2  # share of the budget kept to take changes back after the race
+SIMPLER_PROBES = 2  # kept to take changes back before the race: it may leave no time to do so after it
 FIRST_SHARE = 0.25  # share of the budget for the first probe of the baseline: from there on windows are shorter
 # With a free global batch who is within 5 % need not be told apart: rather more finalists than eight rounds.
 KNEE_FINALISTS = 5
 KNEE_PROBES = racing.probes(KNEE_FINALISTS, racing.SURE_ROUNDS, 1)
 SHORT_ROUNDS = racing.fewest_rounds(2)  # of the fastest against the baseline, with an interval that can say something
+CLEAR = 1.5  # times as good by single probes: two rounds tell that, where probes err by 10 % (`core/stats.Rounds`)
 THREE_PROBES = racing.probes(choice.FEWEST_FINALISTS, SHORT_ROUNDS, 1)  # with fewer, fewer finalists and more rounds
 USUAL_STEPS = ProbeBudget().min_steps  # of a stage of a probe, if they are not too long for it
 
@@ -113,8 +115,8 @@ class TimeBudget:
 
     @property
     def short_confirmation_seconds(self) -> float:
-        """The seconds of a short confirmation that can tell a gain: four rounds of the same two, measured briefly."""
-        return self._race_seconds(self.brief_window, SHORT_ROUNDS)
+        """The seconds of a short confirmation of the same two: four rounds, two where the gain is clear by now."""
+        return self._race_seconds(self.brief_window, racing.FEWEST_ROUNDS if self._has_clear_gain else SHORT_ROUNDS)
 
     @property
     def full_confirmation_seconds(self) -> float:
@@ -128,13 +130,21 @@ class TimeBudget:
 
         0.0 for fewer than two, and where its share is too short for two rounds of the best and one other.
         """
+        (changed, rounds), share = self._elimination, MOST_ELIMINATION * self.seconds
+        return min((changed + 2) * rounds, share) if changed > 1 and 2 * rounds <= share else 0.0
+
+    @property
+    def affords_elimination(self) -> bool:
+        """Whether all changes of who is best now can be taken back after the race."""
+        changed, rounds = self._elimination
+        return changed < 2 or (changed + 2) * rounds <= MOST_ELIMINATION * self.seconds
+
+    @property
+    def _elimination(self) -> tuple[int, float]:
+        """The changes of who is best now, and the seconds of the fewest rounds of one configuration."""
         best, baseline = self._racers(1)[0], self._history.request.baseline
-        changed = changes(best, baseline)
-        if changed < 2:  # without a single one is the baseline, which races
-            return 0.0
-        probe, share = self.probe_seconds([best, baseline], self.brief_window), MOST_ELIMINATION * self.seconds
-        rounds = racing.FEWEST_ROUNDS * probe
-        return min((changed + 2) * rounds, share) if 2 * rounds <= share else 0.0
+        seconds = racing.FEWEST_ROUNDS * self.probe_seconds([best, baseline], self.brief_window)
+        return changes(best, baseline), seconds  # without a single change it is the baseline, which races
 
     @property
     def race_seconds(self) -> float:
@@ -151,10 +161,11 @@ class TimeBudget:
         missing, least = self.missing_finalists, self.shortest_confirmation_seconds
         if missing == choice.FEWEST_FINALISTS:
             return least if self.left_seconds >= least + self._history.typical_seconds else 0.0
-        others = self.comparison_seconds + self._history.typical_seconds * self._probes_after
+        probes_after = self._probes_after + (0 if self.affords_elimination else SIMPLER_PROBES)
+        others = self.comparison_seconds + self._history.typical_seconds * probes_after
         most = MOST_RESERVED * self.seconds
         if missing == 0:
-            most = max(most, self.short_confirmation_seconds + self.comparison_seconds)
+            most = max(most, self.short_confirmation_seconds + others)
         return max(least, min(self.full_confirmation_seconds + self.elimination_seconds + others, most))
 
     def next_probe_seconds(self, least: float) -> float:
@@ -268,6 +279,12 @@ class TimeBudget:
     def _race_seconds(self, window: ProbeBudget, rounds: int) -> float:
         """Return the seconds of so many rounds of the best so far and the baseline."""
         return self.probe_seconds(self._racers(1), window) * racing.probes(1, rounds, 1)
+
+    @property
+    def _has_clear_gain(self) -> bool:
+        scores = [verdict.value for trial, verdict in self._history.valid
+                  if trial.config == self._history.request.baseline and verdict.feasible and verdict.value]  # fmt: skip
+        return bool(scores) and self._history.best >= CLEAR * max(scores)
 
     def _comparing_seconds(self, steps: int) -> float:
         """Return the seconds of a comparison of losses of so many steps at the pace of the fastest probe."""

@@ -32,6 +32,7 @@ TIE = 0.02  # faster by less is not worth a change
 MOST_TIE = 0.05  # beyond it an interval that includes 0 is lack of rounds, and no tie of two finalists
 LEAST_UNPROVEN_GAIN = 0.05  # better than the baseline: is taken unproven, if by its interval it costs TIE at most
 NOISE = 0.05  # what one probe against another may be off by on a quiet machine; near-ties are confirmed
+SIMPLER_LOSS = 0.03  # of a single probe with fewer changes that is taken all the same (benchmarks/useless_changes.py)
 SCARCE = 0.3  # of the limit left free: with more, less memory is of no use to anybody
 
 
@@ -63,10 +64,25 @@ def finalists(
     near = [equal[one] for one in sorted(range(len(equal)), key=lambda one: keys[one])]
     within = sum(one.score >= best * (1 - max(margin, slack or 0.0)) for one in ranked)
     count = min(most, max(within, len(ends), FEWEST_FINALISTS))
-    seats = min(1, count - 2) if slack is None else count - 1  # for who is not chosen for speed alone
+    few = most < FEWEST_FINALISTS
+    seats = min(1, count - 2 + few) if slack is None else count - 1  # for who is not chosen for speed alone
     order = {one.config: one for one in (ranked[0], *ends, *near[: max(seats, 0)], *ranked)}
     chosen = sorted([*order.values()][:count], key=lambda one: -one.score)
     return [ConfigSummary(config=one.config, found=one.found) for one in chosen]
+
+
+def preferred_first(chosen: Sequence[ConfigSummary], request: StudyRequest) -> list[ConfigSummary]:
+    """Return these finalists, beginning with the preferred one of those that are nearly as fast as the fastest.
+
+    Where the objective gives speed for something else, they stay as they are.
+    """
+    if objective_of(request.goal).slack(request.goal) is not None or not chosen:
+        return list(chosen)
+    least = (1 - SIMPLER_LOSS) * max(one.found or 0.0 for one in chosen)
+    near = [one for one in chosen if (one.found or 0.0) >= least]
+    keys = preferences(near, request)
+    first = near[min(range(len(near)), key=lambda one: keys[one])]
+    return [first, *(one for one in chosen if one is not first)]
 
 
 def _ends(ranked: Sequence[ConfigSummary], request: StudyRequest, noise: float) -> list[ConfigSummary]:

@@ -13,7 +13,7 @@ from autotune.precision.stage import precise_finalists, refused_summaries
 from autotune.study.interference import Judged
 from autotune.study.summary import ConfigSummary
 from autotune.tuning import racing
-from autotune.tuning.choice import FEWEST_FINALISTS, finalists
+from autotune.tuning.choice import FEWEST_FINALISTS, finalists, preferred_first
 from autotune.tuning.context import SearchContext
 from autotune.tuning.header import shown
 from autotune.tuning.no_answer import nothing_usable
@@ -75,13 +75,16 @@ def _unconfirmed(context: SearchContext) -> list[ConfigSummary]:
 
 
 def _beside_baseline(context: SearchContext, most: int, margin: float) -> list[ConfigSummary]:
-    """Return the finalists beside the baseline; where it is one of few, the next one takes its place."""
+    """Return the finalists beside the baseline; where it is one of few, the next one takes its place.
+
+    Of few the one with fewer changes begins, of those that a single probe does not tell apart.
+    """
     if not most:
         return []
     few = most < FEWEST_FINALISTS
     chosen = precise_finalists(context, most + few, margin)
     others = [one for one in chosen if one.config != context.request.baseline]
-    return others[:most] if few else others
+    return preferred_first(others, context.request)[:most] if few else others
 
 
 def _baseline(context: SearchContext) -> list[ConfigSummary]:

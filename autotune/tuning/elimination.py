@@ -20,14 +20,13 @@ from msgspec.structs import replace
 
 from autotune.core.records import Config
 from autotune.errors import AutotuneError
-from autotune.knobs.changes import changes_between
 from autotune.study import layout as disk
 from autotune.study.answers import write_answer
 from autotune.study.interference import Judged
 from autotune.study.recommendation import Recommendation
 from autotune.study.summary import ConfigSummary
 from autotune.tuning import racing
-from autotune.tuning.choice import NOISE, TIE
+from autotune.tuning.choice import NOISE
 from autotune.tuning.context import SearchContext
 from autotune.tuning.probing import probe_with_repeat
 from autotune.tuning.reversions import (
@@ -35,9 +34,14 @@ from autotune.tuning.reversions import (
     WITH_OTHERS,
     Reversion,
     Standings,
+    expected_losses,
+    knobs_of,
+    obstacle,
+    reversions_of,
     search_scores,
     seen_loss,
     shown_changes,
+    without,
 )
 
 Recommend = Callable[[list[ConfigSummary], Collection[Config]], Recommendation]  # among these, all of them measured
@@ -52,7 +56,7 @@ def eliminate(
     ends the rounds and not the search, and so does a fault of the machine.
     """
     leader = Config(values=answer.params)
-    reversions = _reversions(context, leader)
+    reversions = reversions_of(context, leader)
     if not reversions:
         return answer
     rounds, new = _Rounds(context, raced, leader), answer
@@ -90,28 +94,6 @@ def _tell_dropped(
         context.reporter.note(f"Dropped, without a measurable gain: {shown}.")
 
 
-def _reversions(context: SearchContext, leader: Config) -> list[Reversion]:
-    """Return the leader without each of its changes to the baseline, and why some of these cannot be run."""
-    made = []
-    for names in changes_between(context.request.baseline.values, leader.values):
-        config = _without(context, leader, names)
-        made.append(Reversion(knobs=names, config=config, untested=_obstacle(context, config)))
-    return made
-
-
-def _obstacle(context: SearchContext, config: Config) -> str:
-    """Return why `config` cannot be run or recommended: the space, its losses, or memory; empty if it can."""
-    excluded, refused = context.space.excludes(config), context.history.refusal(config)
-    if excluded or refused is not None:
-        return excluded or (refused.text if refused else "")
-    latest = [verdict for trial, verdict in context.history.judged if trial.config == config][-1:]
-    if latest and not latest[0].feasible:
-        return latest[0].reason.partition("\n")[0].rstrip(".")
-    if context.guard.is_dangerous(config):
-        return "it crashed, or took the search down with it, twice"
-    return "it would not fit into memory" if context.guard.fits(config) is False else ""
-
-
 def _run(context: SearchContext, rounds: _Rounds, reversions: list[Reversion]) -> list[Reversion]:
     """Take changes back as far as there is time; return them all, with why some were not measured.
 
@@ -119,11 +101,11 @@ def _run(context: SearchContext, rounds: _Rounds, reversions: list[Reversion]) -
     that loses. A single change is not run: without it is the baseline, which has raced already.
     """
     testable = [one for one in reversions if not one.untested and not rounds.is_known(one.config)]
-    losses = _expected_losses(context, rounds.leader, testable)
+    losses = expected_losses(context, rounds.leader, testable)
     testable.sort(key=lambda one: losses[one.config])
     doubtful = [one for one in testable if losses[one.config] <= NOISE]
     others = [one.config for one in testable if one not in doubtful]
-    together = _without(context, rounds.leader, _knobs_of(doubtful))
+    together = without(context, rounds.leader, knobs_of(doubtful))
     _run_affordable(context, rounds, [together, *others] if doubtful else others)
     if len(doubtful) > 1 and rounds.loses(together):
         _run_affordable(context, rounds, [one.config for one in doubtful])
@@ -133,7 +115,7 @@ def _run(context: SearchContext, rounds: _Rounds, reversions: list[Reversion]) -
     ]
     worthless.sort(key=lambda one: rounds.gain(one.config))
     while len(worthless) > 1:
-        reduced = _without(context, rounds.leader, _knobs_of(worthless))
+        reduced = without(context, rounds.leader, knobs_of(worthless))
         if not rounds.has(reduced):
             _run_affordable(context, rounds, [reduced])
         if not rounds.loses(reduced):
@@ -152,29 +134,12 @@ def _run(context: SearchContext, rounds: _Rounds, reversions: list[Reversion]) -
     ]
 
 
-def _expected_losses(context: SearchContext, leader: Config, reversions: Sequence[Reversion]) -> dict[Config, float]:
-    """Return by which share the leader is expected to be worse without each: by probes, by the model, else by 2 %."""
-    request, configs = context.request, [leader, *(one.config for one in reversions)]
-    predicted: dict[Config, float] = {}
-    if context.objective.is_speed:
-        expected = context.sampler.expected(context.store.study, configs)
-        predicted = {config: one.samples_per_second for config, one in expected}
-    scores = search_scores(context.history)
-    losses = {}
-    for one in reversions:
-        seen = seen_loss(one, leader, scores, request.baseline)
-        if seen is None and leader in predicted and one.config in predicted:
-            seen = 1 - predicted[one.config] / predicted[leader]
-        losses[one.config] = TIE if seen is None else seen
-    return losses
-
-
 def _run_affordable(context: SearchContext, rounds: _Rounds, configs: Sequence[Config]) -> None:
     """Run the first ones that there is time for, in two rounds at least, of those that may be run.
 
     Beside the baseline if there is time for it too.
     """
-    may = [one for one in configs if one != context.request.baseline and not _obstacle(context, one)]
+    may = [one for one in configs if one != context.request.baseline and not obstacle(context, one)]
     left, is_resumed = context.budget.left_seconds, bool(context.interrupted_elimination)
     for count, beside in itertools.product(range(len(may), 0, -1), (rounds.baseline, [])):
         if rounds.seconds(may[:count], beside) <= left or is_resumed:
@@ -185,15 +150,6 @@ def _run_affordable(context: SearchContext, rounds: _Rounds, configs: Sequence[C
                 )
             rounds.run(may[:count], beside)
             return
-
-
-def _without(context: SearchContext, leader: Config, names: Sequence[str]) -> Config:
-    values = {**leader.values, **{name: context.request.baseline[name] for name in names}}
-    return context.space.canonical(Config(values=values))
-
-
-def _knobs_of(reversions: Sequence[Reversion]) -> list[str]:
-    return [name for one in reversions for name in one.knobs]
 
 
 def _among(rounds: _Rounds, reversions: Sequence[Reversion]) -> set[Config]:

@@ -39,7 +39,7 @@ from autotune.tuning.probing import learn
 from autotune.tuning.progress_writer import ProgressWriter
 from autotune.tuning.quiet import wait_for_quiet
 from autotune.tuning.recommend import recommend
-from autotune.tuning.refinement import refine_batch, refine_global_batch, refine_memory
+from autotune.tuning.refinement import refine_batch, refine_changes, refine_global_batch, refine_memory
 from autotune.tuning.reporter import Reporter
 from autotune.tuning.resumed_confirmation import interrupted
 from autotune.tuning.settings import Settings
@@ -107,6 +107,7 @@ def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
         refine_batch(context)
         refine_global_batch(context)
         refine_memory(context)
+        refine_changes(context)
     certificate = bound_the_rest(context)
     wait_for_quiet(context)
     summaries = confirm(context)

@@ -1,4 +1,4 @@
-"""The changes of a leader taken back, one at a time: which may be run, in which order, and what their rounds say. Pure.
+"""The changes of a leader taken back, one at a time: which may be run, in which order, and what their rounds say.
 
 A change loses measurably if the leader without it scores at least 2 % less, beyond the interval of their common rounds;
 beyond 5 % in any case, for there an interval that includes 0 is lack of rounds (`choice.is_tied`).
@@ -13,11 +13,13 @@ from dataclasses import dataclass
 
 from autotune.core.records import Config, StudyRequest, Value
 from autotune.knobs import knob
+from autotune.knobs.changes import changes_between
 from autotune.objectives import objective_of
 from autotune.study.history import History
 from autotune.study.recommendation import Change
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.choice import MOST_TIE, TIE
+from autotune.tuning.context import SearchContext
 from autotune.tuning.racing import FEWEST_ROUNDS, SURE, SURE_ROUNDS, compared
 
 NO_TIME = "no time was left"
@@ -55,6 +57,56 @@ def seen_loss(one: Reversion, leader: Config, scores: Mapping[Config, float], ba
     pairs = [(made, Config(values=made.values | others)) for made in making]
     losses = [1 - scores[without] / scores[made] for made, without in pairs if without in scores]
     return statistics.median(losses) if losses else None
+
+
+def reversions_of(context: SearchContext, leader: Config) -> list[Reversion]:
+    """Return the leader without each of its changes to the baseline, and why some of these cannot be run."""
+    made = []
+    for names in changes_between(context.request.baseline.values, leader.values):
+        config = without(context, leader, names)
+        made.append(Reversion(knobs=names, config=config, untested=obstacle(context, config)))
+    return made
+
+
+def obstacle(context: SearchContext, config: Config) -> str:
+    """Return why `config` cannot be run or recommended: the space, its losses, or memory; empty if it can."""
+    excluded, refused = context.space.excludes(config), context.history.refusal(config)
+    if excluded or refused is not None:
+        return excluded or (refused.text if refused else "")
+    latest = [verdict for trial, verdict in context.history.judged if trial.config == config][-1:]
+    if latest and not latest[0].feasible:
+        return latest[0].reason.partition("\n")[0].rstrip(".")
+    if context.guard.is_dangerous(config):
+        return "it crashed, or took the search down with it, twice"
+    return "it would not fit into memory" if context.guard.fits(config) is False else ""
+
+
+def expected_losses(context: SearchContext, leader: Config, reversions: Sequence[Reversion]) -> dict[Config, float]:
+    """Return by which share the leader is expected to be worse without each: by probes, by the model, else by 2 %."""
+    request, configs = context.request, [leader, *(one.config for one in reversions)]
+    predicted: dict[Config, float] = {}
+    if context.objective.is_speed:
+        expected = context.sampler.expected(context.store.study, configs)
+        predicted = {config: one.samples_per_second for config, one in expected}
+    scores = search_scores(context.history)
+    losses = {}
+    for one in reversions:
+        seen = seen_loss(one, leader, scores, request.baseline)
+        if seen is None and leader in predicted and one.config in predicted:
+            seen = 1 - predicted[one.config] / predicted[leader]
+        losses[one.config] = TIE if seen is None else seen
+    return losses
+
+
+def without(context: SearchContext, leader: Config, names: Sequence[str]) -> Config:
+    """Return the leader with the baseline's values of these knobs."""
+    values = {**leader.values, **{name: context.request.baseline[name] for name in names}}
+    return context.space.canonical(Config(values=values))
+
+
+def knobs_of(reversions: Sequence[Reversion]) -> list[str]:
+    """Return the names of the knobs that these take back."""
+    return [name for one in reversions for name in one.knobs]
 
 
 class Standings:

@@ -211,7 +211,7 @@ def test_whoever_resumes_is_asked_for_the_time_of_what_is_missing_only(tmp_path)
     listener = Listener()
     searched(tmp_path, FakeLauncher(facts=declared()), probes=4, time_budget_seconds=1e6)
 
-    searched(tmp_path, FakeLauncher(facts=declared()), listener, time_budget_seconds=20)
+    searched(tmp_path, FakeLauncher(facts=declared()), listener, time_budget_seconds=12)
 
     (advice,) = [note for note in listener.notes if note.startswith("The time budget is short")]
     assert advice.startswith("The time budget is short: a short confirmation takes about ")
