@@ -52,7 +52,7 @@ def recognise(words: Sequence[str], corrections: Mapping[str, str] | None = None
         program_of(words)
         return Recognition(template=template)
     program = program_of(words)
-    script = read_script(script_of(program))
+    script = read_script(script_of(program)).of_subcommand(words)
     grammar = grammar_of(script, program.label.removesuffix(".py"))
     if grammar.reads_files:
         script = with_globals(script, [Path(word) for word in program.arguments if "=" not in word])

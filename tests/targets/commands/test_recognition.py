@@ -135,6 +135,23 @@ def test_a_launcher_that_reads_a_file_of_its_own_keeps_what_it_says(monkeypatch)
     assert "mixed_precision" not in recognise(["accelerate", "launch", "train.py"]).template.text
 
 
+SUBCOMMANDS = """
+import argparse
+parsers = argparse.ArgumentParser().add_subparsers()
+train = parsers.add_parser("train")
+train.add_argument("--batch-size", type=int, default=64)
+test = parsers.add_parser("test")
+test.add_argument("--batch-size", type=int, default=512)
+test.add_argument("--workers", type=int, default=4)
+"""
+
+
+def test_arguments_of_another_subcommand_are_not_those_of_the_command():
+    found = _recognised(SUBCOMMANDS, "train.py train")
+
+    assert found.template.text.endswith("train.py train --batch-size {batch_size=64}")
+
+
 def test_a_file_of_data_says_no_settings():
     found = _recognised(ARGPARSE, "train.py --train-file train.json")
 
