@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as loading
 
@@ -49,6 +50,7 @@ class Fetching:
         self._here = threading.local()  # `is_busy`: the data of a loader may come from another loader
         self._waiting: dict[int, deque[Fetched]] = {}  # by the identity of their dataset
         self._latest: Any = None  # the dataset of the batch that was fetched last
+        self._with_gradients: set[int] = set()  # datasets: batches fetched where none are had evaluate them
         self._is_cut: dict[int, bool] = {}  # by dataset: whether the first dimension is another than the samples'
         self._asked = 0.0  # when an iterator was asked for that has given nothing yet
 
@@ -74,7 +76,7 @@ class Fetching:
     def _beginning(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def begin(loader: Any) -> Any:
-            if self.data is not None and loader.dataset is self.data:
+            if self.data is not None and loader.dataset is self.data and torch.is_grad_enabled():
                 self._going_on()
             self._asked = time.perf_counter()
             return original(loader)
@@ -86,14 +88,15 @@ class Fetching:
         def fetch(iterator: Any) -> Any:
             if self.is_busy or os.getpid() != self._process:
                 return original(iterator)
-            if iterator._dataset is self.data:
+            is_own = iterator._dataset is self.data and torch.is_grad_enabled()  # it may be evaluated, too
+            if is_own:
                 self._going_on()
             self._here.is_busy = True
             asked, self._asked = self._asked or time.perf_counter(), 0.0
             try:
                 batch = original(iterator)
             except StopIteration:
-                if iterator._dataset is self.data and not self._report.stopped:  # of ranks, one that goes on
+                if is_own and not self._report.stopped:  # of ranks, one that goes on
                     self._report.epoch()
                 raise
             finally:
@@ -107,7 +110,14 @@ class Fetching:
         return fetch
 
     def _note(self, iterator: Any, batch: Any, seconds: float, arrived: float) -> None:
-        data = self._latest = iterator._dataset
+        data = iterator._dataset
+        if torch.is_grad_enabled() and id(data) not in self._with_gradients:
+            self._with_gradients.add(id(data))
+            self._waiting.pop(id(data), None)
+        elif not torch.is_grad_enabled() and id(data) in self._with_gradients:
+            self._report.alive()
+            return
+        self._latest = data
         first, cut = _first_dimension(batch), getattr(iterator._index_sampler, "batch_size", None)
         # A first dimension larger than what the loader cuts is of time steps or nodes, not of samples.
         is_cut = self._is_cut.setdefault(id(data), isinstance(cut, int) and (first is None or first > cut))

@@ -200,6 +200,34 @@ def test_an_evaluation_between_two_steps_is_no_part_of_a_step(tmp_path, evaluati
     assert [step.paused_seconds for step in taken] == [0, 3, 0, 3, 0, 3]
 
 
+@pytest.mark.parametrize("begun", [0, 4])
+def test_an_evaluation_of_the_data_that_are_trained_on_is_no_part_of_a_step(tmp_path, begun):
+    text = (
+        EVALUATED.replace("{evaluation}", "evaluate()")
+        .replace("EVERY", "2")
+        .replace(
+            "clock = 0.0",
+            f"""
+clock = 0.0
+@torch.no_grad()
+def evaluate():
+    global clock
+    model.eval()
+    for x, _ in DataLoader(data, 32):
+        model(x)
+        clock += 1.5
+    model.train()
+for _ in range({begun}): evaluate()
+""",
+        )
+    )
+
+    taken = steps(tmp_path, text, 6)
+
+    assert [step.paused_seconds for step in taken] == [0, 3, 0, 3, 0, 3]
+    assert [(step.samples, step.micro_batches) for step in taken] == [(8, 1)] * 6
+
+
 @pytest.mark.parametrize(
     ("evaluation", "every"),
     [
