@@ -21,7 +21,8 @@ from torch.utils.data import dataloader as loading
 from autotune.targets.batches import are_tensors, count_tokens, first_dimension, tensors
 from autotune.targets.own_loop import Report
 
-_KEPT = 8  # batches that were fetched and not trained on yet: Accelerate is one ahead; an evaluation fetches many
+_MOST = 1024  # batches that wait: a Trainer fetches all of a step before it begins, and an evaluation fetches many
+_MOST_BETWEEN_STEPS = 8  # Accelerate is one ahead; more were never trained on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +74,12 @@ class Fetching:
         own = self._waiting.get(id(self.data))
         return own.popleft() if own else None
 
+    def step(self) -> None:
+        """A step is over: forget what was fetched long ago."""
+        own = self._waiting.get(id(self.data))
+        while own and len(own) > _MOST_BETWEEN_STEPS:
+            own.popleft()
+
     def _beginning(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def begin(loader: Any) -> Any:
@@ -123,7 +130,7 @@ class Fetching:
         is_cut = self._is_cut.setdefault(id(data), isinstance(cut, int) and (first is None or first > cut))
         samples = int((cut if is_cut else first) or cut or 1)
         fetched = Fetched(samples=samples, tokens=count_tokens(batch), seconds=seconds)
-        self._waiting.setdefault(id(data), deque(maxlen=_KEPT)).append(fetched)
+        self._waiting.setdefault(id(data), deque(maxlen=_MOST)).append(fetched)
         if self.data is None or data is self.data:
             self.workers = iterator._num_workers
         self._report.alive()  # an evaluation may be long

@@ -254,6 +254,7 @@ class Witness:
     def _end_step(self, *, skipped: bool) -> None:
         if self._told.are_awaited:
             self._told.stepped(skipped=skipped)
+            self.batches.step()
             self.tally.forget()
             return
         if not self.tally.of_step:  # no new batch: of several that were fetched before, or without a backward pass
@@ -270,6 +271,7 @@ class Witness:
             self.trained = replace(self.trained, with_gradient=self.trained.count_gradients())
             self._threads = torch.get_num_threads()
         self.tally.step()
+        self.batches.step()
         if not self.tally.last:
             self._guest.leave(TargetError(NO_BATCH.format(self._label)))
         self._report.paused(self.pauses.take())

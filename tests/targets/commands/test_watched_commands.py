@@ -150,6 +150,18 @@ for x, _ in batches():
     assert [(step.samples, step.micro_batches) for step in taken] == [(8, 1)] * 3
 
 
+def test_all_batches_of_a_step_may_be_fetched_before_it_begins(tmp_path):
+    text = """
+ready = batches()
+for number in itertools.count():
+    for x, y in [next(ready) for _ in range(20)]: nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+"""
+    taken = steps(tmp_path, text, gradient_accumulation_steps=20)
+
+    assert [(step.samples, step.micro_batches) for step in taken] == [(160, 20)] * 3
+
+
 def test_batches_of_an_evaluation_are_not_counted(tmp_path):
     text = """
 held_out = TensorDataset(torch.randn(64, 4), torch.randint(2, (64,)))
