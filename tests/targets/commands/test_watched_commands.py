@@ -162,6 +162,35 @@ for number in itertools.count():
     assert [(step.samples, step.micro_batches) for step in taken] == [(160, 20)] * 3
 
 
+def test_without_a_loader_a_closure_that_is_called_again_is_one_batch(tmp_path):
+    text = """
+optimizer = torch.optim.LBFGS(model.parameters(), max_iter=5)
+for number in itertools.count():
+    x, y = data[:8]
+    def closure():
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+"""
+    assert [(step.samples, step.micro_batches) for step in steps(tmp_path, text)] == [(8, 1)] * 3
+
+
+def test_without_a_loader_the_batches_of_another_optimizer_are_not_counted(tmp_path):
+    text = """
+critic = nn.Linear(2, 1)
+other = torch.optim.Adam(critic.parameters())
+while True:
+    made = model(torch.randn(8, 4))
+    critic(made.detach()).mean().backward()
+    other.step()
+    critic(made).mean().backward()
+    optimizer.step()
+"""
+    assert [(step.samples, step.micro_batches) for step in steps(tmp_path, text)] == [(8, 1)] * 3
+
+
 def test_batches_of_an_evaluation_are_not_counted(tmp_path):
     text = """
 held_out = TensorDataset(torch.randn(64, 4), torch.randint(2, (64,)))
