@@ -150,8 +150,9 @@ def _argparse(tree: ast.Module) -> Iterator[Argument]:
 
 def _subcommand(node: ast.expr | None) -> str:
     """Return the word of `subparsers.add_parser("train")`; empty for any other expression."""
-    is_parser = isinstance(node, ast.Call) and called(node) == "add_parser"
-    return next(iter(_constants(node.args)), "") if is_parser else ""
+    if isinstance(node, ast.Call) and called(node) == "add_parser":
+        return next(iter(_constants(node.args)), "")
+    return ""
 
 
 def _choices(node: ast.expr | None) -> tuple[Any, ...]:
