@@ -226,7 +226,7 @@ class Window:
             seconds = elapsed - step.paused_seconds
             self._judged += 1
             samples = step.samples * self._gain(self._judged - 1, seconds)
-            if self.ending.step(seconds, samples, step.micro_batches):
+            if self.ending.step(seconds, samples, step.micro_batches, step.paused_seconds):
                 return True
         return False
 

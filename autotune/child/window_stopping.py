@@ -27,7 +27,7 @@ class WindowStopping:
 
     def __init__(self, budget: ProbeBudget, *, workers: int = 0, incumbent: float | None = None) -> None:
         self._budget, self.round, self._incumbent = budget, max(workers, 1), incumbent
-        self._spent = 0.0
+        self._spent = self._paused = 0.0
         self._seconds: list[float] = []
         self._elapsed = self._block_seconds = 0.0
         self._samples = self._block_samples = 0.0
@@ -39,8 +39,13 @@ class WindowStopping:
         """Take note of the seconds of a warm-up of long steps: the cap is of both together."""
         self._spent = seconds
 
-    def step(self, seconds: float, samples: float, micro_batches: int) -> bool:
-        """Take note of one optimizer step; whether it was the last that is needed."""
+    def step(self, seconds: float, samples: float, micro_batches: int, paused: float = 0.0) -> bool:
+        """Take note of one optimizer step; whether it was the last that is needed.
+
+        `paused`: seconds around it that are no part of it, as of an evaluation. Beyond the longest window in all, they
+        count against the cap: where evaluations take most of the time, a probe would last for minutes.
+        """
+        self._paused += paused
         self._seconds.append(seconds)
         self._elapsed += seconds
         self._block_seconds += seconds
@@ -66,7 +71,8 @@ class WindowStopping:
 
     def _enough(self, *, whole: bool) -> bool:
         budget, count, elapsed = self._budget, len(self._seconds), self._elapsed
-        longest = max(budget.min_seconds, budget.max_seconds - self._spent)
+        spent = self._spent + max(0.0, self._paused - budget.max_seconds)
+        longest = max(budget.min_seconds, budget.max_seconds - spent)
         capped = count >= MEASURED_STEPS and (elapsed >= longest or count >= budget.max_steps)
         if not (whole or elapsed >= 2 * longest):
             return False

@@ -12,6 +12,7 @@ from autotune.errors import UsageError
 from autotune.export.plain import as_json, as_yaml
 
 YAML = (".yaml", ".yml")
+_KEY = re.compile(r"""(?!-[ ])[^\s{\[&!|>][^#]*:(\s|$)""")  # how the top level of a file begins that can be added to
 _LINE = re.compile(r"(?P<name>[A-Za-z_][\w.-]*)(?P<colon>\s*:[ \t]*)(?P<value>[^#\n]*?)(?P<rest>[ \t]*(#.*)?)")
 
 
@@ -49,6 +50,13 @@ def _json(path: Path, before: str, settings: Mapping[str, Any]) -> str:
 
 def _yaml(path: Path, before: str, settings: Mapping[str, Any]) -> str:
     lines, missing = before.splitlines(), dict(settings)
+    content = [line for line in lines if line.strip() and not line.lstrip().startswith(("#", "%"))]
+    content = content[1:] if content[:1] == ["---"] else content
+    if any(line.startswith(("---", "...")) for line in content) or not _KEY.match(content[0] if content else "key:"):
+        raise UsageError(
+            f"{path} is not one list of names with values, each on lines of its own. Values behind its end would spoil "
+            f"it. Name another file, or put the settings in by hand."
+        )
     for number, line in enumerate(lines):
         found = _LINE.fullmatch(line)
         if found is None or found["name"] not in settings:

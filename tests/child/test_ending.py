@@ -31,6 +31,18 @@ def test_without_an_incumbent_nothing_is_cut_short():
     assert (ending.cut_short, ending.noisy, steps) == (False, False, 8)
 
 
+@pytest.mark.parametrize(("paused", "least", "most"), [(0.0, 4.0, 6.0), (0.05, 4.0, 6.0), (0.3, 0.75, 3.0)])
+def test_pauses_that_outlast_the_longest_window_end_it(paused, least, most):
+    ending, length, taken = WindowStopping(BUDGET), _noisy(3.0), 0.0
+    for number in range(10_000):
+        taken += (each := length(number))
+        if ending.step(each, SAMPLES, 1, paused):
+            break
+
+    assert ending.noisy
+    assert least <= taken <= most
+
+
 def test_far_slower_than_the_incumbent_is_cut_after_two_blocks():
     ending, steps = _run(lambda n: 0.1, incumbent=SAMPLES / 0.1 / 0.6)
 

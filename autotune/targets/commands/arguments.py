@@ -19,7 +19,7 @@ class Given:
     name: str  # the longest name that the script knows it by
     value: str | None  # None: a flag
     at: int  # position of its first word
-    inline: bool  # `--name=value`: one word
+    inline: bool  # `--name=value`, `-b64`: one word
 
 
 def given(words: Sequence[str], start: int, declared: Mapping[str, Argument]) -> Iterator[Given]:
@@ -32,9 +32,11 @@ def given(words: Sequence[str], start: int, declared: Mapping[str, Argument]) ->
             yield Given(option=key[1], name=key[1], value=key[2], at=at, inline=True)
         elif re.match(r"--?[A-Za-z]", word):
             option, equals, value = word.partition("=")
+            if _is_attached(word, declared):
+                option, equals, value = word[:2], "", word[2:]
             argument = _declared(option, declared)
             name = argument.name if argument else option
-            if equals:
+            if value or equals:
                 yield Given(option=option, name=name, value=value, at=at, inline=True)
             elif _takes_next(argument, following):
                 yield Given(option=option, name=name, value=following, at=at, inline=False)
@@ -42,6 +44,13 @@ def given(words: Sequence[str], start: int, declared: Mapping[str, Argument]) ->
             else:
                 yield Given(option=option, name=name, value=None, at=at, inline=False)
         at += 1
+
+
+def _is_attached(word: str, declared: Mapping[str, Argument]) -> bool:
+    """Whether the word is a short option with its value: `-b64`."""
+    if word.startswith("--") or word.partition("=")[0] in declared or word[:2] not in declared:
+        return False
+    return len(word) > 2 and word[2] != "=" and not declared[word[:2]].is_flag
 
 
 def _declared(option: str, declared: Mapping[str, Argument]) -> Argument | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ class Argument:
     is_negated: bool | None = False  # a flag that switches off what it is called after; None: its name says otherwise
     off: str = ""  # of a pair of flags, the one that says no
     choices: tuple[Any, ...] = field(default=(), hash=False)
+    subcommand: str = ""  # the word that has to stand in the command for it; empty: none
 
     @property
     def name(self) -> str:
@@ -47,14 +48,20 @@ class Script:
     marks: frozenset[str] = frozenset()
     precisions: frozenset[str] | None = None  # dtypes of its autocasts; None: it has none, or computes one
 
+    def of_subcommand(self, words: Collection[str]) -> Script:
+        """Return it without arguments of subcommands that do not stand among `words`."""
+        mine = (one for one in self.arguments if not one.subcommand or one.subcommand in words)
+        return replace(self, arguments=tuple(mine))
+
 
 def read_script(path: Path | None) -> Script:
     """Return what the script in `path` declares; nothing for a file that cannot be read or is no Python."""
     trees = list(_trees(path, DEEPEST)) if path is not None else []
     found: dict[tuple[str, ...], Argument] = {}
     for one in (argument for tree in trees for argument in (*_argparse(tree), *_click(tree), *_configurator(tree))):
-        known = found.get(one.names)
-        found[one.names] = one if known in (None, one) else replace(one, default=UNKNOWN)
+        key = (one.subcommand, *one.names)
+        known = found.get(key)
+        found[key] = one if known in (None, one) else replace(one, default=UNKNOWN)
     for tree in trees:
         _set_defaults(tree, found)
     casts = [dtype for tree in trees for dtype in autocast_dtypes(tree)]
@@ -115,7 +122,15 @@ def _value(node: ast.expr | None, otherwise: Any = UNKNOWN) -> Any:
 
 
 def _argparse(tree: ast.Module) -> Iterator[Argument]:
+    subcommands = {
+        target.id: _subcommand(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
     for call in calls(tree, "add_argument"):
+        parser = call.func.value if isinstance(call.func, ast.Attribute) else None
         names, given = tuple(one for one in _constants(call.args) if one.startswith("-")), keywords(call)
         if not names:
             continue
@@ -129,7 +144,15 @@ def _argparse(tree: ast.Module) -> Iterator[Argument]:
         yield Argument(
             names=names, default=default, is_flag=is_flag, choices=_choices(given.get("choices")),
             off=f"--no-{long[2:]}" if pair else "", is_negated=None if contradicts else is_off,
+            subcommand=subcommands.get(parser.id, "") if isinstance(parser, ast.Name) else _subcommand(parser),
         )  # fmt: skip
+
+
+def _subcommand(node: ast.expr | None) -> str:
+    """Return the word of `subparsers.add_parser("train")`; empty for any other expression."""
+    if isinstance(node, ast.Call) and called(node) == "add_parser":
+        return next(iter(_constants(node.args)), "")
+    return ""
 
 
 def _choices(node: ast.expr | None) -> tuple[Any, ...]:
@@ -184,9 +207,9 @@ def _set_defaults(tree: ast.Module, found: dict[tuple[str, ...], Argument]) -> N
     """Apply `parser.set_defaults(batch_size=16)`."""
     for call in calls(tree, "set_defaults"):
         for name, node in keywords(call).items():
-            for names, one in found.items():
+            for key, one in found.items():
                 if one.name.lstrip("-").replace("-", "_") == name:
-                    found[names] = replace(one, default=_value(node))
+                    found[key] = replace(one, default=_value(node))
 
 
 def _marks(tree: ast.Module) -> Iterator[str]:

@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as loading
 
 from autotune.targets.batches import are_tensors, count_tokens, first_dimension, tensors
 from autotune.targets.own_loop import Report
 
-_KEPT = 8  # batches that were fetched and not trained on yet: Accelerate is one ahead; an evaluation fetches many
+_MOST = 1024  # batches that wait: a Trainer fetches all of a step before it begins, and an evaluation fetches many
+_MOST_BETWEEN_STEPS = 8  # Accelerate is one ahead; more were never trained on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,7 @@ class Fetching:
         self._here = threading.local()  # `is_busy`: the data of a loader may come from another loader
         self._waiting: dict[int, deque[Fetched]] = {}  # by the identity of their dataset
         self._latest: Any = None  # the dataset of the batch that was fetched last
+        self._with_gradients: set[int] = set()  # datasets: batches fetched where none are had evaluate them
         self._is_cut: dict[int, bool] = {}  # by dataset: whether the first dimension is another than the samples'
         self._asked = 0.0  # when an iterator was asked for that has given nothing yet
 
@@ -71,10 +74,16 @@ class Fetching:
         own = self._waiting.get(id(self.data))
         return own.popleft() if own else None
 
+    def step(self) -> None:
+        """A step is over: forget what was fetched long ago."""
+        own = self._waiting.get(id(self.data))
+        while own and len(own) > _MOST_BETWEEN_STEPS:
+            own.popleft()
+
     def _beginning(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def begin(loader: Any) -> Any:
-            if self.data is not None and loader.dataset is self.data:
+            if self.data is not None and loader.dataset is self.data and torch.is_grad_enabled():
                 self._going_on()
             self._asked = time.perf_counter()
             return original(loader)
@@ -86,14 +95,15 @@ class Fetching:
         def fetch(iterator: Any) -> Any:
             if self.is_busy or os.getpid() != self._process:
                 return original(iterator)
-            if iterator._dataset is self.data:
+            is_own = iterator._dataset is self.data and torch.is_grad_enabled()  # it may be evaluated, too
+            if is_own:
                 self._going_on()
             self._here.is_busy = True
             asked, self._asked = self._asked or time.perf_counter(), 0.0
             try:
                 batch = original(iterator)
             except StopIteration:
-                if iterator._dataset is self.data and not self._report.stopped:  # of ranks, one that goes on
+                if is_own and not self._report.stopped:  # of ranks, one that goes on
                     self._report.epoch()
                 raise
             finally:
@@ -107,13 +117,20 @@ class Fetching:
         return fetch
 
     def _note(self, iterator: Any, batch: Any, seconds: float, arrived: float) -> None:
-        data = self._latest = iterator._dataset
+        data = iterator._dataset
+        if torch.is_grad_enabled() and id(data) not in self._with_gradients:
+            self._with_gradients.add(id(data))
+            self._waiting.pop(id(data), None)
+        elif not torch.is_grad_enabled() and id(data) in self._with_gradients:
+            self._report.alive()
+            return
+        self._latest = data
         first, cut = _first_dimension(batch), getattr(iterator._index_sampler, "batch_size", None)
         # A first dimension larger than what the loader cuts is of time steps or nodes, not of samples.
         is_cut = self._is_cut.setdefault(id(data), isinstance(cut, int) and (first is None or first > cut))
         samples = int((cut if is_cut else first) or cut or 1)
         fetched = Fetched(samples=samples, tokens=count_tokens(batch), seconds=seconds)
-        self._waiting.setdefault(id(data), deque(maxlen=_KEPT)).append(fetched)
+        self._waiting.setdefault(id(data), deque(maxlen=_MOST)).append(fetched)
         if self.data is None or data is self.data:
             self.workers = iterator._num_workers
         self._report.alive()  # an evaluation may be long

@@ -12,12 +12,13 @@ from autotune.knobs.base import Knob
 from autotune.knobs.observed import Observed
 from autotune.targets.commands.arguments import Given, given
 from autotune.targets.commands.declared import UNKNOWN, Argument, Script, read_script, with_globals
-from autotune.targets.commands.doubts import doubt, switches, valueless
+from autotune.targets.commands.doubts import doubt, switches, unread, valueless
 from autotune.targets.commands.grammars import Grammar, grammar_of
 from autotune.targets.commands.meaning import Meaning, meaning_of, meant
 from autotune.targets.commands.names import is_negative, normal
 from autotune.targets.commands.placeholder import FLAG, NO_FLAG, OUTPUT_DIR, literal, names_a_knob
 from autotune.targets.commands.program import Program
+from autotune.targets.commands.settings_files import launcher_file, settings_file
 from autotune.targets.commands.shell import program_of, script_of
 from autotune.targets.commands.template import CommandTemplate
 
@@ -51,7 +52,7 @@ def recognise(words: Sequence[str], corrections: Mapping[str, str] | None = None
         program_of(words)
         return Recognition(template=template)
     program = program_of(words)
-    script = read_script(script_of(program))
+    script = read_script(script_of(program)).of_subcommand(words)
     grammar = grammar_of(script, program.label.removesuffix(".py"))
     if grammar.reads_files:
         script = with_globals(script, [Path(word) for word in program.arguments if "=" not in word])
@@ -66,20 +67,22 @@ class _Reader:
     ) -> None:
         self._words, self._grammar, launch = words, grammar, program.launch
         self._precisions = script.precisions
-        own = launch.launcher.arguments(script) if launch else ()
-        declared = {name: one for one in (*own, *grammar.arguments, *script.arguments) for name in one.words}
-        self._declared, self._of_launcher = declared, own
+        self._of_launcher = own = launch.launcher.arguments(script) if launch else ()
+        self._declared = declared = {n: one for one in (*own, *grammar.arguments, *script.arguments) for n in one.words}
         self._script_at = launch.script_at - launch.is_module if launch else len(words)  # where its options end
-        before = given(words[: self._script_at], 1, declared) if launch else ()
+        before = list(given(words[: self._script_at], 1, declared)) if launch else []
         named = {normal(name) for name in (*(word for one in own for word in one.words), *corrections.values())}
         self._given = [one for one in before if normal(one.option) in named]
-        self._given += given(words, len(words) - len(program.arguments), declared)
+        at = len(words) - len(program.arguments)
+        self._given += given(words, at, declared)
+        file = "" if grammar.reads_files else settings_file(words, at, self._given)
+        self._unread = dict.fromkeys(declared.values(), file)  # the files that may say what they are today
+        self._unread |= dict.fromkeys(own, launcher_file(words, launch, before) if launch else "")
         self._alone = {meant(key).owner for key, value in corrections.items() if value == NOT_AN_ARGUMENT}
         self._corrections = {normal(name): meant(key) for key, name in corrections.items() if name != NOT_AN_ARGUMENT}
         self._mapped = {meaning.name for meaning in self._corrections.values()}
         self._texts: dict[int, str | None] = {}  # words that are replaced, by position; None: that one goes
-        self._added: list[str] = []
-        self._added_before: list[str] = []  # of a launcher
+        self._added, self._added_before = list[str](), list[str]()  # behind the command; behind its launcher
         of_script = () if grammar.known else (name for one in script.arguments for name in one.words)
         self._result = Recognition(template=CommandTemplate(words=()), declared=frozenset(of_script))
         self._check(corrections)
@@ -163,14 +166,11 @@ class _Reader:
                 self._result.left.append(
                     valueless(argument.name, meaning)
                     if argument.is_flag and not meaning.is_truth
-                    else f"{argument.name} of the script is left alone: what it is today cannot be read from the "
-                    f"script; type it to have it tuned"
+                    else unread(argument.name, self._unread[argument])
                 )
             return
-        added = self._added_before if argument in self._of_launcher else self._added
-        added += words
-        shown = f"{argument.name}, by default {_shown(argument.default)}"
-        self._result.taken.append((shown, meaning.owner))
+        (self._added_before if argument in self._of_launcher else self._added).extend(words)
+        self._result.taken.append((f"{argument.name}, by default {_shown(argument.default)}", meaning.owner))
 
     def _says_otherwise(self, meaning: Meaning, taken: dict[str, set[str]]) -> bool:
         """Whether a precision is already said by name, where switches would say it a second time."""
@@ -186,7 +186,7 @@ class _Reader:
     def _written(self, argument: Argument, meaning: Meaning) -> list[str] | None:
         """Return the words for an argument at its default; None: its default cannot be read, or be written."""
         default, name = argument.default, literal(argument.name)
-        if default is UNKNOWN or default is None:
+        if default is UNKNOWN or default is None or self._unread[argument]:
             return None
         if meaning.is_truth and isinstance(default, bool):
             if argument.off:
@@ -235,7 +235,7 @@ class _Reader:
         if one.value is None:
             self._texts[one.at] = f"{literal(self._words[one.at])}{text}"
         elif one.inline:
-            self._texts[one.at] = f"{literal(self._words[one.at].partition('=')[0])}={text}"
+            self._texts[one.at] = f"{literal(self._words[one.at].removesuffix(one.value))}{text}"
         else:
             self._texts[one.at + 1] = text
 

@@ -1,5 +1,7 @@
-"""What of a training cannot be seen by hooks, in sentences. `{}`: the script."""
+"""What of a training cannot be seen by hooks: from when on, and in sentences. `{}`: the script."""
 
+MOST_OTHER_STEPS = 50  # of another optimizer without one of those that count: the program went on with that one
+MOST_BACKWARDS_WITHOUT_OPTIMIZER = 20  # its updates are written by hand then, and may go on for hours
 BY_HAND = (
     "{} computes gradients and steps no optimizer of torch.optim. Its updates are probably written by hand. Write "
     "autotune.step(loss=loss, samples=len(batch)) after each, which does nothing in other runs."

@@ -31,6 +31,7 @@ from autotune import telling
 from autotune.errors import TargetError
 from autotune.knobs.observed import Observed
 from autotune.targets import variables
+from autotune.targets.commands import unseen
 from autotune.targets.commands.defaults import LoaderDefaults
 from autotune.targets.commands.exits import ExitHooks
 from autotune.targets.commands.fetching import Fetched, Fetching, samples_of
@@ -38,14 +39,11 @@ from autotune.targets.commands.losses import Losses
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.pauses import Pauses
 from autotune.targets.commands.tally import Tally
-from autotune.targets.commands.told import ToldSteps
+from autotune.targets.commands.told import MicroBatch, ToldSteps
 from autotune.targets.commands.trained import Trained
-from autotune.targets.commands.unseen import BY_HAND, NO_BATCH, NO_MODULE
 from autotune.targets.own_loop import Report
 
 T = TypeVar("T")
-MOST_OTHER_STEPS = 50  # of another optimizer without one of those that count: the program went on with that one
-MOST_BACKWARDS_WITHOUT_OPTIMIZER = 20  # its updates are written by hand then, and may go on for hours
 
 
 class Witness:
@@ -71,7 +69,8 @@ class Witness:
         self._process = os.getpid()
         self._counted: Optimizer | None = None  # whose steps count
         self._others: Counter[int] = Counter()  # steps of each optimizer since the last that counted
-        self._is_in_backward = self._has_optimizer = False
+        self._is_in_backward = self._has_optimizer = self._is_stepping = False
+        self._unfetched: list[MicroBatch] = []  # micro-batches since the last step, where there is no DataLoader
         self._asked = asked
         self._given: int | None = None  # samples of a forward pass, where there is no DataLoader
         self._called: Any = lambda: None  # weakly, the model of that pass
@@ -116,9 +115,8 @@ class Witness:
                 stack.callback(setattr, owner, name, original)
                 setattr(owner, name, around(original))
             self._first_forward = register_module_forward_pre_hook(self._forward)
-            self._first_step = register_optimizer_step_pre_hook(self._stepping)
             stack.callback(self._first_forward.remove)
-            stack.callback(self._first_step.remove)
+            stack.callback(register_optimizer_step_pre_hook(self._stepping).remove)
             stack.callback(register_optimizer_step_post_hook(self._stepped).remove)
             yield
 
@@ -165,14 +163,23 @@ class Witness:
             self.tally.add_loss(self._losses.of(tensors))
         self.pauses.cancel()
         self.tally.backward()
-        if self.tally.backwards > MOST_BACKWARDS_WITHOUT_OPTIMIZER and not (
+        if self.tally.backwards > unseen.MOST_BACKWARDS_WITHOUT_OPTIMIZER and not (
             self._has_optimizer or self._told.are_awaited
         ):
-            self._guest.leave(TargetError(BY_HAND.format(self._label)))
+            self._guest.leave(TargetError(unseen.BY_HAND.format(self._label)))
         if (fetched := self.batches.take()) is not None:
             self._count(fetched, self._losses.of(tensors))
         elif not self.batches.has_fetched:
-            self._count(Fetched(samples=self._given or 0, tokens=0, seconds=0.0), self._losses.of(tensors))
+            self._hold(self._losses.of(tensors))
+
+    def _hold(self, loss: Tensor) -> None:
+        """Keep what no loader gave until it is known whose step it belongs to; LBFGS takes it many times in one."""
+        fetched = Fetched(samples=self._given or 0, tokens=0, seconds=0.0)
+        if self._told.are_awaited:
+            self._told.hold(fetched, loss)
+        elif not (self._is_stepping and self._unfetched):
+            self._unfetched.append((fetched, loss))
+        self._report.alive()
 
     def _count(self, fetched: Fetched, loss: Tensor) -> None:
         if self._told.are_awaited:
@@ -189,35 +196,38 @@ class Witness:
             original(optimizer, *arguments, **named)
             self._has_optimizer = True
             if self._transforms and not self._is_elsewhere:
-                transforms, self._transforms = self._transforms, []
                 model = Trained.of(optimizer).model()
                 if model is None:
-                    self._guest.leave(TargetError(NO_MODULE.format(self._label)))
-                for transform in transforms:
-                    transform(model)
+                    self._guest.leave(TargetError(unseen.NO_MODULE.format(self._label)))
+                while self._transforms:
+                    self._transforms.pop(0)(model)
 
         return make
 
     def _stepping(self, optimizer: Optimizer, *_: Any) -> None:
-        """Before the first step: look at what it will change."""
+        """A step begins; before the first, look at what it will change."""
         if self._is_elsewhere:
             self.exits.trains()
             return
-        self._first_step.remove()
-        self._early(self.exits.refuse_restarts)
-        self.trained = Trained.of(optimizer)
-        self.pauses.parameters = self.trained.parameters
+        self._is_stepping = True
+        if not self.trained.parameters:
+            self._early(self.exits.refuse_restarts)
+            self.trained = Trained.of(optimizer)
+            self.pauses.parameters = self.trained.parameters
 
     def _stepped(self, optimizer: Optimizer, *_: Any) -> None:
         if self._is_elsewhere:
             return
         self._others[id(optimizer)] += 1
-        if self._counted is None or self._others[id(optimizer)] > MOST_OTHER_STEPS:
+        if self._counted is None or self._others[id(optimizer)] > unseen.MOST_OTHER_STEPS:
             self._counted = optimizer
-        if optimizer is self._counted:
-            self._others.clear()
-            self._has_stepped = True
-            self._end_step(skipped=False)
+        self._is_stepping = False
+        if optimizer is not self._counted:
+            self._unfetched.clear()
+            return
+        self._others.clear()
+        self._has_stepped = True
+        self._end_step(skipped=False)
 
     def _maybe_stepping(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
@@ -252,8 +262,11 @@ class Witness:
         self._finish(skipped=skipped)
 
     def _end_step(self, *, skipped: bool) -> None:
+        while self._unfetched:
+            self._count(*self._unfetched.pop(0))
         if self._told.are_awaited:
             self._told.stepped(skipped=skipped)
+            self.batches.step()
             self.tally.forget()
             return
         if not self.tally.of_step:  # no new batch: of several that were fetched before, or without a backward pass
@@ -270,8 +283,9 @@ class Witness:
             self.trained = replace(self.trained, with_gradient=self.trained.count_gradients())
             self._threads = torch.get_num_threads()
         self.tally.step()
+        self.batches.step()
         if not self.tally.last:
-            self._guest.leave(TargetError(NO_BATCH.format(self._label)))
+            self._guest.leave(TargetError(unseen.NO_BATCH.format(self._label)))
         self._report.paused(self.pauses.take())
         if not self._report.step(skipped=skipped):
             self._guest.finish()

@@ -101,6 +101,63 @@ def test_argparse_takes_what_was_recognised(line, baseline):
     assert not found.template.can_take("amp_dtype", "float16")
 
 
+def test_short_options_with_their_value_in_the_same_word_are_read():
+    found = _recognised(ARGPARSE, "train.py -b16 -j2")
+
+    assert found.template.baseline["batch_size"] == 16
+    assert _arguments(found, **TUNED)[:2] == ["-b96", "-j7"]
+    assert "--batch-size" not in found.template.text
+
+
+@pytest.mark.parametrize("line", ["--config train.yaml", "--config=train.yaml", "@train.args", "train.json"])
+def test_defaults_of_the_script_are_not_those_of_today_where_a_file_may_say_others(line):
+    Path("train.args").touch()
+
+    found = _recognised(ARGPARSE, f"train.py {line} --workers 2")
+
+    assert found.template.text.endswith(f"train.py {line} --workers {{num_workers=2}}")
+    assert any("--batch-size" in left and "may say what it is today" in left for left in found.left)
+
+
+def test_a_launcher_that_reads_a_file_of_its_own_keeps_what_it_says(monkeypatch):
+    Path("train.py").write_text("from accelerate import Accelerator\naccelerator = Accelerator()\n")
+    monkeypatch.setenv("HF_HOME", str(Path("cache").absolute()))
+    monkeypatch.setenv("PATH", str(Path.cwd()))
+    Path("accelerate").write_text(f"#!{sys.executable}\n")
+    Path("accelerate").chmod(0o755)
+
+    assert "mixed_precision" in recognise(["accelerate", "launch", "train.py"]).template.text
+    assert (
+        "mixed_precision" not in recognise(shlex.split("accelerate launch --config_file a.yaml train.py")).template.text
+    )
+    Path("cache/accelerate").mkdir(parents=True)
+    Path("cache/accelerate/default_config.yaml").touch()
+    assert "mixed_precision" not in recognise(["accelerate", "launch", "train.py"]).template.text
+
+
+SUBCOMMANDS = """
+import argparse
+parsers = argparse.ArgumentParser().add_subparsers()
+train = parsers.add_parser("train")
+train.add_argument("--batch-size", type=int, default=64)
+test = parsers.add_parser("test")
+test.add_argument("--batch-size", type=int, default=512)
+test.add_argument("--workers", type=int, default=4)
+"""
+
+
+def test_arguments_of_another_subcommand_are_not_those_of_the_command():
+    found = _recognised(SUBCOMMANDS, "train.py train")
+
+    assert found.template.text.endswith("train.py train --batch-size {batch_size=64}")
+
+
+def test_a_file_of_data_says_no_settings():
+    found = _recognised(ARGPARSE, "train.py --train-file train.json")
+
+    assert found.template.baseline["batch_size"] == 64
+
+
 def test_the_baseline_command_does_what_the_command_does_today():
     found = _recognised(ARGPARSE, "train.py --batch-size 16 --lr 3 data")
 

@@ -150,6 +150,47 @@ for x, _ in batches():
     assert [(step.samples, step.micro_batches) for step in taken] == [(8, 1)] * 3
 
 
+def test_all_batches_of_a_step_may_be_fetched_before_it_begins(tmp_path):
+    text = """
+ready = batches()
+for number in itertools.count():
+    for x, y in [next(ready) for _ in range(20)]: nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+"""
+    taken = steps(tmp_path, text, gradient_accumulation_steps=20)
+
+    assert [(step.samples, step.micro_batches) for step in taken] == [(160, 20)] * 3
+
+
+def test_without_a_loader_a_closure_that_is_called_again_is_one_batch(tmp_path):
+    text = """
+optimizer = torch.optim.LBFGS(model.parameters(), max_iter=5)
+for number in itertools.count():
+    x, y = data[:8]
+    def closure():
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+"""
+    assert [(step.samples, step.micro_batches) for step in steps(tmp_path, text)] == [(8, 1)] * 3
+
+
+def test_without_a_loader_the_batches_of_another_optimizer_are_not_counted(tmp_path):
+    text = """
+critic = nn.Linear(2, 1)
+other = torch.optim.Adam(critic.parameters())
+while True:
+    made = model(torch.randn(8, 4))
+    critic(made.detach()).mean().backward()
+    other.step()
+    critic(made).mean().backward()
+    optimizer.step()
+"""
+    assert [(step.samples, step.micro_batches) for step in steps(tmp_path, text)] == [(8, 1)] * 3
+
+
 def test_batches_of_an_evaluation_are_not_counted(tmp_path):
     text = """
 held_out = TensorDataset(torch.randn(64, 4), torch.randint(2, (64,)))
@@ -198,6 +239,34 @@ def test_an_evaluation_between_two_steps_is_no_part_of_a_step(tmp_path, evaluati
     taken = steps(tmp_path, text, 6)
 
     assert [step.paused_seconds for step in taken] == [0, 3, 0, 3, 0, 3]
+
+
+@pytest.mark.parametrize("begun", [0, 4])
+def test_an_evaluation_of_the_data_that_are_trained_on_is_no_part_of_a_step(tmp_path, begun):
+    text = (
+        EVALUATED.replace("{evaluation}", "evaluate()")
+        .replace("EVERY", "2")
+        .replace(
+            "clock = 0.0",
+            f"""
+clock = 0.0
+@torch.no_grad()
+def evaluate():
+    global clock
+    model.eval()
+    for x, _ in DataLoader(data, 32):
+        model(x)
+        clock += 1.5
+    model.train()
+for _ in range({begun}): evaluate()
+""",
+        )
+    )
+
+    taken = steps(tmp_path, text, 6)
+
+    assert [step.paused_seconds for step in taken] == [0, 3, 0, 3, 0, 3]
+    assert [(step.samples, step.micro_batches) for step in taken] == [(8, 1)] * 6
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,41 @@
+"""Files that say what the arguments of a command are today, so that the defaults in its script may not."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from autotune.targets.commands.arguments import Given
+from autotune.targets.commands.launchers import Launch
+from autotune.targets.commands.names import normal
+
+_ENDINGS = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg")
+_OPTION = re.compile(r"(\w+_)?(config|cfg|conf|recipe|hparams|settings)(_(file|path|name|yaml))?|c|yaml")
+
+
+def settings_file(words: Sequence[str], start: int, given: Sequence[Given]) -> str:
+    """Return the word from position `start` on that names a file of arguments; empty: none does."""
+    values = {one.at + (not one.inline): one for one in given if one.value is not None}
+    for at in range(start, len(words)):
+        option = values.get(at)
+        word = words[at] if option is None else option.value or ""
+        if word.startswith("@") and Path(word[1:]).is_file():  # argparse's fromfile_prefix_chars
+            return word
+        if word.startswith("-") or not word.endswith(_ENDINGS):
+            continue
+        if option is None or _OPTION.fullmatch(normal(option.name)):
+            return word
+    return ""
+
+
+def launcher_file(words: Sequence[str], launch: Launch, given: Sequence[Given]) -> str:
+    """Return the file that says options of the launcher; empty: none does.
+
+    Accelerate 1.15 reads its own without being told, `accelerate.commands.config.config_args`.
+    """
+    named = settings_file(words[: launch.options_at + len(launch.options)], launch.options_at, given)
+    cache = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    own = [Path(cache).expanduser() / "accelerate" / f"default_config.{kind}" for kind in ("yaml", "json")]
+    return named or next((str(one) for one in own if launch.launcher.script_call and one.is_file()), "")
