@@ -64,6 +64,11 @@ def is_narrow(probe: Trial) -> bool:
     return _width(probe) <= TOLERANCE
 
 
+def has_too_few(probe: Trial) -> bool:
+    """Return whether the probe measured too few steps for an interval: a longer one has more, on any machine."""
+    return probe.result.measurement is not None and math.isinf(_width(probe))
+
+
 def _agree(probes: Sequence[Trial]) -> bool:
     """Whether two that are calm or narrow agree with each other, and with the least disturbed of these.
 

@@ -10,7 +10,7 @@ from autotune.core.requests import ProbeBudget
 from autotune.core.results import ProbeResult, Trial
 from autotune.errors import EnvironmentUnfit
 from autotune.study import layout as disk
-from autotune.study.baseline_rate import doubt, is_known, is_narrow, unknown
+from autotune.study.baseline_rate import doubt, has_too_few, is_known, is_narrow, unknown
 from autotune.study.history import FATAL_AT_BASELINE
 from autotune.study.interference import BACK_OFF_SECONDS, Judged, is_spoiled
 from autotune.tuning.comparing import starting_seconds
@@ -98,6 +98,6 @@ def _probed(context: SearchContext) -> Judged:
 
 
 def window(probes: Sequence[Trial], usual: ProbeBudget) -> ProbeBudget:
-    """Return the next window: longer once uneven steps alone, without interference, kept the rate from being known."""
-    is_uneven = any(not is_narrow(one) and not is_spoiled(one.result) for one in probes)
-    return replace(usual, max_seconds=LONGER * usual.max_seconds) if is_uneven else usual
+    """Return the next window: longer once too few or uneven steps, without interference, left the rate unknown."""
+    is_longer = any(has_too_few(one) or (not is_narrow(one) and not is_spoiled(one.result)) for one in probes)
+    return replace(usual, max_seconds=LONGER * usual.max_seconds) if is_longer else usual

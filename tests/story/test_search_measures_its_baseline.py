@@ -7,7 +7,7 @@ from autotune.core import codec
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.errors import EnvironmentUnfit, NoRecommendation
 from autotune.harmless import markup
-from autotune.launch.base import REQUEST
+from autotune.launch.base import REQUEST, RESULT
 from autotune.report.page import render
 from autotune.study import layout as disk
 from autotune.study.interference import valid_trials
@@ -133,6 +133,28 @@ def test_a_baseline_with_uneven_steps_is_measured_for_longer(tmp_path):
     assert asked[0].budget == ProbeBudget()
     assert asked[1].budget.max_seconds > asked[0].budget.max_seconds
     assert [t.number for t, _ in valid_trials([(t, None) for t in _baselines(tmp_path)])] == [1]
+
+
+class Slow(Disturbed):
+    """A busy machine whose steps are too long for the usual window: a probe of it has no interval."""
+
+    def run(self, request, folder):
+        result = super().run(request, folder)
+        if not isinstance(request, ProbeRequest) or request.budget.max_seconds > ProbeBudget().max_seconds:
+            return result
+        result = msgspec.structs.replace(
+            result, measurement=msgspec.structs.replace(result.measurement, relative_half_width=None)
+        )
+        codec.write(folder / RESULT, result)
+        return result
+
+
+def test_a_baseline_with_too_few_steps_is_measured_for_longer_on_a_busy_machine_too(tmp_path):
+    _search(tmp_path, Slow(busy=lambda request: 0.5), probes=1, **SMALL)
+
+    widths = [trial.result.measurement.relative_half_width for trial in _baselines(tmp_path)]
+    assert widths[0] is None
+    assert None not in widths[1:]
 
 
 def test_uneven_steps_are_enough_where_repeats_agree(tmp_path):
