@@ -22,6 +22,7 @@ from autotune.machine.environment import mismatches
 from autotune.study import layout as disk
 from autotune.study.baseline_rate import why_unanswered
 from autotune.study.layout import find
+from autotune.study.lock import is_running
 from autotune.targets.commands.answer import RecommendedCommand, recommended_command
 from autotune.units import counted
 
@@ -186,7 +187,7 @@ def load_result(study: str | Path | None = None) -> Recommendation:
     folder = find(study)
     if not (folder / disk.BEST).is_file():
         trials = disk.read_trials(folder)
-        why = why_unanswered(trials, folder)
+        why = "It is being searched now: wait for its answer." if is_running(folder) else why_unanswered(trials, folder)
         raise NoRecommendation(
             f"{folder} has no recommendation yet: it holds {counted(len(trials), 'finished probe')} and no best.json. "
             f"{why} Look with `autotune show {folder}`."

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from autotune.core import codec
 from autotune.core.records import Config, Goal, Limit
 from autotune.core.requests import ProbeRequest
-from autotune.errors import StudyError, StudyNotFound
+from autotune.errors import NoRecommendation, StudyError, StudyNotFound
 from autotune.machine.environment import fingerprint
 from autotune.study import identity
 from autotune.study import layout as disk
 from autotune.study.lock import Lock
+from autotune.study.recommendation import load_result
 from autotune.tuning.open_study import begin, check_alike
 from autotune.tuning.prepare import settle
 from autotune.tuning.settings import Settings, goal_names
@@ -328,6 +329,15 @@ def test_probes_of_which_nobody_knows_what_they_were_asked_are_not_mixed_in(fold
 
     assert not (folder / disk.PROBES).exists()
     assert (folder.with_name("study.old-1") / disk.PROBES / "0000").is_dir()
+
+
+def test_a_study_that_is_being_searched_has_no_answer_yet_and_has_not_ended(folder):
+    _begin(folder)
+    lock = Lock(folder)
+
+    with pytest.raises(NoRecommendation, match="It is being searched now: wait"):
+        load_result(folder)
+    lock.release()
 
 
 def test_the_study_that_was_begun_is_locked_even_if_it_is_fresh(folder):
