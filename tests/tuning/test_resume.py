@@ -149,6 +149,14 @@ def test_other_circumstances_are_refused_by_name_and_value(folder, changes, word
     assert disk.read_request(folder) == REQUEST
 
 
+def test_of_two_long_commands_the_message_shows_where_they_differ(folder):
+    command = "-- python train.py --per_device_batch_size {batch_size=8} --grad_accum {gradient_accumulation_steps=4}"
+    _begin(folder, replace(REQUEST, target=command))
+
+    with pytest.raises(StudyError, match="--amp"):
+        _begin(folder, replace(REQUEST, target=f"{command} --amp"))
+
+
 def test_of_many_differences_the_first_are_told_and_the_rest_counted(folder):
     _begin(folder)
     other = study_request(target="other.py", facts=facts(parameter_count=5, name="Other"), goal=Goal(global_batch=32))
