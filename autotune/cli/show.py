@@ -31,8 +31,8 @@ def show(
     from autotune.harmless import plain
     from autotune.report.blocks import trials_table
     from autotune.report.expected import prediction_of, probe_block
-    from autotune.study.baseline_rate import why_unanswered
     from autotune.study.layout import find, log_of
+    from autotune.study.recommendation import UNANSWERED
     from autotune.study.view import load_view
     from autotune.units import counted
 
@@ -67,7 +67,7 @@ def show(
     first = f"{view.folder} · {view.request.target} · {counted(len(view.trials), 'probe')} · {state}"
     console.print(plain(first), soft_wrap=True)
     if not view.running and view.recommendation is None and view.trials:
-        console.print(plain(why_unanswered(view.trials, view.folder)), soft_wrap=True)
+        console.print(plain(UNANSWERED), soft_wrap=True)
     width = console.width if console.is_terminal else None
     console.print(trials_table(view, failed_only=failed, sort=cast(Sort, sort), width=width), soft_wrap=True)
     for compared in view.stability:

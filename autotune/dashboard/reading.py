@@ -17,8 +17,9 @@ from autotune.core.results import Trial
 from autotune.errors import StudyError
 from autotune.launch.base import REQUEST, RESULT
 from autotune.study import layout as disk
+from autotune.study.lock import is_running
 from autotune.study.recommendation import Recommendation, read_best
-from autotune.study.view import StudyView, is_running, load_view
+from autotune.study.view import StudyView, load_view
 
 MOST_TRIALS = 10_000  # kept decoded, a few kB each
 FINISHED = re.compile(rf"{disk.PROBES}/[0-9]+/{re.escape(RESULT)}")

@@ -23,8 +23,7 @@ from autotune.report.losses import losses_phrase
 from autotune.report.templates import Served, render_template
 from autotune.report.use import ways
 from autotune.study import layout as disk
-from autotune.study.baseline_rate import why_unanswered
-from autotune.study.recommendation import Recommendation
+from autotune.study.recommendation import UNANSWERED, Recommendation
 from autotune.study.view import StudyView, facts_of
 from autotune.units import format_bytes, format_share
 
@@ -52,7 +51,7 @@ def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -
         raw_trials=_raw_trials(view.folder),
         prefix=prefix,
         usable=sum(verdict.feasible for _, verdict in judged),
-        unanswered=why_unanswered(view.trials, view.folder),
+        unanswered=UNANSWERED,
         failure=phrases.dominating_failure(judged)[: probes.LONGEST_MESSAGE],
         traceback=_traceback(view) if best is None and not view.running else "",
         environment=_environment(view),

@@ -3,8 +3,7 @@
 narrow and calm                   known
 narrow, with interference         known if two agree: there is as much of it all the time
 calm, though its steps vary       known if two agree, the second measured for longer
-calm, though three differ         not known, yet comparable within a factor of 1.5: rounds in turn decide
-neither                           of no use: rates on a busy machine agree by luck
+neither                           unknown, for rates on a busy machine agree by luck: rounds in turn have to tell
 """
 
 from __future__ import annotations
@@ -12,29 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import combinations
-from pathlib import Path
 
 from autotune.core.results import Trial
 from autotune.study.interference import interference_causes, is_spoiled, severity
 from autotune.units import format_rate, format_share
 
 TOLERANCE = 0.1  # relative half width: gains that pay for a change are of this size
-FEWEST_COMPARABLE = 3  # calm probes that do not agree, after which more would not either
-MOST_APART = 1.5  # times as fast: beyond it no round would decide anything
 
 
 def is_known(probes: Sequence[Trial]) -> bool:
     """Return whether these probes of the baseline tell its rate to 10 %."""
     return any(is_narrow(one) and not is_spoiled(one.result) for one in probes) or _agree(probes)
-
-
-def is_comparable(probes: Sequence[Trial]) -> bool:
-    """Return whether rounds in turn can compare with it although its rate is not known to 10 %.
-
-    Its steps vary, or a neighbour takes what this machine does not see of its host.
-    """
-    calm = [_rate(one) for one in probes if not is_spoiled(one.result)]
-    return len(calm) >= FEWEST_COMPARABLE and max(calm) <= MOST_APART * min(calm)
 
 
 def doubt(probe: Trial) -> str:
@@ -43,37 +30,27 @@ def doubt(probe: Trial) -> str:
     return _spread(probe) + (f", while {others}" if others else "")
 
 
-def unknown(probes: Sequence[Trial], folder: str) -> str:
-    """Return the error where it is not known after all these probes: what happened, why, and what to do."""
+def unknown(probes: Sequence[Trial]) -> str:
+    """Return that it is not known after all these probes: what happened, and why."""
     calmest = min(probes, key=lambda one: severity(one.result))
     seen = "; ".join(f"probe {one.number} {_spread(one)}" for one in probes)
-    apart = difference(probes)
+    apart = max(map(_rate, probes)) / min(map(_rate, probes)) - 1
     differ = f"; they differ by up to {format_share(apart)}" if apart > TOLERANCE else ""
     found = f"The baseline could not be measured to {format_share(TOLERANCE)}: {seen}{differ}."
     if is_spoiled(calmest.result):
         causes = "; ".join(interference_causes(calmest.result))
-        return (
-            f"{found} Other work on this machine interferes: even during probe {calmest.number} {causes}. Close it or "
-            f"wait until it is over (`autotune doctor` shows how busy the machine is), and run the same command "
-            f"again; the measurements are kept in {folder}."
-        )
-    return (
-        f"{found} No interference was seen at probe {calmest.number}, so its own steps probably vary in "
-        f"duration. Make steps more alike (batches of one length, data on a near disk), and run the same command again."
-    )
-
-
-def why_unanswered(trials: Sequence[Trial], folder: Path) -> str:
-    """Return why a search that is over has measurements and no recommendation, and what to do."""
-    baseline = [one for one in trials if one.purpose == "baseline" and one.result.measurement is not None]
-    if baseline and len(baseline) == len(trials) and not is_known(baseline):
-        return unknown(baseline, str(folder))
-    return "The search ended before its finalists were confirmed. Run the same command again to go on."
+        return f"{found} Other work on this machine interferes: even during probe {calmest.number} {causes}."
+    return f"{found} No interference was seen at probe {calmest.number}: its steps vary, or the host is shared unseen."
 
 
 def is_narrow(probe: Trial) -> bool:
     """Return whether the probe alone tells its rate to 10 %, as far as its own steps show."""
     return _width(probe) <= TOLERANCE
+
+
+def has_too_few(probe: Trial) -> bool:
+    """Return whether the probe measured too few steps for an interval: a longer one has more, on any machine."""
+    return probe.result.measurement is not None and math.isinf(_width(probe))
 
 
 def _agree(probes: Sequence[Trial]) -> bool:
@@ -88,11 +65,6 @@ def _agree(probes: Sequence[Trial]) -> bool:
     pairs = ((one, other, least) for one, other in combinations(usable, 2))
     surely = max(_rate(one) * (1 - _width(one)) for one in probes)  # the baseline is at least as fast
     return any(max(surely, *map(_rate, three)) <= min(map(_rate, three)) * (1 + TOLERANCE) for three in pairs)
-
-
-def difference(probes: Sequence[Trial]) -> float:
-    """Return by which share the fastest of these is faster than the slowest."""
-    return max(map(_rate, probes)) / min(map(_rate, probes)) - 1
 
 
 def _spread(probe: Trial) -> str:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from autotune.core.records import Goal, Limit, StudyRequest
+from autotune.harmless import cropped
 from autotune.knobs import KNOBS
 from autotune.knobs.limits import option
 from autotune.machine.environment import fingerprint
@@ -19,6 +20,7 @@ MOMENTARY = ("shm_bytes",)  # of the environment: how it stood when it was looke
 # Of the target: how its one step went, what is said of it, and what settings and space follow from.
 OBSERVED = ("findings", "step", "baseline", "space", "global_batch_size")
 NEWLY_NOTED = ("has_collate", "has_sampler", "batch_layout")  # of the target; an earlier version did not
+MOST_CHARACTERS = 60  # of a value that a message shows
 ABSENT = {"global_batch": "free"}  # what no value means, where it is not "not given"
 
 
@@ -87,7 +89,10 @@ def _parts(whose: str, old: msgspec.Struct, new: msgspec.Struct, leaving_out: tu
 
 def _difference(name: str, before: Any, after: Any, absent: str = "none") -> Iterator[str]:
     if before != after:
-        yield f"{name} was {_typed(before, absent)}, is {_typed(after, absent)}"
+        was, now = _typed(before, absent), _typed(after, absent)
+        short = cropped(was, MOST_CHARACTERS), cropped(now, MOST_CHARACTERS)
+        was, now = short if short[0] != short[1] else (was, now)  # what differs is not cut away
+        yield f"{name} was {was}, is {now}"
 
 
 def _typed(value: Any, absent: str) -> str:
@@ -103,5 +108,4 @@ def _typed(value: Any, absent: str) -> str:
             return _typed(values, absent)
         case tuple():
             return ",".join(_typed(one, "none") for one in value)
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return str(value)

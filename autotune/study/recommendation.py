@@ -20,12 +20,13 @@ from autotune.harmless import plain
 from autotune.knobs import completed, defaults
 from autotune.machine.environment import mismatches
 from autotune.study import layout as disk
-from autotune.study.baseline_rate import why_unanswered
 from autotune.study.layout import find
+from autotune.study.lock import is_running
 from autotune.targets.commands.answer import RecommendedCommand, recommended_command
 from autotune.units import counted
 
 VERSION = 1
+UNANSWERED = "The search ended before its finalists were confirmed. Run the same command again to go on."
 TIE_OF_EARLIER_VERSIONS = 0.02  # faster: what an earlier version left open counts as decided below it, as a tie does
 BATCH_CHANGES = (Code.GLOBAL_BATCH_CHANGED, Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE)
 
@@ -186,7 +187,7 @@ def load_result(study: str | Path | None = None) -> Recommendation:
     folder = find(study)
     if not (folder / disk.BEST).is_file():
         trials = disk.read_trials(folder)
-        why = why_unanswered(trials, folder)
+        why = "It is being searched now: wait for its answer." if is_running(folder) else UNANSWERED
         raise NoRecommendation(
             f"{folder} has no recommendation yet: it holds {counted(len(trials), 'finished probe')} and no best.json. "
             f"{why} Look with `autotune show {folder}`."

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -17,6 +15,7 @@ from autotune.precision.judge import Thresholds, settled
 from autotune.study import layout as disk
 from autotune.study.history import known_noise
 from autotune.study.interference import Judged, valid_trials
+from autotune.study.lock import is_running
 from autotune.study.progress import SearchProgress, read_progress
 from autotune.study.recommendation import Confirmation, Recommendation, read_best
 from autotune.study.summary import Compared, ConfigSummary
@@ -116,24 +115,6 @@ def _summary(
         left_out=tuple(left_out),
         compared=compared,
     )
-
-
-def is_running(folder: Path) -> bool:
-    """Whether somebody holds the lock; asked for with a shared lock that is given back at once."""
-    try:
-        # Neither a link to elsewhere nor a pipe that nobody writes to may hold the reader up.
-        lock = os.open(folder / disk.LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(lock)
-    return False
 
 
 def facts_of(best: Recommendation, view: StudyView | None) -> TargetFacts | None:

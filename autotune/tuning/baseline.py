@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import ProbeResult, Trial
-from autotune.errors import EnvironmentUnfit
 from autotune.study import layout as disk
-from autotune.study.baseline_rate import difference, doubt, is_comparable, is_known, is_narrow, unknown
+from autotune.study.baseline_rate import doubt, has_too_few, is_known, is_narrow, unknown
 from autotune.study.history import FATAL_AT_BASELINE
 from autotune.study.interference import BACK_OFF_SECONDS, Judged, is_spoiled
 from autotune.tuning.comparing import starting_seconds
@@ -23,6 +22,8 @@ from autotune.units import format_seconds, format_share
 LONG_SECONDS = 5.0  # of a probe: from there on it is worth to say where they go
 MOST_OF_IT = 0.5  # of a probe's seconds
 LONGER = 3.0  # times the longest window: it narrows the interval of uneven steps by 1.7
+MOST_OF_BUDGET = 0.3  # share of the budget after which it is not measured a third time
+GOES_ON = "The search goes on; what its rounds in turn cannot tell stays undecided."
 MOST_REPEATING = 0.05  # share of the budget by which such a probe is longer at most
 # Before each probe of a baseline that is not known yet: work that outlasts all of them is no burst.
 BASELINE_PAUSES_SECONDS = (0.0, BACK_OFF_SECONDS, 2 * BACK_OFF_SECONDS, 4 * BACK_OFF_SECONDS)
@@ -31,8 +32,7 @@ BASELINE_PAUSES_SECONDS = (0.0, BACK_OFF_SECONDS, 2 * BACK_OFF_SECONDS, 4 * BACK
 def measure_baseline(context: SearchContext) -> None:
     """Measure the baseline where it is not known yet; then make the database agree with the probe folders.
 
-    Raises `TargetError` if it cannot run, `UsageError` if the objective cannot be measured, and `EnvironmentUnfit` if
-    its rate cannot be known.
+    Raises `TargetError` if it cannot run, and `UsageError` if the objective cannot be measured.
     """
     history, known = context.history, context.history.baseline_known
     runs = known is not None and known[0].result.measurement is not None
@@ -77,7 +77,8 @@ def probe_nearest(context: SearchContext) -> None:
 def _probed(context: SearchContext) -> Judged:
     """Return the baseline's probe that counts: known to 10 %, if need be by probing again, as far as time allows.
 
-    One that cannot run is measured once. After a calm probe nothing is waited for.
+    One that cannot run is measured once. After a calm probe nothing is waited for. Where it stays unknown the search
+    goes on: the rounds of the confirmation compare in turn, and say what they cannot tell.
     """
     history, config, budget = context.history, context.request.baseline, context.budget
     usual = budget.first_window
@@ -86,33 +87,32 @@ def _probed(context: SearchContext) -> Judged:
         asked = window(tried, usual, MOST_REPEATING * budget.seconds)
         if pause:
             doubts = f"Probe {tried[-1].number}: {doubt(tried[-1])}."
-            if budget.left_seconds < pause + history.expected_seconds(asked, config):
+            wait = pause if is_spoiled(tried[-1].result) else 0.0
+            needed = wait + history.expected_seconds(asked, config)
+            if budget.left_seconds < needed:
                 context.reporter.note(f"{doubts} There is no time to measure the baseline again.")
-                return [pair for pair in history.valid if pair[0] in tried][-1]
+                break
+            if len(tried) > 1 and budget.elapsed_seconds + needed > MOST_OF_BUDGET * budget.seconds:
+                context.reporter.note(f"{unknown(tried)} {GOES_ON}")
+                break
             context.reporter.note(f"{doubts} The baseline is measured again.")
-            if is_spoiled(tried[-1].result):
-                context.pause(pause)
+            if wait:
+                context.pause(wait)
         judged = probe_with_retry(context, config, "baseline", window=asked)
         if judged[0].result.measurement is None:
             return judged
-        probes = history.baseline_probes
-        if is_known(probes):
-            return [pair for pair in history.valid if pair[0] in probes][-1]
-        if is_comparable(probes):
-            context.reporter.note(
-                f"The baseline's probes differ by {format_share(difference(probes))} although no interference is seen. "
-                f"The search goes on; the rounds of the confirmation decide what is faster."
-            )
-            return [pair for pair in history.valid if pair[0] in probes][-1]
-    tried = history.baseline_probes[-len(BASELINE_PAUSES_SECONDS) :]
-    raise EnvironmentUnfit(unknown(tried, str(context.folder)))
+        if is_known(history.baseline_probes):
+            break
+    else:
+        context.reporter.note(f"{unknown(history.baseline_probes)} {GOES_ON}")
+    return [pair for pair in history.valid if pair[0] in history.baseline_probes][-1]
 
 
 def window(probes: Sequence[Trial], usual: ProbeBudget, most_seconds: float = math.inf) -> ProbeBudget:
-    """Return the next window: longer once uneven steps alone, without interference, kept the rate from being known.
+    """Return the next window: longer once too few or uneven steps, without interference, left the rate unknown.
 
     Longer than usual by `most_seconds` at most.
     """
-    if not any(not is_narrow(one) and not is_spoiled(one.result) for one in probes):
+    if not any(has_too_few(one) or (not is_narrow(one) and not is_spoiled(one.result)) for one in probes):
         return usual
     return replace(usual, max_seconds=min(LONGER * usual.max_seconds, usual.max_seconds + most_seconds))

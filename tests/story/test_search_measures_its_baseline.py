@@ -1,19 +1,16 @@
-"""Stories of baselines that are hard to measure: a search compares with nothing that it does not know to 10 %."""
+"""Stories of baselines that are hard to measure: they are measured again, and then the rounds have to tell."""
 
 import msgspec
 import pytest
 
 from autotune.core import codec
 from autotune.core.requests import ProbeBudget, ProbeRequest
-from autotune.errors import EnvironmentUnfit, NoRecommendation
-from autotune.harmless import markup
-from autotune.launch.base import REQUEST
-from autotune.report.page import render
+from autotune.launch.base import REQUEST, RESULT
 from autotune.study import layout as disk
 from autotune.study.interference import valid_trials
-from autotune.study.recommendation import load_result
+from autotune.study.recommendation import load_result, read_best
 from autotune.study.view import load_view
-from autotune.tuning.baseline import BASELINE_PAUSES_SECONDS
+from autotune.tuning.baseline import BASELINE_PAUSES_SECONDS, GOES_ON, MOST_OF_BUDGET
 from autotune.tuning.engine import search
 from autotune.tuning.settings import Settings
 from tests.story.test_search_on_a_busy_machine import SMALL, Disturbed
@@ -70,37 +67,35 @@ def test_a_little_disturbance_leaves_the_baseline_known(tmp_path):
     assert len(_baselines(tmp_path)) == 1
 
 
-def test_a_baseline_that_is_never_known_ends_the_search_with_what_to_do(tmp_path):
-    speeds = [1.0, 0.1, 0.5, 0.05, 0.3]
+def test_a_search_goes_on_without_a_baseline_that_is_known(tmp_path):
+    """Ten of seventeen searches on a busy machine ended here with an error and no answer."""
+    speeds, listener = [1.0, 0.1, 0.5, 0.05, 0.3], Listener()
 
-    with pytest.raises(EnvironmentUnfit, match="could not be measured to 10%") as told:
-        _search(tmp_path, Disturbed(busy=lambda request: 0.7, speed=_of_the_baseline(speeds)), **SMALL)
+    answer, _ = _search(
+        tmp_path, Disturbed(busy=lambda request: 0.7, speed=_of_the_baseline(speeds)), listener, **SMALL
+    )
 
     assert len(_baselines(tmp_path)) == TRIES
-    assert len(load_view(tmp_path).trials) == TRIES
-    assert not (tmp_path / disk.BEST).exists()
-    assert all(f"probe {number} " in str(told.value) for number in range(TRIES))
-    assert "waited 70%" in str(told.value)
-    assert "autotune doctor" in str(told.value)
-    assert "they differ by up to " in str(told.value)
+    (told,) = [note for note in listener.notes if "could not be measured to 10%" in note]
+    assert all(f"probe {number} " in told for number in range(TRIES))
+    assert "waited 70%" in told
+    assert "they differ by up to " in told
+    assert told.endswith(GOES_ON)
+    assert answer == load_result(tmp_path)
+    assert answer.warnings
 
 
-def test_what_is_said_later_of_a_baseline_that_was_not_known_is_what_the_search_said(tmp_path):
-    with pytest.raises(EnvironmentUnfit) as ended:
-        _search(tmp_path, Disturbed(busy=lambda request: 0.5, width=lambda request: 0.3), **SMALL)
+def test_a_short_search_does_not_spend_itself_on_its_baseline(tmp_path):
+    listener = Listener()
+    garbage = Disturbed(busy=lambda request: 0.5, width=lambda request: 0.3)
 
-    with pytest.raises(NoRecommendation) as asked:
-        load_result(tmp_path)
+    answer, _ = _search(tmp_path, garbage, listener, time_budget_seconds=60, **SMALL)
 
-    assert str(ended.value) in str(asked.value)
-    assert markup(str(ended.value)) in render(load_view(tmp_path))
-
-
-def test_garbage_that_agrees_by_chance_is_no_yardstick(tmp_path):
-    busy = Disturbed(busy=lambda request: 0.5, width=lambda request: 0.3)
-
-    with pytest.raises(EnvironmentUnfit):
-        _search(tmp_path, busy, **SMALL)
+    spent = sum(one.result.elapsed_seconds for one in _baselines(tmp_path))
+    assert 2 <= len(_baselines(tmp_path)) < TRIES
+    assert spent <= MOST_OF_BUDGET * 60
+    assert any("could not be measured" in note and note.endswith(GOES_ON) for note in listener.notes)
+    assert answer == load_result(tmp_path)
 
 
 def test_on_a_machine_that_is_always_shared_two_baselines_that_agree_are_enough(tmp_path):
@@ -118,10 +113,12 @@ def test_two_that_others_slowed_alike_are_not_believed_where_another_was_surely_
         speed=lambda request: 0.2 if request.number else 1.0,
     )
 
-    with pytest.raises(EnvironmentUnfit, match="could not be measured to 10%"):
-        _search(tmp_path, slowed, **SMALL)
+    listener = Listener()
+
+    _search(tmp_path, slowed, listener, **SMALL)
 
     assert len(_baselines(tmp_path)) == TRIES
+    assert any("could not be measured to 10%" in note for note in listener.notes)
 
 
 def test_a_baseline_with_uneven_steps_is_measured_for_longer(tmp_path):
@@ -135,6 +132,28 @@ def test_a_baseline_with_uneven_steps_is_measured_for_longer(tmp_path):
     assert [t.number for t, _ in valid_trials([(t, None) for t in _baselines(tmp_path)])] == [1]
 
 
+class Slow(Disturbed):
+    """A busy machine whose steps are too long for the usual window: a probe of it has no interval."""
+
+    def run(self, request, folder):
+        result = super().run(request, folder)
+        if not isinstance(request, ProbeRequest) or request.budget.max_seconds > ProbeBudget().max_seconds:
+            return result
+        result = msgspec.structs.replace(
+            result, measurement=msgspec.structs.replace(result.measurement, relative_half_width=None)
+        )
+        codec.write(folder / RESULT, result)
+        return result
+
+
+def test_a_baseline_with_too_few_steps_is_measured_for_longer_on_a_busy_machine_too(tmp_path):
+    _search(tmp_path, Slow(busy=lambda request: 0.5), probes=1, **SMALL)
+
+    widths = [trial.result.measurement.relative_half_width for trial in _baselines(tmp_path)]
+    assert widths[0] is None
+    assert None not in widths[1:]
+
+
 def test_uneven_steps_are_enough_where_repeats_agree(tmp_path):
     answer, _ = _search(tmp_path, Disturbed(width=_of_the_baseline([0.4, 0.3, 0.0])), **SMALL)
 
@@ -142,39 +161,30 @@ def test_uneven_steps_are_enough_where_repeats_agree(tmp_path):
     assert answer is not None
 
 
-def test_a_calm_baseline_whose_probes_differ_is_compared_in_rounds(tmp_path):
-    """As seen on a shared host: 69, 53 and 59 samples/s, two steps each, and nobody else on the machine's cores."""
-    listener = Listener()
-    uneven = Disturbed(width=lambda request: 0.4, speed=_of_the_baseline([1.3, 1.0, 1.15, 1.0]))
-
-    answer, pauses = _search(tmp_path, uneven, listener, **SMALL)
-
-    assert (len(_baselines(tmp_path)), pauses) == (3, [])
-    assert answer.rounds >= 2
-    assert any("differ by 30% although no interference is seen" in note for note in listener.notes)
-
-
 def test_uneven_steps_that_never_agree_are_not_blamed_on_others(tmp_path):
     uneven = Disturbed(width=lambda request: 0.4, speed=_of_the_baseline([1.0, 0.1, 0.5, 0.05, 0.3]))
+    listener = Listener()
 
-    with pytest.raises(EnvironmentUnfit, match="its own steps") as told:
-        _search(tmp_path, uneven, **SMALL)
+    _, pauses = _search(tmp_path, uneven, listener, **SMALL)
 
-    assert "Other work" not in str(told.value)
+    (told,) = [note for note in listener.notes if "could not be measured" in note]
+    assert "its steps vary" in told
+    assert "Other work" not in told
+    assert pauses == []
 
 
 def test_a_search_that_goes_on_measures_a_baseline_anew_that_is_not_known(tmp_path):
     speeds = [1.0, 0.1, 0.5, 0.05, 0.3]
-    with pytest.raises(EnvironmentUnfit):
-        _search(tmp_path, Disturbed(busy=lambda request: 0.7, speed=_of_the_baseline(speeds)), **SMALL)
+    _search(tmp_path, Disturbed(busy=lambda request: 0.7, speed=_of_the_baseline(speeds)), **SMALL)
 
     quiet = Disturbed()
     answer, _ = _search(tmp_path, quiet, **SMALL)
 
     baselines = _baselines(tmp_path)
     assert len(baselines) == TRIES + 1
-    assert answer.baseline_samples_per_second == pytest.approx(quiet.throughput(baselines[0].config), rel=0.05)
-    assert answer == load_result(tmp_path)
+    later = read_best(tmp_path / disk.EARLIER.format(1))  # the busy machine's answer rests on more rounds and stands
+    assert answer.params == later.params
+    assert later.baseline_samples_per_second == pytest.approx(quiet.throughput(baselines[0].config), rel=0.05)
 
 
 def test_a_baseline_that_an_older_version_took_as_it_was_is_measured_anew(tmp_path):

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from autotune.core import codec
 from autotune.core.records import Config, Goal, Limit
 from autotune.core.requests import ProbeRequest
-from autotune.errors import StudyError, StudyNotFound
+from autotune.errors import NoRecommendation, StudyError, StudyNotFound
 from autotune.machine.environment import fingerprint
 from autotune.study import identity
 from autotune.study import layout as disk
 from autotune.study.lock import Lock
+from autotune.study.recommendation import load_result
 from autotune.tuning.open_study import begin, check_alike
 from autotune.tuning.prepare import settle
 from autotune.tuning.settings import Settings, goal_names
@@ -146,6 +147,14 @@ def test_other_circumstances_are_refused_by_name_and_value(folder, changes, word
 
     assert words in str(caught.value)
     assert disk.read_request(folder) == REQUEST
+
+
+def test_of_two_long_commands_the_message_shows_where_they_differ(folder):
+    command = "-- python train.py --per_device_batch_size {batch_size=8} --grad_accum {gradient_accumulation_steps=4}"
+    _begin(folder, replace(REQUEST, target=command))
+
+    with pytest.raises(StudyError, match="--amp"):
+        _begin(folder, replace(REQUEST, target=f"{command} --amp"))
 
 
 def test_of_many_differences_the_first_are_told_and_the_rest_counted(folder):
@@ -328,6 +337,15 @@ def test_probes_of_which_nobody_knows_what_they_were_asked_are_not_mixed_in(fold
 
     assert not (folder / disk.PROBES).exists()
     assert (folder.with_name("study.old-1") / disk.PROBES / "0000").is_dir()
+
+
+def test_a_study_that_is_being_searched_has_no_answer_yet_and_has_not_ended(folder):
+    _begin(folder)
+    lock = Lock(folder)
+
+    with pytest.raises(NoRecommendation, match="It is being searched now: wait"):
+        load_result(folder)
+    lock.release()
 
 
 def test_the_study_that_was_begun_is_locked_even_if_it_is_fresh(folder):

@@ -15,9 +15,9 @@ def last_lines() -> str:
 
 
 def with_last_lines(text: str) -> str:
-    """Return a message with what the program wrote last."""
+    """Return a message with what the program wrote last, on lines of its own: tables show the first line alone."""
     lines = last_lines()
-    return f"{text} Its last lines:\n{lines}" if lines else text
+    return f"{text}\nIts last lines:\n{lines}" if lines else text
 
 
 def log_tail() -> str:

@@ -148,8 +148,10 @@ def _refuse_unsupported(name: str) -> None:
 
 
 def _check_interpreter(python: str) -> None:
-    """Raise `TargetError` for the path of another Python than this one; a bare `python` means this one."""
-    if os.sep not in python or Path(python).parent.resolve() == Path(sys.executable).parent.resolve():
+    """Raise `TargetError` for another Python than this one, by path or version; a bare `python` means this one."""
+    version = re.search(r"3\.(\d+)$", python)
+    is_ours = os.sep not in python or Path(python).parent.resolve() == Path(sys.executable).parent.resolve()
+    if is_ours and (version is None or int(version[1]) == sys.version_info.minor):
         return
     raise TargetError(
         f"The command runs {python}, and autotune runs in {sys.executable}. A probe runs the command in its own "

@@ -20,7 +20,7 @@ class Tally:
         self.steps = self.backwards = 0
         self.of_step = self.backwards_of_step = 0  # micro-batches and backward passes since the last step
         self.last: int | None = None  # samples of the micro-batch that was counted last
-        self.seconds = 0.0  # from the beginning of the run until its first step
+        self.seconds = 0.0  # of the first step
         self._report, self._began = report, 0.0
         self._sizes: Counter[int] = Counter()
         self._counts: Counter[int] = Counter()  # micro-batches of steps
@@ -42,7 +42,7 @@ class Tally:
         return value if math.isfinite(value) else None
 
     def begin(self) -> None:
-        """Start the clock."""
+        """Start the clock of the first step, anew where what came before was no part of it."""
         self._began = time.perf_counter()
 
     def backward(self) -> None:

@@ -132,6 +132,7 @@ class Witness:
         if not any(parameter.requires_grad for parameter in module.parameters()):
             return
         self._first_forward.remove()
+        self.tally.begin()  # imports, data and an evaluation that come before are no part of a step
         self._called = weakref.ref(module)
         named = sys._getframe(1).f_locals.get("kwargs")
         self._given = samples_of([*inputs, named if isinstance(named, dict) else {}], self._asked)

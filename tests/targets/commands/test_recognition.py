@@ -512,6 +512,7 @@ def test_outputs_go_to_a_scratch_folder():
         (["mpirun", "-n", "2", "train.py"], "starts other processes in a way that is not watched"),
         (["accelerate", "env"], "starts other processes in a way that is not watched"),
         (["uv", "run", "train.py"], "without uv"),
+        ([f"python3.{sys.version_info.minor + 1}", "train.py"], "Install autotune into the environment of the command"),
         (["LR=3", sys.executable, "train.py"], "begins with a variable"),
         ([sys.executable, "gone.py"], "There is no file gone.py"),
         ([sys.executable, "-c", "pass"], "cannot be watched"),

@@ -17,6 +17,7 @@ from autotune.knobs import defaults
 from autotune.precision.child import compare
 from autotune.targets import resolve
 from autotune.targets.base import Step, check_effect
+from autotune.targets.commands import log, tally
 from autotune.testing.target_contract import clean_imports, planned
 from tests.targets_support import watch
 
@@ -39,6 +40,16 @@ def step(x, y):
     optimizer.zero_grad()
 """
 TRAIN = "for x, y in batches(): step(x, y)\n"
+
+
+class FakeTime:
+    """A clock that goes on as it is told."""
+
+    now = 0.0
+
+    @classmethod
+    def perf_counter(cls) -> float:
+        return cls.now
 
 
 def command(folder: Path, text: str, arguments: str = "") -> str:
@@ -82,6 +93,31 @@ def test_what_a_command_does_today_is_its_baseline(tmp_path):
     assert facts.baseline is not None
     assert said.items() <= facts.baseline.items()
     assert (facts.name, facts.parameter_count, facts.data, facts.dataset_samples) == ("Linear", 10, "dataset", 64)
+
+
+def test_the_first_line_of_a_message_is_whole_without_what_the_program_wrote_last(tmp_path, monkeypatch):
+    monkeypatch.setattr(log, "_LOG", tmp_path / "log.txt")
+    (tmp_path / "log.txt").write_text("epoch 9\n")
+
+    assert log.with_last_lines("It ended.") == "It ended.\nIts last lines:\n    epoch 9"
+
+
+def test_what_comes_before_the_first_step_is_no_part_of_its_seconds(tmp_path, monkeypatch):
+    monkeypatch.setattr(tally, "time", FakeTime)
+    text = f"""
+    from {tally.__name__} import time
+    time.now = 1000.0  # imports and data
+    with torch.no_grad():
+        model(data[0][0])  # an evaluation
+    time.now = 2000.0
+    x, y = next(batches())
+    loss = nn.functional.cross_entropy(model(x), y)
+    time.now = 2003.0
+    loss.backward()
+    optimizer.step()
+    """
+
+    assert inspect(tmp_path, "if True:\n" + text).step.seconds == 3.0
 
 
 def test_what_it_does_not_take_is_held(tmp_path):
