@@ -42,7 +42,9 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
             raced += unconfirmed
             break
         if number:
-            reasons = "; ".join(f"{shown(one.config, moving(context.request))}: {one.failure}" for one in raced if one.failure)
+            reasons = "; ".join(
+                f"{shown(one.config, moving(context.request))}: {one.failure}" for one in raced if one.failure
+            )
             context.reporter.note(f"All finalists failed when re-measured ({reasons}). Trying the next ones.")
         finished = _race(context, [*chosen, *(one for one in baseline if not one.failure)])
         baseline = [next((one for one in finished if one.config == old.config), old) for old in baseline]

@@ -115,7 +115,7 @@ def test_a_script_is_measured_whatever_it_would_do_at_its_end(probe, tmp_path, t
         (
             "import subprocess\nif sys.argv[-1] != 'inner':\n"
             "  subprocess.run([sys.executable, __file__, 'inner'])\n" + TRAIN,
-            "train.py inner`, and that process trains. A probe watches the process that it runs, and no other. Name the",
+            "train.py inner`, and that process trains. A probe watches the process that it runs, and no",
         ),
         (
             "def work():\n  for x, y in batches(): step(x, y)\n"
