@@ -164,7 +164,7 @@ class _Reader:
                     valueless(argument.name, meaning)
                     if argument.is_flag and not meaning.is_truth
                     else f"{argument.name} of the script is left alone: what it is today cannot be read from the "
-                    f"script; type it to have it tuned"
+                    f"script; type it with that value to have it tuned"
                 )
             return
         added = self._added_before if argument in self._of_launcher else self._added

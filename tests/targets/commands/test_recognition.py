@@ -358,6 +358,38 @@ def test_a_default_that_only_the_script_knows_is_said():
     assert any("--batch-size of the script is left alone" in sentence for sentence in found.left)
 
 
+@pytest.mark.parametrize(
+    ("before", "default", "today"),
+    [
+        ("BATCH: int = 48\n", "BATCH", 48),
+        ("class Defaults:\n  batch = 48\n", "Defaults.batch", 48),
+        ("@dataclass\nclass Defaults:\n  batch: int = 32\nDEFAULTS = Defaults(batch=48)\n", "DEFAULTS.batch", 48),
+        ("class Defaults:\n  batch: int = 48\nDEFAULTS = Defaults()\n", "DEFAULTS.batch", 48),
+        ("class D:\n  batch = 48\n  def __init__(self): self.batch = 3\nDEFAULTS = D()\n", "DEFAULTS.batch", None),
+        ("DEFAULTS = SimpleNamespace(batch=48)\n", "DEFAULTS.batch", 48),
+        ("DEFAULTS = {'batch': 48}\n", 'DEFAULTS["batch"]', 48),
+        ("from settings import SIZE\n", "SIZE", 96),
+        ("import settings as given\n", "given.SIZE", 96),
+        ("BATCH = 48\ndef f(BATCH):\n  BATCH = 3\n", "BATCH", 48),
+        ("BATCH = 48\nif fast: BATCH = 4\n", "BATCH", None),
+        ("BATCH = 48\nBATCH *= 2\n", "BATCH", None),
+        ("BATCH = 48\ndef f():\n  global BATCH\n  BATCH = 3\n", "BATCH", None),
+        ("class Defaults:\n  batch = 48\nDefaults.batch = 3\n", "Defaults.batch", None),
+        ("DEFAULTS = {'batch': 48}\nDEFAULTS['batch'] = 3\n", "DEFAULTS['batch']", None),
+        ("def batch(): return 3\n", "batch()", None),
+        ("from elsewhere import BATCH\n", "BATCH", None),
+    ],
+)
+def test_a_constant_of_the_script_is_looked_up_where_it_is_bound_once(before, default, today):
+    Path("settings.py").write_text("SIZE = 96\n")
+
+    found = _recognised(before + ARGPARSE.replace("default=64", f"default={default}"), "train.py")
+
+    assert found.template.baseline.get("batch_size") == today
+    left = [one for one in found.left if one.startswith("--batch-size of the script is left alone: what it is today")]
+    assert len(left) == (today is None)
+
+
 def test_a_correction_says_what_an_argument_is():
     found = _recognised("", "train.py --train_bs 8 --batch 3 --amp --j 2", batch_size="--train_bs", fp16="--amp",
                         workers="no")  # fmt: skip
