@@ -168,8 +168,8 @@ def report(answers: Mapping[str, Searched], ran: Mapping[str, plain.Trained]) ->
     noise = max(spread(ran[form].rates) for form in answers)
     different = len({tuple(sorted(answer.params.items(), key=str)) for answer in answers.values()})
     print(
-        f"\n{counted(different, 'recommendation')} of {counted(len(answers), 'form')}; the slowest has {worst:.1%} of the rate of "
-        f"the fastest, and rounds of one configuration spread by {noise:.1%} (half of the range)"
+        f"\n{counted(different, 'recommendation')} of {counted(len(answers), 'form')}; the slowest has {worst:.1%} of "
+        f"the rate of the fastest, and rounds of one configuration spread by {noise:.1%} (half of the range)"
     )
 
 

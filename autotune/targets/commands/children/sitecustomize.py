@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
@@ -60,6 +61,6 @@ with suppress(Exception):
         sys.meta_path.insert(0, Finder())
     own = sys.modules.pop("sitecustomize")
     try:
-        import sitecustomize  # noqa: F401  # of the environment, which this one hid
+        import_module("sitecustomize")  # of the environment, which this one hid
     finally:
         sys.modules.setdefault("sitecustomize", own)  # whoever imports it now looks for it there
