@@ -20,6 +20,7 @@ from autotune.units import counted, format_rate, format_speedup
 
 MAPPING = "from collections.abc import Mapping"  # which the function for a batch needs
 OPTIMIZER = "# make the optimizer here, from model.parameters()"
+MOST_SIZES = 4  # micro-batches that a message suggests, the largest
 ASSUMED = "The study does not say what its batches are: batches of (inputs, targets) and a loss of the two are assumed."
 
 
@@ -86,15 +87,32 @@ def on_devices(best: Recommendation, world_size: int | None) -> Recommendation:
     if world_size is None or world_size == ranks:
         return best
     config = Config(values=best.params)
-    steps = config.gradient_accumulation_steps * ranks
-    if world_size < 1 or steps % world_size:
-        fitting = [count for count in range(1, steps + 1) if steps % count == 0]
-        raise UsageError(
-            f"--world-size {world_size} does not go with {config.batch_size} samples × {steps} steps of accumulation: "
-            f"the global batch of {best.global_batch_size} would not stay. Accumulation has to be a multiple of the "
-            f"devices. Use one of {', '.join(map(str, fitting))}, or search with smaller micro-batches: --batch."
-        )
-    return replace(best, params={**best.params, "gradient_accumulation_steps": steps // world_size})
+    micro_batches = config.gradient_accumulation_steps * ranks
+    if world_size < 1 or micro_batches % world_size:
+        raise UsageError(_no_share(world_size, config.batch_size, micro_batches))
+    return replace(best, params={**best.params, "gradient_accumulation_steps": micro_batches // world_size})
+
+
+def _no_share(devices: int, size: int, micro_batches: int) -> str:
+    """Return why that many devices cannot train with this global batch, and with what they can."""
+    if devices < 1:
+        return f"--world-size {devices} is no number of devices. They train together, at least 1. Give their number."
+    whole = size * micro_batches
+    fitting = " or ".join(map(str, _divisors(micro_batches)))
+    if whole % devices:
+        advice = f"Search with a multiple of {devices}: --global-batch {whole - whole % devices + devices}."
+    else:
+        sizes = ",".join(map(str, _divisors(whole // devices)[-MOST_SIZES:]))
+        advice = f"Search with smaller micro-batches for {devices}: --global-batch {whole} --batch {sizes}."
+    return (
+        f"--world-size {devices} cannot keep the global batch of {whole} samples. It is {micro_batches} × {size}, the "
+        f"micro-batch of one device, and {micro_batches} is no multiple of {devices}. --world-size can be {fitting}. "
+        f"{advice}"
+    )
+
+
+def _divisors(count: int) -> list[int]:
+    return [one for one in range(1, count + 1) if count % one == 0]
 
 
 def planned(values: Mapping[str, Value], device: str) -> Plan:

@@ -14,7 +14,7 @@ from autotune.objectives.verdict import headroom_bytes
 from autotune.sampler.space import is_settable
 from autotune.study.interference import interference_causes
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.header import shown
+from autotune.tuning.header import moving, shown
 from autotune.tuning.racing import FEWEST_ROUNDS, undisturbed_rounds
 from autotune.units import format_rate
 
@@ -96,7 +96,7 @@ def _loader(winner: ConfigSummary, request: StudyRequest, probed: Collection[Con
         yield notice(Code.LOADER_BOUND, wait_share=share, workers=2 * max(most, 1))
 
 
-def left_out_warnings(candidates: Sequence[ConfigSummary]) -> Iterator[Notice]:
+def left_out_warnings(candidates: Sequence[ConfigSummary], request: StudyRequest) -> Iterator[Notice]:
     """Yield warnings: which probes of the race were left out because something slowed them, and which are doubtful."""
     left = [trial for candidate in candidates for trial in candidate.left_out]
     if left:
@@ -109,7 +109,8 @@ def left_out_warnings(candidates: Sequence[ConfigSummary]) -> Iterator[Notice]:
     ]
     if doubtful:
         rounds = "; ".join(
-            f"{shown(c.config)} in {len(c.trials + c.left_out) - undisturbed_rounds(c)} of {len(c.trials + c.left_out)}"
+            f"{shown(c.config, moving(request))} in {len(c.trials + c.left_out) - undisturbed_rounds(c)} of "
+            f"{len(c.trials + c.left_out)}"
             for c in doubtful[:MOST_LISTED]
         )
         kept = [trial for c in doubtful for trial in c.trials if interference_causes(trial.result)]

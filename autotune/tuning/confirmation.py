@@ -15,7 +15,7 @@ from autotune.study.summary import ConfigSummary
 from autotune.tuning import racing
 from autotune.tuning.choice import FEWEST_FINALISTS, finalists, preferred_first
 from autotune.tuning.context import SearchContext
-from autotune.tuning.header import shown
+from autotune.tuning.header import moving, shown
 from autotune.tuning.no_answer import nothing_usable
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
 from autotune.units import counted, format_seconds
@@ -42,7 +42,9 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
             raced += unconfirmed
             break
         if number:
-            reasons = "; ".join(f"{shown(one.config)}: {one.failure}" for one in raced if one.failure)
+            reasons = "; ".join(
+                f"{shown(one.config, moving(context.request))}: {one.failure}" for one in raced if one.failure
+            )
             context.reporter.note(f"All finalists failed when re-measured ({reasons}). Trying the next ones.")
         finished = _race(context, [*chosen, *(one for one in baseline if not one.failure)])
         baseline = [next((one for one in finished if one.config == old.config), old) for old in baseline]

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from autotune.core.records import StudyRequest
 from autotune.core.results import Outcome
 from autotune.objectives.verdict import WORDS
 from autotune.study.interference import Judged
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.header import shown
+from autotune.tuning.header import moving, shown
 from autotune.units import counted
 
 
-def nothing_held(candidates: Sequence[ConfigSummary]) -> str:
+def nothing_held(candidates: Sequence[ConfigSummary], request: StudyRequest) -> str:
     """Return why no candidate may be recommended: how each failed when it was re-measured, and what may help."""
-    reasons = [f"{shown(c.config)}: {_without_stop(c)}" for c in candidates]
+    reasons = [f"{shown(c.config, moving(request))}: {_without_stop(c)}" for c in candidates]
     listed = "; ".join(reasons) or "nothing was measured"
     if any(c.refused and not c.failure for c in candidates):
         return (

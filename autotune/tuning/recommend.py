@@ -25,7 +25,7 @@ from autotune.tuning.advice import left_out_warnings, reasons_for, warnings_of
 from autotune.tuning.choice import TIE, choose, confidence
 from autotune.tuning.figures import half_width, significant, speedup
 from autotune.tuning.global_batch import at_baseline_batch, batch_reasons, global_batch_change
-from autotune.tuning.header import shown
+from autotune.tuning.header import moving, shown
 from autotune.tuning.no_answer import nothing_held
 from autotune.tuning.racing import compared
 from autotune.tuning.undecided import undecided
@@ -50,7 +50,7 @@ def recommend(
     held = [one for one in candidates if one.status is not Status.FAILED and one.scores]
     allowed = _allowed(held, request)
     if not allowed:
-        raise NoRecommendation(nothing_held(candidates))
+        raise NoRecommendation(nothing_held(candidates, request))
     base = next((i for i, one in enumerate(held) if one.config == request.baseline), None)
     held, rounds, scored = compared(held, base)
     allowed = _worth_their_doubt(allowed, held, scored, request, losses)
@@ -93,9 +93,9 @@ def recommend(
             *batch_reasons(winner, share, unchanged, request),
             *own_reasons,
             *reasons_for(request),
-            *_failed(candidates, held),
+            *_failed(candidates, held, request),
         ),
-        warnings=(*([doubt] if doubt else []), *left_out_warnings(candidates), *warnings),
+        warnings=(*([doubt] if doubt else []), *left_out_warnings(candidates, request), *warnings),
         runners_up=tuple(
             _runner_up(one, winner, held, scored, request) for one in candidates if one.config != winner.config
         ),
@@ -228,12 +228,14 @@ def _confirmation(summary: ConfigSummary) -> Confirmation:
     )
 
 
-def _failed(candidates: Sequence[ConfigSummary], held: Sequence[ConfigSummary]) -> Iterator[Notice]:
+def _failed(
+    candidates: Sequence[ConfigSummary], held: Sequence[ConfigSummary], request: StudyRequest
+) -> Iterator[Notice]:
     """What the search alone would have recommended, and failed when it was re-measured."""
     best = max((candidate.found or 0.0 for candidate in held), default=0.0)
     for one in candidates:
         if one.failure and (one.found or 0.0) > best:
-            yield notice(Code.FASTER_BUT_FAILED, configuration=shown(one.config), failure=one.failure)
+            yield notice(Code.FASTER_BUT_FAILED, configuration=shown(one.config, moving(request)), failure=one.failure)
 
 
 def _stability(

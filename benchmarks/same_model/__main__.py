@@ -1,27 +1,32 @@
 """Does it matter in which form a training is tuned? One model in five forms, searched and trained in one plain loop.
 
-    python -m benchmarks.same_model [--seconds 90] [--trained 20] [--rounds 5] [--only functions,bare]
+    python -m benchmarks.same_model [--seconds 90] [--trained 20] [--rounds 5] [--only functions,bare] [--fresh]
 
 From the root of the repository, with lightning, transformers and accelerate installed; a form whose framework is not is
 named and left out. Every form is searched over the same knobs with the same global batch; then the five recommendations
 and the baseline are trained in turn in `benchmarks/plain_loop.py`, which knows none of the forms. They agree if no
 ratio to the best of them is further from 1 than the rounds of one configuration are from each other.
+
+Every search and every round is kept in `studies/same_model/measured.json` as soon as it is there: the same command goes
+on where it was stopped, and prints the table again once all is there. With the usual options it takes some 20 minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import statistics
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 import autotune
 from autotune.core.records import Value
+from autotune.units import counted
 from benchmarks.same_model.parts import BATCH
 from benchmarks.surfaces import plain
 from benchmarks.surfaces.tasks import Task
@@ -50,6 +55,26 @@ class Searched:
     promised: float  # samples/s
     probes: int
     seconds: float
+
+
+class Kept:
+    """What was measured with these options so far, in a file."""
+
+    def __init__(self, place: Path, options: Mapping[str, float]) -> None:
+        self._place, self._options = place, dict(options)
+        self.answers: dict[str, Searched] = {}
+        self.rounds: list[dict[str, float]] = []  # samples/s, by form
+        if place.is_file() and (read := json.loads(place.read_text()))["options"] == self._options:
+            self.answers = {form: Searched(**answer) for form, answer in read["answers"].items()}
+            self.rounds = read["rounds"]
+
+    def write(self) -> None:
+        """Keep it, in place of what was there."""
+        answers = {form: asdict(answer) for form, answer in self.answers.items()}
+        self._place.parent.mkdir(parents=True, exist_ok=True)
+        new = self._place.with_suffix(".new")
+        new.write_text(json.dumps({"options": self._options, "answers": answers, "rounds": self.rounds}, indent=1))
+        new.replace(self._place)
 
 
 def searched(form: str, seconds: float) -> Searched:
@@ -83,27 +108,52 @@ def main() -> None:
     parser.add_argument("--trained", type=float, default=20.0, help="seconds of each plain loop")
     parser.add_argument("--rounds", type=int, default=5, help="of plain loops")
     parser.add_argument("--only", default="all", help=", ".join(FORMS))
+    parser.add_argument("--fresh", action="store_true", help="begin again, whatever was kept")
     options = parser.parse_args()
-    answers: dict[str, Searched] = {}
-    for form in chosen(options.only):
+    forms = chosen(options.only)
+    place = STUDIES / "measured.json"
+    if options.fresh:
+        place.unlink(missing_ok=True)
+    kept = Kept(place, {"seconds": options.seconds, "trained": options.trained})
+    for form in (one for one in forms if one not in kept.answers):
+        print(f"{form}: searched for {options.seconds:g} s", file=sys.stderr, flush=True)
         try:
-            answers[form] = searched(form, options.seconds)
+            kept.answers[form] = searched(form, options.seconds)
         except autotune.AutotuneError as error:  # the others are worth their time
             print(f"{form}: {error}", file=sys.stderr)
+            continue
+        kept.rounds = []  # of other forms
+        kept.write()
+    answers = {form: kept.answers[form] for form in forms if form in kept.answers}
     if not answers:
         sys.exit("no form was searched")
     configs = {form: answer.params for form, answer in answers.items()} | {"baseline": TASK.baseline}
-    ran = plain.in_turn(TASK, configs, options.trained, options.rounds)
+    ran = trained(kept, configs, options.trained, options.rounds)
     print(
         f"{here()}; searches of {options.seconds:g} s, plain loops of {options.trained:g} s, {options.rounds} rounds\n"
     )
     report(answers, ran)
 
 
+def trained(
+    kept: Kept, configs: Mapping[str, Mapping[str, Value]], seconds: float, rounds: int
+) -> dict[str, plain.Trained]:
+    """Train all in turn until there are so many rounds, every other one backwards, and keep each."""
+    if any(configs.keys() - rates.keys() for rates in kept.rounds):
+        kept.rounds = []
+    while len(kept.rounds) < rounds:
+        print(f"plain loops: round {len(kept.rounds) + 1} of {rounds}", file=sys.stderr, flush=True)
+        order = list(configs) if len(kept.rounds) % 2 == 0 else list(reversed(configs))
+        ran = plain.in_turn(TASK, {form: configs[form] for form in order}, seconds, 1)
+        if died := [f"{form}: {one.died}" for form, one in ran.items() if one.died]:
+            sys.exit("\n".join(died))
+        kept.rounds.append({form: one.rates[0] for form, one in ran.items()})
+        kept.write()
+    return {form: plain.Trained(rates=[rates[form] for rates in kept.rounds[:rounds]]) for form in configs}
+
+
 def report(answers: Mapping[str, Searched], ran: Mapping[str, plain.Trained]) -> None:
     """Print the table, and in a sentence how far the recommendations are apart."""
-    if died := [f"{form}: {one.died}" for form, one in ran.items() if one.died]:
-        sys.exit("\n".join(died))
     best = max(answers, key=lambda form: ran[form].rate or 0.0)
     print(heading("form", "probes", "recommended", "promised", "in the plain loop", "/ best of them", "/ baseline"))
     for form, answer in answers.items():
@@ -118,8 +168,8 @@ def report(answers: Mapping[str, Searched], ran: Mapping[str, plain.Trained]) ->
     noise = max(spread(ran[form].rates) for form in answers)
     different = len({tuple(sorted(answer.params.items(), key=str)) for answer in answers.values()})
     print(
-        f"\n{different} different recommendations of {len(answers)} forms; the slowest has {worst:.1%} of the rate of "
-        f"the fastest, and rounds of one configuration spread by {noise:.1%} (half of the range)"
+        f"\n{counted(different, 'recommendation')} of {counted(len(answers), 'form')}; the slowest has {worst:.1%} of "
+        f"the rate of the fastest, and rounds of one configuration spread by {noise:.1%} (half of the range)"
     )
 
 

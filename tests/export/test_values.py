@@ -2,12 +2,12 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 
 import pytest
 
-from autotune.core.records import Config
 from autotune.errors import UsageError
 from autotune.export.merging import merged
 from autotune.export.recipe import on_devices
@@ -118,11 +118,23 @@ def test_more_devices_accumulate_less(home):
     assert "--training.global_batch_size 256" in _exported(home, "--to", "torchtitan", "--world-size", "2").stdout
 
 
-@pytest.mark.parametrize("devices", [0, 3, 8])
-def test_a_number_of_devices_that_would_change_the_global_batch_is_refused(devices):
-    best = recommendation(params=Config(values=config(64, gradient_accumulation_steps=4).values).values)
+@pytest.mark.parametrize(
+    ("devices", "accumulation", "ranks", "said"),
+    [
+        (0, 4, 1, "--world-size 0 is no number of devices"),
+        (3, 4, 1, "It is 4 × 64, the micro-batch of one device, and 4 is no multiple of 3. --world-size can be 1 or 2 "
+                  "or 4. Search with a multiple of 3: --global-batch 258."),
+        (8, 4, 1, "Search with smaller micro-batches for 8: --global-batch 256 --batch 4,8,16,32."),
+        (8, 2, 2, "the global batch of 256 samples. It is 4 × 64"),
+        (2, 1, 1, "--world-size can be 1. Search with smaller micro-batches for 2: --global-batch 64 --batch 4,8,"),
+    ],
+)  # fmt: skip
+def test_a_number_of_devices_that_would_change_the_global_batch_is_refused_with_those_that_would_not(
+    devices, accumulation, ranks, said
+):
+    best = recommendation(params=config(64, gradient_accumulation_steps=accumulation).values, facts=facts(ranks=ranks))
 
-    with pytest.raises(UsageError, match="Use one of 1, 2, 4"):
+    with pytest.raises(UsageError, match=re.escape(said)):
         on_devices(best, devices)
 
 

@@ -112,6 +112,17 @@ def test_a_script_is_measured_whatever_it_would_do_at_its_end(probe, tmp_path, t
             "if __name__ == '__main__': mp.spawn(work, nprocs=2)\n",
             "Start its ranks with one of these, or let it train in its own process, with one device",
         ),
+        (
+            "import subprocess\nif sys.argv[-1] != 'inner':\n"
+            "  subprocess.run([sys.executable, __file__, 'inner'])\n" + TRAIN,
+            "train.py inner`, and that process trains. A probe watches the process that it runs, and no",
+        ),
+        (
+            "def work():\n  for x, y in batches(): step(x, y)\n"
+            "import multiprocessing\nif __name__ == '__main__':\n"
+            "  child = multiprocessing.get_context('spawn').Process(target=work)\n  child.start()\n  child.join()\n",
+            "train.py trains in processes that it starts itself. A probe watches one process, or those that torchrun",
+        ),
         ("for x, y in batches(4): step(x, y)\n", "was given batch_size 8 and trained with batch_size 4"),
         (
             "size = 8\nwhile True:\n  try:\n    for x, y in batches(size):\n      if size > 4: raise MemoryError\n"
@@ -127,6 +138,8 @@ def test_a_script_is_measured_whatever_it_would_do_at_its_end(probe, tmp_path, t
         "reads stdin",
         "forks its training",
         "spawns its ranks",
+        "starts its training",
+        "spawns its training",
         "ignores its argument",
         "retries smaller",
     ],

@@ -109,6 +109,19 @@ def test_an_edge_on_which_nothing_holds_is_not_probed_for_ever(tmp_path):
     assert sum(NOBODY in note for note in listener.notes) == MOST_RACES - 1
 
 
+def test_what_failed_is_told_by_the_knobs_that_the_search_moves_and_no_others(tmp_path):
+    listener = Listener()
+    launcher = FakeLauncher(
+        facts=declared(), faults={ProbeRequest: lambda asked: Outcome.OOM_HOST if asked.purpose == "confirm" else None}
+    )
+
+    with pytest.raises(NoRecommendation) as caught:
+        searched(tmp_path, launcher, listener, **{**WORKERS, "tune": ("num_workers",)}, stability="off", **LONG)
+
+    told = [*(note for note in listener.notes if NOBODY in note), str(caught.value)]
+    assert all(", workers" in text and "nchw" not in text and "fp32" not in text for text in told)
+
+
 @pytest.mark.parametrize("budget", [90, 240])
 def test_the_race_keeps_to_the_time_budget(tmp_path, budget):
     launcher = FakeLauncher(machine=FLAT, facts=declared())

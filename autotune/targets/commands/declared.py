@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.targets.commands.autocasts import autocast_dtypes
+from autotune.targets.commands.constants import put_in
 from autotune.targets.commands.names import is_negative
 from autotune.targets.commands.syntax import called, calls, keywords
 
@@ -57,6 +58,7 @@ class Script:
 def read_script(path: Path | None) -> Script:
     """Return what the script in `path` declares; nothing for a file that cannot be read or is no Python."""
     trees = list(_trees(path, DEEPEST)) if path is not None else []
+    put_in(trees)
     found: dict[tuple[str, ...], Argument] = {}
     for one in (argument for tree in trees for argument in (*_argparse(tree), *_click(tree), *_configurator(tree))):
         key = (one.subcommand, *one.names)

@@ -31,7 +31,7 @@ def valueless(option: str, meaning: Meaning) -> str:
 def unread(name: str, file: str) -> str:
     """Return that an argument is not tuned because its value of today is not known; `file` may say it (empty: none)."""
     reason = f"{file} may say what it is today" if file else "what it is today cannot be read from the script"
-    return f"{name} of the script is left alone: {reason}; type it to have it tuned"
+    return f"{name} of the script is left alone: {reason}; type it with that value to have it tuned"
 
 
 def _ways(option: str, names: Sequence[str]) -> str:

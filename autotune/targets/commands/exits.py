@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -24,11 +25,18 @@ _SPAWNS = (
     "{} trains in processes that it starts itself. A probe watches one process, or those that torchrun and accelerate "
     "launch start. Start its ranks with one of these, or let it train in its own process, with one device."
 )
+_STARTS = (
+    "{} starts `{}`, and that process trains. A probe watches the process that it runs, and no other. Name the command "
+    "that trains: -- {}."
+)
 _RESTARTS = (
     "{} trains with auto_find_batch_size, which changes the batch size by itself after running out of memory. A probe "
     "needs a batch size that stays. Leave that option out."
 )
 
+CHILDREN = str(Path(__file__).with_name("children"))  # what other processes load that the program starts
+TRAINS = "_AUTOTUNE_TRAINS"  # environment variable of theirs: where to say that they train
+_MOST_BYTES = 2**16  # of what they say: a pipe holds no more
 
 _STARTED = re.compile(r"(^|/)python[\d.]* (-[uB] )*(-m [\w.]+|\S+\.py)( |$)")
 
@@ -57,24 +65,43 @@ class ExitHooks:
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """End the probe meanwhile if a process that the program forked says that it trains."""
+        """End the probe meanwhile if a process that the program started says that it trains.
 
-        def listen() -> None:
-            with FileIO(self._trained_read) as trained:
-                if trained.read(1):
-                    self._guest.end(TargetError(_SPAWNS.format(self._label)))
-
-        threading.Thread(target=listen, daemon=True).start()
+        One that it forked has our hooks. Any other Python loads `children/sitecustomize.py`, where there is /proc by
+        which it can open our pipe, and unless it was started without our variables.
+        """
+        path = os.pathsep.join(filter(None, (CHILDREN, os.environ.get("PYTHONPATH"))))
+        told = {"PYTHONPATH": path, TRAINS: f"/proc/{self._process}/fd/{self._trained_write}"}
+        before = {name: os.environ.get(name) for name in told}
+        threading.Thread(target=self._listen, daemon=True).start()
+        os.environ.update(told)
         try:
             yield
         finally:
             os.close(self._trained_write)
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
 
     def trains(self) -> None:
         """Say that this process trains, if the program forked it."""
         if self._is_elsewhere:
             with suppress(OSError):  # the probe is over, or was told often enough
-                os.write(self._trained_write, b"!")
+                os.write(self._trained_write, b"\0")
+
+    def _listen(self) -> None:
+        """Wait for the words that a process was started with, which trains; none of one that was forked."""
+        with FileIO(self._trained_read) as trained:
+            if said := trained.read(_MOST_BYTES):
+                self._guest.end(TargetError(self._of_a_child(said.decode("utf-8", "replace").split("\0")[1:])))
+
+    def _of_a_child(self, words: list[str]) -> str:
+        line = shlex.join(["python", *filter(None, words)])
+        if _STARTED.match(line) is None:  # such as `python -c "from multiprocessing.spawn import ..."`
+            return _SPAWNS.format(self._label)
+        return _STARTS.format(self._label, line, line)
 
     @property
     def _is_elsewhere(self) -> bool:

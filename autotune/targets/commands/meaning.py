@@ -24,6 +24,7 @@ class Meaning:
     format: str = ""  # that the user asked for
     is_doubtful: bool = False
     is_negated: bool = False  # the argument switches it off
+    is_gate: bool = False  # a flag that says whether there is any value; another argument says which
 
     @property
     def owner(self) -> str:
@@ -38,7 +39,7 @@ class Meaning:
     @property
     def is_truth(self) -> bool:
         """Whether it can be a flag."""
-        return self.is_switch or (self.knob is not None and self.knob.is_truth)
+        return self.is_switch or self.is_gate or (self.knob is not None and self.knob.is_truth)
 
 
 def meaning_of(name: str) -> Meaning | None:

@@ -33,6 +33,7 @@ class Placeholder:
     is_switch: bool = False
     is_flag: bool = False
     is_negated: bool = False  # a flag that is there where the value is not
+    is_gate: bool = False  # a flag that says whether there is any value but None; another placeholder says which
     today: str | None = None  # what the command says today
 
     @classmethod
@@ -46,18 +47,19 @@ class Placeholder:
         is_switch = name in owner.value_names
         is_truth = is_switch or owner.is_truth
         is_flag = format_name in (FLAG, NO_FLAG)
-        if is_flag and not is_truth:
-            raise TargetError(
-                f"{text} asks for a word that is there or not, and {owner.name} has more than two values. "
-                f"{_switches(owner)}"
-            )
+        is_gate = is_flag and not is_truth
+        if is_gate and not owner.value_names:
+            raise too_many_values(text, owner)
         is_negated = format_name == NO_FLAG
-        words = (
-            OFF_ON if is_negated else ON_OFF if is_flag else _words(text, owner, format_name or "", is_switch=is_truth)
-        )
+        words: Mapping[Value, str] | None
+        if is_flag:
+            words = OFF_ON if is_negated else ON_OFF
+        else:
+            words = _words(text, owner, format_name or "", is_switch=is_truth)
         return cls(
             text=text, name=name, knob=owner, words=words, is_flag=is_flag, today=today,
             is_switch=is_switch, stands_for=owner.value_names.get(name), is_negated=is_negated,
+            is_gate=is_gate,
         )  # fmt: skip
 
     def value(self) -> Value | None:
@@ -81,6 +83,8 @@ class Placeholder:
         value = values[self.knob.name]
         if self.is_switch:
             value = value == self.stands_for
+        if self.is_gate:
+            value = value is not None
         if self.words is None:
             return None if value is None else str(value)
         return self.words.get(value)
@@ -129,6 +133,13 @@ def _words(text: str, owner: Knob, format_name: str, *, is_switch: bool) -> Mapp
     raise TargetError(
         f"{text} has a format that {owner.name} does not have. "
         + (f"Use one of {', '.join(listed)}." if listed else f"It has none: write {{{owner.name}}}.")
+    )
+
+
+def too_many_values(text: str, owner: Knob) -> TargetError:
+    """Return that a flag cannot say all values of the knob."""
+    return TargetError(
+        f"{text} asks for a word that is there or not, and {owner.name} has more than two values. {_switches(owner)}"
     )
 
 

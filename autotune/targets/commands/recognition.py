@@ -13,6 +13,7 @@ from autotune.knobs.observed import Observed
 from autotune.targets.commands.arguments import Given, given
 from autotune.targets.commands.declared import UNKNOWN, Argument, Script, read_script, with_globals
 from autotune.targets.commands.doubts import doubt, switches, unread, valueless
+from autotune.targets.commands.formats import format_of, gates
 from autotune.targets.commands.grammars import Grammar, grammar_of
 from autotune.targets.commands.meaning import Meaning, meaning_of, meant
 from autotune.targets.commands.names import is_negative, normal
@@ -81,6 +82,7 @@ class _Reader:
         self._alone = {meant(key).owner for key, value in corrections.items() if value == NOT_AN_ARGUMENT}
         self._corrections = {normal(name): meant(key) for key, name in corrections.items() if name != NOT_AN_ARGUMENT}
         self._mapped = {meaning.name for meaning in self._corrections.values()}
+        self._gates = gates(set(declared.values()), {one.name: one.value for one in self._given})
         self._texts: dict[int, str | None] = {}  # words that are replaced, by position; None: that one goes
         self._added, self._added_before = list[str](), list[str]()  # behind the command; behind its launcher
         of_script = () if grammar.known else (name for one in script.arguments for name in one.words)
@@ -211,25 +213,14 @@ class _Reader:
         if value is None:
             return None
         if meaning.knob.formats:
-            chosen = meaning.format or self._format(one, meaning.knob, value)
+            argument, is_gated = self._declared.get(one.name), one.name in self._gates.values()
+            chosen = meaning.format or format_of(argument, one.name, meaning.knob, value, is_gated=is_gated)
             return chosen and f"{{{meaning.name}:{chosen}={value}}}"
         try:
             meaning.knob.parse(value)
         except ValueError:
             return None
         return f"{{{meaning.name}={value}}}"
-
-    def _format(self, one: Given, knob: Knob, value: str) -> str | None:
-        """Return the format that has this word; where the script lists its choices, exactly those of them."""
-        choices = self._declared[one.name].choices if one.name in self._declared else ()
-        fitting = [name for name, words in knob.formats.items() if name and value in words.values()]
-        if choices:
-            known = {word: said for words in knob.formats.values() for said, word in words.items()}
-            words = {known[str(choice)]: str(choice) for choice in choices if str(choice) in known}
-            order = sorted(knob.formats.get("", ()), key=lambda said: said is None)
-            return "/".join(words.get(said, "") for said in order) if value in words.values() else None
-        by_name = [name for name in fitting if normal(one.name).endswith(PREFERRED.get(name, " "))]
-        return next(iter(by_name or fitting), None)
 
     def _put(self, one: Given, text: str) -> None:
         if one.value is None:
@@ -251,6 +242,9 @@ class _Reader:
             return None
         if argument is not None and argument.is_negated is None:  # a store_false called `--no-amp`
             return replace(found, is_doubtful=True)
+        if found.knob is not None and name in self._gates and self._meaning(self._gates[name]) is not None:
+            negated = _is_negated(name, argument)
+            return Meaning(name=found.knob.alias, knob=found.knob, is_gate=True, is_negated=negated)
         return self._as_coded(replace(found, is_negated=_is_negated(name, argument)), argument, name)
 
     def _as_coded(self, found: Meaning, argument: Argument | None, name: str) -> Meaning:
@@ -271,10 +265,6 @@ class _Reader:
                     f"--map {knob}={name}: the command has no argument {name}. It was probably mistyped, or the script "
                     f"reads it in a way that is not seen. Type it in the command with the value that it has today."
                 )
-
-
-# Formats that share words: which one is meant by an argument of this name.
-PREFERRED = {"accelerate": "mixed_precision", "digits": "trainer.precision", "torch": "dtype"}
 
 
 def _is_negated(name: str, argument: Argument | None) -> bool:

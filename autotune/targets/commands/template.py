@@ -7,6 +7,7 @@
 {bf16:true/false}     a switch: whether the knob has this value; see `Knob.value_names`
 --amp{bf16:flag}      the word before it is there or not; `{bf16:flag}` alone is `--bf16`
 --no-amp{bf16:noflag} the word before it is there where the value is not
+--amp{amp:flag}       the word before it is there if there is any value but None; another placeholder says which
 {output_dir=runs}     a scratch folder of the probe
 {{name}}              `{name}` itself
 """
@@ -30,6 +31,7 @@ from autotune.targets.commands.placeholder import (
     PLACEHOLDER,
     Placeholder,
     literal,
+    too_many_values,
 )
 
 PREFIX = "-- "  # of a target that is a command
@@ -72,6 +74,10 @@ class CommandTemplate:
         if not words:
             raise TargetError(NO_COMMAND)
         found = cls(words=tuple(_parts(word) for word in words))
+        for one in found.placeholders:
+            beside = (other for other in found.placeholders if other.knob is one.knob)
+            if one.is_gate and one.knob is not None and all(other.is_gate for other in beside):
+                raise too_many_values(one.text, one.knob)
         found.baseline  # noqa: B018  # which finds what contradicts itself
         return found
 
@@ -116,7 +122,7 @@ class CommandTemplate:
         """What the command says today, by knob name. Raises `TargetError` where it says two things at once."""
         said: dict[str, Value] = {}
         for one in self.placeholders:
-            if one.knob is None or one.today is None:
+            if one.knob is None or one.today is None or one.is_gate:
                 continue
             value = one.value()
             if one.is_switch:
@@ -127,6 +133,9 @@ class CommandTemplate:
                     f"one of them can be what it runs today. Correct one."
                 )
             said[one.knob.name] = value
+        for one in self.placeholders:
+            if one.is_gate and one.knob is not None and one.today == ON_OFF[one.is_negated]:
+                said[one.knob.name] = None
         return said
 
     def can_take(self, name: str, value: Value) -> bool:

@@ -5,9 +5,11 @@ Whether it will call it is looked up before the first step: a GAN's critic may s
 
 from __future__ import annotations
 
+import ast
 import inspect
-import re
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,11 +19,9 @@ from torch import Tensor
 from autotune import telling
 from autotune.errors import TargetError
 from autotune.targets.commands.fetching import Fetched, Fetching
+from autotune.targets.commands.syntax import calls
 
 MOST_STEPS_WITHOUT_CALL = 50  # of an optimizer: the program does not call it after all
-_IMPORTED = re.compile(r"from\s+autotune\s+import\b[^#\n]*\bstep\b|from\s+autotune\s+import\s*\([^)]*\bstep\b")
-_ALIASES = re.compile(r"import\s+autotune(?:\s+as\s+(\w+))?")
-
 _OTHERS = {
     *(sys.stdlib_module_names - {"__main__"}),
     "autotune",
@@ -106,32 +106,59 @@ class ToldSteps:
 
 def _calls_it() -> bool:
     """Whether a module of the program calls `autotune.step`, as far as its text says."""
-    package = sys.modules["autotune"]
-    return any(
-        any(value is package or value is telling.step for value in vars(module).values()) and _names_it(module)
-        for module in _of_the_program()
-    )
+    return any(_names_it(tree) for tree in _of_the_program())
 
 
-def _of_the_program() -> list[ModuleType]:
-    """`__main__`, and what it and its own modules name, as far as that can call us."""
-    found = {"__main__": sys.modules["__main__"]}
-    left = list(found.values())
+def _of_the_program() -> Iterator[ast.Module]:
+    """Yield the text of `__main__`, and of what it and its own modules name or import, as far as that can call us.
+
+    Installed packages are many and large: of them what holds us by name at the top of a module.
+    """
+    left, found, package = ["__main__"], {"__main__"}, sys.modules["autotune"]
     while left:
-        for value in tuple(vars(left.pop()).values()):
-            name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-            if not isinstance(name, str) or name in found or name.partition(".")[0] in _OTHERS:
-                continue
-            if isinstance(module := sys.modules.get(name), ModuleType):
-                found[name] = module
-                left.append(module)
-    return list(found.values())
+        module = sys.modules.get(left.pop())
+        if not isinstance(module, ModuleType):
+            continue
+        values = tuple(vars(module).values())
+        held = (one.__name__ if isinstance(one, ModuleType) else getattr(one, "__module__", None) for one in values)
+        names = {name for name in held if isinstance(name, str)}
+        is_installed = "site-packages" in Path(getattr(module, "__file__", None) or "").parts
+        if not is_installed or any(one is package or one is telling.step for one in values):
+            tree = _read(module)
+            names |= set(_imported(tree))
+            yield tree
+        new = {name for name in names if name.partition(".")[0] not in _OTHERS} - found
+        found |= new
+        left += new
 
 
-def _names_it(module: ModuleType) -> bool:
+def _read(module: ModuleType) -> ast.Module:
     try:
-        text = inspect.getsource(module)
-    except (OSError, TypeError):
-        return False
-    names = {alias or "autotune" for alias in _ALIASES.findall(text)}
-    return bool(_IMPORTED.search(text)) or any(re.search(rf"\b{name}\.step\s*\(", text) for name in names)
+        return ast.parse(inspect.getsource(module))
+    except (OSError, TypeError, SyntaxError):
+        return ast.Module(body=[], type_ignores=[])
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """Yield what is imported by an absolute name, within functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{one.name}" for one in node.names)
+
+
+def _names_it(tree: ast.Module) -> bool:
+    """Whether it imports `step` of ours, or calls it, wherever that stands."""
+    ours = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "autotune":
+            if any(one.name == "step" for one in node.names):
+                return True
+        elif isinstance(node, ast.Import):
+            ours |= {one.asname or "autotune" for one in node.names if one.name == "autotune"}
+    return any(
+        isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and call.func.value.id in ours
+        for call in calls(tree, "step")
+    )

@@ -217,7 +217,7 @@ class Witness:
             self.pauses.parameters = self.trained.parameters
 
     def _stepped(self, optimizer: Optimizer, *_: Any) -> None:
-        if self._is_elsewhere:
+        if self._is_elsewhere or _is_inner(optimizer):
             return
         self._others[id(optimizer)] += 1
         if self._counted is None or self._others[id(optimizer)] > unseen.MOST_OTHER_STEPS:
@@ -299,3 +299,17 @@ class Witness:
             return check()
         except Exception as error:
             self._guest.leave(error)
+
+
+def _is_inner(optimizer: Optimizer) -> bool:
+    """Whether its class calls the `step` of its base class, and this hook is of that: one step, told of twice.
+
+    Called by the hook, which torch's wrapper of `step` calls (torch 2.13, `Optimizer.profile_hook_step`).
+    """
+    wrapper = sys._getframe(2)
+    code, frame = wrapper.f_code, wrapper.f_back
+    while frame is not None:
+        if frame.f_code is code and frame.f_locals.get("self") is optimizer:
+            return True
+        frame = frame.f_back
+    return False

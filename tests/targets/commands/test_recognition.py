@@ -309,6 +309,48 @@ def test_a_flag_for_mixed_precision_means_the_dtype_of_the_scripts_autocast(code
         assert _arguments(found, amp_dtype=dtype) == ([] if "no" in flag else ["--amp"])
 
 
+TIMM = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument('-b', '--batch-size', type=int, default=128)
+parser.add_argument('--amp', action='store_true', default=False)
+parser.add_argument('--amp-dtype', default='float16', type=str)
+parser.add_argument('--amp-impl', default='native', type=str)
+"""
+CHOSEN = TIMM.replace("default='float16', type=str", "default='fp16', choices=['fp16', 'bf16']")
+
+
+@pytest.mark.parametrize(
+    ("script", "typed", "today"),
+    [
+        (TIMM, "", None),
+        (TIMM, "--amp", "float16"),
+        (TIMM, "--amp --amp-dtype bfloat16", "bfloat16"),
+        (TIMM, "--amp-dtype=bfloat16", None),
+        (CHOSEN, "", None),
+        (CHOSEN, "--amp-dtype bf16 --amp", "bfloat16"),
+        (TIMM.replace("--amp'", "--no-amp'"), "", "float16"),
+        (TIMM.replace("--amp'", "--no-amp'"), "--no-amp", None),
+    ],
+)
+def test_a_dtype_that_a_flag_switches_on_is_said_by_both(script, typed, today):
+    found = _recognised(script, f"train.py {typed}")
+
+    assert found.template.baseline == {"batch_size": 128, "amp_dtype": today}
+    for dtype in (None, "bfloat16", "float16"):
+        assert found.template.can_take("amp_dtype", dtype)
+        read = _argparse(script).parse_args(_arguments(found, batch_size=96, amp_dtype=dtype))
+        assert (read.amp if "amp" in read else not read.no_amp) is (dtype is not None)
+        if dtype is not None:
+            assert read.amp_dtype in (dtype, {"bfloat16": "bf16", "float16": "fp16"}[dtype])
+
+
+def test_a_flag_beside_a_dtype_can_be_named_as_something_else():
+    found = _recognised(TIMM, "train.py", amp="no")
+
+    assert found.template.baseline == {"batch_size": 128}
+
+
 def test_keys_of_hydra_are_replaced_where_they_stand():
     found = _recognised(HYDRA, "train.py +train.batch_size=16 data.num_workers=2 val.batch_size=4 trainer.precision=32")
 
@@ -413,6 +455,38 @@ def test_a_default_that_only_the_script_knows_is_said():
 
     assert "batch_size" not in found.template.knobs
     assert any("--batch-size of the script is left alone" in sentence for sentence in found.left)
+
+
+@pytest.mark.parametrize(
+    ("before", "default", "today"),
+    [
+        ("BATCH: int = 48\n", "BATCH", 48),
+        ("class Defaults:\n  batch = 48\n", "Defaults.batch", 48),
+        ("@dataclass\nclass Defaults:\n  batch: int = 32\nDEFAULTS = Defaults(batch=48)\n", "DEFAULTS.batch", 48),
+        ("class Defaults:\n  batch: int = 48\nDEFAULTS = Defaults()\n", "DEFAULTS.batch", 48),
+        ("class D:\n  batch = 48\n  def __init__(self): self.batch = 3\nDEFAULTS = D()\n", "DEFAULTS.batch", None),
+        ("DEFAULTS = SimpleNamespace(batch=48)\n", "DEFAULTS.batch", 48),
+        ("DEFAULTS = {'batch': 48}\n", 'DEFAULTS["batch"]', 48),
+        ("from settings import SIZE\n", "SIZE", 96),
+        ("import settings as given\n", "given.SIZE", 96),
+        ("BATCH = 48\ndef f(BATCH):\n  BATCH = 3\n", "BATCH", 48),
+        ("BATCH = 48\nif fast: BATCH = 4\n", "BATCH", None),
+        ("BATCH = 48\nBATCH *= 2\n", "BATCH", None),
+        ("BATCH = 48\ndef f():\n  global BATCH\n  BATCH = 3\n", "BATCH", None),
+        ("class Defaults:\n  batch = 48\nDefaults.batch = 3\n", "Defaults.batch", None),
+        ("DEFAULTS = {'batch': 48}\nDEFAULTS['batch'] = 3\n", "DEFAULTS['batch']", None),
+        ("def batch(): return 3\n", "batch()", None),
+        ("from elsewhere import BATCH\n", "BATCH", None),
+    ],
+)
+def test_a_constant_of_the_script_is_looked_up_where_it_is_bound_once(before, default, today):
+    Path("settings.py").write_text("SIZE = 96\n")
+
+    found = _recognised(before + ARGPARSE.replace("default=64", f"default={default}"), "train.py")
+
+    assert found.template.baseline.get("batch_size") == today
+    left = [one for one in found.left if one.startswith("--batch-size of the script is left alone: what it is today")]
+    assert len(left) == (today is None)
 
 
 def test_a_correction_says_what_an_argument_is():

@@ -87,6 +87,22 @@ def test_one_flag_says_one_dtype_and_none():
     assert [template.can_take("amp_dtype", dtype) for dtype in (None, "bfloat16", "float16")] == [True, True, False]
 
 
+@pytest.mark.parametrize(
+    ("flag", "today"),
+    [("--amp{amp:flag=true}", "float16"), ("--amp{amp:flag=false}", None), ("--no-amp{amp:noflag=true}", None)],
+)
+def test_a_flag_says_whether_and_another_argument_which(flag, today):
+    template = CommandTemplate.parse(f"-- python t.py {flag} --amp-dtype {{amp_dtype:bf16/fp16/fp16=fp16}}")
+
+    assert template.baseline == {"amp_dtype": today}
+    assert [template.can_take("amp_dtype", dtype) for dtype in (None, "bfloat16", "float16")] == [True, True, True]
+    said = flag.partition("{")[0]
+    for dtype, words in {None: [], "bfloat16": ["bf16"]}.items():
+        filled = template.filled({"amp_dtype": dtype}, "")[2:]
+        assert (said in filled) is ((dtype is None) is ("no" in said))
+        assert filled[-1:] == (words or ["fp16"])
+
+
 def test_the_line_for_a_person_writes_where_the_command_writes_today():
     template = CommandTemplate.parse("-- python t.py --out '{output_dir=my runs}' --bs {batch_size=64}")
 

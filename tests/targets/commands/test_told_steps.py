@@ -14,7 +14,7 @@ from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome
 from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
-from tests.targets.commands.test_watched_commands import command, inspect, refused, steps
+from tests.targets.commands.test_watched_commands import HEAD, command, inspect, refused, steps
 
 BY_HAND = """
 import autotune
@@ -55,6 +55,28 @@ def test_what_is_told_is_the_baseline_and_the_model_is_found(tmp_path):
     assert facts.baseline is not None and facts.baseline["batch_size"] == 24
     assert (facts.name, facts.parameter_count) == ("Linear", 10)
     assert facts.step is not None and facts.step.loss is not None
+
+
+@pytest.mark.parametrize("line", ["import autotune", "import autotune as tuning", "from autotune import step as told"])
+def test_it_may_be_imported_within_a_function(tmp_path, line):
+    """Its critic steps before the first call: what is awaited is known from the text alone."""
+    name = {"import autotune": "autotune.step", "import autotune as tuning": "tuning.step"}.get(line, "told")
+    loop = CRITIC.replace("from autotune import step as told", line).replace("told(LOSS)", f"{name}()")
+    text = "def main():" + loop.replace("\n", "\n    ") + "\nmain()\n"
+
+    taken = steps(tmp_path, text, gradient_accumulation_steps=5)
+
+    assert [(step.samples, step.micro_batches) for step in taken] == [(40, 5)] * 3
+
+
+def test_a_loop_in_a_module_that_is_imported_within_a_function_is_looked_into(tmp_path):
+    (tmp_path / "looping.py").write_text(HEAD + "def train():" + CRITIC.replace("LOSS", "").replace("\n", "\n    "))
+
+    taken = steps(
+        tmp_path, "def main():\n    import looping\n    looping.train()\nmain()\n", gradient_accumulation_steps=5
+    )
+
+    assert [(step.samples, step.micro_batches) for step in taken] == [(40, 5)] * 3
 
 
 @pytest.mark.parametrize("loss", ["", "loss=0.5, samples=40"])

@@ -18,6 +18,8 @@ from autotune.precision.child import compare
 from autotune.targets import resolve
 from autotune.targets.base import Step, check_effect
 from autotune.targets.commands import log, tally
+from autotune.targets.commands.recognition import recognise
+from autotune.targets.commands.template import CommandTemplate
 from autotune.testing.target_contract import clean_imports, planned
 from tests.targets_support import watch
 
@@ -166,6 +168,42 @@ def test_a_setting_that_did_not_arrive_is_never_measured(tmp_path, text, values,
 
     with pytest.raises(TargetError, match=words):
         steps(tmp_path, text, arguments=arguments, **values)
+
+
+AS_TIMM = """
+import argparse
+from contextlib import suppress
+from functools import partial
+parser = argparse.ArgumentParser()
+parser.add_argument("-b", "--batch-size", type=int, default=8)
+parser.add_argument("--amp", action="store_true", default=False)
+parser.add_argument("--amp-dtype", default="float16", type=str)
+args = parser.parse_args()
+amp_autocast = suppress
+if args.amp:
+    assert args.amp_dtype in ("float16", "bfloat16")
+    amp_dtype = torch.bfloat16 if args.amp_dtype == "bfloat16" else torch.float16
+    amp_autocast = partial(torch.autocast, device_type="cpu", dtype=amp_dtype)
+for x, y in batches(args.batch_size):
+    with amp_autocast():
+        loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+@pytest.mark.parametrize(("typed", "today"), [("", None), ("--amp --amp-dtype bfloat16", "bfloat16")])
+def test_a_script_as_timms_trains_in_the_dtype_that_is_asked_for(tmp_path, typed, today, dtype):
+    words = CommandTemplate.split(command(tmp_path, AS_TIMM, typed))
+    target = recognise(words).template
+
+    with clean_imports():
+        facts = resolve(target.text).inspect("cpu", None, lambda phase: None)
+    assert facts.baseline is not None
+    assert facts.baseline["amp_dtype"] == today
+    arguments = " ".join(target.text.split()[3:])
+    assert len(steps(tmp_path, AS_TIMM, arguments=arguments, amp_dtype=dtype)) == 3
 
 
 def test_two_optimizers_that_take_turns_make_one_step(tmp_path):

@@ -1,0 +1,1 @@
+"""What a Python process loads that a watched program starts: its folder is on PYTHONPATH meanwhile."""

@@ -1,0 +1,64 @@
+"""In which words an argument takes the values of a knob, and which flag has to stand beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+
+from autotune.knobs.base import Knob
+from autotune.targets.commands.declared import UNKNOWN, Argument
+from autotune.targets.commands.meaning import meaning_of
+from autotune.targets.commands.names import normal
+
+# Formats that share words: which one is meant by an argument of this name.
+PREFERRED = {"accelerate": "mixed_precision", "digits": "trainer.precision", "torch": "dtype"}
+_AFFIRMING = re.compile(r"(use|enable|no|disable|without)_")
+
+
+def format_of(argument: Argument | None, name: str, knob: Knob, value: str, *, is_gated: bool) -> str | None:
+    """Return the format that has this word; where the script lists its choices, exactly those of them.
+
+    `is_gated`: a flag beside it says none (`gates`), and it stands at `value` then, whatever that is.
+    """
+    order = sorted(knob.formats.get("", ()), key=lambda said: said is None)
+    choices = argument.choices if argument is not None else ()
+    fitting = [one for one, words in knob.formats.items() if one and value in words.values()]
+    if choices:
+        known = {word: said for words in knob.formats.values() for said, word in words.items()}
+        words = {known[str(choice)]: str(choice) for choice in choices if str(choice) in known}
+        if value not in words.values():
+            return None
+    else:
+        by_name = [one for one in fitting if normal(name).endswith(PREFERRED.get(one, " "))]
+        chosen = next(iter(by_name or fitting), None)
+        if chosen is None or not is_gated:
+            return chosen
+        words = dict(knob.formats[chosen])
+    if is_gated:
+        words = {**words, None: value}
+    return "/".join(words.get(said, "") for said in order)
+
+
+def gates(arguments: Collection[Argument], typed: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the flags that switch on what another argument names: `--amp` beside `--amp-dtype bfloat16`.
+
+    By the names of both; `typed`: the values that stand in the command. Whether it is so a probe checks.
+    """
+    return dict(pair for flag in arguments if flag.is_flag and not flag.off for pair in _gated(flag, arguments, typed))
+
+
+def _gated(
+    flag: Argument, arguments: Collection[Argument], typed: Mapping[str, str | None]
+) -> Iterator[tuple[str, str]]:
+    meaning = meaning_of(flag.name)
+    if meaning is None or meaning.knob is None or not meaning.is_doubtful or not meaning.knob.value_names:
+        return
+    begin = _AFFIRMING.sub("", normal(flag.name)) + "_"
+    for other in arguments:
+        its = meaning_of(other.name)
+        value = typed.get(other.name, other.default)
+        if its is None or its.name != meaning.knob.name or its.is_doubtful or other.is_flag or value is UNKNOWN:
+            continue
+        halves = {word for words in meaning.knob.formats.values() for said, word in words.items() if said is not None}
+        if normal(other.name).startswith(begin) and value in halves:
+            yield flag.name, other.name

@@ -1,0 +1,45 @@
+"""Processes that a watched program starts: they run as they would alone, but for what they say of their training."""
+
+import os
+import subprocess
+import sys
+
+from autotune.targets.commands.exits import CHILDREN, TRAINS
+
+TRAINING = """
+import sys, torch
+parameter = torch.nn.Parameter(torch.ones(1))
+optimizer = torch.optim.SGD([parameter], lr=1.0)
+for _ in range(3): parameter.sum().backward(); optimizer.step()
+print("nobody" if any("children" in place for place in sys.path) else "itself")
+"""
+
+
+def started(code, *arguments, **variables):
+    """What a Python prints that was started with this code."""
+    command = [sys.executable, "-W", "error", "-c", code, *arguments]
+    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_its_first_step_is_told_once_with_its_words():
+    read, write = os.pipe()
+
+    said = started(TRAINING, "--epochs", "3", PYTHONPATH=CHILDREN, **{TRAINS: f"/proc/{os.getpid()}/fd/{write}"})
+
+    os.close(write)
+    assert os.read(read, 2**16).decode().split("\0")[-2:] == ["--epochs", "3"]
+    assert os.read(read, 1) == b""
+    assert said == "itself\n"
+    os.close(read)
+
+
+def test_nobody_who_listens_is_no_error():
+    assert started(TRAINING, PYTHONPATH=CHILDREN, **{TRAINS: "/proc/0/fd/0"}) == "itself\n"
+
+
+def test_what_the_environment_itself_loads_is_loaded(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("print('mine')")
+
+    assert started("", PYTHONPATH=os.pathsep.join([CHILDREN, str(tmp_path)])) == "mine\n"
