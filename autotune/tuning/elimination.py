@@ -55,6 +55,7 @@ def eliminate(
     reversions = _reversions(context, leader)
     if not reversions:
         return answer
+    context.reporter.phase("ablation")
     rounds, new = _Rounds(context, raced, leader), answer
     try:
         reversions = _run(context, rounds, reversions)
