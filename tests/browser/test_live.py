@@ -152,11 +152,11 @@ def test_two_studies_are_chosen_from_the_list_and_compared(browser: Browser, stu
     with serving(study.parent) as server:
         page = browser.new_page()
         page.goto(server.address)
-        page.locator("#compare-a").select_option("resnet")
-        page.locator("#compare-b").select_option("other")
+        page.get_by_role("checkbox", name="Compare resnet").check()
+        page.get_by_role("checkbox", name="Compare other").check()
         page.get_by_role("button", name="Compare").click()
 
-        assert page.locator("h1").inner_text() == "resnet and other"
+        assert page.locator("h1").inner_text() == "other and resnet"
         assert page.locator("#shared tbody tr").count() == 3
         page.get_by_role("link", name="All studies").click()
         assert page.locator("h1").inner_text() == "Studies"
