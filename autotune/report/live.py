@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from autotune.core.results import Measurement, Trial
 from autotune.report import phrases
-from autotune.report.history import AGAIN
 from autotune.study.progress import SearchProgress
-from autotune.study.view import StudyView
+from autotune.study.view import AGAIN, StudyView
 from autotune.units import counted, format_seconds
 
 LATEST = 8  # sentences
