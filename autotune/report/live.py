@@ -10,7 +10,7 @@ from autotune.study.progress import SearchProgress
 from autotune.study.view import AGAIN, StudyView
 from autotune.units import counted, format_seconds
 
-LATEST = 8  # sentences
+LATEST = 8  # sentences that are shown beside the state
 BETWEEN = "between probes"
 
 
@@ -35,7 +35,6 @@ class Live:
     best: str
     now: str  # the probe that runs, else what the search does between probes
     now_since: str  # of the probe; empty: none runs
-    said: tuple[tuple[str, str], ...]  # time and sentence, the latest first
 
 
 def live(view: StudyView) -> Live:
@@ -60,7 +59,6 @@ def live(view: StudyView) -> Live:
         if probe is None
         else f"probe {probe.number}, {phrases.purpose_word(probe.purpose)}: {phrases.short(probe.config.values)}",
         now_since="" if probe is None else probe.began_at,
-        said=said(progress)[:LATEST],
     )
 
 

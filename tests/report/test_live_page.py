@@ -47,6 +47,13 @@ def test_a_running_search_shows_phase_budget_best_probe_and_sentences() -> None:
     assert page.text.index("<b>Confirming</b> 4.") < page.text.index("Waiting for other processes.")
 
 
+def test_a_search_without_an_answer_leaves_what_it_said_beside_the_reason() -> None:
+    page = Page(render(dataclasses.replace(view(ladder()[:1]), progress=state(running=None))))
+
+    assert page.text.index("What the search said") < page.text.index("How it was measured")
+    assert "Use it" not in page.text
+
+
 def test_between_probes_the_page_tells_what_the_search_does() -> None:
     doing = "Comparing the losses of bf16 and fp32."
     study = dataclasses.replace(view(ladder()[:8], running=True), progress=state(running=None, doing=doing))
@@ -109,7 +116,7 @@ def test_while_changes_are_checked_the_answer_stands_with_the_state_above_it() -
 def test_a_search_of_an_earlier_version_has_no_clock() -> None:
     found = live(view(ladder()[:2], running=True))
 
-    assert (found.began_at, found.now, found.now_since, found.said) == ("", "between probes", "", ())
+    assert (found.began_at, found.now, found.now_since) == ("", "between probes", "")
     assert "progress" not in Page(render(view(ladder()[:2], running=True))).tags
 
 
