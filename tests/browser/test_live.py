@@ -16,6 +16,8 @@ from tests.dashboard.test_live import add_probe
 from tests.reporting import ladder, recommendation, written
 from tests.serving import serving
 
+RECORDED = Path(__file__).parents[2] / "studies"
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
@@ -160,4 +162,21 @@ def test_two_studies_are_chosen_from_the_list_and_compared(browser: Browser, stu
         assert page.locator("#shared tbody tr").count() == 3
         page.get_by_role("link", name="All studies").click()
         assert page.locator("h1").inner_text() == "Studies"
+        page.close()
+
+
+def test_nothing_of_the_list_and_of_a_comparison_is_cut(browser: Browser) -> None:
+    cut = """() => [...document.querySelectorAll(".scroll")]
+      .filter((box) => box.scrollWidth > box.clientWidth).map((box) => box.ariaLabel)"""
+    with serving(RECORDED) as server:
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        for place in ("", "compare?study=train-epyc&study=digits_cnn-epyc"):
+            page.goto(server.address + place)
+            assert page.evaluate(cut) == []
+
+        page.set_viewport_size({"width": 390, "height": 844})
+        assert page.evaluate(cut) == []
+        page.goto(server.address)
+        factor = page.locator("#study-table tbody td:nth-child(2)").first.bounding_box()
+        assert factor is not None and factor["x"] + factor["width"] < 390 - 24
         page.close()
