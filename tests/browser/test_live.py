@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from autotune.core import codec
 from autotune.dashboard.server import StudyServer
 from autotune.study import layout as disk
 from autotune.study.lock import Lock
+from autotune.study.progress import PROGRESS, SearchProgress
 from tests.dashboard.test_live import add_probe
 from tests.reporting import ladder, recommendation, written
 from tests.serving import serving
@@ -104,6 +106,26 @@ def test_a_search_that_begins_and_ends_is_seen(page: Page, study: Path) -> None:
 
     lock.release()
     wait_until(page, "!" + says("running now"))
+
+
+def test_the_clock_of_a_search_is_never_empty(page: Page, study: Path) -> None:
+    lock = Lock(study)
+    codec.write(study / PROGRESS, SearchProgress(began_at=datetime.now(UTC).isoformat(), budget_seconds=600.0))
+    wait_until(page, says("12 probes") + " && " + says("/ 10:00"))
+    page.evaluate(
+        """() => {
+          window.seen = [];
+          const look = () => window.seen.push(document.querySelector("span[data-since]").textContent);
+          new MutationObserver(look).observe(document.body, { childList: true, subtree: true });
+        }"""
+    )
+
+    add_probe(study, 12)
+    wait_until(page, says("13 probes"))
+
+    seen = page.evaluate("window.seen")
+    assert seen and "" not in seen
+    lock.release()
 
 
 def test_parts_that_come_and_go_find_their_place(browser: Browser, tmp_path: Path) -> None:
