@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from autotune.core.results import Measurement, Trial
 from autotune.report import phrases
+from autotune.report.running import PHASES, Measured, best_factor, best_phrase
 from autotune.study.progress import SearchProgress
 from autotune.study.view import AGAIN, StudyView
 from autotune.units import counted, format_seconds
@@ -51,10 +52,8 @@ def live(view: StudyView) -> Live:
         began_at=progress.began_at,
         budget_seconds=progress.budget_seconds,
         count=counted(len(view.trials), "probe") + (f", {unusable} not usable" if unusable else ""),
-        factor=phrases.best_factor(best, base) if best else "",
-        best=""
-        if best is None
-        else f"{phrases.best_phrase(best, base)}: {phrases.configuration_phrase(best[0].values)}",
+        factor=best_factor(best, base) if best else "",
+        best="" if best is None else f"{best_phrase(best, base)}: {phrases.configuration_phrase(best[0].values)}",
         now=progress.doing or BETWEEN
         if probe is None
         else f"probe {probe.number}, {phrases.purpose_word(probe.purpose)}: {phrases.short(probe.config.values)}",
@@ -80,7 +79,7 @@ def best_so_far(view: StudyView) -> tuple[Trial, Measurement] | None:
     return max(usable, key=lambda one: one[:2])[2:] if usable else None
 
 
-def _baseline(view: StudyView) -> phrases.Measured | None:
+def _baseline(view: StudyView) -> Measured | None:
     runs = [
         (trial.config, measured)
         for trial in view.trials
@@ -90,6 +89,6 @@ def _baseline(view: StudyView) -> phrases.Measured | None:
 
 
 def _phases(purpose: str) -> tuple[Phase, ...]:
-    place = [*phrases.PHASES].index(purpose) if purpose in phrases.PHASES else 0
-    names = enumerate(phrases.PHASES.values())
+    place = [*PHASES].index(purpose) if purpose in PHASES else 0
+    names = enumerate(PHASES.values())
     return tuple(Phase(name=name, is_now=number == place, is_over=number < place) for number, name in names)

@@ -22,9 +22,7 @@ from autotune.units import format_speedup as format_speedup
 
 PURPOSES = {"search": "search", "baseline": "baseline", "reference": "baseline again", "confirm": "confirmation",
             "ablation": "elimination"}  # fmt: skip
-PHASES = {"baseline": "Baseline", "search": "Explore", "confirm": "Confirm", "ablation": "Elimination"}  # by purpose
 GOOD_ENDS = {"search": "ok", "confirm": "confirmed"}  # by purpose; the others end as what they are
-Measured = tuple[Config, Measurement]
 MOST_OWN_SHARE = 0.01  # of a step, that watching it may take without a word
 GLOBAL_BATCH = ("batch_size", "gradient_accumulation_steps")  # shown together: their product is the global batch
 
@@ -102,21 +100,6 @@ def configuration_phrase(values: Mapping[str, Value]) -> str:
     """The configuration in words: `batch 64 × 1, amp bfloat16, no loader workers`."""
     batch = " × ".join(str(values.get(name)) for name in GLOBAL_BATCH)
     return ", ".join([f"batch {batch}", *settings(values)])
-
-
-def best_factor(best: Measured, baseline: Measured | None) -> str:
-    """`17.1×`: the best so far over the baseline; empty where it is the baseline itself, or where that did not run."""
-    if baseline is None or best[0] == baseline[0]:
-        return ""
-    return f"{format_speedup(best[1].samples_per_second / baseline[1].samples_per_second)}×"
-
-
-def best_phrase(best: Measured, baseline: Measured | None) -> str:
-    """`best 2,605 samples/s (17.1× baseline)`, while a search runs; `baseline 152 samples/s` before that is beaten."""
-    if baseline is not None and best[0] == baseline[0]:
-        return f"baseline {samples_per_second(baseline[1].samples_per_second)}"
-    factor = best_factor(best, baseline)
-    return f"best {samples_per_second(best[1].samples_per_second)}" + (f" ({factor} baseline)" if factor else "")
 
 
 def factor_phrase(factor: float, low: float | None, high: float | None) -> str:

@@ -19,9 +19,6 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob
 from autotune.report.columns import GAP, cells, columns, fitting, header, line_width
 from autotune.report.phrases import (
-    PHASES,
-    Measured,
-    best_phrase,
     configuration_phrase,
     outcome_word,
     plain,
@@ -29,6 +26,7 @@ from autotune.report.phrases import (
     reason,
     samples_per_second,
 )
+from autotune.report.running import PHASES, Measured, best_phrase
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
 from autotune.units import counted, format_clock, format_seconds

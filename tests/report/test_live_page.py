@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from autotune.report import phrases
 from autotune.report.live import best_so_far, live
 from autotune.report.page import render
 from autotune.report.phrases import samples_per_second
+from autotune.report.running import PHASES
 from autotune.study.progress import RunningProbe, Said, SearchProgress
 from autotune.study.view import AGAIN
 from tests.pages import Page
@@ -75,11 +75,11 @@ def test_the_baseline_is_no_gain_over_itself_however_often_it_is_measured() -> N
     assert found.best.startswith("baseline 58.8 samples/s: batch 64")
 
 
-@pytest.mark.parametrize("purpose", phrases.PHASES)
+@pytest.mark.parametrize("purpose", PHASES)
 def test_every_part_of_a_search_has_its_phase(purpose: str) -> None:
     found = live(dataclasses.replace(view(ladder()[:8], running=True), progress=state(purpose=purpose)))
 
-    assert [one.name for one in found.phases if one.is_now] == [phrases.PHASES[purpose]]
+    assert [one.name for one in found.phases if one.is_now] == [PHASES[purpose]]
 
 
 def test_the_best_so_far_is_usable_and_measured_by_the_search() -> None:

@@ -15,8 +15,8 @@ from autotune.knobs import knob, touched
 from autotune.knobs.num_workers import NumWorkers
 from autotune.objectives.verdict import judge
 from autotune.report.columns import RESULT_ROOM, columns, fitting, header, line_width
-from autotune.report.phrases import PHASES
 from autotune.report.probes import table
+from autotune.report.running import PHASES
 from autotune.report.terminal import REDRAWS_PER_SECOND, TerminalReporter, probe_line
 from autotune.tuning.reporter import Reporter
 from tests.reporting import config, failed, ladder, measured, recommendation, request, trial, view
