@@ -123,6 +123,12 @@ def format_durations(*seconds: float) -> str:
     return f"{' → '.join(format_rate(factor * one) for one in seconds)} {unit}"
 
 
+def format_clock(seconds: float) -> str:
+    """`5:12`: minutes and seconds of a time that goes on."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02d}"
+
+
 def rounded(rate: float) -> float:
     """A rate as far as it is shown."""
     return float(f"{rate:.3g}")

@@ -3,6 +3,7 @@ import pytest
 from autotune.units import (
     counted,
     format_bytes,
+    format_clock,
     format_rate,
     format_seconds,
     format_share,
@@ -125,6 +126,11 @@ def test_bytes_are_shown_with_a_unit(count, shown):
 @pytest.mark.parametrize(("seconds", "shown"), [(0.84, "0.8 s"), (42, "42 s"), (312, "5:12 min"), (8400, "2:20 h")])
 def test_seconds_are_shown_with_a_unit(seconds, shown):
     assert format_seconds(seconds) == shown
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.9, "0:00"), (69.9, "1:09"), (3600, "60:00")])
+def test_a_clock_counts_whole_seconds(seconds, shown):
+    assert format_clock(seconds) == shown
 
 
 @pytest.mark.parametrize(("share", "shown"), [(0.09, "9%"), (0.004, "0.4%"), (0.0, "0%")])

@@ -45,15 +45,20 @@ def application(site: Site, host_names: Sequence[str]) -> ASGIApp:
     def with_slash(request: Request) -> Response:
         return RedirectResponse(f"/studies/{quote(site.folder(request.path_params['name']).name)}/", 308)
 
+    def compare(request: Request) -> Response:
+        asked = request.query_params
+        both = asked.getlist("study") or [asked.get(side, "") for side in "ab"]
+        if len(both) != 2:
+            return _text("Two studies can be compared: go back and tick two of the list.\n", 400)
+        return page(lambda _: site.comparison(*both))(request)
+
     study: list[Route | Mount] = [
         Route("/", page(lambda request: site.study(request.path_params.get("name")))),
         Route("/probes/{number}/log.txt", log),
     ]
     studies = [
         Route("/", page(lambda _: site.index())),
-        Route(
-            "/compare", page(lambda request: site.comparison(*(request.query_params.get(side, "") for side in "ab")))
-        ),
+        Route("/compare", compare),
         Route("/studies/{name}", with_slash),
         Mount("/studies/{name}", routes=study),
     ]

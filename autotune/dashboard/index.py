@@ -66,7 +66,7 @@ def render_index(folders: Sequence[Path], served: Served) -> str:
         "index.html",
         served=served,
         entries=entries,
-        comparable=[entry.name for entry in entries if entry.has_page],
+        can_compare=sum(entry.has_page for entry in entries) > 1,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from autotune.core.codes import Code
 from autotune.report import phrases
 from autotune.study.recommendation import Recommendation
 
@@ -30,4 +31,6 @@ def certainty(best: Recommendation) -> Certainty | None:
         )
     if not spread or best.rounds < 2:
         return Certainty(word="likely", why=f"measured {phrases.times(best.rounds)}, without an interval")
+    if any(warning.code is Code.CONFIRMATION_INTERFERENCE for warning in best.warnings):
+        return Certainty(word="likely", why="there was interference in too many rounds")
     return Certainty(word="clear", why=f"95% interval over {best.rounds} interleaved rounds of separate processes")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.core.records import Config
+from autotune.core.stats import mean_rate
 from autotune.harmless import cropped
 from autotune.knobs import touched
 from autotune.report import drawing, phrases
@@ -19,6 +20,12 @@ from autotune.units import format_rate, format_speedup
 NAME, TITLE = "finalists", "Which one won"
 ROW, AXIS = 44, 40  # pixels: a finalist with its name, and the axis below all
 MOST = 8  # finalists; slower ones are in the table
+CAPTION = "A circle is a round in a process of its own, the stroke the mean, the bar its 95% interval."
+SHIFTED = (
+    " The machine was not equally fast in all rounds: the mean of a finalist that missed some follows from its ratios "
+    "to the others."
+)
+LEAST_SHIFT = 0.02  # of a mean, to the mean of its own rounds, that is worth a sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +68,7 @@ def finalists(view: StudyView) -> Chart | Absence:
         table=Table(titles=("configuration", "samples/s", "±", "over baseline", "rounds, samples/s"), rows=rows),
         draw=draw,
         height=len(drawn) * ROW + AXIS,
-        note="A circle is a round in a process of its own, the stroke the mean, the bar its 95% interval.",
+        note=CAPTION + SHIFTED * any(_is_shifted(one) for one in drawn),
     )
 
 
@@ -85,6 +92,11 @@ def _known(best: Recommendation) -> list[Finalist]:
             )
         )
     return sorted(rows, key=lambda one: one.rate, reverse=True)
+
+
+def _is_shifted(one: Finalist) -> bool:
+    """Whether the mean is visibly not that of the own rounds alone (`Rounds.mean_rate`)."""
+    return abs(one.rate / mean_rate(one.rounds) - 1) > LEAST_SHIFT
 
 
 def _over(one: Confirmation, best: Recommendation) -> float | None:

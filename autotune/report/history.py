@@ -9,11 +9,10 @@ from autotune.core.results import Trial
 from autotune.report import drawing, phrases
 from autotune.report.chart import Absence, Chart, Table
 from autotune.report.drawing import Plane, Size
-from autotune.study.view import StudyView
+from autotune.study.view import AGAIN, StudyView
 from autotune.units import counted, format_rate, format_seconds
 
 NAME, TITLE = "history", "The search over time"
-AGAIN = ("confirm", "ablation")  # purposes of probes that run in rounds: they measure again, which is no finding
 FEWEST = 2  # probes: one is no history
 MINUTE = 60.0
 
@@ -46,7 +45,8 @@ def history(view: StudyView) -> Chart | Absence:
         return _drawn(Plane(size=size, across=across, up=up), moments, best, unit)
 
     failed = sum(not one.is_usable for one in moments)
-    said = f"{counted(len(moments), 'probe')} in {format_seconds(end)}, {failed} not usable"
+    said = f"{counted(len(moments), 'probe')} in {format_seconds(end)}" + (f", {failed} not usable" if failed else "")
+    has_rounds = any(one.trial.purpose in AGAIN for one in moments)
     last = f"; best of the search {phrases.samples_per_second(best[-1][1])}" if best else ""
     return Chart(
         name=NAME,
@@ -58,7 +58,9 @@ def history(view: StudyView) -> Chart | Absence:
             rows=tuple((format_rate(rate), format_seconds(seconds)) for seconds, rate in best) or (("–", "–"),),
         ),
         draw=draw,
-        note="Line: the fastest usable probe of the search so far. Shaded: measured again, in rounds. ✕: not usable.",
+        note="Line: the fastest usable probe of the search so far."
+        + " Shaded: measured again, in rounds." * has_rounds
+        + " ✕: not usable." * bool(failed),
     )
 
 

@@ -51,6 +51,7 @@
     const state = remember(old);
     const part = document.importNode(fresh, true);
     old.replaceWith(part);
+    tick();
     restore(part, state);
   }
 

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.core.results import Measurement, Trial
 from autotune.report import phrases
-from autotune.report.history import AGAIN
+from autotune.report.running import PHASES, Measured, best_factor, best_phrase
 from autotune.study.progress import SearchProgress
-from autotune.study.view import StudyView
-from autotune.units import counted, format_seconds, format_speedup
+from autotune.study.view import AGAIN, StudyView
+from autotune.units import counted, format_seconds
 
-PHASES = {
-    "baseline": "Baseline",
-    "search": "Explore",
-    "confirm": "Confirm in rounds",
-    "ablation": "Elimination",
-}  # by purpose of their probes
-LATEST = 8  # sentences
+LATEST = 8  # sentences that are shown beside the state
+BETWEEN = "between probes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,33 +32,32 @@ class Live:
     began_at: str  # UTC, ISO 8601; empty: a search of an earlier version
     budget_seconds: float | None
     count: str  # `12 probes, 1 not usable`
-    factor: str  # of the best so far; empty: nothing to compare
+    factor: str  # of the best so far; empty: it is the baseline, or nothing to compare
     best: str
-    running: str
-    running_since: str
-    said: tuple[tuple[str, str], ...]  # time and sentence, the latest first
+    now: str  # the probe that runs, else what the search does between probes
+    now_since: str  # of the probe; empty: none runs
 
 
 def live(view: StudyView) -> Live:
     """Return the state of the search from its probes and from what it said."""
     progress = view.progress or SearchProgress(began_at="")
-    best, base = best_so_far(view), _baseline(view)
+    found, base = best_so_far(view), _baseline(view)
+    best = (found[0].config, found[1]) if found else None
     unusable = sum(not view.verdict(trial).feasible for trial in view.trials)
     probe = progress.running
+    if probe is not None and any(trial.number == probe.number for trial in view.trials):
+        probe = None  # it has just ended
     return Live(
         phases=_phases(progress.purpose),
         began_at=progress.began_at,
         budget_seconds=progress.budget_seconds,
         count=counted(len(view.trials), "probe") + (f", {unusable} not usable" if unusable else ""),
-        factor=f"{format_speedup(best[1].samples_per_second / base.samples_per_second)}×" if best and base else "",
-        best=""
-        if best is None
-        else f"{phrases.best_phrase(best[1], base)}: {phrases.configuration_phrase(best[0].config.values)}",
-        running=""
+        factor=best_factor(best, base) if best else "",
+        best="" if best is None else f"{best_phrase(best, base)}: {phrases.configuration_phrase(best[0].values)}",
+        now=progress.doing or BETWEEN
         if probe is None
         else f"probe {probe.number}, {phrases.purpose_word(probe.purpose)}: {phrases.short(probe.config.values)}",
-        running_since="" if probe is None else probe.began_at,
-        said=said(progress)[:LATEST],
+        now_since="" if probe is None else probe.began_at,
     )
 
 
@@ -86,9 +79,9 @@ def best_so_far(view: StudyView) -> tuple[Trial, Measurement] | None:
     return max(usable, key=lambda one: one[:2])[2:] if usable else None
 
 
-def _baseline(view: StudyView) -> Measurement | None:
-    runs: Sequence[Measurement] = [
-        measured
+def _baseline(view: StudyView) -> Measured | None:
+    runs = [
+        (trial.config, measured)
         for trial in view.trials
         if trial.purpose == "baseline" and (measured := trial.result.measurement) is not None
     ]
@@ -96,8 +89,6 @@ def _baseline(view: StudyView) -> Measurement | None:
 
 
 def _phases(purpose: str) -> tuple[Phase, ...]:
-    now = {"reference": "search", "": "baseline"}.get(purpose, purpose)
-    place = [*PHASES].index(now) if now in PHASES else 0
-    return tuple(
-        Phase(name=name, is_now=number == place, is_over=number < place) for number, name in enumerate(PHASES.values())
-    )
+    place = [*PHASES].index(purpose) if purpose in PHASES else 0
+    names = enumerate(PHASES.values())
+    return tuple(Phase(name=name, is_now=number == place, is_over=number < place) for number, name in names)

@@ -18,7 +18,7 @@ from autotune.report.chart import Absence, Chart
 from autotune.report.charts import CHARTS
 from autotune.report.durations import durations
 from autotune.report.limits import limit_of
-from autotune.report.live import live, said
+from autotune.report.live import LATEST, live, said
 from autotune.report.losses import losses_phrase
 from autotune.report.templates import Served, render_template
 from autotune.report.use import ways
@@ -44,6 +44,7 @@ def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -
         answer=_answer(view) if best else None,
         live=live(view) if view.running else None,
         said=said(view.progress),
+        latest=LATEST,
         charts=[chart for chart in charts if isinstance(chart, Chart)],
         absent=[chart for chart in charts if isinstance(chart, Absence)],
         svg=Markup,  # charts escape their own texts

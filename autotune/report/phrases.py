@@ -102,14 +102,6 @@ def configuration_phrase(values: Mapping[str, Value]) -> str:
     return ", ".join([f"batch {batch}", *settings(values)])
 
 
-def best_phrase(best: Measurement, baseline: Measurement | None) -> str:
-    """`best 2,605 samples/s (17.1× baseline)`, while a search runs."""
-    text = f"best {samples_per_second(best.samples_per_second)}"
-    if baseline is None:
-        return text
-    return f"{text} ({format_speedup(best.samples_per_second / baseline.samples_per_second)}× baseline)"
-
-
 def factor_phrase(factor: float, low: float | None, high: float | None) -> str:
     """`17.1× (16.7 to 17.5)`; without an interval the factor alone."""
     text = f"{format_speedup(factor)}×"

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from autotune.harmless import plain_lines, python
 from autotune.report import phrases
 from autotune.report.chart import CHART_STYLE
-from autotune.units import counted, format_bytes, format_rate, format_seconds, format_share
+from autotune.units import counted, format_bytes, format_clock, format_rate, format_seconds, format_share
 
 HERE = Path(__file__).parent
 STYLE = CHART_STYLE + (HERE / "page.css").read_text(encoding="utf-8")
@@ -55,7 +55,7 @@ _templates = Templates(
     finalize=_printable,
 )
 _templates.filters |= {"rate": format_rate, "bytes": format_bytes, "seconds": format_seconds, "share": format_share}
-_templates.filters |= {"python": python, "counted": counted}
+_templates.filters |= {"python": python, "counted": counted, "clock": format_clock}
 
 
 def render_template(name: str, *, served: Served | None = None, scripted: bool = True, **values: object) -> str:

@@ -12,14 +12,13 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from autotune.core.records import Config
-from autotune.core.results import Measurement, Outcome, Trial, Verdict
+from autotune.core.records import Config, Purpose
+from autotune.core.results import Outcome, Trial, Verdict
 from autotune.harmless import cropped
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob
 from autotune.report.columns import GAP, cells, columns, fitting, header, line_width
 from autotune.report.phrases import (
-    best_phrase,
     configuration_phrase,
     outcome_word,
     plain,
@@ -27,12 +26,14 @@ from autotune.report.phrases import (
     reason,
     samples_per_second,
 )
+from autotune.report.running import PHASES, Measured, best_phrase
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
-from autotune.units import counted, format_seconds
+from autotune.units import counted, format_clock, format_seconds
 
 REDRAWS_PER_SECOND = 2  # enough to see it live; each redraw costs about a millisecond of a core that probes may need
 WIDEST_BAR, NARROWEST_BAR = 22, 6  # characters
+HINT = " · Ctrl-C keeps the study"
 
 
 def outcome_style(trial: Trial, verdict: Verdict, best_so_far: bool = False) -> str:
@@ -92,8 +93,9 @@ class TerminalReporter:
         self._has_header = False
         self._knobs: Sequence[Knob] = KNOBS
         self._probes = 0
-        self._best: tuple[Config, Measurement] | None = None
-        self._baseline: Measurement | None = None
+        self._phase: Purpose = "baseline"
+        self._best: Measured | None = None
+        self._baseline: Measured | None = None
 
     def __enter__(self) -> TerminalReporter:
         return self
@@ -115,6 +117,10 @@ class TerminalReporter:
         for index, line in enumerate(lines):
             self._print(Text(plain(line), "bold" if index == 0 else ""))
         self._print(Text())
+
+    def phase(self, purpose: Purpose) -> None:
+        """Name the phase in the live line."""
+        self._phase = purpose
 
     def probing(self, number: int, config: Config, purpose: str) -> None:
         """Show the probe in the live line."""
@@ -138,7 +144,7 @@ class TerminalReporter:
         self._running, self._probes = None, self._probes + 1
         measured = trial.result.measurement
         if measured is not None and trial.purpose == "baseline":
-            self._baseline = measured
+            self._baseline = (trial.config, measured)
         if measured is not None and best_so_far:
             self._best = (trial.config, measured)
         self._print(probe_line(trial, verdict, knobs=self._knobs, best_so_far=best_so_far, width=self._width))
@@ -153,14 +159,15 @@ class TerminalReporter:
             self._print(Text(f"     in phase {plain(failure.phase)}{where}: {plain(failure.evidence)}", "dim"))
 
     def note(self, text: str) -> None:
-        """Print the sentence."""
+        """Print the sentence; it says what happens now."""
+        self._doing = ""
         self._print(Text(plain(text), "dim"))
 
     def detail(self, text: str) -> None:
         """Show the sentence in the live line; print it only if verbose."""
-        self._doing = text
         if self._verbose:
             self.note(text)
+        self._doing = text
 
     def finished(self, recommendation: Recommendation) -> None:
         """Say how much was tried, and what of the rest is known; the result itself belongs on standard output."""
@@ -208,21 +215,21 @@ class TerminalReporter:
         return Group(*parts, Text(), self._progress_line())
 
     def _progress_line(self) -> Text:
-        """`best 2,605 samples/s (17.1× baseline)  ████░░░  5:12 / 10:00 · 27 probes · Ctrl-C keeps the study`."""
-        elapsed = self._clock() - self._began
-        best = "" if self._best is None else best_phrase(self._best[1], self._baseline) + GAP
-        clock, share = _minutes(elapsed), 0.0
-        if self._budget_seconds is not None:
-            clock, share = f"{clock} / {_minutes(self._budget_seconds)}", min(1.0, elapsed / self._budget_seconds)
-        state = f"{clock} · {counted(self._probes, 'probe')} · Ctrl-C keeps the study"
-        room = min(WIDEST_BAR, self._console.width - len(best) - len(state) - len(GAP) - 1)
-        bar = ""
-        if self._budget_seconds is not None and room >= NARROWEST_BAR:
-            filled = round(room * share)
+        """`Explore · best 2,605 samples/s (17.1× baseline)  ███░░  5:12 / 10:00 · 27 probes · Ctrl-C keeps the study`.
+
+        Where there is no room, the bar goes first, then the hint.
+        """
+        elapsed, budget = self._clock() - self._began, self._budget_seconds
+        doing = PHASES[self._phase]
+        if self._best is not None:
+            doing += f" · {best_phrase(self._best, self._baseline)}"
+        state = format_clock(elapsed) + (f" / {format_clock(budget)}" if budget is not None else "")
+        state += f" · {counted(self._probes, 'probe')}"
+        room = self._console.width - len(doing + GAP + state) - 1
+        if len(HINT) <= room:
+            state, room = state + HINT, room - len(HINT)
+        bar, room = "", min(WIDEST_BAR, room - len(GAP))
+        if budget is not None and room >= NARROWEST_BAR:
+            filled = round(room * min(1.0, elapsed / budget))
             bar = "█" * filled + "░" * (room - filled) + GAP
-        return Text(best + bar + state, no_wrap=True, overflow="ellipsis")
-
-
-def _minutes(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}:{rest:02d}"
+        return Text(doing + GAP + bar + state, no_wrap=True, overflow="ellipsis")

@@ -20,6 +20,8 @@ from autotune.study.progress import SearchProgress, read_progress
 from autotune.study.recommendation import Confirmation, Recommendation, read_best
 from autotune.study.summary import Compared, ConfigSummary
 
+AGAIN = ("confirm", "ablation")  # purposes of probes that run in rounds: they measure again, which is no finding
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # two moments are never compared, and one may be a key
 class StudyView:
@@ -83,13 +85,15 @@ def summaries(view: StudyView) -> tuple[ConfigSummary, ...]:
     """Return every configuration that was measured at least once, in the order of their first probes.
 
     What was confirmed has the rounds of its confirmation alone: the probe that brought it there was lucky by selection.
+    Until there is an answer, rounds are left out: they are of few configurations, and not of equally many.
     """
     best = view.recommendation
     confirmed = {one.config: one for one in best.confirmations} if best else {}
     width = best.relative_half_width if best else None
     probes: dict[Config, list[Judged]] = {}
     for trial, verdict in valid_trials([(trial, view.verdict(trial)) for trial in view.trials]):
-        if trial.purpose != "reference":  # it shows the machine, at times when that had changed
+        # A reference shows the machine, at times when that had changed; rounds count when all have run.
+        if trial.purpose != "reference" and (best or trial.purpose not in AGAIN):
             probes.setdefault(trial.config, []).append((trial, verdict))
     return tuple(
         _summary(config, judged, confirmed.get(config), width)

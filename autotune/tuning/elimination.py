@@ -59,6 +59,7 @@ def eliminate(
     reversions = reversions_of(context, leader)
     if not reversions:
         return answer
+    context.reporter.phase("ablation")
     rounds, new = _Rounds(context, raced, leader), answer
     try:
         reversions = _run(context, rounds, reversions)

@@ -100,6 +100,7 @@ def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
             "again when it has finished."
         )
     else:
+        context.reporter.phase("search")
         if notes_budget:
             note_short_budget(context)
         predict_memory(context)
@@ -109,6 +110,7 @@ def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
         refine_memory(context)
         refine_changes(context)
     certificate = bound_the_rest(context)
+    context.reporter.phase("confirm")
     wait_for_quiet(context)
     summaries = confirm(context)
     answer = recommended(context, certificate, summaries)

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from autotune.core import codec
-from autotune.core.records import Config
+from autotune.core.records import Config, Purpose
 from autotune.core.results import Trial, Verdict
 from autotune.knobs.base import Knob
 from autotune.study.progress import PROGRESS, RunningProbe, Said, SearchProgress
@@ -41,10 +41,15 @@ class ProgressWriter:
         self._keep(self._progress)
         self._reporter.opening(lines, knobs)
 
+    def phase(self, purpose: Purpose) -> None:
+        """Keep the part of the search that begins."""
+        self._keep(replace(self._progress, purpose=purpose))
+        self._reporter.phase(purpose)
+
     def probing(self, number: int, config: Config, purpose: str) -> None:
         """Keep the probe that starts."""
         running = RunningProbe(number=number, config=config, purpose=purpose, began_at=_now())
-        self._keep(replace(self._progress, running=running, purpose=purpose))
+        self._keep(replace(self._progress, running=running, doing=""))
         self._reporter.probing(number, config, purpose)
 
     def probed(self, trial: Trial, verdict: Verdict, best_so_far: bool) -> None:
@@ -74,7 +79,7 @@ class ProgressWriter:
 
     def _say(self, text: str) -> None:
         said = Said(seconds=round(self._clock() - self._began, 1), text=text)
-        self._keep(replace(self._progress, said=(*self._progress.said, said)[-MOST_SAID:]))
+        self._keep(replace(self._progress, said=(*self._progress.said, said)[-MOST_SAID:], doing=text))
 
     def _keep(self, progress: SearchProgress) -> None:
         self._progress = progress

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from autotune.core.records import Config
+from autotune.core.records import Config, Purpose
 from autotune.core.results import Trial, Verdict
 from autotune.knobs.base import Knob
 from autotune.study.recommendation import Recommendation
@@ -15,11 +15,14 @@ from autotune.study.view import StudyView
 class Reporter(Protocol):
     """The receiver of what a search does, in this order; must not raise, and must not take noticeable time.
 
-    opening ─► (probing ─► probed | note | detail)* ─► finished | interrupted
+    opening ─► (phase | probing ─► probed | note | detail)* ─► finished | interrupted
     """
 
     def opening(self, lines: Sequence[str], knobs: Sequence[Knob]) -> None:
         """Show that the search begins: study, device, task and what is held in `lines`, `knobs` that may differ."""
+
+    def phase(self, purpose: Purpose) -> None:
+        """Show that the search goes on to its next part, that of probes with this purpose; the first is `baseline`."""
 
     def probing(self, number: int, config: Config, purpose: str) -> None:
         """Show that a probe starts."""
@@ -48,4 +51,4 @@ class SilentReporter:
     def note(self, *reported: object, **named: object) -> None:
         """Ignore what is reported."""
 
-    opening = probing = probed = detail = finished = interrupted = note
+    opening = phase = probing = probed = detail = finished = interrupted = note

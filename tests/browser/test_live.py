@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,12 @@ from autotune.core import codec
 from autotune.dashboard.server import StudyServer
 from autotune.study import layout as disk
 from autotune.study.lock import Lock
+from autotune.study.progress import PROGRESS, SearchProgress
 from tests.dashboard.test_live import add_probe
 from tests.reporting import ladder, recommendation, written
 from tests.serving import serving
+
+RECORDED = Path(__file__).parents[2] / "studies"
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -104,6 +108,26 @@ def test_a_search_that_begins_and_ends_is_seen(page: Page, study: Path) -> None:
     wait_until(page, "!" + says("running now"))
 
 
+def test_the_clock_of_a_search_is_never_empty(page: Page, study: Path) -> None:
+    lock = Lock(study)
+    codec.write(study / PROGRESS, SearchProgress(began_at=datetime.now(UTC).isoformat(), budget_seconds=600.0))
+    wait_until(page, says("12 probes") + " && " + says("/ 10:00"))
+    page.evaluate(
+        """() => {
+          window.seen = [];
+          const look = () => window.seen.push(document.querySelector("span[data-since]").textContent);
+          new MutationObserver(look).observe(document.body, { childList: true, subtree: true });
+        }"""
+    )
+
+    add_probe(study, 12)
+    wait_until(page, says("13 probes"))
+
+    seen = page.evaluate("window.seen")
+    assert seen and "" not in seen
+    lock.release()
+
+
 def test_parts_that_come_and_go_find_their_place(browser: Browser, tmp_path: Path) -> None:
     folder = tmp_path / "studies" / "young"
     written(folder, ())
@@ -152,12 +176,29 @@ def test_two_studies_are_chosen_from_the_list_and_compared(browser: Browser, stu
     with serving(study.parent) as server:
         page = browser.new_page()
         page.goto(server.address)
-        page.locator("#compare-a").select_option("resnet")
-        page.locator("#compare-b").select_option("other")
+        page.get_by_role("checkbox", name="Compare resnet").check()
+        page.get_by_role("checkbox", name="Compare other").check()
         page.get_by_role("button", name="Compare").click()
 
-        assert page.locator("h1").inner_text() == "resnet and other"
+        assert page.locator("h1").inner_text() == "other and resnet"
         assert page.locator("#shared tbody tr").count() == 3
         page.get_by_role("link", name="All studies").click()
         assert page.locator("h1").inner_text() == "Studies"
+        page.close()
+
+
+def test_nothing_of_the_list_and_of_a_comparison_is_cut(browser: Browser) -> None:
+    cut = """() => [...document.querySelectorAll(".scroll")]
+      .filter((box) => box.scrollWidth > box.clientWidth).map((box) => box.ariaLabel)"""
+    with serving(RECORDED) as server:
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        for place in ("", "compare?study=train-epyc&study=digits_cnn-epyc"):
+            page.goto(server.address + place)
+            assert page.evaluate(cut) == []
+
+        page.set_viewport_size({"width": 390, "height": 844})
+        assert page.evaluate(cut) == []
+        page.goto(server.address)
+        factor = page.locator("#study-table tbody td:nth-child(2)").first.bounding_box()
+        assert factor is not None and factor["x"] + factor["width"] < 390 - 24
         page.close()

@@ -122,6 +122,19 @@ def test_a_page_is_whole_and_quiet_at_any_width_light_and_dark(open_study: Calla
     assert [url for url in shown.requests if not url.startswith(("file:", "data:"))] == []
 
 
+@pytest.mark.parametrize("name", ["digits_cnn", "slow_loader", "once"])
+def test_on_a_phone_the_rate_of_a_probe_is_not_cut(open_study: Callable[..., Opened], name: str) -> None:
+    page = open_study(name, width=390).page
+
+    cut = page.evaluate(
+        """() => { const right = document.querySelector("#probe-table").parentElement.getBoundingClientRect().right;
+        return [...document.querySelectorAll("#probe-table td:nth-child(4)")]
+          .filter((cell) => cell.getBoundingClientRect().right > right + 1).map((cell) => cell.textContent); }"""
+    )
+
+    assert cut == []
+
+
 def column(page: Page, place: int) -> list[str]:
     return page.eval_on_selector_all(
         f"#probe-table tbody tr:not([hidden]) td:nth-child({place})", "cells => cells.map(cell => cell.textContent)"

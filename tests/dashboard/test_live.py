@@ -235,7 +235,7 @@ def index(tmp_path: Path) -> Iterator[str]:
 def test_the_list_tells_of_each_study_what_it_came_to_where_and_whether_it_runs(
     index: str, name: str, told: tuple[str, ...]
 ) -> None:
-    (line,) = re.findall(rf"<tr><td[^>]*>(?:<a [^>]*>)?{name}<.*?</tr>", index)
+    (line,) = re.findall(rf"<tr><td[^>]*>(?:<input [^>]*> )?(?:<a [^>]*>)?{name}<.*?</tr>", index)
 
     assert [text for text in told if text not in line] == []
 
@@ -249,9 +249,31 @@ def test_the_list_begins_with_what_runs_and_goes_on_with_the_newest(tmp_path: Pa
         page = ask(server, "/")[2]
     lock.release()
 
-    assert re.findall(r'<td class="text"><a href="/studies/([^"]+)/"', page) == ["c", "b", "a"]
+    assert re.findall(r'<a href="/studies/([^"]+)/"', page) == ["c", "b", "a"]
 
 
 def test_only_studies_with_a_page_are_linked_and_compared(index: str) -> None:
     assert set(re.findall(r'href="/studies/([^"]+)/"', index)) == {"busy", "done"}
-    assert re.findall(r"<option[^>]*>([^<]+)", index) == 2 * ["busy", "done"]
+    assert re.findall(r'name="study" value="([^"]+)"', index) == ["busy", "done"]
+
+
+def test_two_studies_that_are_ticked_are_compared_and_any_other_number_is_said(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        written(tmp_path / name, TRIALS[:2])
+
+    with serving(tmp_path) as server:
+        ticked, given, one, three = (
+            ask(server, f"/compare?{query}")
+            for query in ("study=a&study=b", "a=a&b=b", "study=a", "study=a&study=b&study=c")
+        )
+
+    assert re.findall("<h1>.*?</h1>", ticked[2]) == re.findall("<h1>.*?</h1>", given[2]) != []
+    assert [answer[0] for answer in (ticked, one, three)] == [200, 400, 400]
+    assert "tick two" in one[2]
+
+
+def test_one_study_alone_has_no_tick_box(tmp_path: Path) -> None:
+    written(tmp_path / "a", TRIALS[:2])
+
+    with serving(tmp_path) as server:
+        assert "checkbox" not in ask(server, "/")[2]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -12,12 +13,12 @@ from autotune.core.results import Alone, Outcome, StabilityResult
 from autotune.precision.chart import paired_losses, precision
 from autotune.report.changes import changes_chart, changes_of, worth
 from autotune.report.chart import Absence, Chart
-from autotune.report.finalists import finalists
+from autotune.report.finalists import SHIFTED, finalists
 from autotune.report.history import history
 from autotune.report.limits import limit
 from autotune.report.step import step
 from autotune.study.recommendation import Change
-from autotune.study.view import summaries
+from autotune.study.view import load_view, summaries
 from tests.reporting import (
     FACTS,
     config,
@@ -54,6 +55,13 @@ def test_while_there_is_no_answer_the_step_of_the_fastest_so_far_is_told() -> No
     chart = shown(step(view(ladder()[:9])))
 
     assert [row[0] for row in chart.table.rows] == ["today", "fastest so far"]
+
+
+def test_while_the_rounds_run_the_step_stays_that_of_the_best_so_far() -> None:
+    rounds = ((ladder()[6].config, 208), (ladder()[0].config, 20))
+    again = tuple(trial(40 + n, one, measured(rate), "confirm") for n, (one, rate) in enumerate(rounds))
+
+    assert shown(step(view((*ladder(), *again)))).table == shown(step(view(ladder()))).table
 
 
 def test_before_there_is_an_answer_a_step_has_the_samples_of_all_ranks() -> None:
@@ -116,6 +124,21 @@ def test_every_round_of_every_finalist_is_a_circle() -> None:
     assert len(rounds) == 4
     assert [row[3:] for row in chart.table.rows] == [("15.33×"[:4] + "×", "2,310, 2,350"), ("1.00×", "150, 154")]
     assert isinstance(finalists(view(ladder(), recommendation())), Absence)
+
+
+def test_means_that_are_not_of_the_own_rounds_are_explained_and_only_those() -> None:
+    late = load_view(Path(__file__).parents[2] / "studies" / "train-epyc")
+
+    assert SHIFTED in shown(finalists(late)).note
+    assert SHIFTED not in shown(finalists(confirmed(ladder()))).note
+
+
+def test_the_history_explains_only_what_it_draws() -> None:
+    plain, rounds = shown(history(view(ladder()[:7]))), shown(history(confirmed(ladder())))
+
+    assert (plain.finding, plain.note) == ("7 probes in 49 s", "Line: the fastest usable probe of the search so far.")
+    assert "not usable" in rounds.finding
+    assert "Shaded" in rounds.note and "✕" in rounds.note
 
 
 def test_the_best_so_far_is_that_of_the_search_and_never_falls() -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from autotune.report import phrases
-from autotune.report.history import AGAIN
+import pytest
+
 from autotune.report.live import best_so_far, live
 from autotune.report.page import render
 from autotune.report.phrases import samples_per_second
+from autotune.report.running import PHASES
 from autotune.study.progress import RunningProbe, Said, SearchProgress
+from autotune.study.view import AGAIN
 from tests.pages import Page
 from tests.reporting import config, ladder, measured, recommendation, trial, view
 
+BASELINE = config(64, gradient_accumulation_steps=16)
 SAID = (Said(seconds=3.2, text="Waiting for other processes."), Said(seconds=40, text="<b>Confirming</b> 4."))
 
 
@@ -34,13 +37,49 @@ def test_a_running_search_shows_phase_budget_best_probe_and_sentences() -> None:
 
     best = best_so_far(study)
     assert best is not None
-    base = study.trials[0].result.measurement
-    assert phrases.best_phrase(best[1], base) in page.text
+    assert "best 2,330 samples/s (15.3× baseline): batch 1024 × 1" in page.text
     assert ("li", "aria-current", "step") in page.attributes
-    assert "Confirm in rounds" in page.text
+    body = page.text.partition("running now")[2]
+    assert body.index("Baseline") < body.index("Confirm") < body.index("15.3×")
+    assert "/ 10:00 · 8 probes" in page.text
     assert ("progress", "max", "600.0") in page.attributes
     assert "now probe 12, confirmation: 256×1" in page.text
     assert page.text.index("<b>Confirming</b> 4.") < page.text.index("Waiting for other processes.")
+
+
+def test_a_search_without_an_answer_leaves_what_it_said_beside_the_reason() -> None:
+    page = Page(render(dataclasses.replace(view(ladder()[:1]), progress=state(running=None))))
+
+    assert page.text.index("What the search said") < page.text.index("How it was measured")
+    assert "Use it" not in page.text
+
+
+def test_between_probes_the_page_tells_what_the_search_does() -> None:
+    doing = "Comparing the losses of bf16 and fp32."
+    study = dataclasses.replace(view(ladder()[:8], running=True), progress=state(running=None, doing=doing))
+
+    assert doing in Page(render(study)).text
+    assert (live(study).now, live(study).now_since) == (doing, "")
+
+
+def test_a_probe_that_has_ended_does_not_run() -> None:
+    assert live(dataclasses.replace(view(ladder()[:13], running=True), progress=state())).now == "between probes"
+
+
+def test_the_baseline_is_no_gain_over_itself_however_often_it_is_measured() -> None:
+    again = (trial(0, BASELINE, measured(152), "baseline"), trial(1, BASELINE, measured(58.8), "baseline"))
+
+    found = live(dataclasses.replace(view(again, running=True), progress=state(purpose="baseline", running=None)))
+
+    assert found.factor == ""
+    assert found.best.startswith("baseline 58.8 samples/s: batch 64")
+
+
+@pytest.mark.parametrize("purpose", PHASES)
+def test_every_part_of_a_search_has_its_phase(purpose: str) -> None:
+    found = live(dataclasses.replace(view(ladder()[:8], running=True), progress=state(purpose=purpose)))
+
+    assert [one.name for one in found.phases if one.is_now] == [PHASES[purpose]]
 
 
 def test_the_best_so_far_is_usable_and_measured_by_the_search() -> None:
@@ -77,7 +116,7 @@ def test_while_changes_are_checked_the_answer_stands_with_the_state_above_it() -
 def test_a_search_of_an_earlier_version_has_no_clock() -> None:
     found = live(view(ladder()[:2], running=True))
 
-    assert (found.began_at, found.running, found.said) == ("", "", ())
+    assert (found.began_at, found.now, found.now_since) == ("", "between probes", "")
     assert "progress" not in Page(render(view(ladder()[:2], running=True))).tags
 
 

@@ -16,6 +16,7 @@ from autotune.knobs.num_workers import NumWorkers
 from autotune.objectives.verdict import judge
 from autotune.report.columns import RESULT_ROOM, columns, fitting, header, line_width
 from autotune.report.probes import table
+from autotune.report.running import PHASES
 from autotune.report.terminal import REDRAWS_PER_SECOND, TerminalReporter, probe_line
 from autotune.tuning.reporter import Reporter
 from tests.reporting import config, failed, ladder, measured, recommendation, request, trial, view
@@ -130,7 +131,10 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns_wide: int) -> str:
             reporter.opening(["title"])
             reporter.probing(0, one.config, "baseline")
             reporter.probed(one, verdict(one), best_so_far=True)
+            reporter.phase("search")
             reporter.detail("Comparing the losses.")
+            time.sleep(1.5 / REDRAWS_PER_SECOND)
+            reporter.note("Waiting for quiet.")
             time.sleep(1.5 / REDRAWS_PER_SECOND)
             reporter.probing(1, config(128), "search")
         stream.write("the end")
@@ -146,10 +150,18 @@ def test_a_terminal_gets_a_live_line_and_its_cursor_back(monkeypatch: pytest.Mon
     seen = on_a_terminal(monkeypatch, 110)
 
     assert "Ctrl-C keeps the study" in seen
-    assert "best 152 samples/s (1.00× baseline)" in seen
+    assert f"{PHASES['search']} · baseline 152 samples/s" in seen
     assert "Comparing the losses." in seen
+    assert seen.rindex("Comparing the losses.") < seen.rindex("Explore ·")  # the note took its place
     assert "0:00 / 10:00 · 1 probe ·" in seen
     assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
+
+
+def test_a_narrow_terminal_loses_the_hint_whole_and_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = on_a_terminal(monkeypatch, 60)
+
+    assert "Explore · baseline 152 samples/s  0:00 / 10:00 · 1 probe" in seen
+    assert "1 probe ·" not in seen
 
 
 NAMES = ("batch_size", "amp_dtype", "num_workers", "channels_last", "activation_checkpointing", "num_threads",

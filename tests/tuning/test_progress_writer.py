@@ -37,7 +37,37 @@ def test_the_probe_that_runs_is_known_until_it_has_ended(tmp_path: Path) -> None
     assert begun is not None and begun.running is not None and ended is not None
     assert (begun.running.number, begun.running.config, begun.running.purpose) == (3, BATCH, "search")
     assert begun.budget_seconds == 60.0
-    assert (ended.running, ended.purpose) == (None, "search")
+    assert ended.running is None
+
+
+def test_the_phase_stays_while_the_baseline_is_measured_once_more(tmp_path: Path) -> None:
+    writer = ProgressWriter(Listener(), tmp_path, 60.0, lambda: 0.0)
+
+    writer.phase("search")
+    writer.probing(3, BATCH, "reference")
+
+    progress = read_progress(tmp_path)
+    assert progress is not None and progress.purpose == "search"
+
+
+def test_what_is_done_between_probes_is_known_until_the_next_begins(tmp_path: Path) -> None:
+    writer = ProgressWriter(Listener(), tmp_path, 60.0, lambda: 0.0)
+
+    writer.detail("Comparing the losses.")
+    between = read_progress(tmp_path)
+    writer.probing(3, BATCH, "confirm")
+    probing = read_progress(tmp_path)
+
+    assert between is not None and between.doing == "Comparing the losses."
+    assert probing is not None and probing.doing == ""
+
+
+def test_a_search_tells_its_phases_in_their_order(tmp_path: Path) -> None:
+    listener = Listener()
+
+    searched(tmp_path / "study", FakeLauncher(), listener, probes=6)
+
+    assert listener.phases == ["search", "confirm", "ablation"]
 
 
 def test_a_long_search_keeps_its_latest_sentences(tmp_path: Path) -> None:
