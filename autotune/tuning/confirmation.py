@@ -106,11 +106,11 @@ def _has_time_for_baseline(context: SearchContext) -> bool:
 
 
 def _as_probed(context: SearchContext, baseline: ConfigSummary) -> ConfigSummary:
-    """Return the baseline with its latest probe as its only round: there is no time for another."""
-    trial, verdict = [p for p in context.history.judged if p[0].config == baseline.config and p[1].feasible][-1]
+    """Return the baseline with the probe of it that counts as its only round: there is no time for another."""
+    trial, verdict = [p for p in context.history.valid if p[0].config == baseline.config and p[1].feasible][-1]
     alone = context.history.probed == {baseline.config}
     why = "Only the baseline ran, and there" if alone else "There"
-    context.reporter.note(f"{why} is no time to confirm anything: the latest probe of the baseline is used.")
+    context.reporter.note(f"{why} is no time to confirm anything: probe {trial.number} of the baseline is used.")
     return replace(baseline, trials=(trial,), verdicts=(verdict,))
 
 

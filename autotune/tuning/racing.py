@@ -163,8 +163,9 @@ def race(
 def with_round(racer: ConfigSummary, number: int, judged: Judged) -> ConfigSummary:
     """Return the racer after one more round, without the rounds that interference makes doubtful.
 
-    All rounds with interference are left out if two remain, else those that it spoiled if one remains. What was left
-    out never has to come back, for later rounds can only add to what remains.
+    All rounds with interference are left out if two remain, else those that it spoiled if one remains; but none that
+    was faster than all of these, for others can only slow a probe down. What was left out never has to come back, for
+    later rounds can only add to what remains.
     """
     trials, verdicts = (*racer.trials, judged[0]), (*racer.verdicts, judged[1])
     rounds = (*racer.rounds, number)
@@ -174,6 +175,8 @@ def with_round(racer: ConfigSummary, number: int, judged: Judged) -> ConfigSumma
         counts = [not (verdict.feasible and is_spoiled(trial.result)) for trial, verdict in pairs]
     if not any(counts):
         counts = [True] * len(counts)
+    fastest = max((verdict.value or 0.0 for (_, verdict), one in zip(pairs, counts, strict=True) if one), default=0.0)
+    counts = [one or (v.value or 0.0) > fastest for (_, v), one in zip(pairs, counts, strict=True)]
     return replace(
         racer,
         trials=tuple(itertools.compress(trials, counts)),
