@@ -90,6 +90,8 @@ def _tell_dropped(
         context.reporter.note(
             f"The recommendation failed when it was measured again ({failure}): another configuration is recommended."
         )
+    elif new.params == new.baseline:
+        context.reporter.note("With these rounds it is open again whether the recommendation gains anything.")
     elif dropped:
         shown = shown_changes(dropped, rounds.leader)
         context.reporter.note(f"Dropped, without a measurable gain: {shown}.")

@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ from autotune.testing import FakeLauncher
 from autotune.testing.machine import Machine
 from autotune.tuning import racing
 from autotune.tuning.budget import TimeBudget
-from autotune.tuning.elimination import _Rounds, eliminate
+from autotune.tuning.elimination import _Rounds, _tell_dropped, eliminate
 from autotune.tuning.engine import recommended
 from autotune.tuning.probing import probe_with_repeat
 from autotune.tuning.reversions import Reversion, search_scores, seen_loss
@@ -352,3 +353,15 @@ def test_an_elimination_that_was_killed_goes_on_where_it_was(tmp_path, at):
     assert ran[1] + ran[2] < ran[0] + racers  # less than one round is lost
     assert answer.params == expected.params
     assert all(one.ratio is not None for one in answer.changes)
+
+
+def test_an_answer_that_is_open_again_is_not_said_to_have_dropped_its_changes(tmp_path):
+    """As seen beside a load: "Dropped, without a measurable gain: batch_size 2048x1", and then "undecided"."""
+    listener, baseline = Listener(), config(64)
+    rounds = SimpleNamespace(leader=LEADER, racers={LEADER: ConfigSummary(config=LEADER)})
+    new = SimpleNamespace(params=baseline.values, baseline=baseline.values)
+    taken = [Reversion(knobs=("channels_last",), config=config(64, amp_dtype="bfloat16", num_workers=4))]
+
+    _tell_dropped(context(tmp_path, listener=listener), rounds, taken, new)
+
+    assert listener.notes == ["With these rounds it is open again whether the recommendation gains anything."]
