@@ -178,16 +178,13 @@ class Rounds:
     def _half_width(self, confidence: float) -> float:
         """Return the half-width of the interval of one measurement.
 
-        By the noise alone or by the moderated variance, whichever is narrower. The latter is that of the moderated t of
-        Smyth 2004, "Linear models and empirical Bayes methods for assessing differential expression in microarray
-        experiments", with a prior of our own. With one degree of freedom it is the moderated variance: two rounds of
-        two that agree to a thousandth do so by luck.
+        By the noise alone or by the moderated variance (Smyth 2004, "Linear models and empirical Bayes methods for
+        assessing differential expression in microarray experiments", with a prior of our own), whichever is narrower.
+        With one degree of freedom by the latter: two rounds of two that agree to a thousandth do so by luck.
         """
         own, usual = self.degrees_of_freedom, USUAL_NOISE_FREEDOM
         moderated = math.sqrt((own * self.noise**2 + usual * USUAL_NOISE**2) / (own + usual))
-        known = [(moderated, own + usual)]
-        if own > 1:
-            known.append((self.noise, own))
+        known = [(moderated, own + usual), *([(self.noise, own)] if own > 1 else [])]
         return min(float(stdtrit(freedom, 0.5 + confidence / 2)) * noise for noise, freedom in known)
 
     def gaps(self, running: Sequence[int]) -> dict[int, float]:
@@ -238,8 +235,7 @@ class Rounds:
         return levels
 
     def _row_medians(self) -> Floats:
-        ran = ~np.isnan(self._logs).all(axis=1)
-        medians = np.zeros((len(self._logs), 1))
+        ran, medians = ~np.isnan(self._logs).all(axis=1), np.zeros((len(self._logs), 1))
         medians[ran] = np.nanmedian(self._logs[ran], axis=1, keepdims=True)
         return medians
 
@@ -264,8 +260,8 @@ class Rounds:
 
     def _told_apart(self, one: int, other: int) -> float:
         """Return the centre of their ratios, 0 where the interval includes that: luck must not add up over a third."""
-        _, low, high = self.ratio(one, other)
-        return 0.0 if low <= 1 <= high else self._centre(one, other)
+        estimate, low, high = self.ratio(one, other)
+        return 0.0 if low <= 1 <= high else math.log(estimate)
 
 
 def _averages(values: Floats) -> Floats:

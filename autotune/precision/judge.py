@@ -93,8 +93,8 @@ class Paired:
     @property
     def learned(self) -> bool:
         """Whether full precision's losses are finite and fell by more than noise."""
-        is_finite = None not in self.reference.losses[: self.steps] and self.steps > 1
-        return is_finite and self.decrease > STANDARD_ERRORS * self.noise
+        finite = self.steps > 1 and None not in self.reference.losses[: self.steps]
+        return finite and self.decrease > STANDARD_ERRORS * self.noise
 
     @property
     def difference(self) -> float:
@@ -215,14 +215,12 @@ class _Wording:
 def _doubt(pair: Paired, told: _Wording) -> Notice | None:
     """Return why full precision itself cannot be compared with; None if it can."""
     for run in (pair.reference, pair.perturbed):
-        broken = sum(loss is None for loss in run.losses[: pair.steps])
-        if broken:
+        if broken := sum(loss is None for loss in run.losses[: pair.steps]):
             return told.notice(Code.REFERENCE_NOT_FINITE, broken=broken, steps=pair.steps)
-    if not pair.learned:
-        return told.notice(
-            Code.REFERENCE_LEARNS_NOTHING, steps=pair.steps, start=pair.start, end=pair.end, noise=pair.noise
-        )  # fmt: skip
-    return None
+    if pair.learned:
+        return None
+    fall = {"start": pair.start, "end": pair.end, "noise": pair.noise}
+    return told.notice(Code.REFERENCE_LEARNS_NOTHING, steps=pair.steps, **fall)
 
 
 def _instability(pair: Paired, lines: Thresholds, told: _Wording) -> Notice | None:
@@ -235,8 +233,7 @@ def _instability(pair: Paired, lines: Thresholds, told: _Wording) -> Notice | No
     leading = next(step for step in range(steps + 1) if step not in skipped)
     if leading > lines.leading_skips:
         return told.notice(Code.FIRST_STEPS_SKIPPED, skipped=leading)
-    later = len(skipped) - leading
-    if later > max(1.0, steps * lines.skips_per_step):
+    if (later := len(skipped) - leading) > max(1.0, steps * lines.skips_per_step):
         return told.notice(Code.STEPS_SKIPPED, skipped=later, steps=steps - leading)
     if run.loss_scale is not None and run.loss_scale < lines.least_scale:
         return told.notice(Code.LOSS_SCALE_FELL, scale=run.loss_scale)

@@ -23,7 +23,7 @@ from autotune.study.history import Comparison, History
 from autotune.study.summary import ConfigSummary
 from autotune.targets.commands.template import is_command
 from autotune.tuning.choice import finalists
-from autotune.tuning.comparing import SEED_SECONDS, STEPS, comparison_batch
+from autotune.tuning.comparing import SEED_SECONDS, STEPS, comparison_batch, starting_seconds
 from autotune.tuning.context import SearchContext
 
 FULL_SEEDS = 3  # the fewest that give an interval (docs/notes/precision.md 3)
@@ -94,12 +94,14 @@ def _compare(context: SearchContext, config: Config) -> None:
 
 
 def _run(context: SearchContext, request: StabilityRequest) -> StabilityResult:
-    """Return the runs of a comparison; those of a command in a process each, until one fails."""
+    """Return the runs of a comparison; those of a command in a process each, whose start counts, until one fails."""
     if not is_command(request.target):
         return context.run(request)
     results: list[StabilityResult] = []
+    share = request.max_seconds / len(request.roles)
+    starts = [starting_seconds(trial.result) for trial, _ in context.history.judged if trial.result.measurement]
+    share -= min(min(starts, default=0.0), share / 2)
     for role in request.roles:
-        share = request.max_seconds / len(request.roles)
         results.append(context.run(replace(request, roles=(role,), max_seconds=share)))
         if results[-1].outcome is not Outcome.OK:
             break

@@ -282,9 +282,8 @@ class TimeBudget:
 
     @property
     def _has_clear_gain(self) -> bool:
-        scores = [verdict.value for trial, verdict in self._history.valid
-                  if trial.config == self._history.request.baseline and verdict.feasible and verdict.value]  # fmt: skip
-        return bool(scores) and self._history.best >= CLEAR * max(scores)
+        score = self._history.summary(self._history.request.baseline).found
+        return score is not None and self._history.best >= CLEAR * score
 
     def _comparing_seconds(self, steps: int) -> float:
         """Return the seconds of a comparison of losses of so many steps at the pace of the fastest probe."""

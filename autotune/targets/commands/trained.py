@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -64,3 +65,17 @@ def _unwrapped(module: nn.Module) -> nn.Module:
         if isinstance(inner, nn.Module) and len(list(module.children())) == 1:
             return _unwrapped(inner)
     return module
+
+
+def is_inner_step(optimizer: Optimizer) -> bool:
+    """Return whether its class calls the `step` of its base class, and this hook is of that: one step, told of twice.
+
+    Called by the hook, which torch's wrapper of `step` calls (torch 2.13, `Optimizer.profile_hook_step`).
+    """
+    wrapper = sys._getframe(2)
+    code, frame = wrapper.f_code, wrapper.f_back
+    while frame is not None:
+        if frame.f_code is code and frame.f_locals.get("self") is optimizer:
+            return True
+        frame = frame.f_back
+    return False

@@ -40,7 +40,7 @@ from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.pauses import Pauses
 from autotune.targets.commands.tally import Tally
 from autotune.targets.commands.told import MicroBatch, ToldSteps
-from autotune.targets.commands.trained import Trained
+from autotune.targets.commands.trained import Trained, is_inner_step
 from autotune.targets.own_loop import Report
 
 T = TypeVar("T")
@@ -137,8 +137,6 @@ class Witness:
         named = sys._getframe(1).f_locals.get("kwargs")
         self._given = samples_of([*inputs, named if isinstance(named, dict) else {}], self._asked)
 
-    # -- losses
-
     def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def backward(tensors: Any, *arguments: Any, **named: Any) -> Any:
@@ -217,7 +215,7 @@ class Witness:
             self.pauses.parameters = self.trained.parameters
 
     def _stepped(self, optimizer: Optimizer, *_: Any) -> None:
-        if self._is_elsewhere or _is_inner(optimizer):
+        if self._is_elsewhere or is_inner_step(optimizer):
             return
         self._others[id(optimizer)] += 1
         if self._counted is None or self._others[id(optimizer)] > unseen.MOST_OTHER_STEPS:
@@ -299,17 +297,3 @@ class Witness:
             return check()
         except Exception as error:
             self._guest.leave(error)
-
-
-def _is_inner(optimizer: Optimizer) -> bool:
-    """Whether its class calls the `step` of its base class, and this hook is of that: one step, told of twice.
-
-    Called by the hook, which torch's wrapper of `step` calls (torch 2.13, `Optimizer.profile_hook_step`).
-    """
-    wrapper = sys._getframe(2)
-    code, frame = wrapper.f_code, wrapper.f_back
-    while frame is not None:
-        if frame.f_code is code and frame.f_locals.get("self") is optimizer:
-            return True
-        frame = frame.f_back
-    return False
