@@ -222,7 +222,8 @@ def _ended_early(label: str, witness: Witness, status: object) -> str:
     if witness.tally.steps:
         text = (
             f"{ended} after {witness.tally.steps} optimizer steps, before it was measured. It has probably too "
-            f"little to do. Let it train for more steps or epochs: a probe ends it by itself."
+            f"little to do. Let it train for more steps or epochs, which a probe ends by itself, and search with "
+            f"--fresh: the changed command is another study."
         )
     elif witness.tally.backwards:
         text = BY_HAND.format(label)
