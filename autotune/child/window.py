@@ -108,6 +108,14 @@ class Window:
         self._beat()
         return self._stage(step)
 
+    def ended(self) -> bool:
+        """Take the window for complete where its steps will do, because there are no more."""
+        if self._stage != self._measure:
+            return False
+        del self.steps[self.ending.ended() :]
+        self._end()
+        return bool(self.steps)
+
     def micro_batch(self) -> None:
         """Pass the sign of life on."""
         self._beat()
@@ -215,9 +223,12 @@ class Window:
         if not self._is_enough():
             return Order.CONTINUE
         del self.steps[self._judged :]  # issued before the device had told of the last that was needed
+        self._end()
+        return Order.STOP
+
+    def _end(self) -> None:
         if self._look:
             self.contamination = interference.between(self._look, interference.look())
-        return Order.STOP
 
     def _is_enough(self) -> bool:
         """Whether the steps that the device has come through by now are all that are needed."""

@@ -31,7 +31,7 @@ class WindowStopping:
         self._seconds: list[float] = []
         self._elapsed = self._block_seconds = 0.0
         self._samples = self._block_samples = 0.0
-        self._micro_batches = self._next_look = 0
+        self._micro_batches = self._next_look = self._whole = 0  # the last: steps that are whole rounds
         self._block_rates: list[float] = []
         self.noisy = self.cut_short = False
 
@@ -53,10 +53,22 @@ class WindowStopping:
         self._block_samples += samples
         self._micro_batches += micro_batches
         whole = self._micro_batches % self.round == 0
+        if whole:
+            self._whole = len(self._seconds)
         if whole and self._block_seconds >= BLOCK_SECONDS and self._slower_by_now():
             self.cut_short = True
             return True
         return self._enough(whole=whole)
+
+    def ended(self) -> int:
+        """The training has come to its end. How many of the steps are a window, whole rounds; 0: they are too few."""
+        seconds = self._seconds[: self._whole]
+        if len(seconds) < self._budget.min_steps or sum(seconds) < self._budget.min_seconds:
+            return 0
+        self._seconds = seconds
+        half_width = self.half_width()
+        self.noisy = half_width is None or half_width > self._budget.target_precision
+        return len(seconds)
 
     def half_width(self) -> float | None:
         """Relative 95 % half width of the mean step time."""

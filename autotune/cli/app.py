@@ -23,6 +23,7 @@ from autotune.cli.report import report
 from autotune.cli.run import run as run_command
 from autotune.cli.search import search
 from autotune.cli.show import show
+from autotune.cli.target import OfAScript
 from autotune.errors import AutotuneError, EnvironmentUnfit
 from autotune.harmless import plain_lines
 from autotune.machine.environment import autotune_version
@@ -41,7 +42,7 @@ app = typer.Typer(
     "70 a fault of autotune itself · 130 interrupted (the study is kept).",
 )
 for command in (init, check, search, show, best, run_command, export, report, compare, log, dashboard, doctor):
-    app.command()(command)
+    app.command(cls=OfAScript if command in (check, search) else None)(command)
 
 
 def _show_version(asked: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli.output import plain_console, say, write
+from autotune.cli.output import plain_console, say, text_width, write
 
 
 def compare(
@@ -34,4 +34,5 @@ def compare(
     if json_output:
         sys.stdout.write(codec.encode(comparison).decode())
     elif output is None:
-        plain_console().print(comparison_block(comparison), soft_wrap=True)
+        console = plain_console()
+        console.print(comparison_block(comparison, text_width(console)), soft_wrap=True)

@@ -10,6 +10,7 @@ import typer
 
 from autotune.cli.output import say, write
 from autotune.errors import UsageError
+from autotune.harmless import shell_word
 
 TEMPLATE = "starting_file.txt"
 
@@ -29,8 +30,8 @@ def init(
     if place.suffix != ".py":
         raise UsageError(
             f"{place} is no Python file, and training code is one. The ending was probably forgotten. Write "
-            f"autotune init {place.with_suffix('.py')}."
+            f"autotune init {shell_word(str(place.with_suffix('.py')))}."
         )
     write(place, files("autotune.cli").joinpath(TEMPLATE).read_text("utf-8"))
     say(f"wrote {place}")
-    say(f"next: autotune check {place}")
+    say(f"next: autotune check {shell_word(str(place))}")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from autotune.errors import UsageError
 
@@ -30,6 +31,27 @@ Command = Annotated[
 ]
 
 
+class OfAScript(TyperCommand):
+    """A command that tells where the arguments of a script go, if one of them is taken for an option of ours."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words that were typed."""
+        words = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            script = next((at for at, word in enumerate(words) if word.endswith(".py")), None)
+            # By name: typer has had click, and now has a copy of it.
+            if type(error).__name__ == "NoSuchOption" and script is not None and "--" not in words:
+                typed = shlex.join(["autotune", ctx.info_name, *words[:script]])
+                command = shlex.join(["python", *words[script:]])
+                raise UsageError(
+                    f"autotune {ctx.info_name} has no option {getattr(error, 'option_name', '')}. It is probably an "
+                    f"argument of {words[script]}. Arguments of your script go behind `--`: {typed} -- {command}"
+                ) from error
+            raise
+
+
 def target_text(
     context: typer.Context, words: list[str] | None, command: str | None, mapped: str | None, *, quiet: bool = False
 ) -> str:
@@ -43,8 +65,8 @@ def target_text(
 
     if not words and not command:
         raise UsageError(
-            "There is no target. It names the code that trains. Write autotune search model.py, or "
-            "autotune search -- python train.py --batch-size 64."
+            f"There is no target. It names the code that trains. Write autotune {context.info_name} model.py, or "
+            f"autotune {context.info_name} -- python train.py --batch-size 64."
         )
     if words:
         own = {one for parameter in context.command.params for one in parameter.opts}

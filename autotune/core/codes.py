@@ -99,8 +99,8 @@ class Code(StrEnum):
         "Close other work while a search runs.")
     CONFIRMATION_INTERFERENCE = (
         "confirmation-interference", 116,
-        "There was interference in too many rounds of the confirmation: {rounds}.[ These probes count nevertheless: "
-        "{probes}.] The rates are probably too low, and which configuration is faster is not certain.",
+        "There was interference in too many rounds of the confirmation: {rounds}.[ These probes count for want of "
+        "better: {probes}.] The rates are probably too low, and which configuration is faster is not certain.",
         "Close other work and run the same command again.")
     LOSSES_UNJUDGED = (
         "losses-unjudged", 117, "The losses were not checked (--stability off), and {doubt}.",

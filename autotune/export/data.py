@@ -9,6 +9,7 @@ from typing import Any, Literal
 from autotune.core.records import BatchLayout, TargetFacts
 from autotune.harmless import python
 from autotune.knobs.wording import IMAGE_DIMENSIONS
+from autotune.targets.commands.template import is_command
 
 WIDTH = 100  # characters of a call that stays on one line
 OF_A_LOADER = ("pin_memory", "persistent_workers", "prefetch_factor")  # handed to a dataloader() that takes them
@@ -18,7 +19,7 @@ OF_A_LOADER = ("pin_memory", "persistent_workers", "prefetch_factor")  # handed 
 class ExportedData:
     """The target's data and loss, in the names that its file agreed upon."""
 
-    kind: Literal["dataset", "iterable", "dataloader", "batch"] = "dataset"
+    kind: Literal["dataset", "iterable", "dataloader", "batch", "script"] = "dataset"
     layout: BatchLayout | None = None  # None: of an earlier version, which took pairs for granted
     takes_workers: bool = True
     has_collate: bool = False
@@ -28,7 +29,7 @@ class ExportedData:
     @property
     def is_pair(self) -> bool:
         """Whether a batch is `inputs, targets`, and the loss a function of the model's output and the targets."""
-        return self.layout in (None, "pair") and not self.has_loss
+        return self.layout in (None, "pair") and not self.has_loss and self.kind != "script"
 
     @property
     def batch(self) -> str:
@@ -38,6 +39,8 @@ class ExportedData:
     @property
     def loss(self) -> str:
         """The expression of a batch's loss."""
+        if self.kind == "script":
+            return "...  # as in your script"
         if self.is_pair:
             return "loss_fn(model(inputs), targets)"
         if self.layout == "dict" and not self.has_loss:
@@ -52,6 +55,8 @@ class ExportedData:
         """
         # Without waiting only from pinned memory: on MPS others lose data (pytorch#139550).
         copied = f"to({python(device)}{', non_blocking=True' if pinned else ''})" if device else ""
+        if self.kind == "script":  # which copies its batches by itself
+            return "", ()
         if not copied and not images:
             return "", ()
         if self.is_pair:
@@ -71,6 +76,8 @@ class ExportedData:
         if self.kind == "batch":
             size = options["batch_size"]
             return f"# make a loader of your data here, of batches of {size}: the study timed a synthetic one alone"
+        if self.kind == "script":
+            return f"# the loader that your script makes, with {', '.join(_named(options))}"
         if self.kind == "dataloader":
             return self._own_loader(options)
         parts = ["dataset"]
@@ -91,8 +98,13 @@ class ExportedData:
         return f"# it was measured with {more}, if it takes them\n{made}" if more else made
 
 
-def data_of(facts: TargetFacts | None) -> ExportedData:
-    """The same in short; of an earlier version nothing is known, and most targets' data are taken for granted."""
+def data_of(facts: TargetFacts | None, target: str = "") -> ExportedData:
+    """The same in short; of an earlier version nothing is known, and most targets' data are taken for granted.
+
+    Of a command nothing more is said: its script makes batches and losses by itself, and was measured as it is.
+    """
+    if is_command(target):
+        return ExportedData(kind="script")
     if facts is None:
         return ExportedData()
     return ExportedData(

@@ -17,7 +17,7 @@ def text(found: Recipe) -> str:
     return assembled(
         found,
         (DATA_LOADER,),
-        f"model = model.to({python(found.device)})",
+        f"model = model.to({python(found.device)})" * (found.data.kind != "script"),
         *found.model,
         loader(found),
         f"scaler = torch.amp.GradScaler({python(found.device)})" * found.scaler,

@@ -16,10 +16,12 @@ from autotune.knobs import KNOBS, check, defaults, environ
 from autotune.knobs.base import Plan
 from autotune.knobs.wording import Framework, Wording
 from autotune.study.recommendation import Recommendation, baseline_name
+from autotune.targets.commands.template import CommandTemplate, is_command
 from autotune.units import counted, format_rate, format_speedup
 
 MAPPING = "from collections.abc import Mapping"  # which the function for a batch needs
 OPTIMIZER = "# make the optimizer here, from model.parameters()"
+WORKERS = "num_workers"  # the knob, and DataLoader's argument
 MOST_SIZES = 4  # micro-batches that a message suggests, the largest
 ASSUMED = "The study does not say what its batches are: batches of (inputs, targets) and a loss of the two are assumed."
 
@@ -51,7 +53,7 @@ def recipe(best: Recommendation, framework: Framework, world_size: int | None = 
     Raises `UsageError` for a setting that is unknown or has an impossible value.
     """
     best, device = on_devices(best, world_size), best.environment.device_kind
-    plan, data = planned(best.params, device), data_of(best.facts)
+    plan, data = planned(best.params, device), data_of(best.facts, best.target)
     said = [knob.wording(best.params[knob.name], framework, device) for knob in KNOBS]
     copies = framework is Framework.TORCH and device != "cpu"  # other frameworks copy by themselves
     pinned = bool(plan.loader_options.get("pin_memory"))
@@ -60,7 +62,7 @@ def recipe(best: Recommendation, framework: Framework, world_size: int | None = 
         remarks=_remarks(best, world_size),
         device=device,
         data=data,
-        loader={**plan.loader_options, "drop_last": True},
+        loader=_loader_options(best, plan),
         accumulation_steps=plan.accumulation_steps,
         arguments={name: value for one in said for name, value in one.arguments.items()},
         setup=_all(said, "setup"),
@@ -139,6 +141,15 @@ def planned(values: Mapping[str, Value], device: str) -> Plan:
     return plan
 
 
+def _loader_options(best: Recommendation, plan: Plan) -> dict[str, Any]:
+    """Return the arguments of a DataLoader that were measured; of a command no more than autotune set."""
+    if not is_command(best.target):
+        return {**plan.loader_options, "drop_last": True}
+    if WORKERS not in CommandTemplate.parse(best.target).knobs:
+        return dict(plan.loader_options)
+    return {name: plan.loader_options[name] for name in ("batch_size", WORKERS)}
+
+
 def loader(found: Recipe) -> str:
     """The statement that makes the loader, as it was measured."""
     return found.data.loader({name: python(value) for name, value in found.loader.items()})
@@ -184,7 +195,7 @@ def _remarks(best: Recommendation, world_size: int | None) -> tuple[str, ...]:
         *((change.text,) if change else ()),
         f"{best.model}: {format_rate(best.samples_per_second)} samples/s{gain}; measured on {where}",
         f"Global batch {best.global_batch_size} on {devices}.",
-        *(ASSUMED,) * (best.facts is None),
+        *(ASSUMED,) * (best.facts is None and not is_command(best.target)),
         *_of_a_step(() if best.facts is None else best.facts.update),
         *(f"Before Python starts: export {name}={shell_word(text)}" for name, text in environ(best.params).items()),
     )

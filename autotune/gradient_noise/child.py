@@ -120,6 +120,10 @@ class Sampling:
     def epoch(self) -> None:
         """Ignore epochs: pairs of micro-batches within one differ from independent ones by phi / N."""
 
+    def ended(self) -> bool:
+        """Fewer steps than were asked for do not do."""
+        return False
+
     def micro_batch(self) -> None:
         """Pass the sign of life on."""
         self._progress.beat()

@@ -173,6 +173,10 @@ class Diary:
         over = len(self._losses) >= self._steps or time.monotonic() >= self._ends
         return Order.STOP if over else Order.CONTINUE
 
+    def ended(self) -> bool:
+        """Fewer steps than were asked for do not do."""
+        return False
+
     def micro_batch(self) -> None:
         """Pass the sign of life on."""
         self._beat()

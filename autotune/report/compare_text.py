@@ -6,12 +6,15 @@ from collections.abc import Callable
 
 from rich.text import Text
 
+from autotune.harmless import cropped
 from autotune.report import phrases
 from autotune.report.compare import Comparison, Kind, Shared, Side
 from autotune.report.templates import Served, render_template
 from autotune.study.recommendation import Recommendation
 from autotune.units import format_rate, format_speedup
 
+LEAST_CELL = 20  # characters, however narrow a terminal is
+LEAD = 8  # characters before the first that differs
 KINDS: tuple[tuple[Kind, str], ...] = (
     ("machine", "hardware"),
     ("software", "software"),
@@ -85,20 +88,32 @@ def render_comparison(comparison: Comparison, *, served: Served | None = None) -
     )
 
 
-def comparison_block(comparison: Comparison) -> Text:
-    """The comparison for a terminal."""
+def comparison_block(comparison: Comparison, width: int | None = None) -> Text:
+    """The comparison for a terminal, whose lines have `width` characters; None: of any length."""
     block = Text()
     a, b = phrases.plain(comparison.a.study), phrases.plain(comparison.b.study)
     _table(block, [("", f"A: {a}", f"B: {b}"), *answer_rows(comparison)])
     for title, rows in _differences(comparison):
         block.append(f"\n{title} differs\n", "bold")
-        _table(block, [(f"  {name}", *values) for name, *values in rows])
+        names = max(len(name) for name, _, _ in rows) + len("  " * 3)  # with what parts the columns
+        most = None if width is None else max(LEAST_CELL, (width - names) // 2)
+        _table(block, [(f"  {name}", *_fitting(a, b, most)) for name, a, b in rows])
     if comparison.shared:
         block.append("\nMeasured by both, samples/s\n", "bold")
         shared = [(f"  {name}", *rest) for name, *rest in shared_rows(comparison)]
         _table(block, [("  configuration", "B over A", "A", "B", "measured"), *shared])
         block.append(f"\n{caution(comparison)}\n", "yellow")
     return block.append(f"\n{phrases.plain(sentence(comparison))}", "bold")
+
+
+def _fitting(a: str, b: str, most: int | None) -> tuple[str, str]:
+    """Both in at most `most` characters, from shortly before where they begin to differ."""
+    a, b = phrases.plain(a), phrases.plain(b)
+    if most is None or max(len(a), len(b)) <= most:
+        return a, b
+    alike = next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    start = max(0, alike - LEAD)
+    return cropped(f"{'…' * (start > 0)}{a[start:]}", most), cropped(f"{'…' * (start > 0)}{b[start:]}", most)
 
 
 def _table(block: Text, rows: list[tuple[str, ...]]) -> None:

@@ -68,6 +68,10 @@ class Watch(Protocol):
         """As many optimizer steps as were asked for were issued."""
         ...
 
+    def ended(self) -> bool:
+        """The loop has come to its end before `STOP`. Whether what was reported will do; asked of own loops only."""
+        ...
+
     def micro_batch(self) -> None:
         """One of several micro-batches was issued: a sign of life. Within a block of steps once a second."""
         ...

@@ -135,6 +135,10 @@ class _FirstStep:
         self.steps.append(step)
         return Order.STOP
 
+    def ended(self) -> bool:
+        """There was no step, or it would have stopped."""
+        return False
+
     def micro_batch(self) -> None:
         """Not asked here."""
 

@@ -127,6 +127,11 @@ class Report:
         self._block.own = time.perf_counter() - began
         return not self.stopped
 
+    def ended(self) -> bool:
+        """The loop came to its normal end. Whether enough was measured: then it is as if it had been stopped."""
+        self.stopped = self.stopped or self._watch.ended()
+        return self.stopped
+
 
 class OwnLoop(ABC):
     """Training code that runs its own loop. A kind of target derives from it."""
@@ -173,10 +178,10 @@ class OwnSession:
         self.loss_scale, self.observed, self.label = loop.loss_scale, loop.observed, loop.label
 
     def train(self, watch: Watch) -> None:
-        """Let the loop run until the watch says `STOP`. Raises `TargetError` if it ends before."""
+        """Let the loop run until the watch says `STOP`. Raises `TargetError` if it ends before enough was measured."""
         self._report = report = Report(watch, self._loop.label)
         self._loop.run(report)
-        if not report.stopped:
+        if not report.ended():
             raise TargetError(
                 f"{self._loop.label} ended its training before it was measured. It has probably too little data, or "
                 f"stops itself. Give it more samples, or let it train for more steps."

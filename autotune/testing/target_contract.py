@@ -40,6 +40,9 @@ class Recorder:
         self.steps.append(step)
         return self._next()
 
+    def ended(self) -> bool:
+        return False
+
     def micro_batch(self) -> None:
         self.micro_batches += 1
 

@@ -33,7 +33,7 @@ from autotune.tuning.confirmation import confirm
 from autotune.tuning.context import SearchContext
 from autotune.tuning.elimination import eliminate
 from autotune.tuning.exploration import bound_the_rest, explore
-from autotune.tuning.header import moving, notes_before_the_search, opening_lines, short_budget
+from autotune.tuning.header import OWN_LOOP, moving, notes_before_the_search, opening_lines, short_budget
 from autotune.tuning.open_study import OpenStudy, open_study
 from autotune.tuning.probing import learn
 from autotune.tuning.progress_writer import ProgressWriter
@@ -69,6 +69,8 @@ def search(
                 study.folder, study.request, study.space, settings, resumed=study.is_resumed, brief=True
             )
             reporter.opening(lines, moving(study.request))
+            if study.request.facts.owns_loop:
+                reporter.detail(f"{OWN_LOOP[:1].upper()}{OWN_LOOP[1:]}.")
             short = "" if study.is_resumed else _short_budget(settings, study)
             before = [] if study.is_resumed else notes_before_the_search(study.request)
             for note in filter(None, (study.notice, *before, short)):

@@ -34,7 +34,8 @@ def opening_lines(
 ) -> list[str]:  # fmt: skip
     """Return five lines of plain text; a sixth where earlier probes had another seed.
 
-    `brief`: four, and a fifth only for what is not searched: the columns of the probes show what is.
+    `brief`: four, and a fifth only for what is not searched: the columns of the probes show what is. What no own loop
+    has measured is a detail then.
     `refused`: the search would be refused; only `--dry-run` still prints these lines.
     """
     environment, facts = request.environment, request.facts
@@ -43,7 +44,8 @@ def opening_lines(
     inferred = [f"{finding.name} inferred" for finding in facts.findings if finding.inferred]
     limit = f", limited to {format_bytes(request.memory_limit_bytes)}" if request.goal.memory_limit_bytes else ""
     state = "refused" if refused else "resumed" if resumed else "new"
-    configurations, left_out = counted(len(space.configs), "configuration"), not_searched(request, space)
+    configurations = counted(len(space.configs), "configuration")
+    left_out = [one for one in not_searched(request, space) if not (brief and one == OWN_LOOP)]
     return [
         f"autotune {autotune_version()} · {_trained(request)} · study {folder} ({state})",
         f"{device:<5} {environment.device_name} · {format_bytes(environment.device_bytes)}{limit}"
@@ -177,10 +179,10 @@ def _unsettable(request: StudyRequest) -> list[str]:
     here = Circumstances(facts=facts, environment=request.environment, global_batch=None)
     unsettable = [one for one in KNOBS if not is_settable(one.name, facts)]
     names = [one.label for one in unsettable if not one.on_request and len(one.domain(here)) > 1]
-    told = (
-        f"no argument of the command sets {'them' if len(names) > 1 else 'it'} (type one with its value of today, or "
-        f"name it with --map KNOB=--ARGUMENT)"
-    )
+    advice = "type one with its value of today, or name it with --map KNOB=--ARGUMENT"
+    if is_command(request.target) and not CommandTemplate.parse(request.target).knobs:
+        advice = "add an argument for each to your script, or write a model.py: autotune init"
+    told = f"no argument of the command sets {'them' if len(names) > 1 else 'it'} ({advice})"
     lines = [f"{', '.join(names)} not tuned: {told}"] * bool(names)
     batch, accumulation = (name in facts.settable for name in ("batch_size", "gradient_accumulation_steps"))
     if held_samples and batch and not accumulation:

@@ -223,6 +223,11 @@ def fault(outcome: Outcome, failure: Failure, log: Path | None) -> TargetError |
     where = f"\nFull log: {log}" if log else ""
     if outcome is Outcome.USER_ERROR:
         return TargetError(f"{failure.message}{where}", traceback=failure.traceback)
+    if outcome is Outcome.INVALID_CONFIG:
+        why = "" if failure.evidence in failure.message else f" ({failure.evidence})"
+        return TargetError(
+            f"The target cannot run as it is: {failure.message}{why}.{where}", traceback=failure.traceback
+        )
     advice = "a smaller --baseline batch=... may do"
     if outcome is Outcome.TIMEOUT:
         advice = "if one of its steps really takes longer, give --step-timeout 30m"

@@ -289,6 +289,17 @@ def test_an_unsteady_run_goes_on_to_the_cap_and_is_called_noisy(clock):
     assert window.ending.noisy
 
 
+@pytest.mark.parametrize(("taken", "measured"), [(5, 0), (12, 0), (30, 21), (31, 21), (32, 21), (33, 24)])
+def test_a_training_that_ends_by_itself_is_measured_if_whole_rounds_of_it_make_a_window(clock, taken, measured):
+    window = _window(clock, workers=3)
+    for number in range(taken):
+        clock.time += 0.3 if number % 7 == 0 else 0.05
+        assert window.step(_step()) is Order.CONTINUE
+
+    assert window.ended() == (measured > 0)
+    assert not measured or (len(window.steps), window.ending.noisy) == (measured, True)
+
+
 def test_the_spread_is_looked_at_rarely_because_the_next_step_pays_for_it(clock, monkeypatch):
     window = _window(clock, budget=replace(BUDGET, min_seconds=8.25, max_seconds=44.0))
     looks = []

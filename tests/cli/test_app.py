@@ -111,3 +111,19 @@ def test_the_version_is_told_without_a_command(tmp_path: Path) -> None:
 
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.strip() == version("torch-autotune")
+
+
+@pytest.mark.parametrize("name", ["search", "check"])
+def test_an_argument_of_a_script_that_is_no_option_is_told_where_it_goes(tmp_path: Path, name: str) -> None:
+    ended = run_here(tmp_path, name, "train cls.py", "--lr", "64")
+
+    assert assert_one_clear_error(ended).endswith(f"autotune {name} -- python 'train cls.py' --lr 64")
+
+
+def test_the_word_for_a_missing_target_is_that_of_the_command(tmp_path: Path) -> None:
+    assert "autotune check model.py" in run_here(tmp_path, "check").stderr
+
+
+def test_a_name_with_a_space_is_quoted_where_it_is_to_be_typed(tmp_path: Path) -> None:
+    assert "autotune init 'my model.py'" in run_here(tmp_path, "init", "my model").stderr
+    assert "autotune check 'my model.py'" in run_here(tmp_path, "init", "my model.py").stdout

@@ -46,7 +46,7 @@ SAID = [
     (notice(Code.PROBES_LEFT_OUT, count=1, probes='probe 7 at 125 samples/s (its clock moved)'),
      'The confirmation leaves out 1 probe that something slowed: probe 7 at 125 samples/s (its clock moved). Close other work while a search runs.'),
     (notice(Code.CONFIRMATION_INTERFERENCE, rounds='64×1 bf16 in 2 of 3', probes='probe 7 (its clock moved)'),
-     'There was interference in too many rounds of the confirmation: 64×1 bf16 in 2 of 3. These probes count nevertheless: probe 7 (its clock moved). The rates are probably too low, and which configuration is faster is not certain. Close other work and run the same command again.'),
+     'There was interference in too many rounds of the confirmation: 64×1 bf16 in 2 of 3. These probes count for want of better: probe 7 (its clock moved). The rates are probably too low, and which configuration is faster is not certain. Close other work and run the same command again.'),
     (notice(Code.LOSSES_UNJUDGED, doubt='3 of 4 losses are not finite'),
      'The losses were not checked (--stability off), and 3 of 4 losses are not finite. Search without --stability off.'),
     (notice(Code.PRECISION_UNDECIDED, why='bf16 cannot be judged from one seed'),

@@ -9,8 +9,10 @@ import subprocess
 import pytest
 
 from autotune.errors import UsageError
+from autotune.export import loop
 from autotune.export.merging import merged
-from autotune.export.recipe import on_devices
+from autotune.export.recipe import on_devices, recipe
+from autotune.knobs.wording import Framework
 from tests.commandline import assert_one_clear_error, run_here
 from tests.reporting import recommendation, whole, written
 from tests.worlds import config, facts
@@ -144,3 +146,34 @@ def test_what_ranks_were_measured_with_is_for_as_many_devices():
     assert on_devices(best, None) == on_devices(best, 2) == best
     assert on_devices(best, 1).params["gradient_accumulation_steps"] == 8
     assert on_devices(best, 4).params["gradient_accumulation_steps"] == 2
+
+
+@pytest.mark.parametrize("framework", ["torch", "hf", "lightning", "accelerate", "deepspeed", "torchtitan"])
+@pytest.mark.parametrize("workers", ["--num-workers {num_workers=0}", ""])
+def test_of_a_command_the_settings_are_exported_and_nothing_that_its_script_does_not_have(tmp_path, framework, workers):
+    best = recommendation(
+        target=f"-- python train.py --batch-size {{batch_size=64}} {workers}",
+        params=config(64, gradient_accumulation_steps=4, amp_dtype="bfloat16", num_workers=2).values,
+        facts=facts(has_collate=True, owns_loop=True),
+    )
+    written(tmp_path / "study", whole(), best)
+
+    shown = run_here(tmp_path, "export", "study", "--to", framework)
+
+    assert shown.returncode == 0
+    text = shown.stdout + shown.stderr
+    assert "64" in text
+    assert re.search("bf16|bfloat16", text)
+    assert not re.search("drop_last|collate|shuffle|dataset|loss_fn|inputs", text)
+    assert ("persistent_workers" in text) == (workers == "")
+
+
+def test_the_loop_of_a_command_leaves_batches_and_loss_to_the_script():
+    best = recommendation(
+        target="-- python train.py --batch-size {batch_size=64}", params=config(64, amp_dtype="bfloat16").values
+    )
+
+    text = loop.text(recipe(best, Framework.TORCH))
+
+    compile(text, "export", "exec")
+    assert "loss = ...  # as in your script" in text

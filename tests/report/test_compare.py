@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,21 @@ def test_a_difference_is_named_with_both_values() -> None:
 
     assert "  torch   2.13.0  2.8.0" in comparison_block(comparison).plain
     assert "  driver  580.82  –" in comparison_block(comparison).plain
+
+
+def test_long_commands_are_cropped_to_the_terminal_where_they_differ() -> None:
+    a, b = (f"-- python train.py {'--data /a/long/path ' * 9}--lr {rate}{' --more' * 20}" for rate in (1, 2))
+    comparison = compared(THREE, THREE, target=b)
+    other = msgspec.structs.replace
+    changed = [other(one, a=a) if one.name == "target" else one for one in comparison.differences]
+    comparison = other(comparison, differences=tuple(changed))
+
+    lines = comparison_block(comparison, 80).plain.splitlines()
+
+    (shown,) = [line for line in lines if "--lr" in line]
+    assert len(shown) <= 80
+    assert re.search(r"…\S* *--lr 1.*…\S* *--lr 2", shown)
+    assert b in comparison_block(comparison).plain
 
 
 @pytest.mark.parametrize(

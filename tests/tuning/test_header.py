@@ -117,6 +117,16 @@ def test_what_a_command_does_not_take_is_said_with_what_follows(settable, held, 
     assert all(text.startswith(start) for text, start in zip(told, said, strict=True))
 
 
+def test_a_command_without_arguments_is_not_asked_to_type_one() -> None:
+    of, today = facts(settable=("num_workers",), has_convolution=False), config(batch_size=64)
+    asked = study_request(target="-- python train.py config.yaml", facts=of)
+
+    told = " ".join(not_searched(asked, space(Goal(global_batch=64), today, of=of)))
+
+    assert "add an argument for each to your script, or write a model.py: autotune init" in told
+    assert "type one" not in told
+
+
 def test_a_command_is_named_as_it_is_typed_today() -> None:
     text = "-- python train.py --batch-size {batch_size=64} --out {output_dir=runs}"
     asked = study_request(target=text)

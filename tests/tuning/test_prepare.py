@@ -226,6 +226,14 @@ def test_any_other_end_says_how_and_where():
     assert "ended with crashed in phase build: killed by signal 11 (exit status -11)." in str(error)
 
 
+def test_a_setting_of_today_that_cannot_run_is_told_once_without_our_own_words():
+    failure = Failure(phase="warm-up", message="ValueError: batch_size=0", evidence="batch_size=0")
+
+    assert (
+        str(fault(Outcome.INVALID_CONFIG, failure, None)) == "The target cannot run as it is: ValueError: batch_size=0."
+    )
+
+
 def test_a_share_is_told_as_it_is_typed():
     with pytest.raises(UsageError, match=r"^--within 10% has no effect here\. .* held at 64\."):
         settle(_settings(within=0.1), ENVIRONMENT, facts(global_batch_size=64))

@@ -64,7 +64,10 @@ class CommandLoop(OwnLoop):
             self._loader_defaults = {name: value for name, value in options.items() if name != "batch_size"}
 
     def run(self, report: Report) -> None:
-        """Run the command until the watch has enough. Raises what it raises, and `TargetError` if it ends before."""
+        """Run the command until the watch has enough. Raises what it raises, and `TargetError` if it ends before.
+
+        One that comes to its normal end with enough steps measured has not ended before.
+        """
         assert self._program is not None and self._plan is not None, "built"
         guest, program, plan = Guest(goes_on=world_size() > 1), self._program, self._plan
         self._witness = witness = Witness(
@@ -99,7 +102,7 @@ class CommandLoop(OwnLoop):
                 ) from error
             if guest.goes_on:
                 to_end.pop_all()  # it runs until the process is killed
-        if not report.stopped:
+        if not report.stopped and (status not in (0, None) or not report.ended()):
             raise TargetError(_ended_early(self.label, witness, status))
         self._check_device(witness, plan)
 
@@ -219,7 +222,8 @@ def _ended_early(label: str, witness: Witness, status: object) -> str:
     if witness.tally.steps:
         text = (
             f"{ended} after {witness.tally.steps} optimizer steps, before it was measured. It has probably too "
-            f"little to do. Let it train for more steps or epochs: a probe ends it by itself."
+            f"little to do. Let it train for more steps or epochs, which a probe ends by itself, and search with "
+            f"--fresh: the changed command is another study."
         )
     elif witness.tally.backwards:
         text = BY_HAND.format(label)

@@ -20,7 +20,7 @@ from autotune.targets.base import Step, check_effect
 from autotune.targets.commands import log, tally
 from autotune.targets.commands.recognition import recognise
 from autotune.targets.commands.template import CommandTemplate
-from autotune.testing.target_contract import clean_imports, planned
+from autotune.testing.target_contract import Recorder, clean_imports, planned
 from tests.targets_support import watch
 
 HEAD = """
@@ -102,6 +102,23 @@ def test_the_first_line_of_a_message_is_whole_without_what_the_program_wrote_las
     (tmp_path / "log.txt").write_text("epoch 9\n")
 
     assert log.with_last_lines("It ended.") == "It ended.\nIts last lines:\n    epoch 9"
+
+
+@pytest.mark.parametrize(
+    ("ending", "is_enough", "ends_well"),
+    [("", True, True), ("sys.exit()", True, True), ("", False, False), ("sys.exit(1)", True, False)],
+)
+def test_a_training_that_comes_to_its_normal_end_counts_if_enough_was_measured(
+    tmp_path, monkeypatch, ending, is_enough, ends_well
+):
+    monkeypatch.setattr(Recorder, "ended", lambda self: is_enough)
+    text = f"for x, y in itertools.islice(batches(), 3): step(x, y)\n{ending}\n"
+
+    if ends_well:
+        assert len(steps(tmp_path, text, count=10)) == 3
+    else:
+        with pytest.raises(TargetError, match=r"(?s)exit status \d after 3 optimizer steps.* --fresh: "):
+            steps(tmp_path, text, count=10)
 
 
 def test_what_comes_before_the_first_step_is_no_part_of_its_seconds(tmp_path, monkeypatch):
