@@ -55,6 +55,7 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
     folder, lock = settings.folder, None
     try:
         lock = Lock(folder)
+        disk.sweep(folder)
         environment, facts, seconds = inspect(
             settings.target, settings.device, settings.seed, folder / disk.INSPECT, launcher,
             memory_limit=settings.memory_limit,

@@ -8,12 +8,13 @@ from autotune.core.records import SEARCH_PURPOSES, Limit
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome
 from autotune.errors import EnvironmentUnfit, NoRecommendation, StudyError, TargetError
-from autotune.launch.base import REQUEST, RESULT
+from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.sampler.optuna import Encoding
 from autotune.study import layout as disk
 from autotune.study.lock import Lock
 from autotune.study.store import NUMBER, Store
 from autotune.study.view import load_view
+from autotune.targets.commands.hygiene import OUTPUT_FOLDER
 from autotune.testing import FakeLauncher, Machine
 from tests.worlds import Interrupted, Listener, config, declared, environment, facts, searched, space
 
@@ -344,6 +345,20 @@ def test_a_lost_study_json_is_not_rebuilt_for_what_cannot_be_compared(tmp_path, 
             searched(tmp_path, FakeLauncher(**changes), **settings)
 
     assert len(disk.read_trials(tmp_path)) == before
+
+
+def test_what_a_killed_search_left_of_its_commands_is_taken_away(tmp_path):
+    searched(tmp_path, FakeLauncher(facts=declared()), **SMALL)
+    left = [tmp_path / disk.INSPECT / OUTPUT_FOLDER, tmp_path / disk.PROBES / "0001" / OUTPUT_FOLDER]
+    mine = tmp_path / "mine" / OUTPUT_FOLDER
+    for place in (*left, mine):
+        (place / "checkpoint").mkdir(parents=True)
+    for place in left:
+        (place.parent / LOG).touch()
+
+    searched(tmp_path, FakeLauncher(facts=declared()), **SMALL)
+
+    assert [place for place in (*left, mine) if place.exists()] == [mine]
 
 
 def test_a_damaged_inspection_matters_only_where_study_json_is_lost(tmp_path):
