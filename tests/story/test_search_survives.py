@@ -1,9 +1,12 @@
 """Stories of searches in which something goes wrong, and of what they still come to."""
 
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
 from autotune.core import codec
+from autotune.core.codes import Code
 from autotune.core.records import SEARCH_PURPOSES, Limit
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome
@@ -195,6 +198,24 @@ def test_a_resumed_search_goes_on_numbering_and_repeats_nothing(tmp_path):
     tried = [trial.config for trial in (*first.trials, *second.trials) if trial.purpose in ("baseline", "search")]
     assert len(tried) == len(set(tried)) == 17
     assert "(resumed)" in second.lines[0] and "(new)" in first.lines[0]
+
+
+def test_a_study_goes_on_with_code_that_changed_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    target, first, second = "-- python train.py --bs {batch_size=64}", Listener(), Listener()
+    Path("train.py").write_text("WORK = 2\n")
+    searched(tmp_path / "study", FakeLauncher(facts=declared()), first, target=target, **SMALL)
+    again = searched(tmp_path / "study", FakeLauncher(facts=declared()), target=target, **SMALL)
+    Path("train.py").write_text("WORK = 20\n")
+
+    answer = searched(tmp_path / "study", FakeLauncher(facts=declared()), second, target=target, **SMALL)
+
+    said = "train.py changed since this study began: its probes may not be those of today's code."
+    assert "(resumed)" in second.lines[0]
+    assert said in second.notes[0]
+    assert Code.CODE_CHANGED in [one.code for one in answer.warnings]
+    assert Code.CODE_CHANGED not in [one.code for one in again.warnings]
+    assert not any("changed since" in note for note in first.notes)
 
 
 def test_a_study_is_not_continued_on_another_machine(tmp_path):
