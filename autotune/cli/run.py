@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from autotune.errors import TargetError, UsageError
+
+if TYPE_CHECKING:
+    from autotune.study.recommendation import Recommendation
 
 
 def run(
@@ -21,7 +27,7 @@ def run(
     It takes the place of this process. For a study whose target is a command; `autotune best --command` prints it.
     """
     from autotune.cli.output import say
-    from autotune.errors import UsageError
+    from autotune.study.layout import find
     from autotune.study.recommendation import at_global_batch, command_of, load_result, warn_of_mismatches
     from autotune.targets.commands.template import CommandTemplate
 
@@ -37,6 +43,7 @@ def run(
             "The command writes into {output_dir}, and no folder was given. autotune knows none. Run `autotune best "
             "--command` and replace OUTPUT_DIR."
         )
+    check_program(best, find(study))
     warn_of_mismatches(best)
     sys.stdout.flush()
     words = found.words
@@ -47,3 +54,27 @@ def run(
             f"{words[0]} cannot be run: {error.strerror}. It probably belongs to another environment. Activate it, and "
             f"run `{found.text}`."
         ) from error
+
+
+def check_program(best: Recommendation, folder: Path) -> None:
+    """Raise `UsageError` where the command would run another program than was searched, or none.
+
+    A study that lies below the working folder is at home here: its program was changed, and that is only said.
+    """
+    from autotune.cli.output import say
+    from autotune.targets.source import digest_of, source_of
+
+    home = "Run it from the folder where the search ran"
+    try:
+        file = source_of(best.target)
+    except TargetError as error:
+        raise UsageError(f"{error} {home}.") from error
+    if file is None or not best.target_digest or digest_of(best.target) == best.target_digest:
+        return
+    if folder.resolve().is_relative_to(Path.cwd()):
+        say(f"{file} changed since it was searched: the settings may not be the best for it now.", stderr=True)
+        return
+    raise UsageError(
+        f"{file} is not the file that was searched. It was changed, or another program has its name here. {home}, or "
+        f"type the command that `autotune best --command` prints."
+    )

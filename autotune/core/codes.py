@@ -94,8 +94,7 @@ class Code(StrEnum):
         "synthetic-batches", 114, "The batches are synthetic: data loading was neither measured nor tuned.",
         "Write dataset() to measure and tune it.")
     PROBES_LEFT_OUT = (
-        "probes-left-out", 115,
-        "The confirmation leaves out {count:counted probe} that something slowed: {probes}.",
+        "probes-left-out", 115, "The confirmation leaves out {count:counted probe} that something slowed: {probes}.",
         "Close other work while a search runs.")
     CONFIRMATION_INTERFERENCE = (
         "confirmation-interference", 116,
@@ -123,14 +122,15 @@ class Code(StrEnum):
         "{free_share:share} of the memory is kept free for it.",
         "The target's own loop chooses its batches: pad all of them to the longest to have it tried.")
     PAUSES_LEFT_OUT = (
-        "pauses-left-out", 122,
-        "Evaluations and checkpoints took {seconds:.3g} s, training steps {measured:.3g} s.",
+        "pauses-left-out", 122, "Evaluations and checkpoints took {seconds:.3g} s, training steps {measured:.3g} s.",
         "Only the steps are measured; your own run also spends the rest.")
-
     LOADER_BOUND_COMMAND = (
         "loader-bound-command", 123, TROUBLE_WITH_LOADER,
         "If the command takes an argument for its workers, add it to the command with its present value, and it is "
         "tuned; or make the samples cheaper.")
+    CODE_CHANGED = (
+        "code-changed", 124, "{file} changed since this study began: its probes may not be those of today's code.",
+        "Begin anew with --fresh.")
 
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"
@@ -289,7 +289,7 @@ class Code(StrEnum):
 
 # What is not in it costs least: an earlier version's sentence. First what spoils the model or ends the training.
 COSTLIEST_WARNINGS = (
-    Code.PRECISION_UNDECIDED, Code.LOSSES_UNJUDGED, Code.MEMORY_GROWS, Code.SAMPLES_REPEATED,
+    Code.CODE_CHANGED, Code.PRECISION_UNDECIDED, Code.LOSSES_UNJUDGED, Code.MEMORY_GROWS, Code.SAMPLES_REPEATED,
     Code.GLOBAL_BATCH_CHANGED, Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE, Code.BATCH_NORM,
     Code.LARGEST_BATCH_UNTRIED, Code.LARGEST_BATCH_UNTRIED_OWN_LOOP,
     # then what makes the answer doubtful or leaves speed on the table, then what is good to know

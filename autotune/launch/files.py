@@ -55,10 +55,15 @@ def log_tail(folder: Path, most_bytes: int) -> str:
     return "".join(letter if letter.isprintable() or letter in "\n\t" else "�" for letter in text)
 
 
-def tidy(folder: Path) -> None:
-    """Take away what a command wrote, and leave out the middle of a long log, in place: the disk may be full."""
+def take_outputs_away(folder: Path) -> None:
+    """Delete what a command wrote into the folder of its probe; nothing may be there."""
     for place in (OUTPUT_FOLDER, RANKS_FOLDER):
         shutil.rmtree(folder / place, ignore_errors=True)
+
+
+def tidy(folder: Path) -> None:
+    """Take away what a command wrote, and leave out the middle of a long log, in place: the disk may be full."""
+    take_outputs_away(folder)
     with (folder / LOG).open("r+b") as log:
         size = log.seek(0, os.SEEK_END)
         left_out = size - _LOG_HEAD_BYTES - _LOG_TAIL_BYTES

@@ -31,7 +31,7 @@ from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.failures.classify import EXIT_CANNOT_WRITE, death_note, judge_exit, judge_worker_kill
 from autotune.knobs import environ
 from autotune.launch.base import REQUEST, RESULT
-from autotune.launch.files import log_tail, new_pipe, open_log, store, tidy, unwritable
+from autotune.launch.files import log_tail, new_pipe, open_log, store, take_outputs_away, tidy, unwritable
 from autotune.launch.monitor import Monitor
 from autotune.launch.oom import oom_kills
 from autotune.launch.processes import TAG, Leader, carries, family, insist, kill_all, only_leader
@@ -171,6 +171,7 @@ class SubprocessLauncher:
         except BaseException:  # an interrupt, too: a probe that was broken off leaves neither request nor result
             (folder / REQUEST).unlink(missing_ok=True)
             (folder / RESULT).unlink(missing_ok=True)
+            take_outputs_away(folder)
             raise
         finally:
             if telemetry:

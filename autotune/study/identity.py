@@ -8,11 +8,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
 from autotune.core.records import Goal, Limit, StudyRequest
 from autotune.harmless import cropped
 from autotune.knobs import KNOBS
 from autotune.knobs.limits import option
 from autotune.machine.environment import fingerprint
+from autotune.targets.reference import parse
 
 # What varies among machines of one fingerprint, or on one of them from boot to boot.
 VARIED = ("device_uuid", "device_bytes", "host_bytes", "platform", "python")
@@ -38,6 +41,14 @@ def compare(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str])
     if fingerprint(old.environment) == fingerprint(new.environment):
         old = _moved_here(old, new)
     return list(_asked(old, new, goal_names)) or list(_followed(old, new))
+
+
+def code_changed(old: StudyRequest, new: StudyRequest) -> Notice | None:
+    """Return the warning that the target's file is another one than when the study began; None: not that is known."""
+    if not old.target_digest or old.target_digest == new.target_digest:
+        return None
+    reference = parse(new.target)
+    return notice(Code.CODE_CHANGED, file=reference.label if reference else new.target)
 
 
 def _moved_here(old: StudyRequest, new: StudyRequest) -> StudyRequest:

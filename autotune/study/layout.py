@@ -35,7 +35,7 @@ from autotune.core.results import ProbeResult, Trial
 from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound
 from autotune.knobs import completed, defaults
 from autotune.launch.base import LOG, REQUEST, RESULT
-from autotune.launch.files import store
+from autotune.launch.files import store, take_outputs_away
 from autotune.launch.files import unwritable as unwritable  # the same words wherever a study cannot be written
 from autotune.sampler.prediction import Prediction
 from autotune.study.progress import PROGRESS
@@ -202,6 +202,14 @@ def check_writable(folder: Path) -> None:
         tempfile.TemporaryDirectory(prefix=".autotune-", dir=nearest).cleanup()
     except OSError as error:
         raise unwritable(folder, error) from error
+
+
+def sweep(folder: Path) -> None:
+    """Take away what the commands of earlier probes wrote: a search that was killed could not. Needs the lock."""
+    for kind in KINDS:
+        for place in (folder / kind.FOLDER, *_numbered(folder / kind.FOLDER)):
+            if (place / LOG).is_file():
+                take_outputs_away(place)
 
 
 def is_ours(folder: Path) -> bool:

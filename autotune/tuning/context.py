@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autotune.core.notices import Notice
 from autotune.core.records import StudyRequest
 from autotune.core.requests import Answered, Request
 from autotune.core.results import Outcome
@@ -53,6 +54,7 @@ class SearchContext:
     sampler: GuardedSampler
     interrupted_confirmation: ResumedConfirmation  # to be gone on with; false: there is none
     interrupted_elimination: ResumedConfirmation  # the same
+    code_changed: Notice | None = None  # the warning that the target's file did, since the study began
 
     @property
     def objective(self) -> Objective:

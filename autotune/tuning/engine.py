@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 
+from msgspec.structs import replace
+
 from autotune.core.notices import Notice
 from autotune.core.records import Config
 from autotune.core.requests import FEWEST_STEPS, FEWEST_STEPS_IN_TURN
@@ -73,7 +75,8 @@ def search(
                 reporter.detail(f"{OWN_LOOP[:1].upper()}{OWN_LOOP[1:]}.")
             short = "" if study.is_resumed else _short_budget(settings, study)
             before = [] if study.is_resumed else notes_before_the_search(study.request)
-            for note in filter(None, (study.notice, *before, short)):
+            changed = study.code_changed.text if study.code_changed else ""
+            for note in filter(None, (study.notice, changed, *before, short)):
                 reporter.note(note)
             try:
                 with _context(study, settings, launcher, reporter, clock, pause, foreign_cores, began) as context:
@@ -141,6 +144,8 @@ def recommended(
         among=among,
         noise_scale=history.noise_scale,
     )
+    if context.code_changed:
+        answer = replace(answer, warnings=(context.code_changed, *answer.warnings))
     return with_batch_advice(answer, history)
 
 
@@ -215,6 +220,7 @@ def _context(
             pause=pause, foreign_cores=foreign_cores, history=history, budget=budget, guard=guard, memory=memory,
             trades=trades, time_guard=time_guard, store=store, sampler=GuardedSampler(sampler, encoding, time_guard),
             interrupted_confirmation=confirmation, interrupted_elimination=elimination,
+            code_changed=study.code_changed,
         )  # fmt: skip
     finally:
         store.close()

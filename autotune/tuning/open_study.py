@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from msgspec.structs import replace
+
 from autotune.core import codec
+from autotune.core.notices import Notice
 from autotune.core.records import Environment, StudyRequest, TargetFacts
 from autotune.core.results import Inspection
 from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound, UsageError
@@ -19,7 +22,7 @@ from autotune.launch.base import RESULT, Launcher
 from autotune.launch.files import store
 from autotune.sampler.space import SearchSpace
 from autotune.study import layout as disk
-from autotune.study.identity import compare
+from autotune.study.identity import code_changed, compare
 from autotune.study.lock import Lock
 from autotune.targets.commands.template import is_command
 from autotune.tuning.prepare import inspect, settle
@@ -39,6 +42,7 @@ class OpenStudy:
     is_resumed: bool  # an earlier search is continued
     inspection_seconds: float
     notice: str = ""  # what was rebuilt of a damaged study
+    code_changed: Notice | None = None  # since it began
 
 
 @contextmanager
@@ -55,6 +59,7 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
     folder, lock = settings.folder, None
     try:
         lock = Lock(folder)
+        disk.sweep(folder)
         environment, facts, seconds = inspect(
             settings.target, settings.device, settings.seed, folder / disk.INSPECT, launcher,
             memory_limit=settings.memory_limit,
@@ -63,7 +68,7 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
         is_resumed = begin(folder, request, settings.mode, lock)
         yield OpenStudy(
             folder=folder, request=request, space=space, is_resumed=is_resumed, inspection_seconds=seconds,
-            notice=notice,
+            notice=notice, code_changed=code_changed(disk.read_request(folder), request),
         )  # fmt: skip
     except (KeyboardInterrupt, UsageError, EnvironmentUnfit):
         disk.clear_away(folder)  # but not after a `TargetError`, which names its log
@@ -178,6 +183,7 @@ def rebuild(settings: Settings) -> str:
     if settings.mode == "fresh" or (folder / disk.STUDY).exists() or (found := _inspection(folder)) is None:
         return ""
     request, _ = settle(settings, *found)
+    request = replace(request, target_digest="")  # of the code that was searched nothing is known
     asked = disk.read_asked(folder)
     differences = [f"the target was {one.target}, is {request.target}" for one in asked if one.target != request.target]
     differences += [

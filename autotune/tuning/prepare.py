@@ -16,6 +16,7 @@ from autotune.objectives import completed, objective_of
 from autotune.sampler.space import SearchSpace, build
 from autotune.study import layout as disk
 from autotune.targets.commands.template import CommandTemplate, is_command
+from autotune.targets.source import digest_of
 from autotune.tuning.settings import Settings, options
 from autotune.units import format_bytes, parse_bytes
 
@@ -76,6 +77,7 @@ def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> 
         headroom_bytes=headroom,
         seed=settings.seed,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        target_digest=digest_of(settings.target),
     )
     return request, space
 

@@ -68,6 +68,7 @@ def recommend(
     return Recommendation(
         study=study,
         target=request.target,
+        target_digest=request.target_digest,
         model=request.facts.name,
         global_batch_change=global_batch_change(winner, request, noise_scale),
         params={knob.name: winner.config[knob.name] for knob in KNOBS},

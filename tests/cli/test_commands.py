@@ -2,10 +2,14 @@
 
 import json
 import sys
+from hashlib import sha256
 
 import pytest
+from msgspec.structs import replace
 
 from autotune.cli.target import resume_line
+from autotune.core import codec
+from autotune.study.recommendation import Recommendation
 from tests.commandline import assert_one_clear_error, run_here
 from tests.reporting import recommendation, whole, written
 from tests.worlds import config
@@ -107,6 +111,25 @@ def test_run_starts_it_in_place_of_itself(study):
     ended = run(study, "run", "study")
 
     assert ended.stdout == "['--bs', '96', '--bf16'] 1\n"
+
+
+def test_run_starts_no_program_but_the_one_that_was_searched(study, tmp_path_factory):
+    from tests.commandline import run
+
+    (study / "train.py").write_text("raise SystemExit('the other')\n")
+    best = codec.read(study / "study" / "best.json", Recommendation)
+    codec.write(study / "study" / "best.json", replace(best, target_digest=sha256(b"searched").hexdigest()))
+    other = tmp_path_factory.mktemp("other")
+    missing = assert_one_clear_error(run_here(other, "run", str(study / "study")))
+    (other / "train.py").write_text("raise SystemExit('the other')\n")
+    named_alike = assert_one_clear_error(run_here(other, "run", str(study / "study")))
+    at_home = run(study, "run", "study")
+
+    assert "There is no file train.py." in missing
+    assert "Run it from the folder where the search ran." in missing
+    assert "train.py is not the file that was searched." in named_alike
+    assert "train.py changed since it was searched" in at_home.stderr
+    assert "the other" in at_home.stderr
 
 
 def test_run_can_only_print(study):

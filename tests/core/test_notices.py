@@ -61,6 +61,8 @@ SAID = [
      'Evaluations and checkpoints took 2.5 s, training steps 10 s. Only the steps are measured; your own run also spends the rest.'),
     (notice(Code.LOADER_BOUND_COMMAND, wait_share=0.34),
      'Training waits for data 34% of the time. If the command takes an argument for its workers, add it to the command with its present value, and it is tuned; or make the samples cheaper.'),
+    (notice(Code.CODE_CHANGED, file='train.py'),
+     "train.py changed since this study began: its probes may not be those of today's code. Begin anew with --fresh."),
     (notice(Code.GLOBAL_BATCH_HELD, batch=64),
      'global batch held at 64'),
     (notice(Code.EXACT),

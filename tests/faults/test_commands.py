@@ -101,6 +101,7 @@ def test_a_script_is_measured_whatever_it_would_do_at_its_end(probe, tmp_path, t
         ),
         ("print('the reason')\nsys.exit(2)\n", "the reason"),
         ("input()\n", "reads the standard input"),
+        ("import os\nos.closerange(3, 256)\n" + TRAIN, "train.py closes file descriptors that it did not open, by"),
         (
             "def work():\n  for x, y in batches(): step(x, y)\n"
             "import multiprocessing\nchild = multiprocessing.get_context('fork').Process(target=work)\n"
@@ -136,6 +137,7 @@ def test_a_script_is_measured_whatever_it_would_do_at_its_end(probe, tmp_path, t
         "exits",
         "last lines",
         "reads stdin",
+        "closes descriptors",
         "forks its training",
         "spawns its ranks",
         "starts its training",

@@ -22,6 +22,7 @@ from autotune.core.results import Isolation, Outcome, ProbeResult
 from autotune.errors import EnvironmentUnfit
 from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.launch.subprocess import SubprocessLauncher
+from autotune.targets.commands.hygiene import OUTPUT_FOLDER
 
 Suffer = Callable[..., ProbeResult]
 Survivors = Callable[[], list[psutil.Process]]
@@ -246,12 +247,14 @@ def test_an_interrupt_leaves_no_process_and_no_result(
     searching: Callable[[str], subprocess.Popen[bytes]], survivors: Survivors, tmp_path: Path
 ) -> None:
     search = searching("hang-after-setsid")
+    (tmp_path / OUTPUT_FOLDER).mkdir()
 
     search.send_signal(signal.SIGINT)
 
     assert search.wait() in (-signal.SIGINT, 130)
     assert survivors() == []
     assert not (tmp_path / RESULT).exists()
+    assert not (tmp_path / OUTPUT_FOLDER).exists()
     assert not (tmp_path / REQUEST).exists()  # or the next search would hold it against the configuration
 
 

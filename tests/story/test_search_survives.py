@@ -1,19 +1,23 @@
 """Stories of searches in which something goes wrong, and of what they still come to."""
 
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
 from autotune.core import codec
+from autotune.core.codes import Code
 from autotune.core.records import SEARCH_PURPOSES, Limit
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome
 from autotune.errors import EnvironmentUnfit, NoRecommendation, StudyError, TargetError
-from autotune.launch.base import REQUEST, RESULT
+from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.sampler.optuna import Encoding
 from autotune.study import layout as disk
 from autotune.study.lock import Lock
 from autotune.study.store import NUMBER, Store
 from autotune.study.view import load_view
+from autotune.targets.commands.hygiene import OUTPUT_FOLDER
 from autotune.testing import FakeLauncher, Machine
 from tests.worlds import Interrupted, Listener, config, declared, environment, facts, searched, space
 
@@ -196,6 +200,24 @@ def test_a_resumed_search_goes_on_numbering_and_repeats_nothing(tmp_path):
     assert "(resumed)" in second.lines[0] and "(new)" in first.lines[0]
 
 
+def test_a_study_goes_on_with_code_that_changed_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    target, first, second = "-- python train.py --bs {batch_size=64}", Listener(), Listener()
+    Path("train.py").write_text("WORK = 2\n")
+    searched(tmp_path / "study", FakeLauncher(facts=declared()), first, target=target, **SMALL)
+    again = searched(tmp_path / "study", FakeLauncher(facts=declared()), target=target, **SMALL)
+    Path("train.py").write_text("WORK = 20\n")
+
+    answer = searched(tmp_path / "study", FakeLauncher(facts=declared()), second, target=target, **SMALL)
+
+    said = "train.py changed since this study began: its probes may not be those of today's code."
+    assert "(resumed)" in second.lines[0]
+    assert said in second.notes[0]
+    assert Code.CODE_CHANGED in [one.code for one in answer.warnings]
+    assert Code.CODE_CHANGED not in [one.code for one in again.warnings]
+    assert not any("changed since" in note for note in first.notes)
+
+
 def test_a_study_is_not_continued_on_another_machine(tmp_path):
     searched(tmp_path, FakeLauncher(facts=declared()), **SMALL)
     before = len(load_view(tmp_path).trials)
@@ -344,6 +366,20 @@ def test_a_lost_study_json_is_not_rebuilt_for_what_cannot_be_compared(tmp_path, 
             searched(tmp_path, FakeLauncher(**changes), **settings)
 
     assert len(disk.read_trials(tmp_path)) == before
+
+
+def test_what_a_killed_search_left_of_its_commands_is_taken_away(tmp_path):
+    searched(tmp_path, FakeLauncher(facts=declared()), **SMALL)
+    left = [tmp_path / disk.INSPECT / OUTPUT_FOLDER, tmp_path / disk.PROBES / "0001" / OUTPUT_FOLDER]
+    mine = tmp_path / "mine" / OUTPUT_FOLDER
+    for place in (*left, mine):
+        (place / "checkpoint").mkdir(parents=True)
+    for place in left:
+        (place.parent / LOG).touch()
+
+    searched(tmp_path, FakeLauncher(facts=declared()), **SMALL)
+
+    assert [place for place in (*left, mine) if place.exists()] == [mine]
 
 
 def test_a_damaged_inspection_matters_only_where_study_json_is_lost(tmp_path):

@@ -47,6 +47,7 @@ class Script:
     arguments: tuple[Argument, ...] = ()
     # Names that it imports or calls, calls with their keywords as `Adam(lr)`, and texts that it opens.
     marks: frozenset[str] = frozenset()
+    has_subcommands: bool = False  # an argument without its subcommand then belongs to an unknown parser
     precisions: frozenset[str] | None = None  # dtypes of its autocasts; None: it has none, or computes one
 
     def of_subcommand(self, words: Collection[str]) -> Script:
@@ -70,6 +71,7 @@ def read_script(path: Path | None) -> Script:
     return Script(
         arguments=tuple(found.values()),
         marks=frozenset(mark for tree in trees for mark in _marks(tree)),
+        has_subcommands=any(map(_has_subcommands, trees)),
         precisions=frozenset(filter(None, casts)) if casts and all(casts) else None,
     )
 
@@ -157,12 +159,30 @@ def _subcommand(node: ast.expr | None) -> str:
     return ""
 
 
+def _has_subcommands(tree: ast.Module) -> bool:
+    """Whether the script has subparsers of argparse or a group of click."""
+    return any(True for _ in calls(tree, "add_subparsers")) or bool(_click_commands(tree))
+
+
+def _click_commands(tree: ast.Module) -> dict[int, str]:
+    """Return the subcommand of each option that decorates `@group.command()`, by the identity of its call."""
+    found: dict[int, str] = {}
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        decorators = [one for one in function.decorator_list if isinstance(one, ast.Call)]
+        for one in decorators:
+            if called(one) == "command" and ast.unparse(one.func) not in ("command", "click.command"):
+                name = next(iter(_constants(one.args)), function.name.replace("_", "-"))
+                found |= {id(option): name for option in decorators}
+    return found
+
+
 def _choices(node: ast.expr | None) -> tuple[Any, ...]:
     found = _value(node, ())
     return tuple(found) if isinstance(found, list | tuple | set | dict) else ()
 
 
 def _click(tree: ast.Module) -> Iterator[Argument]:
+    subcommands = _click_commands(tree)
     for call in calls(tree, "option"):
         names, given = tuple(one for one in _constants(call.args) if one.startswith("-")), keywords(call)
         pairs = [one.split("/") for one in names if "/" in one]
@@ -177,6 +197,7 @@ def _click(tree: ast.Module) -> Iterator[Argument]:
         yield Argument(
             names=(*plain, *(one[0].strip() for one in pairs)), default=_value(given.get("default"), None), off=off,
             is_flag=bool(pairs) or _value(given.get("is_flag")) is True, choices=choices,
+            subcommand=subcommands.get(id(call), ""),
         )  # fmt: skip
 
 

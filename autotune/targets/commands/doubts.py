@@ -34,6 +34,14 @@ def unread(name: str, file: str) -> str:
     return f"{name} of the script is left alone: {reason}; type it with that value to have it tuned"
 
 
+def unplaced(name: str) -> str:
+    """Return that an argument is not tuned because it may belong before the subcommand, or to another one."""
+    return (
+        f"{name} of the script is left alone: the script has subcommands, and where it belongs cannot be read; type it "
+        f"with its value of today to have it tuned"
+    )
+
+
 def _ways(option: str, names: Sequence[str]) -> str:
     return " or ".join(f"--map {name}={option}" for name in names)
 

@@ -33,6 +33,10 @@ _RESTARTS = (
     "{} trains with auto_find_batch_size, which changes the batch size by itself after running out of memory. A probe "
     "needs a batch size that stays. Leave that option out."
 )
+_CLOSES = (
+    "{} closes file descriptors that it did not open, by which a probe is watched. It probably calls os.closerange, as "
+    "daemons do. Leave that out where it is tuned."
+)
 
 CHILDREN = str(Path(__file__).with_name("children"))  # what other processes load that the program starts
 TRAINS = "_AUTOTUNE_TRAINS"  # environment variable of theirs: where to say that they train
@@ -78,12 +82,15 @@ class ExitHooks:
         try:
             yield
         finally:
-            os.close(self._trained_write)
             for name, value in before.items():
                 if value is None:
                     os.environ.pop(name, None)
                 else:
                     os.environ[name] = value
+            try:
+                os.close(self._trained_write)
+            except OSError as error:
+                raise TargetError(_CLOSES.format(self._label)) from error
 
     def trains(self) -> None:
         """Say that this process trains, if the program forked it."""
@@ -93,7 +100,7 @@ class ExitHooks:
 
     def _listen(self) -> None:
         """Wait for the words that a process was started with, which trains; none of one that was forked."""
-        with FileIO(self._trained_read) as trained:
+        with suppress(OSError), FileIO(self._trained_read) as trained:  # the program may close it
             if said := trained.read(_MOST_BYTES):
                 self._guest.end(TargetError(self._of_a_child(said.decode("utf-8", "replace").split("\0")[1:])))
 

@@ -12,7 +12,7 @@ from autotune.knobs.base import Knob
 from autotune.knobs.observed import Observed
 from autotune.targets.commands.arguments import Given, given
 from autotune.targets.commands.declared import UNKNOWN, Argument, Script, read_script, with_globals
-from autotune.targets.commands.doubts import doubt, switches, unread, valueless
+from autotune.targets.commands.doubts import doubt, switches, unplaced, unread, valueless
 from autotune.targets.commands.formats import format_of, gates
 from autotune.targets.commands.grammars import Grammar, grammar_of
 from autotune.targets.commands.meaning import Meaning, meaning_of, meant
@@ -67,7 +67,7 @@ class _Reader:
         self, words: list[str], program: Program, script: Script, grammar: Grammar, corrections: dict[str, str]
     ) -> None:
         self._words, self._grammar, launch = words, grammar, program.launch
-        self._precisions = script.precisions
+        self._precisions, self._has_subcommands = script.precisions, script.has_subcommands
         self._of_launcher = own = launch.launcher.arguments(script) if launch else ()
         self._declared = declared = {n: one for one in (*own, *grammar.arguments, *script.arguments) for n in one.words}
         self._script_at = launch.script_at - launch.is_module if launch else len(words)  # where its options end
@@ -161,6 +161,10 @@ class _Reader:
                 f"{' and '.join(rivals)} of the script may both be {meaning.name}; say which by "
                 f"--map {meaning.name}={rivals[0]}"
             )
+            return
+        if self._has_subcommands and not argument.subcommand and argument not in self._of_launcher:
+            if meaning.knob is not None:
+                self._result.left.append(unplaced(argument.name))
             return
         words = self._written(argument, meaning)
         if words is None:

@@ -25,7 +25,7 @@ from typing import Self
 from autotune.core.records import Value
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS, knob
-from autotune.targets.commands.launchers import LAUNCHER_NAMES
+from autotune.targets.commands.launchers import LAUNCHER_NAMES, PYTHON
 from autotune.targets.commands.placeholder import (
     ON_OFF,
     PLACEHOLDER,
@@ -94,7 +94,9 @@ class CommandTemplate:
         """How messages call it: by the file or the module that it runs, or its first word."""
         words = [part for word in self.words for part in word if isinstance(part, str)]
         modules = [behind for word, behind in pairwise(words) if word == "-m" and behind not in LAUNCHER_NAMES]
-        return Path([*modules, *(word for word in words if word.endswith(".py")), *words, "the command"][0]).name
+        files = [word for word in words if word.endswith(".py")]
+        programs = [word for word in words if not PYTHON.match(Path(word).name) and not word.startswith("-")]
+        return Path([*modules, *files, *programs, *words, "the command"][0]).name
 
     @property
     def placeholders(self) -> tuple[Placeholder, ...]:

@@ -109,6 +109,11 @@ def test_a_command_is_called_by_the_script_and_not_by_its_launcher():
         assert CommandTemplate.of(words.split()).label in ("train.py", "pkg.train")
 
 
+def test_a_folder_is_called_by_its_name_and_not_by_python():
+    for words in ("python prog --batch-size 4", "/opt/bin/python3.11 -u src/prog"):
+        assert CommandTemplate.of(words.split()).label == "prog"
+
+
 START = ["python", "-m", "accelerate.commands.launch"]
 
 

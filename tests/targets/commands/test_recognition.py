@@ -152,6 +152,45 @@ def test_arguments_of_another_subcommand_are_not_those_of_the_command():
     assert found.template.text.endswith("train.py train --batch-size {batch_size=64}")
 
 
+GROUPS = [
+    """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--workers", type=int, default=4)
+train = parser.add_subparsers().add_parser("train")
+train.add_argument("--batch-size", type=int, default=64)
+""",
+    """
+import click
+@click.group()
+@click.option("--workers", default=4)
+def parser(workers): ...
+@parser.command()
+@click.option("--batch-size", default=64)
+def train(batch_size): ...
+@parser.command("evaluate")
+@click.option("--accum", default=2)
+def test(accum): ...
+""",
+]
+
+
+@pytest.mark.parametrize("script", GROUPS, ids=["argparse", "click"])
+def test_arguments_that_stand_before_a_subcommand_are_not_put_behind_it(script):
+    found = _recognised(script, "train.py train")
+    typed = _recognised(script, "train.py --workers 2 train")
+
+    assert found.template.text.endswith("train.py train --batch-size {batch_size=64}")
+    (left,) = found.left
+    assert left.startswith("--workers of the script is left alone: the script has subcommands")
+    assert typed.template.text.endswith("--workers {num_workers=2} train --batch-size {batch_size=64}")
+    parser = _argparse(script)
+    if "argparse" in script:
+        assert parser.parse_args(_arguments(typed, **TUNED)).workers == 7
+    else:
+        parser.main(_arguments(typed, **TUNED), standalone_mode=False)
+
+
 def test_a_file_of_data_says_no_settings():
     found = _recognised(ARGPARSE, "train.py --train-file train.json")
 

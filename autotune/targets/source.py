@@ -1,0 +1,36 @@
+"""The Python file that a target names: where it lies, and whether it is still the one that was searched."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+from autotune.errors import TargetError
+from autotune.targets.commands.program import Program
+from autotune.targets.commands.shell import program_of, script_of
+from autotune.targets.reference import parse
+
+
+def source_of(target: str) -> Path | None:
+    """Return the file of a target, looked up from the working folder; None for installed code.
+
+    Raises `TargetError` where it is missing.
+    """
+    reference = parse(target)
+    if reference is None:
+        return None
+    if reference.command is not None:
+        program = program_of(reference.command.present())
+    else:
+        program = Program(file=reference.file, module=reference.module, arguments=())
+    file = script_of(program)
+    return file if file is not None and file.suffix == ".py" else None  # a console script is installed, too
+
+
+def digest_of(target: str) -> str:
+    """Return a digest of what the file of a target says; empty where that cannot be read."""
+    with suppress(TargetError, OSError):
+        file = source_of(target)
+        return "" if file is None else sha256(file.read_bytes()).hexdigest()
+    return ""
