@@ -136,11 +136,6 @@ def check_place(settings: Settings) -> None:
             f"The path of the study, {str(folder)!a}, is not UTF-8 text. It probably comes from a system with "
             f"another encoding, and the JSON of a study cannot name it. Choose another place with --study."
         ) from None
-    if folder == Path.cwd() and not _holds_study(folder) and any(folder.iterdir()):
-        raise StudyError(
-            f"The folder of the study is the current one, {folder}, which holds other files. --study was probably left "
-            f"empty, as by a variable that is not set. Name a folder: --study studies/mine."
-        )
     if settings.mode != "fresh" or not _holds_study(folder):
         return
     named = Path() if is_command(settings.target) else Path(settings.target.partition(":")[0])

@@ -1,7 +1,6 @@
 """Going on with a study, and refusing to mix what cannot be compared."""
 
 import json
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from autotune.study import identity
 from autotune.study import layout as disk
 from autotune.study.lock import Lock
 from autotune.study.recommendation import load_result
-from autotune.tuning.open_study import begin, check_alike, check_place
+from autotune.tuning.open_study import begin, check_alike
 from autotune.tuning.prepare import settle
 from autotune.tuning.settings import Settings, goal_names
 from tests.worlds import GIB, config, declared, environment, facts, study_request
@@ -401,13 +400,3 @@ def test_a_folder_that_another_search_makes_meanwhile_is_left_to_it(folder, monk
     assert sorted(one.name for one in folder.parent.iterdir()) == ["study", "study.old-1"]
     lock.release()
     outcomes[1].release()
-
-
-@pytest.mark.parametrize(("files", "is_refused"), [(["model.py"], True), ([], False), (["study.json"], False)])
-def test_a_study_is_not_written_among_the_files_of_the_current_folder(tmp_path, monkeypatch, files, is_refused):
-    monkeypatch.chdir(tmp_path)
-    for name in files:
-        (tmp_path / name).touch()
-
-    with pytest.raises(StudyError, match="the current one") if is_refused else nullcontext():
-        check_place(Settings(target="model.py", study=Path()))
