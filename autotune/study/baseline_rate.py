@@ -40,7 +40,7 @@ def unknown(probes: Sequence[Trial]) -> str:
     if is_spoiled(calmest.result):
         causes = "; ".join(interference_causes(calmest.result))
         return f"{found} Other work on this machine interferes: even during probe {calmest.number} {causes}."
-    return f"{found} No interference was seen at probe {calmest.number}: its steps vary, or the host is shared unseen."
+    return f"{found} No interference was seen at probe {calmest.number}: its steps vary, or others share its host."
 
 
 def is_narrow(probe: Trial) -> bool:

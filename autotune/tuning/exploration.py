@@ -85,7 +85,7 @@ def _probe_next(context: SearchContext) -> None:
         config = context.store.ask(context.sampler, number)
     try:
         trial, verdict = probe_with_repeat(context, config, "search", (number, place))
-    except BaseException:
+    except BaseException:  # Ctrl-C, too: the attempt is given up in the database, and the error goes on
         with suppress(Exception):  # the database may be what failed; the first error is the one to show
             context.store.abandon(number)
         raise

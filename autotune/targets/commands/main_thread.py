@@ -77,5 +77,5 @@ class Guest:
         while True:
             try:
                 held.acquire()  # a signal handler of the program's may run meanwhile, and raise
-            except BaseException:
+            except BaseException:  # whatever that handler raises: this thread must never go on
                 continue

@@ -54,6 +54,16 @@ class FakeTime:
         return cls.now
 
 
+CLOSURE = """\
+    def closure():
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+"""
+
+
 def command(folder: Path, text: str, arguments: str = "") -> str:
     (folder / "train.py").write_text(HEAD + text)
     return f"-- python {folder / 'train.py'} {arguments}"
@@ -254,17 +264,14 @@ for number in itertools.count():
 
 
 def test_without_a_loader_a_closure_that_is_called_again_is_one_batch(tmp_path):
-    text = """
+    text = (
+        """
 optimizer = torch.optim.LBFGS(model.parameters(), max_iter=5)
 for number in itertools.count():
     x, y = data[:8]
-    def closure():
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x), y)
-        loss.backward()
-        return loss
-    optimizer.step(closure)
 """
+        + CLOSURE
+    )
     assert [(step.samples, step.micro_batches) for step in steps(tmp_path, text)] == [(8, 1)] * 3
 
 
@@ -377,15 +384,12 @@ def test_what_belongs_to_a_step_stays_in_it(tmp_path, evaluation, every):
 
 
 def test_gradients_that_come_within_the_step_are_seen(tmp_path):
-    text = """
+    text = (
+        """
 for x, y in batches():
-    def closure():
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x), y)
-        loss.backward()
-        return loss
-    optimizer.step(closure)
 """
+        + CLOSURE
+    )
     facts = inspect(tmp_path, text)
 
     assert facts.step.parameters_with_gradient == facts.step.trainable_parameters == 2
