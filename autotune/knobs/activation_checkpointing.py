@@ -34,6 +34,7 @@ class ActivationCheckpointing(SwitchKnob):
     shown = (NOT_DONE, "ckpt")
     words = "activation checkpointing"
     memory = MemoryEffect.CHANGES
+    only_computes = True
     effect = RECOMPUTED
 
     def is_offered(self, facts: TargetFacts) -> bool:

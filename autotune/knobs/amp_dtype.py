@@ -50,6 +50,7 @@ class AmpDtype(Knob):
     ordered = False
     default: Value = None
     memory = MemoryEffect.CHANGES
+    only_computes = True
     numerics = True
     arguments = r"precision|mixed_precision|amp_?(dtype|precision)|autocast_dtype"
     doubtful = r"(use_|enable_)?(amp|half|autocast|mixed_precision|fp16_mixed)|(torch_|model_|compute_)?dtype"

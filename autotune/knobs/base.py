@@ -115,6 +115,7 @@ class Knob(ABC):
     numerics: bool = False  # changes the arithmetic: recommended only after its losses agreed with the default's
     on_request: bool = False  # searched only where user or target says what it may be, or `--tune` names it
     counts_workers: bool = False  # its value is the number of processes that load
+    only_computes: bool = False  # it changes nothing but how the device computes: worthless where that waits for data
     reach: Reach = Reach.CODE
     # How commands write it: by format, a word for each value that has one ("" is the default format), and the
     # names of placeholders that stand for one value, and are true or false (`{bf16:flag}`).

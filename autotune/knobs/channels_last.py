@@ -24,6 +24,7 @@ class ChannelsLast(SwitchKnob):
     shown = ("nchw", "nhwc")
     words = "channels_last"
     memory = MemoryEffect.CHANGES
+    only_computes = True
     arguments = r"(use_)?channels_last"
     effect = LAYOUT
 

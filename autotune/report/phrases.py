@@ -23,6 +23,7 @@ from autotune.units import format_speedup as format_speedup
 PURPOSES = {"search": "search", "baseline": "baseline", "reference": "baseline again", "confirm": "confirmation",
             "ablation": "elimination"}  # fmt: skip
 GOOD_ENDS = {"search": "ok", "confirm": "confirmed"}  # by purpose; the others end as what they are
+FEW = 3  # configurations beside the baseline: fewer say little of the others
 MOST_OWN_SHARE = 0.01  # of a step, that watching it may take without a word
 GLOBAL_BATCH = ("batch_size", "gradient_accumulation_steps")  # shown together: their product is the global batch
 
@@ -156,14 +157,16 @@ def undecided(recommendation: Recommendation) -> str:
     knobs = touched([*(Config(values=values) for values in ends), rival.config])
     spread = factor_phrase(rival.gain, rival.gain_low, rival.gain_high)
     what = short(rival.config.values, knobs)
-    return f"undecided between {baseline_name(recommendation)} and {what}, measured at {spread}"
+    seen = f"measured at {spread}" if rival.rounds else f"{spread} by single probes"
+    return f"undecided between {baseline_name(recommendation)} and {what}, {seen}"
 
 
 def what_would_tell(recommendation: Recommendation) -> str:
     """Return what decides what is open: a longer time budget where that is enough, and a quiet machine."""
     rival = recommendation.undecided
     if rival is None or rival.rounds_needed is None:
-        return "Run the same command again when the machine is quiet, with a longer --time-budget. Probes are kept."
+        why = "There was no time to measure it again: run" if rival and not rival.rounds else "Run"
+        return f"{why} the same command again when the machine is quiet, with a longer --time-budget. Probes are kept."
     return (
         f"About {rival.rounds_needed} rounds instead of {rival.rounds} would tell: run the same command again with "
         f"--time-budget {rival.minutes_needed}m, or when the machine is quiet. Probes are kept."
@@ -185,7 +188,8 @@ def headline(recommendation: Recommendation) -> str:
             return f"keep {name}: no other configuration ran"
         if any(one.reason.code is Code.NOT_MEASURED_AGAIN for one in recommendation.runners_up):
             return f"keep {name} for now: there was no time to confirm another one (use a longer --time-budget)"
-        return f"keep {name}: no configuration was {objective.unbeaten}"
+        tried = _tried(recommendation)
+        return f"keep {name}{f' for now: {tried}, and' if tried else ':'} no configuration was {objective.unbeaten}"
     if recommendation.speedup is None:
         return f"{objective.best} configuration found; {name} does not run here, so there is no speed-up"
     if achieved(recommendation):
@@ -195,6 +199,15 @@ def headline(recommendation: Recommendation) -> str:
         return f"{factor} faster than {name}{f' ({spread})' if spread else ''}"
     seen = f"{factor}{f', {spread}' if spread else ''}"
     return f"{objective.best} allowed configuration, not measurably faster than {name} ({seen})"
+
+
+def _tried(recommendation: Recommendation) -> str:
+    """`only 1 of 344 other configurations ran`, where too few did to say much of the rest; else empty."""
+    known = recommendation.certificate
+    if known is None or known.code is not Code.SAMPLED:
+        return ""
+    tried, total = (int(known.numbers[name] or 0) - 1 for name in ("measured", "total"))
+    return f"only {tried} of {total:,} other configurations ran" if tried < FEW else ""
 
 
 def split_headline(recommendation: Recommendation) -> tuple[str, str]:
@@ -212,14 +225,6 @@ def kept(recommendation: Recommendation, changed: Sequence[str]) -> str:
     batch = " × ".join(str(values.get(name)) for name in GLOBAL_BATCH)
     parts = [] if set(changed) & set(GLOBAL_BATCH) else [f"batch_size {batch}"]
     return " · ".join([*parts, *settings(values, same)])
-
-
-def batch_phrase(recommendation: Recommendation) -> str:
-    """Micro-batch, accumulation, and whether their product is still what it was."""
-    steps = " × ".join(f"{name} {recommendation.params.get(name)}" for name in GLOBAL_BATCH)
-    now, before = recommendation.global_batch_size, recommendation.baseline_global_batch_size
-    change = "unchanged" if now == before else f"was {before}"
-    return f"{steps}   (global batch {now}, {change})"
 
 
 def rate_phrase(recommendation: Recommendation) -> str:

@@ -22,7 +22,7 @@ from autotune.units import format_seconds, format_share
 LONG_SECONDS = 5.0  # of a probe: from there on it is worth to say where they go
 MOST_OF_IT = 0.5  # of a probe's seconds
 LONGER = 3.0  # times the longest window: it narrows the interval of uneven steps by 1.7
-MOST_OF_BUDGET = 0.3  # share of the budget after which it is not measured a third time
+MOST_OF_BUDGET = 0.3  # share of the budget after which it is not measured again
 GOES_ON = "The search goes on; what its rounds in turn cannot tell stays undecided."
 MOST_REPEATING = 0.05  # share of the budget by which such a probe is longer at most
 # Before each probe of a baseline that is not known yet: work that outlasts all of them is no burst.
@@ -92,7 +92,7 @@ def _probed(context: SearchContext) -> Judged:
             if budget.left_seconds < needed:
                 context.reporter.note(f"{doubts} There is no time to measure the baseline again.")
                 break
-            if len(tried) > 1 and budget.elapsed_seconds + needed > MOST_OF_BUDGET * budget.seconds:
+            if budget.elapsed_seconds + needed > MOST_OF_BUDGET * budget.seconds:
                 context.reporter.note(f"{unknown(tried)} {GOES_ON}")
                 break
             context.reporter.note(f"{doubts} The baseline is measured again.")

@@ -71,14 +71,16 @@ def finalists(
     return [ConfigSummary(config=one.config, found=one.found) for one in chosen]
 
 
-def preferred_first(chosen: Sequence[ConfigSummary], request: StudyRequest) -> list[ConfigSummary]:
+def preferred_first(
+    chosen: Sequence[ConfigSummary], request: StudyRequest, loss: float = SIMPLER_LOSS
+) -> list[ConfigSummary]:
     """Return these finalists, beginning with the preferred one of those that are nearly as fast as the fastest.
 
-    Where the objective gives speed for something else, they stay as they are.
+    They may be slower by `loss`, a share. Where the objective gives speed for something else, they stay as they are.
     """
     if objective_of(request.goal).slack(request.goal) is not None or not chosen:
         return list(chosen)
-    least = (1 - SIMPLER_LOSS) * max(one.found or 0.0 for one in chosen)
+    least = (1 - loss) * max(one.found or 0.0 for one in chosen)
     near = [one for one in chosen if (one.found or 0.0) >= least]
     keys = preferences(near, request)
     first = near[min(range(len(near)), key=lambda one: keys[one])]

@@ -13,11 +13,12 @@ from autotune.precision.stage import precise_finalists, refused_summaries
 from autotune.study.interference import Judged
 from autotune.study.summary import ConfigSummary
 from autotune.tuning import racing
-from autotune.tuning.choice import FEWEST_FINALISTS, finalists, preferred_first
+from autotune.tuning.choice import FEWEST_FINALISTS, finalists
 from autotune.tuning.context import SearchContext
 from autotune.tuning.header import moving, shown
 from autotune.tuning.no_answer import nothing_usable
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
+from autotune.tuning.simplification import preferred
 from autotune.units import counted, format_seconds
 
 MOST_RACES = 3  # while nothing holds at all: then memory or the machine is at its edge, and more would not help
@@ -79,14 +80,15 @@ def _unconfirmed(context: SearchContext) -> list[ConfigSummary]:
 def _beside_baseline(context: SearchContext, most: int, margin: float) -> list[ConfigSummary]:
     """Return the finalists beside the baseline; where it is one of few, the next one takes its place.
 
-    Of few the one with fewer changes begins, of those that a single probe does not tell apart.
+    Of few the one with fewer changes begins, of those that single probes do not tell apart.
     """
     if not most:
         return []
     few = most < FEWEST_FINALISTS
     chosen = precise_finalists(context, most + few, margin)
     others = [one for one in chosen if one.config != context.request.baseline]
-    return preferred_first(others, context.request)[:most] if few else others
+    first = preferred(context) if few and context.objective.is_speed else None
+    return [*([first] if first else []), *(one for one in others if not first or one.config != first.config)][:most]
 
 
 def _baseline(context: SearchContext) -> list[ConfigSummary]:

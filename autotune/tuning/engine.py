@@ -41,10 +41,11 @@ from autotune.tuning.probing import learn
 from autotune.tuning.progress_writer import ProgressWriter
 from autotune.tuning.quiet import wait_for_quiet
 from autotune.tuning.recommend import recommend
-from autotune.tuning.refinement import refine_batch, refine_changes, refine_global_batch, refine_memory
+from autotune.tuning.refinement import refine_batch, refine_global_batch, refine_memory
 from autotune.tuning.reporter import Reporter
 from autotune.tuning.resumed_confirmation import interrupted
 from autotune.tuning.settings import Settings
+from autotune.tuning.simplification import simplify
 from autotune.tuning.time_guard import TimeGuard
 from autotune.tuning.trades import Trades
 from autotune.units import counted, format_seconds
@@ -113,7 +114,7 @@ def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
         refine_batch(context)
         refine_global_batch(context)
         refine_memory(context)
-        refine_changes(context)
+        simplify(context)
     certificate = bound_the_rest(context)
     context.reporter.phase("confirm")
     wait_for_quiet(context)

@@ -70,17 +70,17 @@ def finalists(available: int, others: int, affordable: float, fewest: int = FEWE
     return next((n for n in range(most, few, -1) if probes(n, GOAL_ROUNDS, others) <= affordable), few)
 
 
-def margin(references: Sequence[float]) -> float:
+def margin(references: Sequence[float], deviations: float = 3.0) -> float:
     """Return by which share a configuration may have measured slower than the best and still be as fast.
 
-    Three standard deviations of the difference of two probes (docs/notes/search.md 4). The deviation of one is that of
-    `references` (rates of one configuration, probed again and again), drawn towards 3 % while they are few.
+    So many standard deviations of the difference of two probes (docs/notes/search.md 4). The deviation of one is that
+    of `references` (rates of one configuration, probed again and again), drawn towards 3 % while they are few.
     """
     logs = [math.log(rate) for rate in references]
     mean = sum(logs) / max(len(logs), 1)
     squares = sum((value - mean) ** 2 for value in logs) + PRIOR_PROBES * DRIFT**2
     deviation = math.sqrt(squares / (PRIOR_PROBES + max(len(logs) - 1, 0)))
-    return 1 - math.exp(-3 * math.sqrt(2) * deviation)
+    return 1 - math.exp(-deviations * math.sqrt(2) * deviation)
 
 
 def going_on(

@@ -28,7 +28,7 @@ from autotune.tuning.global_batch import at_baseline_batch, batch_reasons, globa
 from autotune.tuning.header import moving, shown
 from autotune.tuning.no_answer import nothing_held
 from autotune.tuning.racing import compared
-from autotune.tuning.undecided import undecided
+from autotune.tuning.undecided import unconfirmed, undecided
 
 # Times the best in a precision whose losses match: for less nobody should risk them (decisions/0048).
 LEAST_UNMATCHED_GAIN = 1.05
@@ -109,7 +109,8 @@ def recommend(
         probes=probes,
         seconds=round(seconds, 1),
         achieved=achieved,
-        undecided=undecided(held, scored, index, base, allowed, request, seconds),
+        undecided=undecided(held, scored, index, base, allowed, request, seconds)
+        or (unconfirmed(candidates, held[base]) if base == index else None),
         at_baseline_batch=unchanged,
         certificate=certificate,
     )

@@ -1,4 +1,4 @@
-"""Refinement of the best configuration after the exploration: other batches, less memory, fewer changes.
+"""Refinement of the best configuration after the exploration: other batches, less memory.
 
 Local refinement, where the global batch is free. The space doubles the micro-batch: next to a memory limit up to half
 of the memory stays unused by it, and a peak of the throughput is met to a factor of two. On 300 simulated machines
@@ -18,14 +18,11 @@ Memory refinement, where memory counts: which configuration might need less and 
 
 Time per sample falls with the batch and memory grows, so that the smallest batch that is fast enough is found by
 halving, be it the knee or the least memory; the same goes for every knob that says that it makes memory grow.
-
-Refinement of the changes, where speed counts: the best without those that probably bring nothing. Where that is as fast
-it is the finalist, so that a short search ends with few changes, too (decisions/0045).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -36,20 +33,11 @@ from autotune.knobs import knob as named
 from autotune.knobs.base import Knob, MemoryEffect
 from autotune.objectives.base import DESCENT
 from autotune.sampler.prediction import Prediction
-from autotune.sampler.space import changes
 from autotune.study.interference import Judged
-from autotune.tuning.choice import NOISE, SIMPLER_LOSS
+from autotune.tuning.choice import NOISE
 from autotune.tuning.context import SearchContext
 from autotune.tuning.exploration import FEWEST_PROBES, affords_probe
 from autotune.tuning.probing import probe_with_repeat
-from autotune.tuning.reversions import (
-    expected_losses,
-    knobs_of,
-    obstacle,
-    reversions_of,
-    search_scores,
-    without,
-)
 
 MULTIPLE = 8  # samples: tensor cores want dimensions that are multiples of it (docs/notes/throughput.md 2)
 STEPS = 4  # per octave
@@ -57,8 +45,6 @@ MOST_PROBES = 2
 MOST_UNCHANGED = 2  # probes with the baseline's global batch, after those of the exploration
 LEAST_GAIN = 0.02  # expected, as a share of the best: less does not pay for a probe (docs/notes/search.md 2)
 LIKELY = 0.5  # chance to fit
-MOST_SIMPLER = 3  # probes of the best with fewer changes
-MOST_DOUBTFUL = 0.3  # expected loss of a change that is still worth a probe without it
 
 
 def refine_batch(context: SearchContext) -> None:
@@ -101,19 +87,6 @@ def refine_memory(context: SearchContext) -> None:
         if not affords_probe(context):
             return
         config = leaner(context.history.valid, context.trades.remaining(), slack=slack, host=host)
-        if config is None or not affords_probe(context, config):
-            return
-        context.store.add(*probe_with_repeat(context, config, "search"))
-
-
-def refine_changes(context: SearchContext) -> None:
-    """Probe the best without the changes that probably bring nothing, within the budgets of the search.
-
-    Only where speed counts, and where there is no time to take all changes back after the race.
-    """
-    is_needed = context.objective.is_speed and not context.budget.affords_elimination
-    for _ in range(MOST_SIMPLER if is_needed else 0):
-        config = simpler(context)
         if config is None or not affords_probe(context, config):
             return
         context.store.add(*probe_with_repeat(context, config, "search"))
@@ -196,39 +169,6 @@ def smaller(
     tried = {trial.config for trial, _ in judged if trial.config.gradient_accumulation_steps == steps}
     among = [one for one in open_configs if one.gradient_accumulation_steps == steps]
     return _halfway(anchor, named("batch_size"), [one for one in among if one.global_batch_size() >= least], tried)
-
-
-def simpler(context: SearchContext) -> Config | None:
-    """Return the best with fewer changes that was not probed yet and is probably as good; None if there is none.
-
-    First without all that are expected to be worth no more than the noise of a probe, then without the one that is
-    worth least of those that no probe was without: a model's word is not enough to keep it, nor to change what
-    BatchNorm sees. A global batch that is free is none of these changes.
-    """
-    scores, request = search_scores(context.history), context.request
-    if not scores:
-        return None
-    best = preferred_of(scores, request)
-    is_held = request.goal.global_batch is not None
-    may = [one for one in reversions_of(context, best) if is_held or "batch_size" not in one.knobs]
-    expected = expected_losses(context, best, may)
-    may = sorted((one for one in may if not one.untested), key=lambda one: expected[one.config])
-    doubtful = [one for one in may if expected[one.config] <= NOISE]
-    unseen = [one for one in may if one not in doubtful and one.config not in scores]
-    sets = [doubtful[:count] for count in range(len(doubtful), 0, -1)]
-    sets += [[one] for one in unseen if expected[one.config] <= MOST_DOUBTFUL]
-    for taken in sets:
-        config = without(context, best, knobs_of(taken))
-        if config != request.baseline and config not in context.history.probed and not obstacle(context, config):
-            return config
-    return None
-
-
-def preferred_of(scores: Mapping[Config, float], request: StudyRequest) -> Config:
-    """Return who has the fewest changes of those that are nearly as good as the best."""
-    least = (1 - SIMPLER_LOSS) * max(scores.values())
-    near = [one for one, score in scores.items() if score >= least and one != request.baseline]
-    return min(near or [request.baseline], key=lambda one: (changes(one, request.baseline), -scores[one]))
 
 
 def leaner(judged: Sequence[Judged], open_configs: Sequence[Config], *, slack: float, host: bool) -> Config | None:

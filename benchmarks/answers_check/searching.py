@@ -28,6 +28,7 @@ RUNS = "runs"  # folder of studies and of what the searches said
 LATEST = 5.0  # times the budget after which a search hangs, with two minutes for what it does before
 WAITED_SECONDS = 30.0  # for a search that was told to end
 LOOK_SECONDS = 1.0  # at who else uses the cores
+OPEN = ("undecided", " for now: ", "no other configuration ran")  # in the headline of an answer that is open
 BUSY = "import os\nwhile os.getppid() == {parent}:\n for _ in range(100_000): pass"  # ends with its parent
 
 
@@ -75,13 +76,13 @@ def with_answer(search: Search, study: Path) -> Search:
 def undecided(best: Recommendation, study: Path) -> str:
     """Between what the answer is undecided, in its own words; empty: it is decided.
 
-    A field of best.json whose name begins with `undecided`, or a headline that does: the only place to adapt where
-    an answer says it differently.
+    A field of best.json whose name begins with `undecided`, or a headline that does, or that keeps the baseline "for
+    now" or because nothing else ran: the only place to adapt where an answer says it differently.
     """
     document = json.loads((study / BEST).read_bytes())
     field = next((value for name, value in document.items() if name.startswith("undecided") and value), "")
     said = headline(best)
-    return said if said.startswith("undecided") else str(field)[:200]
+    return said if any(part in said for part in OPEN) else str(field)[:200]
 
 
 def busy_share() -> float:

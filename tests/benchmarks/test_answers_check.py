@@ -470,6 +470,15 @@ def test_an_answer_whose_headline_says_undecided_is_read_as_such(monkeypatch):
     assert search.undecided == "undecided between a and b, which was 3 % faster"
 
 
+@pytest.mark.parametrize("said", ["keep it for now: only 1 of 9 was tried", "keep it: no other configuration ran"])
+def test_an_answer_that_keeps_the_baseline_for_want_of_time_is_open(monkeypatch, said):
+    monkeypatch.setattr(searching, "headline", lambda best: said)
+
+    search = searching.with_answer(Search(number=0, seconds=60.0, finished_at=""), STUDIES / "slow_loader-xeon")
+
+    assert search.undecided == said
+
+
 def test_a_study_without_an_answer_is_a_failed_search(tmp_path):
     (tmp_path / "study.json").write_text("{}")
 

@@ -3,8 +3,14 @@
 import pytest
 
 from autotune.core import codec
+from autotune.core.codes import Code
+from autotune.core.notices import notice
+from autotune.report.phrases import headline, what_would_tell
 from autotune.study.recommendation import Recommendation
+from autotune.study.summary import ConfigSummary
+from autotune.tuning.recommend import recommend
 from tests.tuning.test_recommend import BASE, FAST, _candidate, _recommended
+from tests.worlds import study_request
 
 NOISY = (100, 130, 90), (150, 140, 160)
 
@@ -62,3 +68,32 @@ def test_what_is_open_is_taken_only_if_it_promises_much_and_can_cost_next_to_not
 
 def test_a_single_round_leaves_it_open():
     assert _recommended(_candidate(BASE, 100), _candidate(FAST, 200)).undecided.config == FAST
+
+
+@pytest.mark.parametrize(("seen", "is_open"), [(150.0, True), (101.0, False)])
+def test_what_only_single_probes_found_faster_is_open_between_it_and_the_baseline(seen, is_open):
+    found = _recommended(_candidate(BASE, 100), ConfigSummary(config=FAST, found=seen))
+
+    assert found.params == BASE.values
+    if is_open:
+        assert (found.undecided.config, found.undecided.gain, found.undecided.rounds) == (FAST, 1.5, 0)
+        assert headline(found).startswith("undecided between your baseline and ")
+        assert headline(found).endswith("1.50× by single probes: your baseline is kept")
+        assert what_would_tell(found).startswith("There was no time to measure it again")
+    else:
+        assert found.undecided is None
+        assert headline(found).startswith("keep your baseline for now: there was no time")
+
+
+def test_where_too_few_were_tried_to_say_much_the_headline_says_so():
+    few, more = (
+        recommend(
+            [_candidate(BASE, 100, 101, 100), _candidate(FAST, 90, 91, 90)], study_request(), study="x", probes=9,
+            seconds=1.0, certificate=notice(Code.SAMPLED, measured=tried, total=345),
+        )
+        for tried in (2, 5)
+    )  # fmt: skip
+
+    said = "keep your baseline for now: only 1 of 344 other configurations ran, and no configuration was"
+    assert headline(few).startswith(said)
+    assert headline(more).startswith("keep your baseline: no configuration was")

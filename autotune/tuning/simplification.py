@@ -1,0 +1,139 @@
+"""Fewer changes: the best of the exploration without those that probably bring nothing.
+
+    best       batch 32×2, bf16, nhwc, 4 workers      of the exploration, by single probes
+    probe 1    without nhwc and batch 32×2            all that are expected to bring nothing, then half of them, ...
+          2    without bf16                           what no probe was without yet
+    finalist   the one with the fewest changes of those that are nearly as fast
+
+Where there is time the elimination takes changes back after the race (`elimination.py`). A short search has none: there
+this makes that it ends with few changes, too (decisions/0045).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import TypeVar
+
+from autotune.core.records import Config
+from autotune.knobs import knob, loader_workers
+from autotune.knobs.changes import changes_between
+from autotune.study.summary import ConfigSummary
+from autotune.tuning.choice import NOISE, SIMPLER_LOSS, preferred_first
+from autotune.tuning.context import SearchContext
+from autotune.tuning.exploration import affords_probe
+from autotune.tuning.probing import probe_with_repeat
+from autotune.tuning.racing import margin
+from autotune.tuning.reversions import (
+    expected_losses,
+    knobs_of,
+    obstacle,
+    reversions_of,
+    search_scores,
+    without,
+)
+
+MOST_SIMPLER = 5  # probes of the best with fewer changes
+MOST_DOUBTFUL = 0.3  # expected loss of a change that is still worth a probe without it
+MOST_COMPUTING = 0.5  # share of the time of a sample: what takes less of it, beside its loading, costs nothing
+DOUBTED = 0.7  # standard deviations of the difference of two probes that are no reason for a change
+
+
+One = TypeVar("One")
+
+
+def simplify(context: SearchContext) -> None:
+    """Probe the best without the changes that probably bring nothing, within the budgets of the search.
+
+    Only where speed counts, and where there is no time to take all changes back after the race.
+    """
+    is_needed = context.objective.is_speed and not context.budget.affords_elimination
+    for _ in range(MOST_SIMPLER if is_needed else 0):
+        config = simpler(context)
+        if config is None or not affords_probe(context, config):
+            return
+        context.store.add(*probe_with_repeat(context, config, "search"))
+
+
+def simpler(context: SearchContext) -> Config | None:
+    """Return the best with fewer changes that was not probed yet and is probably as good; None if there is none.
+
+    First without all that are expected to be worth no more than the noise of a probe, then without half of them, and
+    so on; then without the one that is worth least of those that no probe was without: a model's word is not enough to
+    keep it, nor to change what BatchNorm sees. A global batch that is free is none of these changes.
+    """
+    request, scores, found = context.request, search_scores(context.history), preferred(context)
+    if found is None:
+        return None
+    best = found.config
+    is_held = request.goal.global_batch is not None
+    may = [one for one in reversions_of(context, best) if is_held or "batch_size" not in one.knobs]
+    expected = expected_losses(context, best, may)
+    may = sorted((one for one in may if not one.untested), key=lambda one: expected[one.config])
+    doubtful = [one for one in may if expected[one.config] <= NOISE]
+    unseen = [one for one in may if one not in doubtful and one.config not in scores]
+    alone = [[one] for one in unseen if expected[one.config] <= MOST_DOUBTFUL]
+    for taken in (*halved(doubtful), *alone):
+        config = without(context, best, knobs_of(taken))
+        if config != request.baseline and config not in context.history.probed and not obstacle(context, config):
+            return config
+    return None
+
+
+def preferred(context: SearchContext) -> ConfigSummary | None:
+    """Return who of what the search probed is preferred: with few changes, and nearly as fast as the fastest.
+
+    None if nothing but the baseline may be recommended.
+    """
+    request = context.request
+    found = [
+        ConfigSummary(config=config, found=score)
+        for config, score in scores_without_idle_changes(context).items()
+        if config != request.baseline and not obstacle(context, config)
+    ]
+    return next(iter(preferred_first(found, request, _loss(context))), None)
+
+
+def scores_without_idle_changes(context: SearchContext) -> dict[Config, float]:
+    """Return the mean score of all that the search probed, those together that differ in idle changes only."""
+    found: dict[Config, list[float]] = {}
+    for config, score in search_scores(context.history).items():
+        found.setdefault(without_idle_changes(context, config, score), []).append(score)
+    return {config: statistics.fmean(scores) for config, scores in found.items()}
+
+
+def without_idle_changes(context: SearchContext, config: Config, rate: float) -> Config:
+    """Return `config`, of this rate in samples/s, without the changes that only compute, where its loader is slower.
+
+    Workers load while the loop computes, so that a step takes as long as the slower of the two (decisions/0045). Where
+    the baseline's own computing would take less than half of that, what only computes brings nothing.
+    """
+    request, probes = context.request, context.history.baseline_probes
+    measured = [one.result.measurement for one in probes if one.result.measurement is not None]
+    if not measured or not loader_workers(config):
+        return config
+    computing = statistics.median((1 - one.data_wait_share) / one.samples_per_second for one in measured)
+    if computing >= MOST_COMPUTING / rate:
+        return config
+    changed = [name for names in changes_between(request.baseline.values, config.values) for name in names]
+    reduced = without(context, config, [name for name in changed if knob(name).only_computes])
+    return config if reduced == request.baseline or obstacle(context, reduced) else reduced
+
+
+def halved(ones: Sequence[One]) -> list[Sequence[One]]:
+    """Return all of them, then each half, each quarter, and so on down to each alone; nothing of none."""
+    found = [ones] if ones else []
+    for some in found:  # which grows meanwhile
+        middle = len(some) // 2
+        found += [some[:middle], some[middle:]] if middle else []
+    return found
+
+
+def _loss(context: SearchContext) -> float:
+    """Return by which share a single probe with fewer changes may be slower and is preferred all the same.
+
+    The more, the more the probes of one configuration differ: a change is not made for the luck of one probe. Where the
+    global batch is free, what a smaller one may be slower.
+    """
+    luck = margin([rate for _, rate in context.history.references], DOUBTED)
+    return max(SIMPLER_LOSS, luck, context.objective.knee(context.request.goal) or 0.0)

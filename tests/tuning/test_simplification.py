@@ -1,0 +1,129 @@
+"""A short search has no time to take its changes back after the race: what brings nothing is left out before."""
+
+import dataclasses
+
+import pytest
+
+from autotune.core.records import Config
+from autotune.knobs.changes import changes_between
+from autotune.study.summary import ConfigSummary
+from autotune.study.view import load_view
+from autotune.testing import FakeLauncher
+from autotune.testing.machine import Machine
+from autotune.tuning.choice import preferred_first
+from autotune.tuning.probing import probe_with_retry
+from autotune.tuning.simplification import halved, preferred, without_idle_changes
+from tests.worlds import config, context, declared, searched, study_request
+
+SHORT = {"sampler": "structured", "time_budget_seconds": 60}
+SAME = {None: 1.0, "bfloat16": 1.0, "float16": 1.0}
+
+
+def _starting_slowly(**differing):
+    """A machine on which a probe takes four seconds and workers alone bring anything."""
+    machine = dataclasses.replace(
+        Machine(), cores=4, channels_last_factor=SAME, per_sample_seconds=dict.fromkeys(SAME, 0.0004),
+        fixed_seconds=dict.fromkeys(SAME, 1e-5), noise_between_probes=0.01, **differing
+    )  # fmt: skip
+    return FakeLauncher(machine=machine, facts=declared(), starting_seconds={"start": 3.0})
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_short_search_leaves_out_what_brings_nothing(tmp_path, seed):
+    launcher = _starting_slowly(sample_loading_seconds=0.0015)
+
+    answer = searched(tmp_path, launcher, seed=seed, **SHORT)
+
+    assert [names for names in changes_between(answer.baseline, answer.params)] == [("num_workers",)]
+    assert launcher.clock() <= 1.1 * 60
+
+
+def test_what_was_left_out_was_itself_run_and_confirmed(tmp_path):
+    answer = searched(tmp_path, _starting_slowly(sample_loading_seconds=0.0015), seed=1, **SHORT)
+
+    ran = [one for one in load_view(tmp_path).trials if one.config == Config(values=answer.params)]
+    assert {one.purpose for one in ran} >= {"search", "confirm"}
+    assert answer.rounds >= 2
+
+
+def test_of_two_that_a_probe_hardly_tells_apart_the_one_with_fewer_changes_is_raced_first():
+    request = study_request()
+    many = ConfigSummary(config=config(64, amp_dtype="bfloat16", channels_last=True), found=1000.0)
+    few = ConfigSummary(config=config(64, amp_dtype="bfloat16"), found=975.0)
+    slow = ConfigSummary(config=config(64, channels_last=True), found=900.0)
+
+    assert preferred_first([many, few, slow], request) == [few, many, slow]
+    assert preferred_first([many, slow], request) == [many, slow]
+
+
+def test_what_may_be_slower_by_the_luck_of_a_probe_is_for_the_caller_to_say():
+    many = ConfigSummary(config=config(64, amp_dtype="bfloat16", channels_last=True), found=1000.0)
+    few = ConfigSummary(config=config(64, amp_dtype="bfloat16"), found=910.0)
+
+    assert preferred_first([many, few], study_request(), 0.1) == [few, many]
+    assert preferred_first([many, few], study_request(), 0.05) == [many, few]
+
+
+def test_half_of_what_is_doubtful_is_taken_back_where_all_of_it_loses():
+    assert halved("abcd") == ["abcd", "ab", "cd", "a", "b", "c", "d"]
+    assert halved("abc") == ["abc", "a", "bc", "b", "c"]
+    assert halved("a") == ["a"]
+    assert halved("") == []
+
+
+def _probed(folder, loading, *probes, **differing):
+    """A search on a machine with so many seconds of loading for each sample, and a baseline probed without workers."""
+    machine = Machine(sample_loading_seconds=loading, noise_between_probes=0.0, noise_between_steps=0.0, **differing)
+    search = context(folder, FakeLauncher(machine=machine), request=study_request())
+    for number, one in enumerate((search.request.baseline, *probes)):
+        probe_with_retry(search, one, "search" if number else "baseline")
+    return search
+
+
+COMPUTED = {"amp_dtype": "bfloat16", "channels_last": True}
+
+
+@pytest.mark.parametrize(("loading", "kept"), [(0.02, {}), (0.0001, COMPUTED)])
+def test_what_only_computes_is_left_out_where_loading_takes_longer_than_all_computing(tmp_path, loading, kept):
+    found = config(64, num_workers=4, **COMPUTED)
+    search = _probed(tmp_path, loading, found)
+    (rate,) = {v.value for t, v in search.history.judged if t.config == found}
+
+    assert without_idle_changes(search, found, rate) == config(64, num_workers=4, **kept)
+
+
+def test_without_workers_computing_and_loading_add_up_and_nothing_is_idle(tmp_path):
+    found = config(64, **COMPUTED)
+
+    assert without_idle_changes(_probed(tmp_path, 0.02, found), found, 40.0) == found
+
+
+def test_probes_that_differ_in_idle_changes_only_count_as_one(tmp_path):
+    """So that a lucky one of them is no reason for what it changes."""
+    search = _probed(tmp_path, 0.02, config(64, num_workers=4, **COMPUTED), config(64, num_workers=4))
+
+    assert preferred(search).config == config(64, num_workers=4)
+
+
+def test_a_change_is_not_made_for_less_than_the_probes_of_one_configuration_differ_by(tmp_path):
+    """Half precision is 8 % faster: that counts, but not where two probes of the baseline differ by 25 %."""
+    probes = config(64, channels_last=True), config(64, channels_last=True, amp_dtype="bfloat16")
+    computing = {None: 1.0, "bfloat16": 0.92, "float16": 1.0}
+    machine = {
+        "fixed_seconds": dict.fromkeys(computing, 0.0), "channels_last_factor": dict.fromkeys(computing, 0.5),
+        "per_sample_seconds": {name: 0.01 * factor for name, factor in computing.items()}, "optimizer_seconds": 0.0,
+    }  # fmt: skip
+    quiet, noisy = (_probed(tmp_path / name, 0.0, *probes, **machine) for name in ("quiet", "noisy"))
+    _slow_down(noisy, 1.25)
+
+    assert preferred(quiet).config == probes[1]
+    assert preferred(noisy).config == probes[0]
+
+
+def _slow_down(search, factor):
+    """Probe the baseline once more, so many times slower."""
+    launcher = search.launcher
+    launcher.machine = dataclasses.replace(
+        launcher.machine, per_sample_seconds={k: factor * v for k, v in launcher.machine.per_sample_seconds.items()}
+    )
+    probe_with_retry(search, search.request.baseline, "reference")
