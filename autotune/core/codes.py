@@ -131,6 +131,9 @@ class Code(StrEnum):
     CODE_CHANGED = (
         "code-changed", 124, "{file} changed since this study began: its probes may not be those of today's code.",
         "Begin anew with --fresh.")
+    NOT_CONFIRMED = (
+        "not-confirmed", 125, "There was no time to confirm it: one probe of it and one of the baseline are compared.",
+        "Search again with a longer --time-budget; the measurements are kept.")
 
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"
@@ -195,17 +198,14 @@ class Code(StrEnum):
     FAILED = "failed", 302, "{failure}"
     MEASURED_FOR_COMPARISON = "measured-for-comparison", 303, "measured for comparison only: {why}"
     FASTER_WITHIN_LIMIT = (
-        "faster-within-limit", 304,
-        "{share:.1%} {better}, which is within what may be given up" + MORE_MEMORY)
+        "faster-within-limit", 304, "{share:.1%} {better}, which is within what may be given up" + MORE_MEMORY)
     FASTER_BELOW_THRESHOLD = (
-        "faster-below-threshold", 305,
-        "{share:.1%} {better} (below the {threshold:.0%} threshold)" + MORE_MEMORY)
+        "faster-below-threshold", 305, "{share:.1%} {better} (below the {threshold:.0%} threshold)" + MORE_MEMORY)
     FASTER_NOT_SIGNIFICANT = "faster-not-significant", 306, "{share:.1%} {better} (not significant)" + MORE_MEMORY
     SLOWER_NOT_SIGNIFICANT = "slower-not-significant", 307, "{share:.1%} {worse} (not significant)" + MORE_MEMORY
     SLOWER = "slower", 308, "{share:.1%} {worse}" + MORE_MEMORY
     FASTER_WITH_LARGER_BATCH = (
-        "faster-with-larger-batch", 309,
-        "{share:.1%} {better}, too little for a global batch of {batch}" + MORE_MEMORY)
+        "faster-with-larger-batch", 309, "{share:.1%} {better}, too little for a global batch of {batch}" + MORE_MEMORY)
 
     # 4xx: what is known of the losses
     LOSSES_NOT_CHECKED = "losses-not-checked", 401, "not checked (--stability off)"
@@ -236,8 +236,7 @@ class Code(StrEnum):
         "{candidate} cannot be judged from one seed: something random differs between runs, so that even {reference} "
         "differs from itself by {looseness:.1%} of the loss decrease")
     COMPARISON_FAILED = (
-        "comparison-failed", 409,
-        "{candidate} could not be compared with {reference}: {failure} ({evidence})")
+        "comparison-failed", 409, "{candidate} could not be compared with {reference}: {failure} ({evidence})")
     COMPARISON_SHORT = (
         "comparison-short", 410,
         "{candidate} could not be compared with {reference}: {steps} of {asked} paired steps were done[ in "
@@ -293,7 +292,8 @@ COSTLIEST_WARNINGS = (
     Code.GLOBAL_BATCH_CHANGED, Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE, Code.BATCH_NORM,
     Code.LARGEST_BATCH_UNTRIED, Code.LARGEST_BATCH_UNTRIED_OWN_LOOP,
     # then what makes the answer doubtful or leaves speed on the table, then what is good to know
-    Code.ONLY_BASELINE_TRIED, Code.CONFIRMATION_INTERFERENCE, Code.INTERFERENCE_THROUGHOUT, Code.RATES_SPREAD,
+    Code.ONLY_BASELINE_TRIED, Code.NOT_CONFIRMED,
+    Code.CONFIRMATION_INTERFERENCE, Code.INTERFERENCE_THROUGHOUT, Code.RATES_SPREAD,
     Code.LOADER_BOUND, Code.LOADER_BOUND_SEARCH_SHORT, Code.LOADER_BOUND_WORKERS_FIXED, Code.LOADER_BOUND_WORKERS_TRIED,
     Code.LOADER_BOUND_COMMAND, Code.NOISE_SCALE_UNKNOWN, Code.NOISE_SCALE_EARLY, Code.SYNTHETIC_BATCHES,
     Code.PROBES_LEFT_OUT, Code.PAUSES_LEFT_OUT,

@@ -80,8 +80,7 @@ def mean_rate(rates: Sequence[float]) -> float:
 
 def mean_of_known(values: Sequence[float | None]) -> float | None:
     """Return the arithmetic mean of those values that are known; None if none is."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    return float(np.mean(known)) if (known := [value for value in values if value is not None]) else None
 
 
 class Rounds:
@@ -130,13 +129,14 @@ class Rounds:
         return self._half_width(confidence) / math.sqrt(self.count(configuration, configuration))
 
     def ratio(self, one: int, other: int, confidence: float = 0.95) -> tuple[float, float, float]:
-        """How many times as fast `one` is as `other`: estimate, low, high. Infinitely wide where nothing is known.
+        """How many times as fast `one` is as `other`: estimate, low, high. Infinitely wide where they never met.
 
         Fewer than six common rounds: Student's interval, its noise pooled over all configurations, so that two rounds
         of four leave three degrees of freedom where the pair alone leaves one, and drawn towards the usual noise where
-        that narrows it. From six on it is the pair's own ratios that count, for configurations need not be equally
-        noisy; by the signed-rank test (Tukey's interval, from the pairwise averages: Hollander & Wolfe, "Nonparametric
-        Statistical Methods", 3.4) where there are rounds enough for it to leave out an extreme one: seven at 95 %.
+        that narrows it; one round has the usual noise alone, so that only a factor of 2.5 says anything. From six on it
+        is the pair's own ratios that count, for configurations need not be equally noisy; by the signed-rank test
+        (Tukey's interval, from the pairwise averages: Hollander & Wolfe, "Nonparametric Statistical Methods", 3.4)
+        where there are rounds enough for it to leave out an extreme one: seven at 95 %.
         """
         centre, ratios = self._centre(one, other), self._ratios(one, other)
         rounds = len(ratios)
@@ -147,7 +147,7 @@ class Rounds:
             averages = _averages(ratios)
             return math.exp(centre), math.exp(averages[cut]), math.exp(averages[-1 - cut])
         is_own = rounds >= OWN_ROUNDS
-        if not self.degrees_of_freedom or not rounds:
+        if not rounds:
             return math.exp(centre), 0.0, math.inf
         if is_own:
             reach = float(stdtrit(rounds - 1, 0.5 + confidence / 2)) * float(ratios.std(ddof=1))
@@ -183,7 +183,7 @@ class Rounds:
         With one degree of freedom by the latter: two rounds of two that agree to a thousandth do so by luck.
         """
         own, usual = self.degrees_of_freedom, USUAL_NOISE_FREEDOM
-        moderated = math.sqrt((own * self.noise**2 + usual * USUAL_NOISE**2) / (own + usual))
+        moderated = math.sqrt(((own * self.noise**2 if own else 0.0) + usual * USUAL_NOISE**2) / (own + usual))
         known = [(moderated, own + usual), *([(self.noise, own)] if own > 1 else [])]
         return min(float(stdtrit(freedom, 0.5 + confidence / 2)) * noise for noise, freedom in known)
 

@@ -21,9 +21,7 @@ class Certainty:
 def certainty(best: Recommendation) -> Certainty | None:
     """Return how sure the gain is; None where no gain is claimed or there is nothing to compare with."""
     if best.undecided is not None:
-        measured = best.undecided.rounds
-        why = "the rounds could not tell the two apart" if measured else "there was no time to measure it again"
-        return Certainty(word="tie", why=why)
+        return Certainty(word="tie", why="the rounds could not tell the two apart")
     if best.params == best.baseline or best.speedup is None:
         return None
     spread = phrases.interval(best)

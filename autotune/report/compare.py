@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -181,4 +180,4 @@ def _overall(pairs: Sequence[Shared]) -> Ratio | None:
         return None
     rates = [[one.a_samples_per_second for one in pairs], [one.b_samples_per_second for one in pairs]]
     estimate, low, high = Rounds(rates).ratio(1, 0)
-    return Ratio(estimate=estimate, low=low, high=high) if math.isfinite(high) else Ratio(estimate=estimate)
+    return Ratio(estimate=estimate, low=low, high=high) if len(pairs) > 1 else Ratio(estimate=estimate)

@@ -157,16 +157,14 @@ def undecided(recommendation: Recommendation) -> str:
     knobs = touched([*(Config(values=values) for values in ends), rival.config])
     spread = factor_phrase(rival.gain, rival.gain_low, rival.gain_high)
     what = short(rival.config.values, knobs)
-    seen = f"measured at {spread}" if rival.rounds else f"{spread} by single probes"
-    return f"undecided between {baseline_name(recommendation)} and {what}, {seen}"
+    return f"undecided between {baseline_name(recommendation)} and {what}, measured at {spread}"
 
 
 def what_would_tell(recommendation: Recommendation) -> str:
     """Return what decides what is open: a longer time budget where that is enough, and a quiet machine."""
     rival = recommendation.undecided
     if rival is None or rival.rounds_needed is None:
-        why = "There was no time to measure it again: run" if rival and not rival.rounds else "Run"
-        return f"{why} the same command again when the machine is quiet, with a longer --time-budget. Probes are kept."
+        return "Run the same command again when the machine is quiet, with a longer --time-budget. Probes are kept."
     return (
         f"About {rival.rounds_needed} rounds instead of {rival.rounds} would tell: run the same command again with "
         f"--time-budget {rival.minutes_needed}m, or when the machine is quiet. Probes are kept."

@@ -82,7 +82,7 @@ class Undecided(Record, frozen=True, kw_only=True):
     gain: float  # its score over the baseline's
     gain_low: float | None  # interval of a claim: 95 % for all that were compared; None: not known
     gain_high: float | None
-    rounds: int  # 0: there was no time for any, and the gain is that of single probes
+    rounds: int
     rounds_needed: int | None = None  # that would probably tell, if the gain is what it seems; None: too many
     minutes_needed: int | None = None  # a time budget for those
 

@@ -31,6 +31,11 @@ def reasons_for(request: StudyRequest) -> Iterator[Notice]:
         yield notice(Code.EXACT)
 
 
+def is_unconfirmed(one: ConfigSummary) -> bool:
+    """Return whether only its probes of the search count: there was no time to measure it again."""
+    return all(trial.purpose in ("baseline", "search") for trial in one.trials)
+
+
 def warnings_of(
     winner: ConfigSummary, request: StudyRequest, spread: float, *, busy: bool = False,
     probed: Collection[Config] = (),
@@ -39,6 +44,8 @@ def warnings_of(
     now, before = winner.config.batch_size, request.baseline.batch_size
     if set(probed) == {request.baseline} and any(len(values) > 1 for values in request.domains.values()):
         yield notice(Code.ONLY_BASELINE_TRIED)
+    if winner.config != request.baseline and is_unconfirmed(winner):
+        yield notice(Code.NOT_CONFIRMED)
     yield from _loader(winner, request, probed)
     yield from _repeated_samples(winner, request)
     yield from _growth(winner, request)

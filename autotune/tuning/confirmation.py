@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from autotune.core.codes import Code
@@ -40,7 +41,8 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
         unconfirmed = [] if chosen or number else _unconfirmed(context)
         if unconfirmed or (not chosen and not _has_time_for_baseline(context)):
             baseline = [_as_probed(context, baseline[0])]
-            raced += unconfirmed
+            raced += [_as_probed(context, one) for one in unconfirmed]
+            _tell_unconfirmed(context, raced, baseline[0])
             break
         if number:
             reasons = "; ".join(
@@ -107,13 +109,19 @@ def _has_time_for_baseline(context: SearchContext) -> bool:
     return context.budget.left_seconds >= racing.fewest_rounds(1) * seconds
 
 
-def _as_probed(context: SearchContext, baseline: ConfigSummary) -> ConfigSummary:
-    """Return the baseline with the probe of it that counts as its only round: there is no time for another."""
-    trial, verdict = [p for p in context.history.valid if p[0].config == baseline.config and p[1].feasible][-1]
+def _as_probed(context: SearchContext, one: ConfigSummary) -> ConfigSummary:
+    """Return it with the latest probe of it that counts as its only round: there is no time for another."""
+    trial, verdict = [p for p in context.history.valid if p[0].config == one.config and p[1].feasible][-1]
+    return replace(one, trials=(trial,), verdicts=(verdict,))
+
+
+def _tell_unconfirmed(context: SearchContext, raced: Sequence[ConfigSummary], baseline: ConfigSummary) -> None:
     alone = context.history.probed == {baseline.config}
     why = "Only the baseline ran, and there" if alone else "There"
-    context.reporter.note(f"{why} is no time to confirm anything: probe {trial.number} of the baseline is used.")
-    return replace(baseline, trials=(trial,), verdicts=(verdict,))
+    what = f"probe {baseline.trials[0].number} of the baseline is used"
+    if raced:
+        what = f"probes {baseline.trials[0].number} (the baseline) and {raced[0].trials[0].number} are compared"
+    context.reporter.note(f"{why} is no time to confirm anything: {what}.")
 
 
 def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSummary]:

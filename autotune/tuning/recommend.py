@@ -21,14 +21,14 @@ from autotune.precision.judge import full_precision, precision_of
 from autotune.study.recommendation import Achieved, Confirmation, Recommendation, RunnerUp, baseline_name
 from autotune.study.summary import ConfigSummary, Status
 from autotune.targets.commands.template import is_command
-from autotune.tuning.advice import left_out_warnings, reasons_for, warnings_of
+from autotune.tuning.advice import is_unconfirmed, left_out_warnings, reasons_for, warnings_of
 from autotune.tuning.choice import TIE, choose, confidence
 from autotune.tuning.figures import half_width, significant, speedup
 from autotune.tuning.global_batch import at_baseline_batch, batch_reasons, global_batch_change
 from autotune.tuning.header import moving, shown
 from autotune.tuning.no_answer import nothing_held
 from autotune.tuning.racing import compared
-from autotune.tuning.undecided import unconfirmed, undecided
+from autotune.tuning.undecided import undecided
 
 # Times the best in a precision whose losses match: for less nobody should risk them (decisions/0048).
 LEAST_UNMATCHED_GAIN = 1.05
@@ -58,7 +58,7 @@ def recommend(
     winner = held[index]
     achieved, own_reasons = _achieved(held, rounds, scored, index, base, request)
     faster = speedup(rounds, index, base)
-    is_short = any(not one.trials and not one.refused for one in candidates)  # then nobody knows what others gain
+    is_short = any(is_unconfirmed(one) and not one.refused for one in candidates)  # then nobody knows what others gain
     warnings = warnings_of(winner, request, rounds.noise, busy=busy, probed=() if is_short else probed)
     stability, doubt = _stability(winner, request, losses)
     unchanged = at_baseline_batch(
@@ -109,8 +109,7 @@ def recommend(
         probes=probes,
         seconds=round(seconds, 1),
         achieved=achieved,
-        undecided=undecided(held, scored, index, base, allowed, request, seconds)
-        or (unconfirmed(candidates, held[base]) if base == index else None),
+        undecided=undecided(held, scored, index, base, allowed, request, seconds),
         at_baseline_batch=unchanged,
         certificate=certificate,
     )

@@ -55,19 +55,6 @@ def undecided(
     )
 
 
-def unconfirmed(candidates: Sequence[ConfigSummary], baseline: ConfigSummary | None) -> Undecided | None:
-    """Return what single probes found better than the baseline and there was no time to measure again; None: nothing.
-
-    `baseline`: as it was probed.
-    """
-    found = [one for one in candidates if not one.trials and not one.refused and one.found]
-    best = max(found, key=lambda one: one.found or 0.0, default=None)
-    if best is None or best.found is None or baseline is None or best.found <= (1 + TIE) * baseline.score:
-        return None
-    gain = round(best.found / baseline.score, 4)
-    return Undecided(config=best.config, gain=gain, gain_low=None, gain_high=None, rounds=0)
-
-
 def _rounds_needed(gain: float, low: float, rounds: int) -> int | None:
     """Return how many rounds would tell: an interval narrows with the square root of their number.
 

@@ -63,6 +63,9 @@ SAID = [
      'Training waits for data 34% of the time. If the command takes an argument for its workers, add it to the command with its present value, and it is tuned; or make the samples cheaper.'),
     (notice(Code.CODE_CHANGED, file='train.py'),
      "train.py changed since this study began: its probes may not be those of today's code. Begin anew with --fresh."),
+    (notice(Code.NOT_CONFIRMED),
+     'There was no time to confirm it: one probe of it and one of the baseline are compared. Search again with a '
+     'longer --time-budget; the measurements are kept.'),
     (notice(Code.GLOBAL_BATCH_HELD, batch=64),
      'global batch held at 64'),
     (notice(Code.EXACT),

@@ -95,11 +95,12 @@ def test_drift_between_rounds_does_not_blur_a_ratio():
     assert (estimate, low, high) == pytest.approx((2.0, 2.0, 2.0))
 
 
-def test_one_round_says_nothing_about_noise():
+def test_of_one_round_the_usual_noise_is_assumed_and_only_a_large_factor_counts():
     estimate, low, high = Rounds([[100.0], [200.0]]).ratio(1, 0)
 
     assert estimate == pytest.approx(2.0)
-    assert (low, high) == (0.0, math.inf)
+    assert (low, high) == pytest.approx((2 / 2.455, 2 * 2.455), rel=1e-3)  # 12.7 times 5 % of each of two
+    assert Rounds([[100.0], [300.0]]).ratio(1, 0)[1] > 1
 
 
 def test_noise_widens_the_interval_around_the_ratio():

@@ -1,5 +1,7 @@
 """The confirmation as a stage: how long it measures, how its plan is announced, and a baseline that is alone."""
 
+import dataclasses
+
 import pytest
 
 from autotune.core import codec
@@ -106,6 +108,22 @@ def test_what_there_is_no_time_to_confirm_is_said_and_the_baseline_is_not_measur
 
     assert not [t for t, _ in search.history.judged if t.purpose == "confirm"]
     answer = recommend(found, search.request, study="x", probes=2, seconds=1.0)
-    (other,) = answer.runners_up
-    assert (other.config["num_workers"], other.reason.code) == (4, Code.NOT_MEASURED_AGAIN)
-    assert headline(answer).startswith("keep your baseline for now: there was no time to confirm")
+    assert answer.params == search.request.baseline.values
+    assert (answer.undecided.config["num_workers"], answer.undecided.rounds) == (4, 1)
+    assert headline(answer).startswith("undecided between your baseline and ")
+
+
+def test_what_is_far_faster_is_recommended_unconfirmed_with_a_warning(tmp_path):
+    """Single probes err by a tenth, not by a factor of three."""
+    machine = dataclasses.replace(NO_LOADING, sample_loading_seconds=0.01)
+    search = context(
+        tmp_path, FakeLauncher(machine=machine), request=study_request(), left=1.0, time_budget_seconds=30.0
+    )
+    probe_with_retry(search, search.request.baseline, "baseline")
+    probe_with_retry(search, config(batch_size=64, num_workers=8), "search")
+
+    answer = recommend(confirm(search), search.request, study="x", probes=2, seconds=1.0)
+
+    assert answer.params["num_workers"] == 8
+    assert answer.rounds == 1
+    assert Code.NOT_CONFIRMED in [one.code for one in answer.warnings]

@@ -79,7 +79,7 @@ def test_the_interval_holds_the_estimate_and_grows_with_the_noise():
     assert loud.relative_half_width > 3 * quiet.relative_half_width > 0
 
 
-def test_a_single_round_proves_nothing_and_has_no_interval():
+def test_a_single_round_does_not_prove_a_factor_of_two_and_has_no_interval():
     found = _recommended(_candidate(BASE, 100), _candidate(FAST, 200))
 
     assert found.params == BASE.values

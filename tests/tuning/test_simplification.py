@@ -106,9 +106,9 @@ def test_probes_that_differ_in_idle_changes_only_count_as_one(tmp_path):
 
 
 def test_a_change_is_not_made_for_less_than_the_probes_of_one_configuration_differ_by(tmp_path):
-    """Half precision is 8 % faster: that counts, but not where two probes of the baseline differ by 25 %."""
+    """Half precision is 6 % faster: that counts, but not where two probes of the baseline differ by 25 %."""
     probes = config(64, channels_last=True), config(64, channels_last=True, amp_dtype="bfloat16")
-    computing = {None: 1.0, "bfloat16": 0.92, "float16": 1.0}
+    computing = {None: 1.0, "bfloat16": 0.94, "float16": 1.0}
     machine = {
         "fixed_seconds": dict.fromkeys(computing, 0.0), "channels_last_factor": dict.fromkeys(computing, 0.5),
         "per_sample_seconds": {name: 0.01 * factor for name, factor in computing.items()}, "optimizer_seconds": 0.0,
