@@ -22,7 +22,8 @@ from autotune.units import format_seconds, format_share
 LONG_SECONDS = 5.0  # of a probe: from there on it is worth to say where they go
 MOST_OF_IT = 0.5  # of a probe's seconds
 LONGER = 3.0  # times the longest window: it narrows the interval of uneven steps by 1.7
-MOST_OF_BUDGET = 0.3  # share of the budget after which it is not measured again
+MOST_FOR_SECOND = 0.65  # share of the budget that may be gone once it is measured again: one disturbed probe misleads
+MOST_FOR_THIRD = 0.3  # and once it is measured a third time, or more often
 GOES_ON = "The search goes on; what its rounds in turn cannot tell stays undecided."
 MOST_REPEATING = 0.05  # share of the budget by which such a probe is longer at most
 # Before each probe of a baseline that is not known yet: work that outlasts all of them is no burst.
@@ -92,7 +93,8 @@ def _probed(context: SearchContext) -> Judged:
             if budget.left_seconds < needed:
                 context.reporter.note(f"{doubts} There is no time to measure the baseline again.")
                 break
-            if budget.elapsed_seconds + needed > MOST_OF_BUDGET * budget.seconds:
+            share = MOST_FOR_THIRD if len(tried) > 1 else MOST_FOR_SECOND
+            if budget.elapsed_seconds + needed > share * budget.seconds:
                 context.reporter.note(f"{unknown(tried)} {GOES_ON}")
                 break
             context.reporter.note(f"{doubts} The baseline is measured again.")

@@ -58,7 +58,8 @@ def recommend(
     winner = held[index]
     achieved, own_reasons = _achieved(held, rounds, scored, index, base, request)
     faster = speedup(rounds, index, base)
-    is_short = any(is_unconfirmed(one) and not one.refused for one in candidates)  # then nobody knows what others gain
+    others = [one for one in candidates if not one.refused and one.config != request.baseline]
+    is_short = any(map(is_unconfirmed, others))  # then nobody knows what others gain
     warnings = warnings_of(winner, request, rounds.noise, busy=busy, probed=() if is_short else probed)
     stability, doubt = _stability(winner, request, losses)
     unchanged = at_baseline_batch(
