@@ -23,9 +23,10 @@ from autotune.report.losses import losses_phrase
 from autotune.report.templates import Served, render_template
 from autotune.report.use import ways
 from autotune.study import layout as disk
-from autotune.study.recommendation import UNANSWERED, Recommendation
+from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
 from autotune.units import format_bytes, format_share
+from autotune.tuning.no_answer import unanswered
 
 LONGEST_TEXT = 600  # characters of a warning; best.json has all of it
 LONGEST_TRACEBACK = 4000  # characters, the end: the error itself stands last
@@ -35,7 +36,6 @@ def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -
     """The page of one study. Links to logs are relative to the study's folder, with `prefix` before them."""
     best = view.recommendation
     charts = [draw(view) for draw in CHARTS.values()]
-    judged = [(trial, view.verdict(trial)) for trial in view.trials]
     return render_template(
         "page.html",
         served=served,
@@ -51,9 +51,7 @@ def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -
         table=probes.table(view),
         raw_trials=_raw_trials(view.folder),
         prefix=prefix,
-        usable=sum(verdict.feasible for _, verdict in judged),
-        unanswered=UNANSWERED,
-        failure=phrases.dominating_failure(judged)[: probes.LONGEST_MESSAGE],
+        why=unanswered(view),
         traceback=_traceback(view) if best is None and not view.running else "",
         environment=_environment(view),
         task=phrases.task_line(view.request.facts),

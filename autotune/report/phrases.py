@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from autotune.core.codes import Code
 from autotune.core.records import Config, Environment, TargetFacts, Value
@@ -17,7 +16,7 @@ from autotune.objectives import objective_of
 from autotune.objectives.verdict import WORDS
 from autotune.study.recommendation import Recommendation, RunnerUp
 from autotune.study.recommendation import baseline_name as named
-from autotune.units import counted, format_bytes, format_count, format_rate, format_share
+from autotune.units import format_bytes, format_count, format_rate, format_share
 from autotune.units import format_speedup as format_speedup
 
 PURPOSES = {"search": "search", "baseline": "baseline", "reference": "baseline again", "confirm": "confirmation",
@@ -254,16 +253,6 @@ def outcome_word(trial: Trial, verdict: Verdict, best_so_far: bool = False) -> s
 def reason(verdict: Verdict) -> str:
     """Why a probe is not usable, on one line; empty if it is."""
     return "" if verdict.feasible else plain(verdict.reason.strip().partition("\n")[0])
-
-
-def dominating_failure(verdicts: Sequence[tuple[Trial, Verdict]]) -> str:
-    """The commonest failure among the probes and its latest reason; an empty string if nothing failed."""
-    failed = [(outcome_word(trial, verdict), reason(verdict)) for trial, verdict in verdicts if not verdict.feasible]
-    if not failed:
-        return ""
-    word, count = Counter(word for word, _ in failed).most_common(1)[0]
-    latest = [why for other, why in failed if other == word][-1]
-    return f"{count} of {counted(len(verdicts), 'probe')} ended the same way: {latest or word}"
 
 
 def environment_line(environment: Environment) -> str:

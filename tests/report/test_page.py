@@ -171,7 +171,7 @@ def test_without_a_recommendation_the_page_says_why() -> None:
     exhausted = tuple(trial(number, config(64 << number), failed()) for number in range(3))
 
     assert "Still measuring." in Page(render(view(ladder(), running=True))).text
-    assert "3 of 3 probes ended the same way: out of memory: tried to allocate" in Page(render(view(exhausted))).text
+    assert "None of 3 probes was usable. Most often: out of memory: tried to all" in Page(render(view(exhausted))).text
     assert "No probe has finished." in Page(render(view())).text
     assert "before its finalists were confirmed" in Page(render(view((trial(0, config(), measured(9)),)))).text
 
