@@ -66,13 +66,14 @@ def settings(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> tupl
     return tuple(phrase for phrase in phrases if phrase)
 
 
-def short(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> str:
+def short(values: Mapping[str, Value], knobs: Collection[Knob]) -> str:
     """The configuration as in the table of probes, mere numbers with their column: `1024×1 bf16 workers 12 nhwc`.
 
-    `knobs` are those that appear after the batch.
+    After the batch come `knobs`, and those of the others that are not at their defaults.
     """
+    told = [knob for knob in KNOBS if knob in knobs or values.get(knob.name, knob.default) != knob.default]
     batch = "".join(shown(knob, values) for knob in KNOBS if knob.name in GLOBAL_BATCH)
-    others = ((knob.label, shown(knob, values)) for knob in knobs if knob.name not in GLOBAL_BATCH)
+    others = ((knob.label, shown(knob, values)) for knob in told if knob.name not in GLOBAL_BATCH)
     said = (f"{label} {text}" if text.isdigit() else text for label, text in others if text not in TACIT)
     return " ".join([batch, *said])
 
@@ -95,10 +96,10 @@ def samples_per_second(rate: float) -> str:
     return f"{format_rate(rate)} samples/s"
 
 
-def configuration_phrase(values: Mapping[str, Value]) -> str:
-    """The configuration in words: `batch 64 × 1, amp bfloat16, no loader workers`."""
+def configuration_phrase(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> str:
+    """The configuration in words: `batch 64 × 1, amp bfloat16, no loader workers`; after the batch come `knobs`."""
     batch = " × ".join(str(values.get(name)) for name in GLOBAL_BATCH)
-    return ", ".join([f"batch {batch}", *settings(values)])
+    return ", ".join([f"batch {batch}", *settings(values, knobs)])
 
 
 def factor_phrase(factor: float, low: float | None, high: float | None) -> str:
@@ -205,9 +206,14 @@ def split_headline(recommendation: Recommendation) -> tuple[str, str]:
     return (figure, rest) if figure[-1:] in "×%" else ("", text)
 
 
-def kept(recommendation: Recommendation, changed: Sequence[str]) -> str:
-    """What is as in the baseline: `batch_size 64 × 1 · no loader workers`; empty if nothing is worth a word."""
-    values, same = recommendation.params, [knob for knob in KNOBS if knob.name not in changed]
+def kept(recommendation: Recommendation, changed: Sequence[str], facts: TargetFacts | None) -> str:
+    """What is as in the baseline: `batch_size 64 × 1 · no loader workers`; empty if nothing is worth a word.
+
+    Of workers that `facts` of the target do not let choose nothing is known.
+    """
+    has_workers = facts is None or facts.tunes_workers
+    values = recommendation.params
+    same = [knob for knob in KNOBS if knob.name not in changed and (has_workers or not knob.counts_workers)]
     batch = " × ".join(str(values.get(name)) for name in GLOBAL_BATCH)
     parts = [] if set(changed) & set(GLOBAL_BATCH) else [f"batch_size {batch}"]
     return " · ".join([*parts, *settings(values, same)])

@@ -187,7 +187,8 @@ class TerminalReporter:
             measured = best.result.measurement
             assert measured is not None, "only what was measured is feasible"
             rate = samples_per_second(measured.samples_per_second)
-            lines.append(f"Best so far, measured once: {rate} with {configuration_phrase(best.config.values)}.")
+            what = configuration_phrase(best.config.values, view.knobs)
+            lines.append(f"Best so far, measured once: {rate} with {what}.")
         lines.append(f"Go on with: {resume_command}")
         for line in lines:
             self._console.print(Text(plain(line)), soft_wrap=True)
