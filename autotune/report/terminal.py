@@ -222,7 +222,7 @@ class TerminalReporter:
         """
         elapsed, budget = self._clock() - self._began, self._budget_seconds
         doing = PHASES[self._phase]
-        if self._best is not None:
+        if self._best is not None and self._phase != "ablation":  # then there is an answer, measured better
             doing += f" · {best_phrase(self._best, self._baseline)}"
         state = format_clock(elapsed) + (f" / {format_clock(budget)}" if budget is not None else "")
         state += f" · {counted(self._probes, 'probe')}"
