@@ -88,9 +88,10 @@ def _parted(text: str) -> tuple[str, str]:
 
 
 def _reasons(best: Recommendation) -> list[str]:
-    """Why this configuration, without what stands under the factor."""
-    told = [one for one in best.reasons if one.code not in OF_GLOBAL_BATCH]
-    return [one.text[:LONGEST_TEXT] for one in [*told, *([best.certificate] if best.certificate else [])]]
+    """Why this configuration, without what stands under the factor and beside it."""
+    told = [best.stability, *(one.reason for one in best.loss_verdicts), *best.reasons, best.certificate]
+    texts = dict.fromkeys(one.text for one in told if one is not None and one.code not in OF_GLOBAL_BATCH)
+    return [text[:LONGEST_TEXT] for text in texts if text != losses_phrase(best)]
 
 
 def _raw_trials(study: Path) -> str:
