@@ -11,6 +11,7 @@ from autotune.core.notices import costliest_first
 from autotune.harmless import shell_word
 from autotune.report import phrases, probes
 from autotune.report.answer import NEXT_SENTENCE, OF_GLOBAL_BATCH, consequences
+from autotune.report.arrangement import arranged
 from autotune.report.card import interval_bar
 from autotune.report.certainty import certainty
 from autotune.report.change_rows import change_rows, kept
@@ -25,10 +26,11 @@ from autotune.report.use import ways
 from autotune.study import layout as disk
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
-from autotune.units import format_bytes, format_share
 from autotune.tuning.no_answer import unanswered
+from autotune.units import format_bytes, format_share
 
 LONGEST_TEXT = 600  # characters of a warning; best.json has all of it
+FEW_LINES = 9  # of code to use the answer, that leave room below them for warnings
 LONGEST_TRACEBACK = 4000  # characters, the end: the error itself stands last
 
 
@@ -45,7 +47,7 @@ def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -
         live=live(view) if view.running else None,
         said=said(view.progress),
         latest=LATEST,
-        charts=[chart for chart in charts if isinstance(chart, Chart)],
+        charts=arranged([chart for chart in charts if isinstance(chart, Chart)]),
         absent=[chart for chart in charts if isinstance(chart, Absence)],
         svg=Markup,  # charts escape their own texts
         table=probes.table(view),
@@ -64,6 +66,7 @@ def _answer(view: StudyView) -> dict[str, object]:
     best = view.recommendation
     assert best is not None, "asked for where there is an answer"
     factor, rest = phrases.split_headline(best)
+    use = ways(best, view)
     return {
         "factor": factor,
         "rest": rest,
@@ -77,7 +80,8 @@ def _answer(view: StudyView) -> dict[str, object]:
         "losses": losses_phrase(best),
         "warnings": [(one.code, *_parted(one.text)) for one in costliest_first(best.warnings)],
         "reasons": _reasons(best),
-        "ways": ways(best, view),
+        "ways": use,
+        "is_brief": use[0].text.count("\n") < FEW_LINES,
     }
 
 
