@@ -32,8 +32,8 @@ def show(
     from autotune.report.blocks import trials_table
     from autotune.report.expected import prediction_of, probe_block
     from autotune.study.layout import find, log_of
-    from autotune.study.recommendation import UNANSWERED
     from autotune.study.view import load_view
+    from autotune.tuning.no_answer import unanswered
     from autotune.units import counted
 
     one_of("--sort", sort, get_args(Sort))
@@ -67,7 +67,7 @@ def show(
     first = f"{view.folder} · {view.request.target} · {counted(len(view.trials), 'probe')} · {state}"
     console.print(plain(first), soft_wrap=True)
     if not view.running and view.recommendation is None and view.trials:
-        console.print(plain(UNANSWERED), soft_wrap=True)
+        console.print(plain(unanswered(view)), soft_wrap=True)
     width = console.width if console.is_terminal else None
     console.print(trials_table(view, failed_only=failed, sort=cast(Sort, sort), width=width), soft_wrap=True)
     for compared in view.stability:

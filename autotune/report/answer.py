@@ -114,7 +114,7 @@ def changes(best: Recommendation, view: StudyView | None, width: int) -> Iterato
         first, *rest = flow([cells, f"  {told}".rstrip()], width - TITLES)
         yield Line("" if number else "Change", first.rstrip())
         yield from (Line("", text) for text in rest)
-    kept = phrases.kept(best, [name for one in made for name in one.values])
+    kept = phrases.kept(best, [name for one in made for name in one.values], facts_of(best, view))
     yield from titled("Kept" if made else "Settings", kept, width)
 
 

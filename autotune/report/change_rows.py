@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from autotune.report import phrases
 from autotune.report.changes import changes_of, value_of, worth
 from autotune.study.recommendation import Recommendation
-from autotune.study.view import StudyView
+from autotune.study.view import StudyView, facts_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,4 +36,5 @@ def change_rows(best: Recommendation, view: StudyView | None) -> list[ChangeRow]
 
 def kept(best: Recommendation, view: StudyView | None) -> str:
     """Return what stays as it is: `batch_size 64 × 1 · no loader workers`."""
-    return phrases.kept(best, [name for one in changes_of(best, view) if one.kept for name in one.values])
+    changed = [name for one in changes_of(best, view) if one.kept for name in one.values]
+    return phrases.kept(best, changed, facts_of(best, view))

@@ -28,18 +28,20 @@ BAR, ROW = 14, 46  # pixels: a bar, and what it needs with its name
 def changes_of(best: Recommendation, view: StudyView | None) -> tuple[Change, ...]:
     """Return the changes from the baseline, with what is known of each; those that were dropped come last.
 
-    Versions before the elimination left at most single probes of the recommendation without a change.
+    Before its elimination, and in studies of versions that had none, an answer has at most single probes without a
+    change.
     """
     if best.changes is not None:
         known = (one for one in best.changes if set(one.values) <= set(defaults()))
         return tuple(sorted(known, key=lambda one: not one.kept))
     measured = {one.config: one for one in summaries(view) if one.feasible} if view else {}
     groups = changes_between(best.baseline, best.params)
-    return tuple(_earlier(best, group, len(groups), measured) for group in groups)
+    untested = "not measured yet" if view and view.running else "not measured alone"
+    return tuple(_earlier(best, group, len(groups), measured, untested) for group in groups)
 
 
 def _earlier(
-    best: Recommendation, names: tuple[str, ...], changes: int, measured: dict[Config, ConfigSummary]
+    best: Recommendation, names: tuple[str, ...], changes: int, measured: dict[Config, ConfigSummary], untested: str
 ) -> Change:
     values, before = ({name: of.get(name) for name in names} for of in (best.params, best.baseline))
     if changes == 1 and best.speedup:  # without it is the baseline, and the race knows it best
@@ -48,7 +50,7 @@ def _earlier(
     own = measured.get(Config(values=dict(best.params)))
     without = measured.get(Config(values={**best.params, **before}))
     if own is None or without is None or bool(own.compared) != bool(without.compared):  # a lucky probe beside rounds
-        return Change(values=values, before=before, kept=True, untested="not measured alone")
+        return Change(values=values, before=before, kept=True, untested=untested)
     widths = [UNKNOWN_SPREAD if it.relative_half_width is None else it.relative_half_width for it in (own, without)]
     ratio, spread = without.samples_per_second / own.samples_per_second, math.hypot(*widths)
     low, high = ratio * max(0.0, 1 - spread), ratio * (1 + spread)

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from rich.text import Text
 
 from autotune.harmless import cropped
+from autotune.knobs import touched
 from autotune.report import phrases
 from autotune.report.compare import Comparison, Kind, Shared, Side
 from autotune.report.templates import Served, render_template
 from autotune.study.recommendation import Recommendation
+from autotune.tuning.header import moving
 from autotune.units import format_rate, format_speedup
 
 LEAST_CELL = 20  # characters, however narrow a terminal is
@@ -53,7 +55,7 @@ def answer_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
     rows: tuple[tuple[str, Callable[[Side], str]], ...] = (
         ("begun", lambda side: side.begun[:10] or "–"),
         ("probes", lambda side: str(side.probes)),
-        ("recommended", lambda side: _best(side, lambda best: phrases.short(best.params))),
+        ("recommended", lambda side: _best(side, lambda best: phrases.short(best.params, moving(side.request)))),
         ("speed, confirmed", lambda side: _best(side, phrases.rate_phrase)),
         ("over its baseline", lambda side: _best(side, phrases.speedup_phrase)),
     )
@@ -62,9 +64,10 @@ def answer_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
 
 def shared_rows(comparison: Comparison) -> list[tuple[str, str, str, str, str]]:
     """Configuration, B over A, A, B, and which measurements those are."""
+    knobs = touched(one.config for one in comparison.shared)
     return [
         (
-            phrases.short(one.config.values),
+            phrases.short(one.config.values, knobs),
             f"{format_speedup(one.ratio)}×",
             format_rate(one.a_samples_per_second),
             format_rate(one.b_samples_per_second),

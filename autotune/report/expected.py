@@ -58,9 +58,8 @@ def compared(predicted: Prediction, trial: Trial) -> str:
 def probe_block(view: StudyView, trial: Trial) -> Text:
     """One probe as `autotune show --probe` prints it: expected, measured, and why it was made."""
     verdict, measured = view.verdict(trial), trial.result.measurement
-    block = Text().append(
-        f"probe {trial.number} · {phrases.purpose_word(trial.purpose)} · {phrases.short(trial.config.values)}\n", "bold"
-    )
+    name = phrases.short(trial.config.values, view.knobs)
+    block = Text().append(f"probe {trial.number} · {phrases.purpose_word(trial.purpose)} · {name}\n", "bold")
     shown = phrases.reason(verdict) or phrases.outcome_word(trial, verdict)
     if measured is not None:
         spread = phrases.half_width(measured.relative_half_width)

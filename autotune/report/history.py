@@ -22,6 +22,7 @@ class Moment:
     """One probe at the time at which it ended, in seconds of probing: breaks between runs of a search do not count."""
 
     trial: Trial
+    name: str  # of its configuration
     seconds: float
     rate: float | None  # samples/s; None: not measured
     is_usable: bool
@@ -70,7 +71,8 @@ def _moments(view: StudyView) -> list[Moment]:
         seconds += trial.result.elapsed_seconds
         measured = trial.result.measurement
         rate = None if measured is None else measured.samples_per_second
-        moments.append(Moment(trial=trial, seconds=seconds, rate=rate, is_usable=view.verdict(trial).feasible))
+        name, is_usable = phrases.short(trial.config.values, view.knobs), view.verdict(trial).feasible
+        moments.append(Moment(trial=trial, name=name, seconds=seconds, rate=rate, is_usable=is_usable))
     return moments
 
 
@@ -113,4 +115,4 @@ def _tip(one: Moment) -> str:
     rate = "" if one.rate is None else f", {phrases.samples_per_second(one.rate)}"
     unusable = "" if one.is_usable else ", not usable"
     purpose = phrases.purpose_word(one.trial.purpose)
-    return f"probe {one.trial.number}, {purpose}: {phrases.short(one.trial.config.values)}{rate}{unusable}"
+    return f"probe {one.trial.number}, {purpose}: {one.name}{rate}{unusable}"

@@ -62,7 +62,6 @@ def limit(one: ConfigSummary, wait_share: float) -> str:
         found = computing if wait_share <= HALF else f"loading is the limit: {waiting} of a step"
         return f"{found}; workers could overlap it"
     if rates.computing is None or rates.loading is None or rates.loading < rates.computing:
-        most = rates.computing and rates.computing / rates.together
-        gain = f"; at most {format_speedup(most)}× faster with a loader that keeps up" if most and most > 1 else ""
+        gain = f"; without it {format_speedup(1 / (1 - wait_share))}× faster" if wait_share < 1 else ""
         return f"loading is the limit: {waiting} of a step{gain}"
     return f"computing and loading share the cores: {waiting} of a step"

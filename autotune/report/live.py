@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from autotune.core.results import Measurement, Trial
 from autotune.report import phrases
 from autotune.report.running import PHASES, Measured, best_factor, best_phrase
-from autotune.study.progress import SearchProgress
+from autotune.study.progress import RunningProbe, SearchProgress
 from autotune.study.view import AGAIN, StudyView
 from autotune.units import counted, format_seconds
 
@@ -53,12 +53,15 @@ def live(view: StudyView) -> Live:
         budget_seconds=progress.budget_seconds,
         count=counted(len(view.trials), "probe") + (f", {unusable} not usable" if unusable else ""),
         factor=best_factor(best, base) if best else "",
-        best="" if best is None else f"{best_phrase(best, base)}: {phrases.configuration_phrase(best[0].values)}",
-        now=progress.doing or BETWEEN
-        if probe is None
-        else f"probe {probe.number}, {phrases.purpose_word(probe.purpose)}: {phrases.short(probe.config.values)}",
+        best=f"{best_phrase(best, base)}: {phrases.configuration_phrase(best[0].values, view.knobs)}" if best else "",
+        now=_named(probe, view) if probe else progress.doing or BETWEEN,
         now_since="" if probe is None else probe.began_at,
     )
+
+
+def _named(probe: RunningProbe, view: StudyView) -> str:
+    purpose = phrases.purpose_word(probe.purpose)
+    return f"probe {probe.number}, {purpose}: {phrases.short(probe.config.values, view.knobs)}"
 
 
 def said(progress: SearchProgress | None) -> tuple[tuple[str, str], ...]:

@@ -11,6 +11,7 @@ from autotune.core.notices import costliest_first
 from autotune.harmless import shell_word
 from autotune.report import phrases, probes
 from autotune.report.answer import NEXT_SENTENCE, OF_GLOBAL_BATCH, consequences
+from autotune.report.arrangement import arranged
 from autotune.report.card import interval_bar
 from autotune.report.certainty import certainty
 from autotune.report.change_rows import change_rows, kept
@@ -23,11 +24,13 @@ from autotune.report.losses import losses_phrase
 from autotune.report.templates import Served, render_template
 from autotune.report.use import ways
 from autotune.study import layout as disk
-from autotune.study.recommendation import UNANSWERED, Recommendation
+from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
+from autotune.tuning.no_answer import unanswered
 from autotune.units import format_bytes, format_share
 
 LONGEST_TEXT = 600  # characters of a warning; best.json has all of it
+FEW_LINES = 9  # of code to use the answer, that leave room below them for warnings
 LONGEST_TRACEBACK = 4000  # characters, the end: the error itself stands last
 
 
@@ -35,7 +38,6 @@ def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -
     """The page of one study. Links to logs are relative to the study's folder, with `prefix` before them."""
     best = view.recommendation
     charts = [draw(view) for draw in CHARTS.values()]
-    judged = [(trial, view.verdict(trial)) for trial in view.trials]
     return render_template(
         "page.html",
         served=served,
@@ -45,15 +47,13 @@ def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -
         live=live(view) if view.running else None,
         said=said(view.progress),
         latest=LATEST,
-        charts=[chart for chart in charts if isinstance(chart, Chart)],
+        charts=arranged([chart for chart in charts if isinstance(chart, Chart)]),
         absent=[chart for chart in charts if isinstance(chart, Absence)],
         svg=Markup,  # charts escape their own texts
         table=probes.table(view),
         raw_trials=_raw_trials(view.folder),
         prefix=prefix,
-        usable=sum(verdict.feasible for _, verdict in judged),
-        unanswered=UNANSWERED,
-        failure=phrases.dominating_failure(judged)[: probes.LONGEST_MESSAGE],
+        why=unanswered(view),
         traceback=_traceback(view) if best is None and not view.running else "",
         environment=_environment(view),
         task=phrases.task_line(view.request.facts),
@@ -66,6 +66,7 @@ def _answer(view: StudyView) -> dict[str, object]:
     best = view.recommendation
     assert best is not None, "asked for where there is an answer"
     factor, rest = phrases.split_headline(best)
+    use = ways(best, view)
     return {
         "factor": factor,
         "rest": rest,
@@ -79,7 +80,8 @@ def _answer(view: StudyView) -> dict[str, object]:
         "losses": losses_phrase(best),
         "warnings": [(one.code, *_parted(one.text)) for one in costliest_first(best.warnings)],
         "reasons": _reasons(best),
-        "ways": ways(best, view),
+        "ways": use,
+        "is_brief": use[0].text.count("\n") < FEW_LINES,
     }
 
 
@@ -90,9 +92,10 @@ def _parted(text: str) -> tuple[str, str]:
 
 
 def _reasons(best: Recommendation) -> list[str]:
-    """Why this configuration, without what stands under the factor."""
-    told = [one for one in best.reasons if one.code not in OF_GLOBAL_BATCH]
-    return [one.text[:LONGEST_TEXT] for one in [*told, *([best.certificate] if best.certificate else [])]]
+    """Why this configuration, without what stands under the factor and beside it."""
+    told = [best.stability, *(one.reason for one in best.loss_verdicts), *best.reasons, best.certificate]
+    texts = dict.fromkeys(one.text for one in told if one is not None and one.code not in OF_GLOBAL_BATCH)
+    return [text[:LONGEST_TEXT] for text in texts if text != losses_phrase(best)]
 
 
 def _raw_trials(study: Path) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from autotune.core.codes import Code
 from autotune.core.records import Config, Environment, TargetFacts, Value
@@ -17,7 +16,7 @@ from autotune.objectives import objective_of
 from autotune.objectives.verdict import WORDS
 from autotune.study.recommendation import Recommendation, RunnerUp
 from autotune.study.recommendation import baseline_name as named
-from autotune.units import counted, format_bytes, format_count, format_rate, format_share
+from autotune.units import format_bytes, format_count, format_rate, format_share
 from autotune.units import format_speedup as format_speedup
 
 PURPOSES = {"search": "search", "baseline": "baseline", "reference": "baseline again", "confirm": "confirmation",
@@ -68,13 +67,14 @@ def settings(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> tupl
     return tuple(phrase for phrase in phrases if phrase)
 
 
-def short(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> str:
+def short(values: Mapping[str, Value], knobs: Collection[Knob]) -> str:
     """The configuration as in the table of probes, mere numbers with their column: `1024×1 bf16 workers 12 nhwc`.
 
-    `knobs` are those that appear after the batch.
+    After the batch come `knobs`, and those of the others that are not at their defaults.
     """
+    told = [knob for knob in KNOBS if knob in knobs or values.get(knob.name, knob.default) != knob.default]
     batch = "".join(shown(knob, values) for knob in KNOBS if knob.name in GLOBAL_BATCH)
-    others = ((knob.label, shown(knob, values)) for knob in knobs if knob.name not in GLOBAL_BATCH)
+    others = ((knob.label, shown(knob, values)) for knob in told if knob.name not in GLOBAL_BATCH)
     said = (f"{label} {text}" if text.isdigit() else text for label, text in others if text not in TACIT)
     return " ".join([batch, *said])
 
@@ -97,10 +97,10 @@ def samples_per_second(rate: float) -> str:
     return f"{format_rate(rate)} samples/s"
 
 
-def configuration_phrase(values: Mapping[str, Value]) -> str:
-    """The configuration in words: `batch 64 × 1, amp bfloat16, no loader workers`."""
+def configuration_phrase(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> str:
+    """The configuration in words: `batch 64 × 1, amp bfloat16, no loader workers`; after the batch come `knobs`."""
     batch = " × ".join(str(values.get(name)) for name in GLOBAL_BATCH)
-    return ", ".join([f"batch {batch}", *settings(values)])
+    return ", ".join([f"batch {batch}", *settings(values, knobs)])
 
 
 def factor_phrase(factor: float, low: float | None, high: float | None) -> str:
@@ -217,9 +217,14 @@ def split_headline(recommendation: Recommendation) -> tuple[str, str]:
     return (figure, rest) if figure[-1:] in "×%" else ("", text)
 
 
-def kept(recommendation: Recommendation, changed: Sequence[str]) -> str:
-    """What is as in the baseline: `batch_size 64 × 1 · no loader workers`; empty if nothing is worth a word."""
-    values, same = recommendation.params, [knob for knob in KNOBS if knob.name not in changed]
+def kept(recommendation: Recommendation, changed: Sequence[str], facts: TargetFacts | None) -> str:
+    """What is as in the baseline: `batch_size 64 × 1 · no loader workers`; empty if nothing is worth a word.
+
+    Of workers that `facts` of the target do not let choose nothing is known.
+    """
+    has_workers = facts is None or facts.tunes_workers
+    values = recommendation.params
+    same = [knob for knob in KNOBS if knob.name not in changed and (has_workers or not knob.counts_workers)]
     batch = " × ".join(str(values.get(name)) for name in GLOBAL_BATCH)
     parts = [] if set(changed) & set(GLOBAL_BATCH) else [f"batch_size {batch}"]
     return " · ".join([*parts, *settings(values, same)])
@@ -257,16 +262,6 @@ def outcome_word(trial: Trial, verdict: Verdict, best_so_far: bool = False) -> s
 def reason(verdict: Verdict) -> str:
     """Why a probe is not usable, on one line; empty if it is."""
     return "" if verdict.feasible else plain(verdict.reason.strip().partition("\n")[0])
-
-
-def dominating_failure(verdicts: Sequence[tuple[Trial, Verdict]]) -> str:
-    """The commonest failure among the probes and its latest reason; an empty string if nothing failed."""
-    failed = [(outcome_word(trial, verdict), reason(verdict)) for trial, verdict in verdicts if not verdict.feasible]
-    if not failed:
-        return ""
-    word, count = Counter(word for word, _ in failed).most_common(1)[0]
-    latest = [why for other, why in failed if other == word][-1]
-    return f"{count} of {counted(len(verdicts), 'probe')} ended the same way: {latest or word}"
 
 
 def environment_line(environment: Environment) -> str:

@@ -43,7 +43,7 @@ def step(view: StudyView) -> Chart | Absence:
     rows = tuple(
         (
             one.name,
-            phrases.short(one.summary.config.values),
+            phrases.short(one.summary.config.values, view.knobs),
             format_durations(one.seconds),
             format_share(one.wait_share),
             *_alone(one.summary),

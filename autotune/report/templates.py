@@ -13,11 +13,12 @@ from markupsafe import Markup
 
 from autotune.harmless import plain_lines, python
 from autotune.report import phrases
+from autotune.report.arrangement import ROWS_STYLE
 from autotune.report.chart import CHART_STYLE
 from autotune.units import counted, format_bytes, format_clock, format_rate, format_seconds, format_share
 
 HERE = Path(__file__).parent
-STYLE = CHART_STYLE + (HERE / "page.css").read_text(encoding="utf-8")
+STYLE = CHART_STYLE + (HERE / "page.css").read_text(encoding="utf-8") + ROWS_STYLE
 SCRIPT = (HERE / "page.js").read_text(encoding="utf-8")
 LIVE = (HERE / "live.js").read_text(encoding="utf-8")
 

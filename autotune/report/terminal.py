@@ -187,7 +187,8 @@ class TerminalReporter:
             measured = best.result.measurement
             assert measured is not None, "only what was measured is feasible"
             rate = samples_per_second(measured.samples_per_second)
-            lines.append(f"Best so far, measured once: {rate} with {configuration_phrase(best.config.values)}.")
+            what = configuration_phrase(best.config.values, view.knobs)
+            lines.append(f"Best so far, measured once: {rate} with {what}.")
         lines.append(f"Go on with: {resume_command}")
         for line in lines:
             self._console.print(Text(plain(line)), soft_wrap=True)
@@ -221,7 +222,7 @@ class TerminalReporter:
         """
         elapsed, budget = self._clock() - self._began, self._budget_seconds
         doing = PHASES[self._phase]
-        if self._best is not None:
+        if self._best is not None and self._phase != "ablation":  # then there is an answer, measured better
             doing += f" · {best_phrase(self._best, self._baseline)}"
         state = format_clock(elapsed) + (f" / {format_clock(budget)}" if budget is not None else "")
         state += f" · {counted(self._probes, 'probe')}"

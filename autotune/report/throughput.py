@@ -220,7 +220,7 @@ def _lines(
             ]
         parts.append(drawing.polyline(places, "line"))
         for one, (x, y) in zip(curve.fastest, places, strict=True):
-            parts.append(drawing.titled(drawing.marker(arm, x, y, is_hollow=not one.compared), _tip(one)))
+            parts.append(drawing.titled(drawing.marker(arm, x, y, is_hollow=not one.compared), _tip(one, drawn.view)))
         if curve.exhausted is not None:
             last = places[-1:] or [(0.0, plane.y(0))]
             end = (plane.x(curve.exhausted), last[0][1] if fall_to is None else plane.y(fall_to))
@@ -231,11 +231,11 @@ def _lines(
     return parts
 
 
-def _tip(one: ConfigSummary) -> str:
+def _tip(one: ConfigSummary, view: StudyView) -> str:
     rate = f"{samples_per_second(one.samples_per_second)} ± {half_width(one.relative_half_width)}"
     numbers = ", ".join(str(trial.number) for trial in one.measured)
     unusable = "" if one.feasible else ", not usable"
-    return f"{short(one.config.values)}: {rate}, {format_bytes(one.peak_bytes)}{unusable} (probe {numbers})"
+    return f"{short(one.config.values, view.knobs)}: {rate}, {format_bytes(one.peak_bytes)}{unusable} (probe {numbers})"
 
 
 def _interval(plane: Plane, x: float, low: float, high: float) -> str:
@@ -269,7 +269,8 @@ def _table(drawn: Drawn) -> Table:
             spread = half_width(one.relative_half_width)
             numbers = (format_rate(one.samples_per_second), spread, format_bytes(one.peak_bytes))
             remark = "not usable" if not one.feasible else "measured in rounds" if one.compared else "one probe"
-            rows.append((curve.label, f"{drawn.place(one.config):,}", short(one.config.values), *numbers, remark))
+            name = short(one.config.values, drawn.view.knobs)
+            rows.append((curve.label, f"{drawn.place(one.config):,}", name, *numbers, remark))
         if curve.exhausted is not None:
             rows.append((curve.label, f"{curve.exhausted:,}", "", "–", "–", "–", "out of memory"))
     place = "micro-batch" if drawn.is_by_batch else WORKERS

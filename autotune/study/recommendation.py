@@ -188,7 +188,9 @@ def load_result(study: str | Path | None = None) -> Recommendation:
     folder = find(study)
     if not (folder / disk.BEST).is_file():
         trials = disk.read_trials(folder)
-        why = "It is being searched now: wait for its answer." if is_running(folder) else UNANSWERED
+        has_measured = any(trial.result.measurement for trial in trials) or not trials
+        why = UNANSWERED if has_measured else "None of its probes ended well."
+        why = "It is being searched now: wait for its answer." if is_running(folder) else why
         raise NoRecommendation(
             f"{folder} has no recommendation yet: it holds {counted(len(trials), 'finished probe')} and no best.json. "
             f"{why} Look with `autotune show {folder}`."

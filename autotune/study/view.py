@@ -10,6 +10,8 @@ from autotune.core.records import Config, StudyRequest, TargetFacts
 from autotune.core.requests import NoiseScaleRequest, StabilityRequest
 from autotune.core.results import LossVerdict, StabilityResult, Trial, Verdict
 from autotune.errors import StudyNotFound
+from autotune.knobs import touched
+from autotune.knobs.base import Knob
 from autotune.objectives.verdict import judge_among
 from autotune.precision.judge import Thresholds, settled
 from autotune.study import layout as disk
@@ -45,6 +47,11 @@ class StudyView:
     def stability(self) -> tuple[LossVerdict, ...]:
         """The verdict on every precision that was compared with full precision."""
         return settled(self.comparisons, Thresholds(tolerance=self.request.goal.loss_tolerance))
+
+    @cached_property
+    def knobs(self) -> tuple[Knob, ...]:
+        """The knobs that the baseline or a probe has moved; others are not told, and a target may not have them."""
+        return touched([self.request.baseline, *(trial.config for trial in self.trials)])
 
     def verdict(self, trial: Trial) -> Verdict:
         """Return whether a trial is feasible, its score, and why."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,9 +10,13 @@ from autotune.core.records import StudyRequest
 from autotune.core.results import Outcome
 from autotune.objectives.verdict import WORDS
 from autotune.study.interference import Judged
+from autotune.study.recommendation import UNANSWERED
 from autotune.study.summary import ConfigSummary
+from autotune.study.view import StudyView
 from autotune.tuning.header import moving, shown
 from autotune.units import counted
+
+LONGEST_MESSAGE = 600  # characters of an error; the log has all of it
 
 
 def nothing_held(candidates: Sequence[ConfigSummary], request: StudyRequest) -> str:
@@ -37,13 +42,22 @@ def _without_stop(candidate: ConfigSummary) -> str:
     return (candidate.failure or refused).rstrip(".")
 
 
+def unanswered(view: StudyView) -> str:
+    """Return why a study that is not being searched has no recommendation."""
+    judged = [(trial, view.verdict(trial)) for trial in view.trials]
+    if not judged:
+        return "No probe has finished."
+    return UNANSWERED if any(verdict.feasible for _, verdict in judged) else nothing_usable(view.folder, judged)
+
+
 def nothing_usable(folder: Path, judged: Sequence[Judged]) -> str:
     """Return why a search ends without a candidate: what went wrong most often, and where to look."""
-    reasons = [verdict.reason.rstrip(".") for _, verdict in judged if not verdict.feasible]
-    worst = max(set(reasons), key=reasons.count) if reasons else "nothing was probed"
+    reasons = [verdict.reason.strip().partition("\n")[0].rstrip(".") for _, verdict in judged if not verdict.feasible]
+    kinds = Counter(reason.partition(":")[0] for reason in reasons)
+    worst = max(reasons, key=lambda reason: kinds[reason.partition(":")[0]], default="nothing was probed")
     full = any(verdict.constraints["memory"] > 0 for _, verdict in judged)
     advice = "; a smaller --batch or a larger --memory-limit may help" if full else ""
     return (
-        f"None of {counted(len(judged), 'probe')} was usable. Most often: {worst}. Look with "
+        f"None of {counted(len(judged), 'probe')} was usable. Most often: {worst[:LONGEST_MESSAGE]}. Look with "
         f"`autotune show {folder} --failed`{advice}."
     )

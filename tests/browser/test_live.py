@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from autotune.core import codec
+from autotune.core.requests import ProbeRequest
 from autotune.dashboard.server import StudyServer
 from autotune.study import layout as disk
 from autotune.study.lock import Lock
 from autotune.study.progress import PROGRESS, SearchProgress
+from autotune.testing import FakeLauncher
 from tests.dashboard.test_live import add_probe
 from tests.reporting import ladder, recommendation, written
 from tests.serving import serving
+from tests.worlds import declared, searched
 
 RECORDED = Path(__file__).parents[2] / "studies"
 
@@ -106,6 +110,48 @@ def test_a_search_that_begins_and_ends_is_seen(page: Page, study: Path) -> None:
 
     lock.release()
     wait_until(page, "!" + says("running now"))
+
+
+class Held(FakeLauncher):
+    """A fake machine on which the first probe of the elimination waits until it may go on."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.may_go_on = threading.Event()
+
+    def run(self, request: Any, folder: Path) -> Any:
+        """Answers from the model."""
+        if isinstance(request, ProbeRequest) and request.purpose == "ablation":
+            self.may_go_on.wait(60)
+        return super().run(request, folder)
+
+
+def test_the_elimination_is_seen_while_the_answer_stands(browser: Browser, tmp_path: Path) -> None:
+    folder, launcher = tmp_path / "studies" / "fake", Held(facts=declared())
+    folder.parent.mkdir()
+    search = threading.Thread(target=lambda: searched(folder, launcher, probes=30, time_budget_seconds=1e6))
+    search.start()
+    with serving(folder.parent) as server:
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.goto(server.address)
+        while not (folder / disk.BEST).exists():
+            page.wait_for_timeout(100)
+        page.goto(f"{server.address}studies/fake/")
+        wait_until(page, says("now probe"))
+
+        answer = page.locator("#answer")
+        factor = answer.locator(".factor").inner_text()
+        assert answer.locator("[aria-current=step]").inner_text() == "Elimination"
+        assert "elimination: " in answer.inner_text() and "Measuring it without its changes" in answer.inner_text()
+        assert "not measured yet" in answer.locator(".diff").inner_text()
+        assert page.title() == f"{factor} fake · autotune"
+
+        launcher.may_go_on.set()
+        search.join()
+        wait_until(page, "!" + says("running now"))
+        assert "without it" in answer.locator(".diff").inner_text()
+        assert answer.locator(".phases").count() == 0
+        page.close()
 
 
 def test_the_clock_of_a_search_is_never_empty(page: Page, study: Path) -> None:

@@ -90,7 +90,7 @@ LIMITS = {
     ),
     "overlapped, loading": (
         8, 0.9, 900, 110,
-        "loading is the limit: waiting for data 90% of a step; at most 9.00× faster with a loader that keeps up",
+        "loading is the limit: waiting for data 90% of a step; without it 10.0× faster",
     ),
     "overlapped, both": (8, 0.4, 150, 160, "computing and loading share the cores: waiting for data 40% of a step"),
 }  # fmt: skip

@@ -15,8 +15,13 @@ from autotune.core.results import Outcome
 from autotune.report import phrases
 from autotune.report.answer import answer_block
 from autotune.report.blocks import trials_table
+from autotune.report.card import card
 from autotune.report.chart import Chart
 from autotune.report.charts import CHARTS
+from autotune.report.compare import compare
+from autotune.report.compare_text import comparison_block
+from autotune.report.expected import probe_block
+from autotune.report.markdown import markdown
 from autotune.report.page import render
 from autotune.report.templates import Served
 from autotune.study.view import load_view
@@ -36,6 +41,7 @@ from tests.reporting import (
     whole,
     written,
 )  # fmt: skip
+from tests.studies import ANSWERED
 
 
 def test_the_page_answers_in_the_order_of_the_questions() -> None:
@@ -171,7 +177,7 @@ def test_without_a_recommendation_the_page_says_why() -> None:
     exhausted = tuple(trial(number, config(64 << number), failed()) for number in range(3))
 
     assert "Still measuring." in Page(render(view(ladder(), running=True))).text
-    assert "3 of 3 probes ended the same way: out of memory: tried to allocate" in Page(render(view(exhausted))).text
+    assert "None of 3 probes was usable. Most often: out of memory: tried to all" in Page(render(view(exhausted))).text
     assert "No probe has finished." in Page(render(view())).text
     assert "before its finalists were confirmed" in Page(render(view((trial(0, config(), measured(9)),)))).text
 
@@ -259,3 +265,24 @@ def test_a_verdict_is_told_without_a_code_before_it() -> None:
 
     assert "ok:" not in Page(render(study)).text
     assert "bf16 loss matches fp32" in Page(render(study)).text
+
+
+def test_a_knob_that_a_target_does_not_have_is_told_nowhere() -> None:
+    study = ANSWERED["no images"]()
+    best = study.recommendation
+    assert best is not None
+
+    texts = {
+        "page": render(study).partition("</head>")[2],
+        "terminal": answer_block(best, study, width=None, verbose=True).plain,
+        "markdown": markdown(study, best),
+        "card": card(study, best),
+        "probe": "".join(probe_block(study, trial).plain for trial in study.trials),
+        "running": render(dataclasses.replace(study, running=True, recommendation=None)).partition("</head>")[2],
+        "comparison": comparison_block(compare(study, study)).plain,
+    }
+
+    for place, text in texts.items():
+        assert [word for word in ("nchw", "nhwc", "layout", "loader workers", "fp32 workers") if word in text] == [], (
+            place
+        )

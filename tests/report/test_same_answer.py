@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from autotune.core import codec
-from autotune.core.codes import Code
-from autotune.core.notices import notice
+from autotune.core.records import Purpose
 from autotune.export.programs import exported_text
 from autotune.export.recipe import recipe
 from autotune.knobs.wording import Framework
 from autotune.report import phrases
 from autotune.report.answer import answer_block
+from autotune.report.blocks import trials_table
 from autotune.report.card import HEIGHT, WIDTH, card
 from autotune.report.change_rows import change_rows
 from autotune.report.chart import Chart
@@ -28,48 +29,25 @@ from autotune.report.finalists import finalists
 from autotune.report.losses import losses_phrase
 from autotune.report.markdown import markdown
 from autotune.report.page import render
+from autotune.report.running import PHASES
 from autotune.report.step import step
+from autotune.report.terminal import TerminalReporter
 from autotune.report.use import ways
-from autotune.study.recommendation import Recommendation, Undecided, read_best
+from autotune.study.lock import Lock
+from autotune.study.progress import PROGRESS, SearchProgress
+from autotune.study.recommendation import Recommendation, read_best
 from autotune.study.view import StudyView, facts_of, load_view
 from autotune.targets.commands.answer import recommended_command
+from autotune.tuning.no_answer import nothing_usable
 from autotune.units import format_rate, format_share, format_speedup, rounded
+from tests.commandline import run_here
 from tests.pages import Page
-from tests.reporting import GIB, config, confirmed, ladder, recommendation, view
+from tests.reporting import ladder, recommendation, view, written
+from tests.serving import ask, serving
+from tests.studies import ANSWERED, FAILED
 
-RECORDED = Path(__file__).parents[2] / "studies"
-
-
-def kept() -> StudyView:
-    base = recommendation().baseline
-    same: dict[str, Any] = {"params": base, "speedup": 1.0, "speedup_low": 1.0, "speedup_high": 1.0}
-    return view(ladder(), recommendation(samples_per_second=152.0, changes=(), **same))
-
-
-def tie() -> StudyView:
-    rival = Undecided(config=config(1024), gain=1.08, gain_low=0.95, gain_high=1.22, rounds=3)
-    return view(ladder(), recommendation(undecided=rival, speedup=1.08, speedup_low=0.95, speedup_high=1.22))
-
-
-def limited() -> StudyView:
-    return view(ladder(), recommendation(peak_bytes=75 * GIB, headroom_fraction=0.0625))
-
-
-def larger() -> StudyView:
-    changed = notice(Code.GLOBAL_BATCH_CHANGED, before=64, now=1024, factor=16.0, learning_rate_factor=4.0)
-    return view(ladder(), recommendation(baseline_global_batch_size=64, global_batch_change=changed))
-
-
-def command() -> StudyView:
-    target = "-- python train.py --batch-size {batch_size=64}"
-    return view(ladder(), recommendation(target=target), target=target)
-
-
-STUDIES: dict[str, Callable[[], StudyView]] = {
-    **{path.parent.name: partial(load_view, path.parent) for path in sorted(RECORDED.glob("*/study.json"))},
-    "rounds": lambda: confirmed(ladder()), "kept": kept, "tie": tie, "limited": limited, "larger": larger,
-    "command": command,
-}  # fmt: skip
+NUMBER = re.compile(r"\d(?:[\d,]*\d)?(?:\.\d+)?")
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def spoken(text: str) -> str:
@@ -77,9 +55,14 @@ def spoken(text: str) -> str:
     return " ".join(re.sub(r"\\(.)", r"\1", text).split())
 
 
-@pytest.fixture(params=STUDIES)
+def numbers(text: str) -> set[str]:
+    """All numbers, as they are written."""
+    return set(NUMBER.findall(text))
+
+
+@pytest.fixture(params=ANSWERED)
 def study(request: pytest.FixtureRequest) -> StudyView:
-    return STUDIES[request.param]()
+    return ANSWERED[request.param]()
 
 
 def answer(study: StudyView) -> Recommendation:
@@ -108,6 +91,19 @@ def test_page_terminal_and_markdown_say_the_same_words(study: StudyView) -> None
         assert [words for words in said if spoken(words).lower() not in text.lower()] == [], place
 
 
+def test_every_number_of_terminal_and_markdown_stands_on_the_page(study: StudyView) -> None:
+    best = answer(study)
+    texts = {
+        "terminal": answer_block(best, study, width=None, verbose=True).plain,
+        "markdown": markdown(study, best),
+    }
+
+    known = numbers(re.sub(r"<[^>]*>", " ", render(study).partition("</head>")[2]))
+
+    for place, text in texts.items():
+        assert numbers(text) - known == set(), place
+
+
 def test_the_displayed_rates_divide_to_the_displayed_factor(study: StudyView) -> None:
     best = answer(study)
     if best.speedup is None or best.baseline_samples_per_second is None or best.params == best.baseline:
@@ -115,8 +111,7 @@ def test_the_displayed_rates_divide_to_the_displayed_factor(study: StudyView) ->
 
     shown = rounded(best.samples_per_second) / rounded(best.baseline_samples_per_second)
 
-    if study.folder.parent == RECORDED:
-        assert shown == pytest.approx(best.speedup, rel=0.01)
+    assert shown == pytest.approx(best.speedup, rel=0.01)
     text = spoken(Page(render(study)).text)
     assert format_rate(best.samples_per_second) in text
     assert format_rate(best.baseline_samples_per_second) in text
@@ -187,3 +182,115 @@ def test_waiting_for_data_has_one_value(study: StudyView) -> None:
     assert isinstance(chart, Chart)
     assert chart.table.rows[-1][3] == format_share(best.data_wait_share)
     assert f"waiting for data {format_share(best.data_wait_share)}" in spoken(Page(render(study)).text)
+
+
+def probe_rates(rows: list[list[str]], titles: list[str]) -> dict[str, str]:
+    """The rate of each probe, by its number."""
+    return {row[0]: row[titles.index("samples/s")] for row in rows}
+
+
+def on_page(source: str) -> dict[str, str]:
+    table = source.partition('id="probe-table"')[2].partition("</table>")[0]
+    titles = re.findall(r'<button type="button">(.*?)</button>', table)
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.S) for row in re.findall(r"<tr.*?</tr>", table, re.S)[1:]]
+    return probe_rates(rows, titles)
+
+
+def on_terminal(study: StudyView) -> dict[str, str]:
+    titles, *rows = [re.split(r" {2,}", line.strip()) for line in trials_table(study).plain.splitlines()]
+    return probe_rates(rows, titles)
+
+
+def in_json(study: StudyView) -> dict[str, str]:
+    home = study.folder.parent
+    told = json.loads(run_here(home, "show", str(study.folder.resolve()), "--json").stdout)
+    rates = {row["trial"]["number"]: row["samples_per_second"] for row in told}
+    return {str(number): "–" if rate is None else format_rate(rate) for number, rate in rates.items()}
+
+
+@pytest.mark.parametrize("name", [*ANSWERED, *FAILED])
+def test_every_probe_has_one_rate_on_page_terminal_and_in_json(name: str, tmp_path: Path) -> None:
+    study = (ANSWERED | FAILED)[name]()
+    if not study.folder.exists():
+        study = written(tmp_path / "studies" / name, study.trials)
+
+    assert on_page(render(study)) == on_terminal(study) == in_json(study) != {}
+
+
+def test_a_search_without_an_answer_gives_one_reason(tmp_path: Path) -> None:
+    study = written(tmp_path / "studies" / "failed", FAILED["failed"]().trials)
+    told = nothing_usable(Path("studies/failed"), [(trial, study.verdict(trial)) for trial in study.trials])
+
+    shown = run_here(tmp_path, "show", "failed").stdout
+    file = run_here(tmp_path, "report", "failed").stdout.strip()
+    rows = json.loads(run_here(tmp_path, "show", "failed", "--json").stdout)
+
+    assert told.startswith("None of 6 probes was usable. Most often: out of memory: tried to allocate 2 GiB.")
+    assert told in shown
+    assert told in Page((tmp_path / file).read_text()).text
+    assert [row["verdict"]["reason"] for row in rows] == ["out of memory: tried to allocate 2 GiB"] * 6
+    assert "6 finished probes and no best.json. None of its probes ended well." in run_here(tmp_path, "best").stderr
+
+
+class Screen(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        """Return that it is one."""
+        return True
+
+
+def live_line(study: StudyView, phase: Purpose) -> str:
+    """The last thing that a terminal shows of a search that has made these probes."""
+    screen, most = Screen(), 0.0
+    with TerminalReporter(Console(file=screen, width=200), budget_seconds=600.0) as reporter:
+        for one in study.trials:
+            verdict = study.verdict(one)
+            reporter.probing(one.number, one.config, one.purpose)
+            reporter.probed(one, verdict, best_so_far=verdict.feasible and (verdict.value or 0.0) > most)
+            most = max(most, verdict.value or 0.0) if verdict.feasible else most
+        reporter.phase(phase)
+    return ESCAPES.sub("", screen.getvalue()).rstrip().splitlines()[-1].strip()
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
+@pytest.fixture(params=["search", "confirm", "ablation"])
+def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[StudyView, Purpose]]:
+    """A study that is being searched, in that phase; from the elimination on it has an answer, of other numbers."""
+    folder, phase = tmp_path / "studies" / "resnet", request.param
+    rate = {"samples_per_second": 1900.0, "speedup": 12.5, "speedup_low": 12.1, "speedup_high": 12.9}
+    written(folder, ladder(), recommendation(**rate) if phase == "ablation" else None)
+    progress = SearchProgress(began_at="2026-11-22T10:00:00+00:00", budget_seconds=600.0, purpose=phase)
+    codec.write(folder / PROGRESS, progress)
+    lock = Lock(folder)
+    yield load_view(folder), phase
+    lock.release()
+
+
+def test_a_running_search_tells_the_same_on_page_terminal_list_and_json(
+    running: tuple[StudyView, Purpose], terminal: None
+) -> None:
+    study, phase = running
+    line, page = live_line(study, phase), Page(render(study)).text
+    with serving(study.folder.parent) as server:
+        listed = Page(ask(server, "/")[2]).text
+
+    is_answered = phase == "ablation"
+    best = "" if is_answered else " · best 2,330 samples/s (15.3× baseline)"
+    factor, other = ("12.5×", "15.3×") if is_answered else ("15.3×", "12.5×")
+    assert line.startswith(f"{PHASES[phase]}{best}  ")
+    assert f" / 10:00 · {len(study.trials)} probes" in line
+    assert f"{factor} resnet · autotune" in page
+    assert best.removeprefix(" · ") in page
+    assert f"/ 10:00 · {len(study.trials)} probes" in page
+    assert other not in page + line + listed
+    assert f"running now: {PHASES[phase]}{'' if is_answered else f', best so far {factor}'}" in listed
+    assert on_page(render(study)) == on_terminal(study) == in_json(study)
+    if is_answered:
+        assert json.loads(run_here(study.folder.parents[1], "best", "--json").stdout)["speedup"] == 12.5
