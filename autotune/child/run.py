@@ -20,7 +20,7 @@ from autotune.child.warmup import WarmUp, growth_on
 from autotune.child.window import Window
 from autotune.core.requests import InspectRequest, ProbeRequest
 from autotune.core.results import Inspection, Measurement, MemoryPeak, Outcome, ProbeResult
-from autotune.knobs import KNOBS, completed, loads_in_turn
+from autotune.knobs import completed, loads_in_turn, plan_of
 from autotune.knobs.base import Plan
 from autotune.machine.host import process_bytes
 from autotune.targets import resolve, variables
@@ -34,9 +34,8 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     device = devices.choose(request.device)
     seed_all(request.seed)
     devices.limit_memory(device, request.memory_limit_bytes)
-    plan, config = Plan(device=device), completed(request.config)
-    for knob in KNOBS:
-        knob.apply(config[knob.name], plan)
+    config = completed(request.config)
+    plan = plan_of(config.values, device)
     plan.short_cycles = request.short_cycles
     session = resolve(request.target).open(config, plan, progress.phase)
     variables.check()
