@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Callable
 from importlib import import_module
@@ -41,6 +42,7 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     variables.check()
     variables.show()
     import_module("torch._dynamo")  # the first step would; loader workers that are forked before that hold 70 MB less
+    gc.unfreeze()  # from here on the collector works as in any training
     meter = MemoryMeter(device)
 
     def phase(name: str) -> None:
