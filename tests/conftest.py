@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import compileall
 import functools
 import gc
 import os
@@ -11,6 +12,7 @@ from unittest import mock
 import alembic.util.pyfiles
 import pytest
 
+import autotune
 from tests import commandline
 from tests.session_launcher import SessionLauncher
 
@@ -24,8 +26,13 @@ SLOW_FOLDERS = ("faults", "end_to_end", "story", "fuzz", "browser")  # the slowe
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave the order of files to `pytest_collection_modifyitems`: xdist would begin with files of many short tests."""
+    """Leave the order of files to `pytest_collection_modifyitems`: xdist would begin with files of many short tests.
+
+    Compile the package once: probes, and all processes where PYTHONDONTWRITEBYTECODE is set, keep no bytecode.
+    """
     config.option.loadscopereorder = False
+    if not hasattr(config, "workerinput"):
+        compileall.compile_dir(Path(autotune.__file__).parent, quiet=2)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from autotune.core.records import Config, TargetFacts, Value
 from autotune.errors import TargetError
-from autotune.knobs import defaults
+from autotune.knobs import defaults, plan_of
 from autotune.targets import resolve
 from autotune.targets.base import Order, Session
-from autotune.testing.target_contract import Recorder, clean_imports, planned
+from autotune.testing.target_contract import Recorder, clean_imports
 
 HEAD = "import torch\nfrom torch import nn\nfrom torch.utils.data import Dataset, IterableDataset, TensorDataset\n"
 MODEL = HEAD + "def model(): return nn.Linear(4, 2)\n"
@@ -46,7 +46,7 @@ def start(folder: Path, text: str, phase: Callable[[str], None] = lambda phase: 
     """A session of a target file with this text, in the default configuration changed by `values`."""
     config = Config(values=defaults() | values)
     with clean_imports():
-        return resolve(str(write(folder, text))).open(config, planned(config), phase)
+        return resolve(str(write(folder, text))).open(config, plan_of(config.values, "cpu"), phase)
 
 
 def write(folder: Path, text: str, name: str = "model.py") -> Path:

@@ -13,6 +13,7 @@ import pytest
 from autotune.knobs import KNOBS
 from autotune.report.answer import answer_block
 from autotune.study.view import load_view
+from tests.commandline import run_here
 
 pytestmark = pytest.mark.slow  # runs its commands
 
@@ -43,7 +44,7 @@ def test_the_training_before_trains(tmp_path: Path) -> None:
 def test_the_training_after_is_a_target_without_a_guess(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(_block(TARGETS, "# train.py, after"))
 
-    checked = _run(tmp_path, "-m", "autotune", "check", "train.py")
+    checked = run_here(tmp_path, "check", "train.py")
 
     assert checked.returncode == 0, checked.stderr
     assert "loss(model, batch)" in checked.stdout
@@ -65,7 +66,7 @@ def test_the_training_after_trains_with_an_answer(tmp_path: Path) -> None:
 def test_the_first_target_of_the_documents_passes_check(page: str, tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(_block(page, "# model.py"))
 
-    checked = _run(tmp_path, "-m", "autotune", "check", "model.py")
+    checked = run_here(tmp_path, "check", "model.py")
 
     assert checked.returncode == 0, checked.stderr
     assert "cross_entropy" in checked.stdout

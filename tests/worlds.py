@@ -5,7 +5,7 @@ import msgspec
 from autotune.core.records import Config, Goal, StudyRequest, Value
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial, Verdict
-from autotune.knobs import KNOBS, defaults
+from autotune.knobs import defaults
 from autotune.memory.prediction import MemoryPrediction
 from autotune.sampler.guard import Guard
 from autotune.sampler.space import build
@@ -82,10 +82,6 @@ def good(value):
 
 def bad(reason="out of memory"):
     return Verdict(value=None, constraints={"memory": 1.0, "stability": -1.0, "runnable": -1.0}, reason=reason)
-
-
-def knob_names():
-    return [knob.name for knob in KNOBS]
 
 
 class Listener(SilentReporter):

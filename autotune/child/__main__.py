@@ -7,6 +7,7 @@ launcher, a lifeline and a progress pipe. Never: pickles, tensors, exceptions, s
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 import traceback
@@ -112,6 +113,7 @@ def _import_torch() -> None:
     try:
         with uncollected():
             import torch  # noqa: F401
+        gc.freeze()  # torch stays: to look through it again and again adds half a second to importing torch._dynamo
     except Exception as error:
         raise EnvironmentUnfit(
             f"torch cannot be imported: {type(error).__name__}: {error}. Its installation is probably broken, or built "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Callable
 from importlib import import_module
@@ -20,7 +21,7 @@ from autotune.child.warmup import WarmUp, growth_on
 from autotune.child.window import Window
 from autotune.core.requests import InspectRequest, ProbeRequest
 from autotune.core.results import Inspection, Measurement, MemoryPeak, Outcome, ProbeResult
-from autotune.knobs import KNOBS, completed, loads_in_turn
+from autotune.knobs import completed, loads_in_turn, plan_of
 from autotune.knobs.base import Plan
 from autotune.machine.host import process_bytes
 from autotune.targets import resolve, variables
@@ -34,14 +35,14 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     device = devices.choose(request.device)
     seed_all(request.seed)
     devices.limit_memory(device, request.memory_limit_bytes)
-    plan, config = Plan(device=device), completed(request.config)
-    for knob in KNOBS:
-        knob.apply(config[knob.name], plan)
+    config = completed(request.config)
+    plan = plan_of(config.values, device)
     plan.short_cycles = request.short_cycles
     session = resolve(request.target).open(config, plan, progress.phase)
     variables.check()
     variables.show()
     import_module("torch._dynamo")  # the first step would; loader workers that are forked before that hold 70 MB less
+    gc.unfreeze()  # from here on the collector works as in any training
     meter = MemoryMeter(device)
 
     def phase(name: str) -> None:

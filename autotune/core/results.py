@@ -40,11 +40,6 @@ class Outcome(StrEnum):
         return self in (Outcome.OOM_DEVICE, Outcome.OOM_HOST, Outcome.OOM_SHM, Outcome.TOO_LARGE)
 
     @property
-    def infeasible(self) -> bool:
-        """A property of the configuration: the sampler learns from it."""
-        return self.out_of_memory or self in (Outcome.UNSTABLE, Outcome.INVALID_CONFIG, Outcome.TIMEOUT)
-
-    @property
     def retried(self) -> bool:
         """Perhaps an accident: tried once more in another process before it is judged."""
         return self in (Outcome.CRASHED, Outcome.DEVICE_FAULT, Outcome.COMPILE_FAILED)

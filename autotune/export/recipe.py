@@ -12,7 +12,7 @@ from autotune.core.records import Config, Value
 from autotune.errors import UsageError
 from autotune.export.data import ExportedData, data_of
 from autotune.harmless import comment, plain, python, shell_word
-from autotune.knobs import KNOBS, check, defaults, environ
+from autotune.knobs import KNOBS, check, defaults, environ, plan_of
 from autotune.knobs.base import Plan
 from autotune.knobs.wording import Framework, Wording
 from autotune.study.recommendation import Recommendation, baseline_name
@@ -135,10 +135,7 @@ def planned(values: Mapping[str, Value], device: str) -> Plan:
             f"The settings cannot be applied: {error}. They were probably edited by hand. "
             f"Correct best.json, or search again."
         ) from error
-    plan = Plan(device=device)
-    for knob in KNOBS:
-        knob.apply(values[knob.name], plan)
-    return plan
+    return plan_of(values, device)
 
 
 def _loader_options(best: Recommendation, plan: Plan) -> dict[str, Any]:

@@ -23,8 +23,7 @@ from autotune.child.run import seed_all
 from autotune.core.requests import NoiseScaleRequest
 from autotune.core.results import Outcome
 from autotune.gradient_noise.records import GradientSample, NoiseScaleResult
-from autotune.knobs import KNOBS, completed
-from autotune.knobs.base import Plan
+from autotune.knobs import completed, plan_of
 from autotune.targets import resolve
 from autotune.targets.base import Order, Session, Step
 
@@ -39,9 +38,8 @@ def measure(request: NoiseScaleRequest, progress: Progress) -> NoiseScaleResult:
     device = devices.choose(request.device)
     seed_all(request.seed)
     devices.limit_memory(device, request.memory_limit_bytes)
-    plan, config = Plan(device=device), completed(request.config)
-    for knob in KNOBS:
-        knob.apply(config[knob.name], plan)
+    config = completed(request.config)
+    plan = plan_of(config.values, device)
     sketches = Sketches(request.seed)
     plan.model_transforms.append(sketches.watching)
     session = resolve(request.target).open(config, plan, progress.phase)

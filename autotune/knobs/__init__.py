@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from autotune.core.records import Config, Value
 from autotune.knobs.activation_checkpointing import ActivationCheckpointing
 from autotune.knobs.amp_dtype import AmpDtype
-from autotune.knobs.base import Knob
+from autotune.knobs.base import Knob, Plan
 from autotune.knobs.batch_size import BatchSize
 from autotune.knobs.channels_last import ChannelsLast
 from autotune.knobs.gradient_accumulation_steps import GradientAccumulationSteps
@@ -65,6 +65,14 @@ def check(values: Mapping[str, Value]) -> None:
     """Raise `ValueError` (rule and value) unless every knob can apply its value among `values`."""
     for candidate in KNOBS:
         candidate.check(values[candidate.name])
+
+
+def plan_of(values: Mapping[str, Value], device: str) -> Plan:
+    """Return what all knobs with these values make of a training run."""
+    plan = Plan(device=device)
+    for candidate in KNOBS:
+        candidate.apply(values[candidate.name], plan)
+    return plan
 
 
 def touched(configs: Iterable[Config]) -> tuple[Knob, ...]:

@@ -23,7 +23,7 @@ from autotune.child.run import seed_all
 from autotune.core.records import Config
 from autotune.core.requests import Role, StabilityRequest
 from autotune.core.results import LossRun, Outcome, StabilityResult
-from autotune.knobs import KNOBS, completed
+from autotune.knobs import completed, plan_of
 from autotune.knobs.base import Plan
 from autotune.targets import resolve
 from autotune.targets.base import Order, Session, Step
@@ -45,9 +45,7 @@ def compare(request: StabilityRequest, progress: Progress) -> StabilityResult:
     steps = request.steps
     for done, (role, seed) in enumerate(orders):
         config = completed(request.candidate if role == "candidate" else request.reference)
-        plan = Plan(device=device)
-        for knob in KNOBS:
-            knob.apply(config[knob.name], plan)
+        plan = plan_of(config.values, device)
         left = request.max_seconds - progress.seconds.get(PHASE, 0.0)
         seconds = left / (len(orders) - done)
         run = train(request.target, config, plan, progress, role=role, seed=seed, steps=steps, seconds=seconds)

@@ -20,7 +20,7 @@ from torch._subclasses import FakeTensorMode
 
 from autotune.core.records import Config, Value
 from autotune.errors import TargetError
-from autotune.knobs import KNOBS, completed
+from autotune.knobs import completed, plan_of, worker_knob
 from autotune.knobs.base import Plan
 from autotune.targets import data as sources
 from autotune.targets import kinds
@@ -113,11 +113,7 @@ class DryFunctions:
 
     def _plan(self, config: Config, batch_size: int = SIZES[-1]) -> Plan:
         """The knobs' own, with no workers and small batches: the loader is asked for two of them."""
-        plan = Plan(device=self._device)
-        for knob in KNOBS:
-            value = 0 if knob.counts_workers else batch_size if knob.name == "batch_size" else config[knob.name]
-            knob.apply(value, plan)
-        return plan
+        return plan_of({**config.values, "batch_size": batch_size, worker_knob().name: 0}, self._device)
 
     def _real_batches(self, model: torch.nn.Module) -> Rebatched:
         with undisturbed():

@@ -17,7 +17,7 @@ from torch.utils.data import get_worker_info
 
 from autotune.core.records import Config, StepFacts, TargetFacts, Value
 from autotune.errors import TargetError
-from autotune.knobs import KNOBS, defaults
+from autotune.knobs import KNOBS, defaults, plan_of, worker_knob
 from autotune.knobs.base import SHORT_CYCLE, Plan
 from autotune.targets import data as sources
 from autotune.targets import kinds
@@ -236,9 +236,7 @@ def _confirm_count(
 
 
 def _planned(values: Mapping[str, Value], device: str) -> Plan:
-    plan = Plan(device=device)
-    for knob in KNOBS:  # without workers: one batch does not pay for starting them
-        knob.apply(0 if knob.counts_workers else values[knob.name], plan)
+    plan = plan_of({**values, worker_knob().name: 0}, device)  # one batch does not pay for starting workers
     plan.accumulation_steps = min(plan.accumulation_steps, SHORT_CYCLE)
     for prepare in plan.setup:
         prepare()

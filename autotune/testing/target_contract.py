@@ -14,8 +14,7 @@ from typing import Any
 
 from autotune.core.records import Config, TargetFacts, Value
 from autotune.errors import TargetError
-from autotune.knobs import KNOBS, defaults
-from autotune.knobs.base import Plan
+from autotune.knobs import defaults, plan_of
 from autotune.targets import Target, resolve
 from autotune.targets.base import Order, Session, Step
 
@@ -71,14 +70,6 @@ def clean_imports() -> Iterator[None]:
                 del sys.modules[name]
 
 
-def planned(config: Config, device: str = "cpu") -> Plan:
-    """What the knobs make of `config`."""
-    plan = Plan(device=device)
-    for knob in KNOBS:
-        knob.apply(config[knob.name], plan)
-    return plan
-
-
 class TargetContract:
     """Derive from it and give in `text` a file of the kind; pytest runs the rest, on the CPU.
 
@@ -126,7 +117,7 @@ class TargetContract:
         from autotune.child.run import seed_all
 
         config = self._config(batch_size=4, gradient_accumulation_steps=8)
-        plan = planned(config)
+        plan = plan_of(config.values, "cpu")
         plan.short_cycles = True
         with clean_imports():
             session = self._target(tmp_path).open(config, plan, lambda name: seed_all(1))
@@ -241,7 +232,7 @@ class TargetContract:
         from autotune.child.run import seed_all
 
         config = self._config(**values)
-        plan = planned(config)
+        plan = plan_of(config.values, "cpu")
         plan.model_transforms += transforms
         with clean_imports():
             session = self._target(folder).open(config, plan, lambda name: seed_all(1))

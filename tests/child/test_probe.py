@@ -123,6 +123,16 @@ def test_a_probe_that_is_cut_short_has_still_done_all_that_its_memory_is_judged_
     assert measured.loader_only is not None
 
 
+def test_the_collector_passes_over_torch_until_training_begins(probe):
+    text = TARGET.replace("def model():", "import gc\ndef model():\n    assert gc.get_freeze_count()") + (
+        "\ndef loss(model, batch):\n    assert not gc.get_freeze_count()\n    return model(batch[0]).mean()\n"
+    )
+
+    result = probe(text, batch_size=32)
+
+    assert result.outcome is Outcome.OK, result.failure
+
+
 def test_a_search_probe_runs_short_cycles_and_says_so(target, tmp_path, forking_launcher):
     request = ProbeRequest(
         target="model.py", config=config(batch_size=4, gradient_accumulation_steps=8, num_workers=0), device="cpu",

@@ -19,8 +19,8 @@ from tests.end_to_end.conftest import SEARCH
 
 @pytest.fixture
 def other_work() -> Iterator[None]:
-    """Two processes for each core, which do nothing but compute."""
-    count = 2 * len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2 * (os.cpu_count() or 1)
+    """One process for each core, which does nothing but compute."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     computing = [subprocess.Popen((sys.executable, "-c", "while True: pass")) for _ in range(count)]
     yield
     for process in computing:

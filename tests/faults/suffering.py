@@ -33,7 +33,7 @@ SHORT = {
 }
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # so that the lanes do not spin against each other
 LANES = 3  # probes side by side; many of them only wait for their deadline
-FAULTS_PER_HEALTHY_PROBE = {"fresh": 5, "fork": 3}  # a healthy one costs as much as a fault
+FAULTS_PER_HEALTHY_PROBE = {"fresh": 10, "fork": 3}  # a healthy one costs as much as a fault
 WELL = Fault(name="healthy", code="", outcome=Outcome.OK)
 MOUNTED = 'mount -t tmpfs -o size=2m tmpfs /dev/shm && exec "$@"'
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 from autotune.core.requests import ProbeRequest
 from autotune.launch.base import REQUEST, RESULT
 from autotune.study import layout as disk
-from tests.faults.suffering import LANES, carrying, partial_files
+from tests.faults.suffering import LANES, SHORT, carrying, partial_files
 from tests.faults.targets import HEALTHY, LONG_WINDOW, in_build, in_sample, in_step, on_import
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is left of a probe is looked up in /proc")
@@ -43,7 +44,7 @@ PHASES = {
     "warm-up": in_step(HERE),
     "measure": in_step(
         "global since\nsince = globals().get('since') or time.monotonic()\n"
-        f"if time.monotonic() - since > 3:\n    {HERE}"
+        f"if time.monotonic() - since > 1:\n    {HERE}"
     ),
     "validate": "class HeldOut(Dataset):\n    def __len__(self): return 64\n"
     f"    def __getitem__(self, index): {HERE}\ndef validation(): return HeldOut()",
@@ -74,14 +75,8 @@ def end(study: Path, phase: str, signals: Signals, isolation: str) -> Ended:
     """Start a search of one probe, send it `signals` when the target is in `phase`, and see what is left."""
     _, folder = disk.new_attempt(study, ProbeRequest)
     (study / "model.py").write_text(f"{HEALTHY}\n{PHASES[phase]}\n")
-    budget = LONG_WINDOW if phase == "measure" else {"max_seconds": 0.2, "min_seconds": 0.1}
-    words = [
-        str(folder),
-        str(study / "model.py"),
-        str(2 * (phase == "worker")),
-        repr(budget).replace("'", '"'),
-        isolation,
-    ]
+    budget = json.dumps(SHORT | (LONG_WINDOW if phase == "measure" else {}))
+    words = [str(folder), str(study / "model.py"), str(2 * (phase == "worker")), budget, isolation]
     search = subprocess.Popen([sys.executable, "-c", PARENT, *words], stderr=subprocess.DEVNULL)
     try:
         wait_for(lambda: begun(folder) if phase == "start" else (folder / "here").exists(), search)

@@ -12,8 +12,6 @@ from autotune.sampler.observation import Observation
 from autotune.sampler.performance_model import PerformanceModel
 from tests.proposing import grid_of
 
-SUDDEN = 6.0  # log of the sharpness at which the larger of two counts alone
-
 
 def _model(hardware=None, **domains):
     domains = {"batch_size": (8, 64), "num_workers": (0, 2), **domains}

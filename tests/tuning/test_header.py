@@ -172,9 +172,6 @@ def test_a_study_that_goes_on_with_another_seed_says_so_and_what_that_changes(tm
     )
 
 
-MINIMAL = Settings(target="model.py")
-
-
 def test_a_search_opens_with_four_lines_and_says_what_is_not_searched():
     own = facts(data="dataloader", dataset_samples=None, takes_workers=False)
     usual, without = (

@@ -13,14 +13,14 @@ from autotune.child.lifeline import Progress
 from autotune.core.records import Config, TargetFacts, Value
 from autotune.core.requests import StabilityRequest
 from autotune.errors import TargetError
-from autotune.knobs import defaults
+from autotune.knobs import defaults, plan_of
 from autotune.precision.child import compare
 from autotune.targets import resolve
 from autotune.targets.base import Step, check_effect
 from autotune.targets.commands import log, tally
 from autotune.targets.commands.recognition import recognise
 from autotune.targets.commands.template import CommandTemplate
-from autotune.testing.target_contract import Recorder, clean_imports, planned
+from autotune.testing.target_contract import Recorder, clean_imports
 from tests.targets_support import watch
 
 HEAD = """
@@ -84,7 +84,9 @@ def steps(folder: Path, text: str, count: int = 3, arguments: str = "", **values
     """The first steps, after it was looked at whether they are what was asked for."""
     config, told = Config(values=defaults() | {"batch_size": 8} | values), watch(count)
     with clean_imports():
-        session = resolve(command(folder, text, arguments)).open(config, planned(config), lambda phase: None)
+        session = resolve(command(folder, text, arguments)).open(
+            config, plan_of(config.values, "cpu"), lambda phase: None
+        )
         session.train(told)
     check_effect(session, config.values)
     return told.steps
