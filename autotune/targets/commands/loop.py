@@ -28,7 +28,7 @@ from autotune.targets.commands.group import world_size
 from autotune.targets.commands.log import with_last_lines
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.program import Program, configured
-from autotune.targets.commands.template import CommandTemplate
+from autotune.targets.commands.template import ACCUMULATION, CommandTemplate
 from autotune.targets.commands.unseen import BY_HAND
 from autotune.targets.commands.witness import Witness
 from autotune.targets.model_facts import facts_of
@@ -199,6 +199,8 @@ class _Reachable:
         return tuple(one for one in KNOBS if one.name not in self.template.knobs and not self._is_reached(one))
 
     def _is_reached(self, knob: Knob) -> bool:
+        if knob.name == ACCUMULATION:  # seen to accumulate by no argument of its own: it follows from the micro-batch
+            return self.template.derives_accumulation and (self.seen.micro_batches or 1) > 1
         if knob.reach is Reach.LOADER:
             return self.witness.batches.data is None or self.witness.defaults.reach(self.witness.batches.data)
         return knob.reach is Reach.PROCESS

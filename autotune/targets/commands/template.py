@@ -26,6 +26,7 @@ from autotune.core.records import Value
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS, knob
 from autotune.targets.commands.launchers import LAUNCHER_NAMES, PYTHON
+from autotune.targets.commands.meaning import meaning_of
 from autotune.targets.commands.placeholder import (
     ON_OFF,
     PLACEHOLDER,
@@ -34,6 +35,7 @@ from autotune.targets.commands.placeholder import (
     too_many_values,
 )
 
+ACCUMULATION = "gradient_accumulation_steps"
 PREFIX = "-- "  # of a target that is a command
 NO_COMMAND = "There is no command after `--`. Type it as you run it: -- python train.py --epochs 3."
 
@@ -108,6 +110,13 @@ class CommandTemplate:
         """The names of the knobs that the command carries, in the order of the registry."""
         carried = {one.knob.name for one in self.placeholders if one.knob is not None}
         return tuple(one.name for one in KNOBS if one.name in carried)
+
+    @property
+    def derives_accumulation(self) -> bool:
+        """Whether it says a micro-batch and a global batch, from which its script derives the accumulation."""
+        options = (word[0].partition("=")[0] for word in self.words if isinstance(word[0], str))
+        says_both = "batch_size" in self.knobs and any(one and one.is_of_step for one in map(meaning_of, options))
+        return says_both and ACCUMULATION not in self.knobs
 
     @property
     def takes_output_dir(self) -> bool:
