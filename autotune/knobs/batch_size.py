@@ -27,10 +27,10 @@ class BatchSize(CountKnob):
     default: Value = 32  # what people write by habit; DataLoader's own default is 1
     memory = MemoryEffect.GROWS
     arguments = (
-        r"(per_(device|gpu|rank)_)?(train(ing)?_)?((micro|device|local)_?)?(batch(_?size)?|bs|mbs)(_per_(gpu|device|rank))?"
-        r"|batch_?size_train|(samples|images)_per_gpu"
+        r"((per_)?(device|gpu|rank)_)?(train(ing)?_)?((micro|device|local)_?)?(batch(_?size)?|bsz?|mbs)"
+        r"(_per_(gpu|device|rank))?|batch_?size_train|(samples|images)_per_gpu"
     )
-    doubtful = r"(global|total|effective)_batch(_?size)?|ims_per_batch"  # of an optimizer step
+    doubtful = r"(global|total|effective)_(train_)?(batch(_?size)?|bsz?)|gbs|ims_per_batch"  # of an optimizer step
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
         """Return batches that are at most the dataset, and that divide a held global batch."""

@@ -22,7 +22,7 @@ class NumWorkers(CountKnob):
     least = 0
     memory = MemoryEffect.GROWS_HOST
     counts_workers = True
-    arguments = r"((train_)?data_?)?(loader_?)?((num|n)_?)?(data_?|loader_?|cpu_?)?workers"
+    arguments = r"((train_)?data_?)?(loader_?)?((num|n)_?)?((data_?)?(loader_?)?|cpu_?)workers"
     reach = Reach.LOADER
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:

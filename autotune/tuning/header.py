@@ -27,6 +27,8 @@ OWN_LOOP = (
     "largest batch, validation; memory is not predicted"
 )
 
+ON_CPU = "transformers takes bf16 without a GPU beside --use_cpu alone (type --use_cpu True to have it tuned)"
+
 
 def opening_lines(
     folder: Path, request: StudyRequest, space: SearchSpace, settings: Settings, *, resumed: bool,
@@ -178,12 +180,17 @@ def _unsettable(request: StudyRequest) -> list[str]:
         return []
     here = Circumstances(facts=facts, environment=request.environment, global_batch=None)
     unsettable = [one for one in KNOBS if not is_settable(one.name, facts)]
-    names = [one.label for one in unsettable if not one.on_request and len(one.domain(here)) > 1]
+    carried = CommandTemplate.parse(request.target).knobs if is_command(request.target) else ()
+    names = [
+        one.label for one in unsettable
+        if one.name not in carried and not one.on_request and len(one.domain(here)) > 1
+    ]  # fmt: skip
     advice = "type one with its value of today, or name it with --map KNOB=--ARGUMENT"
-    if is_command(request.target) and not CommandTemplate.parse(request.target).knobs:
+    if is_command(request.target) and not carried:
         advice = "add an argument for each to your script, or write a model.py: autotune init"
     told = f"no argument of the command sets {'them' if len(names) > 1 else 'it'} ({advice})"
     lines = [f"{', '.join(names)} not tuned: {told}"] * bool(names)
+    lines += [f"{one.label} not tuned: {ON_CPU}" for one in unsettable if one.name in carried]
     batch, accumulation = (name in facts.settable for name in ("batch_size", "gradient_accumulation_steps"))
     if held_samples and batch and not accumulation:
         taker = "the command" if facts.owns_loop else "step()"

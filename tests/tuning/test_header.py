@@ -117,6 +117,16 @@ def test_what_a_command_does_not_take_is_said_with_what_follows(settable, held, 
     assert all(text.startswith(start) for text, start in zip(told, said, strict=True))
 
 
+def test_precision_that_an_argument_sets_and_a_framework_refuses_is_said():
+    of, today = facts(settable=("batch_size",), has_convolution=False), config(batch_size=64)
+    asked = study_request(target="-- python train.py {batch_size=64} {bf16:flag=false}", facts=of)
+
+    told = not_searched(asked, space(Goal(), today, of=of))
+
+    assert any(line.startswith("precision not tuned: transformers takes bf16 without a GPU") for line in told)
+    assert not any("precision" in line and "no argument of the command sets" in line for line in told)
+
+
 def test_a_command_without_arguments_is_not_asked_to_type_one() -> None:
     of, today = facts(settable=("num_workers",), has_convolution=False), config(batch_size=64)
     asked = study_request(target="-- python train.py config.yaml", facts=of)

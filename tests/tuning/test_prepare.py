@@ -89,6 +89,15 @@ def test_the_global_batch_is_held_if_anybody_said_what_it_is(settings, of, held)
     assert _held(_settings(**settings), **of) == held
 
 
+@pytest.mark.parametrize("wish", ["free", 512])
+def test_a_global_batch_that_the_command_says_itself_is_not_another(wish):
+    settings = Settings.of(target="-- python train.py --bs {batch_size=8} --total-batch-size 32", global_batch=wish)
+    today = {"batch_size": 8, "gradient_accumulation_steps": 4}
+
+    with pytest.raises(UsageError, match="the command says its global batch itself, which is 32 samples today"):
+        settle(settings, ENVIRONMENT, facts(baseline=today, owns_loop=True))
+
+
 @pytest.mark.parametrize(
     ("settings", "total", "bounds"),
     [

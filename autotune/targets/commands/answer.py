@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from autotune.core.records import Value
 from autotune.harmless import shell_word
 from autotune.knobs import KNOBS
-from autotune.targets.commands.template import CommandTemplate, is_command
+from autotune.targets.commands.template import ACCUMULATION, CommandTemplate, is_command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ def recommended_command(
         return None
     template, variables, unset = CommandTemplate.parse(target), dict[str, str](), []
     for knob in KNOBS:
-        if knob.name in template.knobs:
+        if knob.name in template.knobs or (knob.name == ACCUMULATION and template.derives_accumulation):
             continue
         value = params[knob.name]
         set_outside = knob.environ_outside(value)

@@ -8,6 +8,7 @@ takes as defaults from outside, the rest not at all.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from autotune.targets.commands.group import world_size
 from autotune.targets.commands.log import with_last_lines
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.program import Program, configured
-from autotune.targets.commands.template import CommandTemplate
+from autotune.targets.commands.template import ACCUMULATION, CommandTemplate
 from autotune.targets.commands.unseen import BY_HAND
 from autotune.targets.commands.witness import Witness
 from autotune.targets.model_facts import facts_of
@@ -196,15 +197,28 @@ class _Reachable:
     @property
     def fixed(self) -> tuple[Knob, ...]:
         """Those that cannot be set."""
-        return tuple(one for one in KNOBS if one.name not in self.template.knobs and not self._is_reached(one))
+        return tuple(
+            one for one in KNOBS if self._is_refused(one) or not (self._is_carried(one) or self._is_reached(one))
+        )
+
+    def _is_carried(self, knob: Knob) -> bool:
+        return knob.name in self.template.knobs
+
+    def _is_refused(self, knob: Knob) -> bool:
+        """Whether transformers refuses it: bf16 without a GPU needs `--use_cpu` (5.23, `TrainingArguments`)."""
+        has_gpu = getattr(sys.modules.get("transformers.training_args"), "is_torch_bf16_gpu_available", lambda: True)
+        asks = any(one.knob is knob and one.name == "bf16" for one in self.template.placeholders)
+        return asks and not self.template.says("use_cpu") and not has_gpu()
 
     def _is_reached(self, knob: Knob) -> bool:
+        if knob.name == ACCUMULATION:  # seen to accumulate by no argument of its own: it follows from the micro-batch
+            return self.template.derives_accumulation and (self.seen.micro_batches or 1) > 1
         if knob.reach is Reach.LOADER:
             return self.witness.batches.data is None or self.witness.defaults.reach(self.witness.batches.data)
         return knob.reach is Reach.PROCESS
 
     def _is_known(self, knob: Knob) -> bool:
-        return knob.name not in self.template.knobs or knob.name in self.template.baseline
+        return not self._is_carried(knob) or knob.name in self.template.baseline
 
     def _today(self, knob: Knob) -> Value:
         return next(iter(knob.seen(self.seen)), knob.default)

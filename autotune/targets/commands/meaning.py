@@ -37,6 +37,11 @@ class Meaning:
         return self.knob is not None and self.name in self.knob.value_names
 
     @property
+    def is_of_step(self) -> bool:
+        """Whether it may be the batch of an optimizer step, from which a script derives its accumulation."""
+        return self.is_doubtful and self.name == "batch_size"
+
+    @property
     def is_truth(self) -> bool:
         """Whether it can be a flag."""
         return self.is_switch or self.is_gate or (self.knob is not None and self.knob.is_truth)

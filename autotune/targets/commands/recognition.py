@@ -35,6 +35,7 @@ class Recognition:
     taken: list[tuple[str, str]] = field(default_factory=list)  # (the argument as it is today, what it is taken for)
     left: list[str] = field(default_factory=list)  # sentences about what was left alone
     declared: frozenset[str] = frozenset()  # all options that the script itself declares; none: they are not known
+    file: str = ""  # that the command names, and that may say what arguments are today
 
 
 def recognise(words: Sequence[str], corrections: Mapping[str, str] | None = None) -> Recognition:
@@ -86,7 +87,7 @@ class _Reader:
         self._texts: dict[int, str | None] = {}  # words that are replaced, by position; None: that one goes
         self._added, self._added_before = list[str](), list[str]()  # behind the command; behind its launcher
         of_script = () if grammar.known else (name for one in script.arguments for name in one.words)
-        self._result = Recognition(template=CommandTemplate(words=()), declared=frozenset(of_script))
+        self._result = Recognition(template=CommandTemplate(words=()), declared=frozenset(of_script), file=file)
         self._check(corrections)
 
     def read(self) -> Recognition:
@@ -113,7 +114,8 @@ class _Reader:
             ]
             shown = one.option if one.value is None else f"{one.option} {one.value}"
             if meaning.is_doubtful:
-                self._result.left.append(doubt(one.option, meaning, is_flag=one.value is None))
+                certain = [*rivals, *self._certain(meaning.name)]
+                self._result.left.append(doubt(one.option, meaning, is_flag=one.value is None, certain=certain))
             elif len(rivals) > 1 and meaning.knob is not None:
                 self._result.left.append(
                     f"{one.option} is left alone: {' and '.join(rivals)} may both be {meaning.name}; say which by "
@@ -148,13 +150,10 @@ class _Reader:
             return
         if meaning.is_doubtful:
             if meaning.knob is not None and not self._knows(meaning.knob, taken):
-                self._result.left.append(doubt(argument.name, meaning, is_flag=argument.is_flag))
+                certain = self._certain(meaning.name)
+                self._result.left.append(doubt(argument.name, meaning, is_flag=argument.is_flag, certain=certain))
             return
-        rivals = [
-            one.name
-            for one in dict.fromkeys(self._declared.values())
-            if (its := self._meaning(one.name)) and its.name == meaning.name and not its.is_doubtful
-        ]
+        rivals = self._certain(meaning.name)
         taken[meaning.name] = set(rivals)
         if len(rivals) > 1:
             self._result.left.append(
@@ -177,6 +176,11 @@ class _Reader:
             return
         (self._added_before if argument in self._of_launcher else self._added).extend(words)
         self._result.taken.append((f"{argument.name}, by default {_shown(argument.default)}", meaning.owner))
+
+    def _certain(self, name: str) -> list[str]:
+        """Return the arguments that the script has and that mean this without doubt."""
+        meanings = {one.name: self._meaning(one.name) for one in dict.fromkeys(self._declared.values())}
+        return [one for one, its in meanings.items() if its and its.name == name and not its.is_doubtful]
 
     def _says_otherwise(self, meaning: Meaning, taken: dict[str, set[str]]) -> bool:
         """Whether a precision is already said by name, where switches would say it a second time."""

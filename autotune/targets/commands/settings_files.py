@@ -12,7 +12,7 @@ from autotune.targets.commands.launchers import Launch
 from autotune.targets.commands.names import normal
 
 _ENDINGS = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg")
-_OPTION = re.compile(r"(\w+_)?(config|cfg|conf|recipe|hparams|settings)(_(file|path|name|yaml))?|c|yaml")
+_OPTION = re.compile(r"(\w+_)?(config|cfg|conf|recipe|hparams|settings)(_(file|path|name|yaml))?|c|yaml|fname")
 
 
 def settings_file(words: Sequence[str], start: int, given: Sequence[Given]) -> str:

@@ -26,6 +26,8 @@ from autotune.core.records import Value
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS, knob
 from autotune.targets.commands.launchers import LAUNCHER_NAMES, PYTHON
+from autotune.targets.commands.meaning import meaning_of
+from autotune.targets.commands.names import normal
 from autotune.targets.commands.placeholder import (
     ON_OFF,
     PLACEHOLDER,
@@ -34,6 +36,7 @@ from autotune.targets.commands.placeholder import (
     too_many_values,
 )
 
+ACCUMULATION = "gradient_accumulation_steps"
 PREFIX = "-- "  # of a target that is a command
 NO_COMMAND = "There is no command after `--`. Type it as you run it: -- python train.py --epochs 3."
 
@@ -110,6 +113,16 @@ class CommandTemplate:
         return tuple(one.name for one in KNOBS if one.name in carried)
 
     @property
+    def derives_accumulation(self) -> bool:
+        """Whether it says a micro-batch and a global batch, from which its script derives the accumulation."""
+        says_both = "batch_size" in self.knobs and any(one and one.is_of_step for one in map(meaning_of, self._options))
+        return says_both and ACCUMULATION not in self.knobs
+
+    def says(self, option: str) -> bool:
+        """Return whether it has an argument of that name, however it is spelt."""
+        return option in map(normal, self._options)
+
+    @property
     def takes_output_dir(self) -> bool:
         """Whether what a probe writes can be told where to go."""
         return any(one.knob is None for one in self.placeholders)
@@ -139,6 +152,10 @@ class CommandTemplate:
             if one.is_gate and one.knob is not None and one.today == ON_OFF[one.is_negated]:
                 said[one.knob.name] = None
         return said
+
+    @property
+    def _options(self) -> list[str]:
+        return [word[0].partition("=")[0] for word in self.words if isinstance(word[0], str)]
 
     def can_take(self, name: str, value: Value) -> bool:
         """Return whether the command can be given this value of a knob that it carries."""

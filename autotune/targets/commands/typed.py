@@ -56,6 +56,11 @@ def _of_command(
     taken = [f"{shown}: taken for {name}" for shown, name in found.taken]
     if not found.template.knobs:
         before = (*before, "No argument of the command is a knob; what can be set from outside of it is tuned")
+        if found.file:
+            before = (
+                *before,
+                f"{found.file} may say more; type what is to be tuned as an argument, with its value there",
+            )
     misplaced = [
         f"{word} stands behind `--` and is given to the script, which has no such option; options of autotune stand "
         f"before `--`"

@@ -34,5 +34,13 @@ def test_what_the_command_cannot_say_is_told():
     assert _recommended(num_workers=4).unset == ("num_workers 4",)
 
 
+def test_what_the_script_derives_need_not_be_said():
+    found = _recommended("-- python train.py --bs {batch_size=8} --steps 32", gradient_accumulation_steps=2)
+    derived = _recommended("-- python train.py --bs {batch_size=8} --global-batch 32", gradient_accumulation_steps=2)
+
+    assert found.unset == ("gradient_accumulation_steps ×2",)
+    assert derived.unset == ()
+
+
 def test_code_has_no_command():
     assert recommended_command("model.py", TODAY, TODAY) is None

@@ -6,7 +6,7 @@ import pytest
 
 from autotune.targets.commands.recognition import recognise
 from autotune.targets.commands.template import CommandTemplate
-from tests.targets.commands.test_watched_commands import command, inspect, refused, steps
+from tests.targets.commands.test_watched_commands import TRAIN, command, inspect, refused, steps
 
 GAN = """
 import os, warnings
@@ -116,3 +116,15 @@ def test_hooks_that_a_program_installs_late_leave_ours_as_they_are(tmp_path, mon
 
     assert [(step.samples, step.micro_batches) for step in taken] == [(8, 1)] * 20
     assert (tmp_path / "trained").read_text() == "20"
+
+
+@pytest.mark.parametrize(("typed", "is_tuned"), [("", False), ("--use_cpu True", True), ("--use-cpu", True)])
+def test_precision_that_transformers_refuses_on_a_cpu_is_not_tuned(tmp_path, monkeypatch, typed, is_tuned):
+    transformers = pytest.importorskip("transformers", reason="needs transformers, which is tuned for and not needed")
+    monkeypatch.setattr(transformers.training_args, "is_torch_bf16_gpu_available", lambda: False)
+    script = f"from transformers import TrainingArguments\n{TRAIN}"
+
+    facts = inspect(tmp_path, script, f"--bf16 {{bf16:True/False=False}} {typed}")
+
+    assert facts.settable is not None
+    assert ("amp_dtype" in facts.settable) is is_tuned

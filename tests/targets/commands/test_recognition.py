@@ -109,7 +109,7 @@ def test_short_options_with_their_value_in_the_same_word_are_read():
     assert "--batch-size" not in found.template.text
 
 
-@pytest.mark.parametrize("line", ["--config train.yaml", "--config=train.yaml", "@train.args", "train.json"])
+@pytest.mark.parametrize("line", ["--config train.yaml", "--fname=train.yaml", "@train.args", "train.json"])
 def test_defaults_of_the_script_are_not_those_of_today_where_a_file_may_say_others(line):
     Path("train.args").touch()
 
@@ -426,6 +426,8 @@ def test_the_trainer_of_the_lightning_command_line_is_known():
         ("--batch-size", "batch_size"), ("--batch_size", "batch_size"), ("--bs", "batch_size"),
         ("per_device_train_batch_size", "batch_size"), ("train.batch_size", "batch_size"), ("--batch", "batch_size"),
         ("--micro-batch-size", "batch_size"), ("--training.local_batch_size", "batch_size"),
+        ("--train_bsz", "batch_size"), ("device_train_microbatch_size", "batch_size"),
+        ("--device-batch-size", "batch_size"), ("--num_dataloader_workers", "num_workers"),
         ("--workers", "num_workers"), ("--num-workers", "num_workers"), ("dataloader_num_workers", "num_workers"),
         ("--nworkers", "num_workers"), ("--accum", "gradient_accumulation_steps"),
         ("--gradient-accumulation-steps", "gradient_accumulation_steps"),
@@ -453,7 +455,7 @@ def test_other_names_mean_nothing(name):
     assert meaning_of(name) is None
 
 
-@pytest.mark.parametrize("name", ["--amp", "--dtype", "--half", "--global_batch_size", "--total-batch-size"])
+@pytest.mark.parametrize("name", ["--amp", "--dtype", "--half", "--global_batch_size", "--total-batch-size", "--gbs"])
 def test_what_may_mean_a_knob_is_never_guessed(name):
     found = meaning_of(name)
 
@@ -485,6 +487,17 @@ def test_what_is_not_sure_is_said_and_left_alone(line, said):
     assert any(said in sentence for sentence in found.left)
     assert found.template.knobs == ()
     assert found.template.filled({}, "")[1:] == shlex.split(line)
+
+
+@pytest.mark.parametrize("typed", ["", "--device-batch-size 8"])
+def test_what_stands_beside_the_micro_batch_is_the_batch_of_a_step(typed):
+    script = ARGPARSE.replace("--batch-size", "--device-batch-size")
+
+    found = _recognised(script, f"train.py --total-batch-size 1024 {typed}")
+
+    said = "--total-batch-size is left alone: the micro-batch is --device-batch-size, so this is probably the global"
+    assert any(said in sentence for sentence in found.left)
+    assert not any("--map batch_size" in sentence for sentence in found.left)
 
 
 def test_a_default_that_only_the_script_knows_is_said():

@@ -14,7 +14,8 @@ from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome
 from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
-from tests.targets.commands.test_watched_commands import HEAD, command, inspect, refused, steps
+from autotune.targets.commands import told
+from tests.targets.commands.test_watched_commands import HEAD, TRAIN, command, inspect, refused, steps
 
 BY_HAND = """
 import autotune
@@ -69,14 +70,44 @@ def test_it_may_be_imported_within_a_function(tmp_path, line):
     assert [(step.samples, step.micro_batches) for step in taken] == [(40, 5)] * 3
 
 
-def test_a_loop_in_a_module_that_is_imported_within_a_function_is_looked_into(tmp_path):
-    (tmp_path / "looping.py").write_text(HEAD + "def train():" + CRITIC.replace("LOSS", "").replace("\n", "\n    "))
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import looping",
+        "import math, looping",
+        "from loops import (  # of ours\n        other,\n        looping,\n    )",
+    ],
+)
+def test_a_loop_in_a_module_that_is_imported_within_a_function_is_looked_into(tmp_path, line):
+    loop = HEAD + "def train():" + CRITIC.replace("LOSS", "").replace("\n", "\n    ")
+    (tmp_path / "loops").mkdir()
+    (tmp_path / "loops" / "other.py").touch()
+    for place in (tmp_path, tmp_path / "loops"):
+        (place / "looping.py").write_text(loop)
 
-    taken = steps(
-        tmp_path, "def main():\n    import looping\n    looping.train()\nmain()\n", gradient_accumulation_steps=5
-    )
+    taken = steps(tmp_path, f"def main():\n    {line}\n    looping.train()\nmain()\n", gradient_accumulation_steps=5)
 
     assert [(step.samples, step.micro_batches) for step in taken] == [(40, 5)] * 3
+
+
+@pytest.mark.parametrize(
+    ("folder", "text"),
+    [
+        ("", "LIMIT = 3\n"),
+        ("dist-packages", "def told():\n    import autotune\n    autotune.step()\n"),
+    ],
+)
+def test_a_library_is_not_parsed(tmp_path, monkeypatch, folder, text):
+    """Those of one script of transformers took 15 s of each probe where they lay in a folder of Debian or their own."""
+    parsed, parse = list[str](), told._parsed
+    monkeypatch.setattr(told, "_parsed", lambda text: parsed.append(text) or parse(text))
+    (tmp_path / folder).mkdir(exist_ok=True)
+    (tmp_path / folder / "library.py").write_text(text)
+
+    taken = steps(tmp_path, f"sys.path.append({str(tmp_path / folder)!r})\nimport library\n{TRAIN}")
+
+    assert [(step.samples, step.micro_batches) for step in taken] == [(8, 1)] * 3
+    assert parsed == []
 
 
 @pytest.mark.parametrize("loss", ["", "loss=0.5, samples=40"])

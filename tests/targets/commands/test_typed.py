@@ -92,3 +92,12 @@ def test_a_recorded_text_can_be_given_again(tmp_path, monkeypatch):
 def test_what_is_no_target_is_told(words, corrections, said):
     with pytest.raises(TargetError, match=said):
         typed_target(words, corrections, is_typed_command=False)
+
+
+def test_where_a_file_says_all_settings_they_can_be_typed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("from options import parse\n" + GUARD)
+
+    typed = typed_target([sys.executable, "train.py", "--fname", "conf/train.yaml"], {}, is_typed_command=True)
+
+    assert any("conf/train.yaml may say more; type what is to be tuned" in remark for remark in typed.remarks)

@@ -235,6 +235,49 @@ def test_a_script_as_timms_trains_in_the_dtype_that_is_asked_for(tmp_path, typed
     assert len(steps(tmp_path, AS_TIMM, arguments=arguments, amp_dtype=dtype)) == 3
 
 
+TOLD_THE_GLOBAL_BATCH = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--device-batch-size", type=int)
+parser.add_argument("--total-batch-size", type=int)
+args = parser.parse_args()
+micro_batches = args.total_batch_size // args.device_batch_size
+for number, (x, y) in enumerate(batches(args.device_batch_size), 1):
+    nn.functional.cross_entropy(model(x), y).backward()
+    if number % micro_batches == 0:
+        optimizer.step()
+"""
+MICRO_BATCH = "--device-batch-size {batch_size=8}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text", "steps", "is_derived"),
+    [
+        ("--total-batch-size 32", TOLD_THE_GLOBAL_BATCH, 4, True),
+        ("--total-batch-size 8", TOLD_THE_GLOBAL_BATCH, 1, False),  # one that is ignored would look like this
+        ("", TOLD_THE_GLOBAL_BATCH.replace("args.total_batch_size", "32"), 4, False),
+    ],
+)
+def test_accumulation_that_a_script_derives_follows_the_micro_batch(tmp_path, arguments, text, steps, is_derived):
+    facts = inspect(tmp_path, text, f"{MICRO_BATCH} {arguments}")
+
+    assert facts.baseline is not None
+    assert facts.baseline["gradient_accumulation_steps"] == steps
+    assert facts.settable is not None
+    assert ("gradient_accumulation_steps" in facts.settable) is is_derived
+
+
+def test_accumulation_that_a_script_derives_is_checked(tmp_path):
+    arguments = f"{MICRO_BATCH} --total-batch-size 32"
+    values: dict[str, Value] = {"batch_size": 16, "gradient_accumulation_steps": 2}
+
+    taken = steps(tmp_path, TOLD_THE_GLOBAL_BATCH, arguments=arguments, **values)
+
+    assert [step.samples for step in taken] == [32, 32, 32]
+    with pytest.raises(TargetError, match="steps 4 and trained with gradient_accumulation_steps 2"):
+        steps(tmp_path, TOLD_THE_GLOBAL_BATCH, arguments=arguments, **values | {"gradient_accumulation_steps": 4})
+
+
 def test_two_optimizers_that_take_turns_make_one_step(tmp_path):
     text = """
 critic = nn.Linear(2, 1)
