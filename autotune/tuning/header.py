@@ -27,7 +27,7 @@ OWN_LOOP = (
     "largest batch, validation; memory is not predicted"
 )
 
-ON_CPU = "transformers takes bf16 without a GPU beside --use_cpu alone (type --use_cpu True to have it tuned)"
+ON_CPU = "without a GPU, transformers takes bf16 only beside --use_cpu True (type that to have it tuned)"
 
 
 def opening_lines(

@@ -123,7 +123,7 @@ def test_precision_that_an_argument_sets_and_a_framework_refuses_is_said():
 
     told = not_searched(asked, space(Goal(), today, of=of))
 
-    assert any(line.startswith("precision not tuned: transformers takes bf16 without a GPU") for line in told)
+    assert any(line.startswith("precision not tuned: without a GPU, transformers takes bf16") for line in told)
     assert not any("precision" in line and "no argument of the command sets" in line for line in told)
 
 
