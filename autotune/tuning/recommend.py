@@ -59,7 +59,8 @@ def recommend(
     achieved, own_reasons = _achieved(held, rounds, scored, index, base, request)
     faster = speedup(rounds, index, base)
     others = [one for one in candidates if not one.refused and one.config != request.baseline]
-    is_short = any(map(is_unconfirmed, others))  # then nobody knows what others gain
+    still_open = undecided(held, scored, index, base, allowed, request, seconds)
+    is_short = any(map(is_unconfirmed, others)) or still_open  # then nobody knows what others gain
     warnings = warnings_of(winner, request, rounds.noise, busy=busy, probed=() if is_short else probed)
     stability, doubt = _stability(winner, request, losses)
     unchanged = at_baseline_batch(
@@ -110,7 +111,7 @@ def recommend(
         probes=probes,
         seconds=round(seconds, 1),
         achieved=achieved,
-        undecided=undecided(held, scored, index, base, allowed, request, seconds),
+        undecided=still_open,
         at_baseline_batch=unchanged,
         certificate=certificate,
     )

@@ -468,10 +468,10 @@ def test_what_the_baseline_computes_in_is_not_doubted():
 
 def test_workers_that_there_was_no_time_to_confirm_are_not_said_to_gain_nothing():
     more = config(batch_size=64, num_workers=4)
-    waiting = _candidate(config(batch_size=64), 100, wait=0.9)
+    waiting = _candidate(config(batch_size=64), 100, 100, 100, wait=0.9)
     request = study_request(baseline=waiting.config)
     told = {}
-    for other in (_candidate(more, 100), ConfigSummary(config=more)):
+    for other in (_candidate(more, 100, 100, 100), ConfigSummary(config=more)):
         found = recommend(
             [waiting, other], request, study="x", probes=2, seconds=9.0, probed={waiting.config, more}
         )  # fmt: skip

@@ -9,7 +9,7 @@ from autotune.report.phrases import headline
 from autotune.study.recommendation import Recommendation
 from autotune.tuning.recommend import recommend
 from tests.tuning.test_recommend import BASE, FAST, _candidate, _recommended
-from tests.worlds import study_request
+from tests.worlds import config, study_request
 
 NOISY = (100, 130, 90), (150, 140, 160)
 
@@ -89,3 +89,13 @@ def test_where_too_few_were_tried_to_say_much_the_headline_says_so():
     said = "keep your baseline for now: only 1 of 344 other configurations ran, and no configuration was"
     assert headline(few).startswith(said)
     assert headline(more).startswith("keep your baseline: no configuration was")
+
+
+def test_while_it_is_open_nobody_says_that_more_workers_gained_nothing():
+    many = config(batch_size=64, num_workers=4)
+    raced = [_candidate(BASE, 100, 130, 90, wait=0.6), _candidate(many, 150, 140, 160, wait=0.4)]
+
+    found = recommend(raced, study_request(), study="x", probes=9, seconds=1.0, probed={BASE, many})
+
+    assert (found.params, found.undecided.config) == (BASE.values, many)
+    assert Code.LOADER_BOUND_SEARCH_SHORT in [one.code for one in found.warnings]
