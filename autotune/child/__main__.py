@@ -113,7 +113,7 @@ def _import_torch() -> None:
     try:
         with uncollected():
             import torch  # noqa: F401
-        gc.freeze()  # torch stays: to look through it again and again adds half a second to importing torch._dynamo
+        gc.freeze()  # torch stays: looking through it again while torch._dynamo is imported takes 0.2 s more a probe
     except Exception as error:
         raise EnvironmentUnfit(
             f"torch cannot be imported: {type(error).__name__}: {error}. Its installation is probably broken, or built "

@@ -125,7 +125,7 @@ RAISED = (
     case("raise in step", USER_ERROR, "warm-up", "no such thing", in_step("raise ValueError('no such thing')")),
     case("raise while measuring", USER_ERROR, "measure", "no such thing",
          in_step("global since\nsince = globals().get('since') or time.monotonic()\n"
-                 "if time.monotonic() - since > 1: raise ValueError('no such thing')"),
+                 "if time.monotonic() - since > 3: raise ValueError('no such thing')"),
          patience=LONG_WINDOW),
     case("raise in validation", USER_ERROR, "validate", "no held-out sample", HELD_OUT),
     case("raise in a worker", USER_ERROR, "warm-up", "no such thing",

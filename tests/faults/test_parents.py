@@ -44,7 +44,7 @@ PHASES = {
     "warm-up": in_step(HERE),
     "measure": in_step(
         "global since\nsince = globals().get('since') or time.monotonic()\n"
-        f"if time.monotonic() - since > 1:\n    {HERE}"
+        f"if time.monotonic() - since > 3:\n    {HERE}"
     ),
     "validate": "class HeldOut(Dataset):\n    def __len__(self): return 64\n"
     f"    def __getitem__(self, index): {HERE}\ndef validation(): return HeldOut()",
