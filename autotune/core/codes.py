@@ -132,7 +132,7 @@ class Code(StrEnum):
         "code-changed", 124, "{file} changed since this study began: its probes may not be those of today's code.",
         "Begin anew with --fresh.")
     NOT_CONFIRMED = (
-        "not-confirmed", 125, "There was no time to confirm it: one probe of it and one of the baseline are compared.",
+        "not-confirmed", 125, "There was no time to confirm this: a probe of it and one of the baseline are compared.",
         "Search again with a longer --time-budget; the measurements are kept.")
 
     # 2xx: reasons for the choice, and what it costs

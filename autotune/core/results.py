@@ -18,7 +18,7 @@ Isolation = Literal["fork", "fresh"]  # forked from a process that has torch imp
 
 
 class Outcome(StrEnum):
-    """How a probe ended. `infeasible` and `retried` say what the search makes of it."""
+    """How a probe ended. `out_of_memory` and `retried` say what the search makes of it."""
 
     OK = "ok"
     OOM_DEVICE = "oom-device"

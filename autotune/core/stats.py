@@ -80,7 +80,8 @@ def mean_rate(rates: Sequence[float]) -> float:
 
 def mean_of_known(values: Sequence[float | None]) -> float | None:
     """Return the arithmetic mean of those values that are known; None if none is."""
-    return float(np.mean(known)) if (known := [value for value in values if value is not None]) else None
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 class Rounds:
@@ -123,17 +124,17 @@ class Rounds:
         return mean_rate(np.exp(own[~np.isnan(own)])) * math.exp(self._centre(configuration, self._level))
 
     def half_width(self, configuration: int, confidence: float = 0.95) -> float | None:
-        """Of the interval of its rate, relative, from the noise that all share; None where one round says nothing."""
+        """Of the interval of its rate, relative, from the noise that all share; None where nobody ran twice."""
         if not self.degrees_of_freedom:
             return None
         return self._half_width(confidence) / math.sqrt(self.count(configuration, configuration))
 
     def ratio(self, one: int, other: int, confidence: float = 0.95) -> tuple[float, float, float]:
-        """How many times as fast `one` is as `other`: estimate, low, high. Infinitely wide where they never met.
+        """How many times as fast `one` is as `other`: estimate, low, high. Infinite where no common opponent met both.
 
         Fewer than six common rounds: Student's interval, its noise pooled over all configurations, so that two rounds
         of four leave three degrees of freedom where the pair alone leaves one, and drawn towards the usual noise where
-        that narrows it; one round has the usual noise alone, so that only a factor of 2.5 says anything. From six on it
+        that narrows it; one round has the usual noise alone: only a factor of 2.5 (12.7·√2·5 %) counts. From six on it
         is the pair's own ratios that count, for configurations need not be equally noisy; by the signed-rank test
         (Tukey's interval, from the pairwise averages: Hollander & Wolfe, "Nonparametric Statistical Methods", 3.4)
         where there are rounds enough for it to leave out an extreme one: seven at 95 %.
@@ -146,10 +147,9 @@ class Rounds:
         if cut:
             averages = _averages(ratios)
             return math.exp(centre), math.exp(averages[cut]), math.exp(averages[-1 - cut])
-        is_own = rounds >= OWN_ROUNDS
         if not rounds:
             return math.exp(centre), 0.0, math.inf
-        if is_own:
+        if rounds >= OWN_ROUNDS:
             reach = float(stdtrit(rounds - 1, 0.5 + confidence / 2)) * float(ratios.std(ddof=1))
         else:
             reach = self._half_width(confidence) * math.sqrt(2)

@@ -9,7 +9,7 @@ pays only for what is missing.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -32,17 +32,23 @@ TRIES = 2  # of a comparison that crashed: it may have been an accident
 MORE_TIME = 2.0  # times what a comparison had that was cut short: then it is run again
 
 
-def precise_finalists(context: SearchContext, most: int, margin: float) -> list[ConfigSummary]:
+def precise_finalists(
+    context: SearchContext, most: int, margin: float, first: Callable[[], ConfigSummary | None] = lambda: None
+) -> list[ConfigSummary]:
     """Return the finalists whose precision is not refused, after comparing what was not compared yet.
 
-    `most` and `margin` are those of `choice.finalists`. Where there is no time to compare, it is left undecided. Raises
-    `NoRecommendation` if all that could be confirmed is refused, and `EnvironmentUnfit`.
+    `most` and `margin` are those of `choice.finalists`. `first` tells who takes the first place, if anyone, by what is
+    known so far; then the baseline takes none, and one fewer is returned. Where there is no time to compare, it is left
+    undecided. Raises `NoRecommendation` if all that could be confirmed is refused, and `EnvironmentUnfit`.
     """
     history, baseline = context.history, context.request.baseline
     while True:
         judged = history.drift_corrected
         trusted = [(trial, verdict) for trial, verdict in judged if not history.refusal(trial.config)]
         chosen = finalists(trusted, context.request, most=most, margin=margin)
+        if (preferred := first()) is not None:
+            others = [one for one in chosen if one.config not in (preferred.config, baseline)]
+            chosen = [preferred, *others][: max(most - 1, 1)]
         wanted = [one.config for one in chosen]
         if any(trial.config == baseline and verdict.feasible for trial, verdict in judged):
             wanted.append(baseline)  # among equals it wins, leading or not

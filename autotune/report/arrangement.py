@@ -28,22 +28,22 @@ def arranged(charts: Sequence[Chart]) -> list[tuple[Chart, str]]:
     def heights(sides: Sequence[int]) -> list[int]:
         return [sum(count for count, side in zip(rows, sides, strict=True) if side == place) for place in (0, 1)]
 
-    def unlike(sides: Sequence[int]) -> tuple[int, Sequence[int]]:
+    def unevenness(sides: Sequence[int]) -> tuple[int, Sequence[int]]:
         left, right = heights(sides)
         return abs(left - right) // NEAR, sides  # of those alike: what is asked first stands left
 
-    sides = min(((0, *others) for others in itertools.product((0, 1), repeat=len(charts) - 1)), key=unlike)
+    sides = min(((0, *others) for others in itertools.product((0, 1), repeat=len(charts) - 1)), key=unevenness)
     left, right = heights(sides)
     for place, missing in enumerate((right - left, left - right)):  # the last card fills its column
         last = max(index for index, side in enumerate(sides) if side == place)
         rows[last] += max(0, missing)
-    names = (
+    classes = (
         f"{'right' if side else 'left'} rows{min(count, MOST_ROWS)}" for side, count in zip(sides, rows, strict=True)
     )
-    return list(zip(charts, names, strict=True))
+    return list(zip(charts, classes, strict=True))
 
 
 def _rows(chart: Chart) -> int:
-    """How many its card needs on a wide page, rather too few: they grow."""
+    """Return how many grid rows its card needs on a wide page. Too few do no harm: a card grows."""
     lines = sum(-(-len(text) // CHARACTERS) for text in (chart.finding, chart.note))
     return (FRAME + (chart.height or WIDE.height) + LINE * lines) // ROW

@@ -29,8 +29,10 @@ def certainty(best: Recommendation) -> Certainty | None:
         return Certainty(
             word="tie", why=f"the 95% interval ({spread}) includes 1" if spread else "no gain was measured"
         )
-    if not spread or best.rounds < 2:
+    if not spread:
         return Certainty(word="likely", why=f"measured {phrases.times(best.rounds)}, without an interval")
+    if best.rounds < 2:
+        return Certainty(word="likely", why="one probe of each was compared, by the usual noise")
     if any(warning.code is Code.CONFIRMATION_INTERFERENCE for warning in best.warnings):
         return Certainty(word="likely", why="there was interference in too many rounds")
     return Certainty(word="clear", why=f"95% interval over {best.rounds} interleaved rounds of separate processes")

@@ -22,7 +22,7 @@ from autotune.units import format_speedup as format_speedup
 PURPOSES = {"search": "search", "baseline": "baseline", "reference": "baseline again", "confirm": "confirmation",
             "ablation": "elimination"}  # fmt: skip
 GOOD_ENDS = {"search": "ok", "confirm": "confirmed"}  # by purpose; the others end as what they are
-FEW = 3  # configurations beside the baseline: fewer say little of the others
+FEW = 3  # other configurations: fewer do not speak for the rest
 MOST_OWN_SHARE = 0.01  # of a step, that watching it may take without a word
 GLOBAL_BATCH = ("batch_size", "gradient_accumulation_steps")  # shown together: their product is the global batch
 
@@ -184,10 +184,11 @@ def headline(recommendation: Recommendation) -> str:
     if recommendation.params == recommendation.baseline:
         if not recommendation.runners_up:
             return f"keep {name}: no other configuration ran"
-        if any(one.reason.code is Code.NOT_MEASURED_AGAIN for one in recommendation.runners_up):
+        if any(one.reason.code is Code.NOT_MEASURED_AGAIN for one in recommendation.runners_up):  # earlier versions
             return f"keep {name} for now: there was no time to confirm another one (use a longer --time-budget)"
-        tried = _tried(recommendation)
-        return f"keep {name}{f' for now: {tried}, and' if tried else ':'} no configuration was {objective.unbeaten}"
+        if tried := _tried(recommendation):
+            return f"keep {name} for now: {tried}, and no configuration was {objective.unbeaten}"
+        return f"keep {name}: no configuration was {objective.unbeaten}"
     if recommendation.speedup is None:
         return f"{objective.best} configuration found; {name} does not run here, so there is no speed-up"
     if achieved(recommendation):
@@ -220,7 +221,7 @@ def split_headline(recommendation: Recommendation) -> tuple[str, str]:
 def kept(recommendation: Recommendation, changed: Sequence[str], facts: TargetFacts | None) -> str:
     """What is as in the baseline: `batch_size 64 × 1 · no loader workers`; empty if nothing is worth a word.
 
-    Of workers that `facts` of the target do not let choose nothing is known.
+    Workers are left out where the target, by `facts`, does not let them be chosen: how many load is not known.
     """
     has_workers = facts is None or facts.tunes_workers
     values = recommendation.params

@@ -3,7 +3,7 @@
 narrow and calm                   known
 narrow, with interference         known if two agree: there is as much of it all the time
 calm, though its steps vary       known if two agree, the second measured for longer
-neither                           unknown, for rates on a busy machine agree by luck: rounds in turn have to tell
+neither                           unknown, for rates on a busy machine agree by luck: interleaved rounds have to tell
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class History:
     @property
     def baseline_runs(self) -> bool:
         """Whether the baseline can be used: one of its probes was feasible."""
-        return any(trial.config == self.request.baseline and verdict.feasible for trial, verdict in self.judged)
+        return any(trial.config == self.request.baseline and verdict.feasible for trial, verdict in self.valid)
 
     @property
     def references(self) -> list[tuple[int, float]]:

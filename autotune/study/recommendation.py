@@ -19,6 +19,7 @@ from autotune.gradient_noise.records import NoiseScale
 from autotune.harmless import plain
 from autotune.knobs import completed, defaults
 from autotune.machine.environment import mismatches
+from autotune.objectives.verdict import judge_among
 from autotune.study import layout as disk
 from autotune.study.layout import find
 from autotune.study.lock import is_running
@@ -57,7 +58,7 @@ class Achieved(Record, frozen=True, kw_only=True):
     score: float  # geometric mean over the rounds
     baseline_score: float | None
     gain: float | None
-    gain_low: float | None  # 95 % interval; None: a single round
+    gain_low: float | None  # 95 % interval; None: not known
     gain_high: float | None
     headline: Notice | None = None  # the measured gain, where that is not the speed-up
 
@@ -106,7 +107,7 @@ class AtBaselineBatch(Record, frozen=True, kw_only=True):
     samples_per_second: float
     relative_half_width: float | None  # 95 %; None: a single round
     speedup: float | None  # over the baseline, by rounds; None: the baseline itself cannot run here
-    speedup_low: float | None  # 95 % interval; None: a single round
+    speedup_low: float | None  # 95 % interval; None: not known
     speedup_high: float | None
     rounds: int
     peak_bytes: int
@@ -130,7 +131,7 @@ class Recommendation(Record, frozen=True, kw_only=True):
     relative_half_width: float | None  # 95 %, of samples_per_second; None: a single round
     tokens_per_second: float | None
     speedup: float | None  # over the baseline, by rounds; None: the baseline itself cannot run here
-    speedup_low: float | None  # 95 % interval; None: a single round
+    speedup_low: float | None  # 95 % interval; None: not known
     speedup_high: float | None
     rounds: int
     baseline: dict[str, Value]
@@ -187,10 +188,11 @@ def load_result(study: str | Path | None = None) -> Recommendation:
     """
     folder = find(study)
     if not (folder / disk.BEST).is_file():
-        trials = disk.read_trials(folder)
-        has_measured = any(trial.result.measurement for trial in trials) or not trials
-        why = UNANSWERED if has_measured else "None of its probes ended well."
-        why = "It is being searched now: wait for its answer." if is_running(folder) else why
+        trials, request = disk.read_trials(folder), disk.read_request(folder)
+        is_over = trials and not any(judge_among(one, trials, request).feasible for one in trials)
+        why = "None of its probes was usable." if is_over else UNANSWERED
+        if is_running(folder):
+            why = "It is being searched now: wait for its answer."
         raise NoRecommendation(
             f"{folder} has no recommendation yet: it holds {counted(len(trials), 'finished probe')} and no best.json. "
             f"{why} Look with `autotune show {folder}`."

@@ -50,7 +50,7 @@ class StudyView:
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
-        """The knobs that the baseline or a probe has moved; others are not told, and a target may not have them."""
+        """The knobs that the baseline or a probe moved from their defaults; the target may not have the others."""
         return touched([self.request.baseline, *(trial.config for trial in self.trials)])
 
     def verdict(self, trial: Trial) -> Verdict:

@@ -32,8 +32,8 @@ def reasons_for(request: StudyRequest) -> Iterator[Notice]:
 
 
 def is_unconfirmed(one: ConfigSummary) -> bool:
-    """Return whether only its probes of the search count: there was no time to measure it again."""
-    return all(trial.purpose in ("baseline", "search") for trial in one.trials)
+    """Return whether it was measured too rarely to be confirmed: there was no time to measure it again."""
+    return not one.failure and len((*one.trials, *one.left_out)) < FEWEST_ROUNDS
 
 
 def warnings_of(

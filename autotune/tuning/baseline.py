@@ -22,9 +22,9 @@ from autotune.units import format_seconds, format_share
 LONG_SECONDS = 5.0  # of a probe: from there on it is worth to say where they go
 MOST_OF_IT = 0.5  # of a probe's seconds
 LONGER = 3.0  # times the longest window: it narrows the interval of uneven steps by 1.7
-MOST_FOR_SECOND = 0.65  # share of the budget that may be gone once it is measured again: one disturbed probe misleads
-MOST_FOR_THIRD = 0.3  # and once it is measured a third time, or more often
-GOES_ON = "The search goes on; what its rounds in turn cannot tell stays undecided."
+MOST_FOR_SECOND = 0.65  # share of the budget by whose end a second probe must be over: interference misleads one
+MOST_FOR_THIRD = 0.3  # the same, of a third and a fourth
+GOES_ON = "The search goes on; what its interleaved rounds cannot tell stays undecided."
 MOST_REPEATING = 0.05  # share of the budget by which such a probe is longer at most
 # Before each probe of a baseline that is not known yet: work that outlasts all of them is no burst.
 BASELINE_PAUSES_SECONDS = (0.0, BACK_OFF_SECONDS, 2 * BACK_OFF_SECONDS, 4 * BACK_OFF_SECONDS)

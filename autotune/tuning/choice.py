@@ -32,7 +32,6 @@ TIE = 0.02  # faster by less is not worth a change
 MOST_TIE = 0.05  # beyond it an interval that includes 0 is lack of rounds, and no tie of two finalists
 LEAST_UNPROVEN_GAIN = 0.05  # better than the baseline: is taken unproven, if by its interval it costs TIE at most
 NOISE = 0.05  # what one probe against another may be off by on a quiet machine; near-ties are confirmed
-SIMPLER_LOSS = 0.03  # of a single probe with fewer changes that is taken all the same (benchmarks/useless_changes.py)
 SCARCE = 0.3  # of the limit left free: with more, less memory is of no use to anybody
 
 
@@ -71,20 +70,12 @@ def finalists(
     return [ConfigSummary(config=one.config, found=one.found) for one in chosen]
 
 
-def preferred_first(
-    chosen: Sequence[ConfigSummary], request: StudyRequest, loss: float = SIMPLER_LOSS
-) -> list[ConfigSummary]:
-    """Return these finalists, beginning with the preferred one of those that are nearly as fast as the fastest.
-
-    They may be slower by `loss`, a share. Where the objective gives speed for something else, they stay as they are.
-    """
-    if objective_of(request.goal).slack(request.goal) is not None or not chosen:
-        return list(chosen)
-    least = (1 - loss) * max(one.found or 0.0 for one in chosen)
-    near = [one for one in chosen if (one.found or 0.0) >= least]
+def simplest(found: Sequence[ConfigSummary], request: StudyRequest, loss: float) -> ConfigSummary | None:
+    """Return the preferred one (`preferences`) of those that are slower than the fastest by `loss` at most, a share."""
+    least = (1 - loss) * max((one.found or 0.0 for one in found), default=0.0)
+    near = [one for one in found if (one.found or 0.0) >= least]
     keys = preferences(near, request)
-    first = near[min(range(len(near)), key=lambda one: keys[one])]
-    return [first, *(one for one in chosen if one is not first)]
+    return near[min(range(len(near)), key=keys.__getitem__)] if near else None
 
 
 def _ends(ranked: Sequence[ConfigSummary], request: StudyRequest, noise: float) -> list[ConfigSummary]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from autotune.core.codes import Code
 from autotune.core.notices import notice
@@ -11,7 +12,7 @@ from autotune.core.records import Config
 from autotune.core.results import Trial
 from autotune.errors import NoRecommendation
 from autotune.precision.stage import precise_finalists, refused_summaries
-from autotune.study.interference import Judged
+from autotune.study.interference import Judged, severity
 from autotune.study.summary import ConfigSummary
 from autotune.tuning import racing
 from autotune.tuning.choice import FEWEST_FINALISTS, finalists
@@ -19,6 +20,7 @@ from autotune.tuning.context import SearchContext
 from autotune.tuning.header import moving, shown
 from autotune.tuning.no_answer import nothing_usable
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
+from autotune.tuning.reversions import search_scores
 from autotune.tuning.simplification import preferred
 from autotune.units import counted, format_seconds
 
@@ -28,8 +30,8 @@ MOST_RACES = 3  # while nothing holds at all: then memory or the machine is at i
 def confirm(context: SearchContext) -> list[ConfigSummary]:
     """Race the finalists; return all that were raced, the baseline if it runs, and one of each refused precision.
 
-    If all finalists fail, the next ones of the search are raced, as far as time allows; while nothing has held, over
-    the budget too. Raises `NoRecommendation` if no probe was usable.
+    If all finalists fail, the next ones of the search are raced, as far as time allows. Raises `NoRecommendation` if no
+    probe was usable.
     """
     raced: list[ConfigSummary] = []
     baseline: list[ConfigSummary] = []
@@ -38,7 +40,7 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
         baseline = baseline or _baseline(context)  # after the finalists: whether it is refused is known then
         if not chosen and (number or not baseline):
             break
-        unconfirmed = [] if chosen or number else _unconfirmed(context)
+        unconfirmed = [] if chosen else _unconfirmed(context)
         if unconfirmed or (not chosen and not _has_time_for_baseline(context)):
             baseline = [_as_probed(context, baseline[0])]
             raced += [_as_probed(context, one) for one in unconfirmed]
@@ -73,10 +75,12 @@ def _finalists(context: SearchContext) -> list[ConfigSummary]:
 
 
 def _unconfirmed(context: SearchContext) -> list[ConfigSummary]:
-    """Return the fastest of the search beside the baseline, which there is no time to measure again, if any."""
+    """Return who would race the baseline if there were time to measure it again, of those that were probed; if any."""
     history, baseline = context.history, context.request.baseline
-    found = finalists(history.drift_corrected, context.request)
-    return [one for one in found if one.config != baseline and not history.refusal(one.config)][:1]
+    first = preferred(context) if context.objective.is_speed else None
+    found = [*([first] if first else []), *finalists(history.drift_corrected, context.request)]
+    probed = search_scores(history)
+    return [one for one in found if one.config in probed.keys() - {baseline} and not history.refusal(one.config)][:1]
 
 
 def _beside_baseline(context: SearchContext, most: int, margin: float) -> list[ConfigSummary]:
@@ -87,10 +91,10 @@ def _beside_baseline(context: SearchContext, most: int, margin: float) -> list[C
     if not most:
         return []
     few = most < FEWEST_FINALISTS
-    chosen = precise_finalists(context, most + few, margin)
+    first = partial(preferred, context) if few and context.objective.is_speed else lambda: None
+    chosen = precise_finalists(context, most + few, margin, first)
     others = [one for one in chosen if one.config != context.request.baseline]
-    first = preferred(context) if few and context.objective.is_speed else None
-    return [*([first] if first else []), *(one for one in others if not first or one.config != first.config)][:most]
+    return others[:most] if few else others
 
 
 def _baseline(context: SearchContext) -> list[ConfigSummary]:
@@ -110,8 +114,9 @@ def _has_time_for_baseline(context: SearchContext) -> bool:
 
 
 def _as_probed(context: SearchContext, one: ConfigSummary) -> ConfigSummary:
-    """Return it with the latest probe of it that counts as its only round: there is no time for another."""
-    trial, verdict = [p for p in context.history.valid if p[0].config == one.config and p[1].feasible][-1]
+    """Return it with its calmest probe, the latest of those, as its only round: there is no time for another."""
+    held = [pair for pair in context.history.valid if pair[0].config == one.config and pair[1].feasible]
+    trial, verdict = min(reversed(held), key=lambda pair: severity(pair[0].result))
     return replace(one, trials=(trial,), verdicts=(verdict,))
 
 

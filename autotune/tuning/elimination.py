@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import statistics
 from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
@@ -34,11 +35,11 @@ from autotune.tuning.reversions import (
     WITH_OTHERS,
     Reversion,
     Standings,
+    all_scores,
     expected_losses,
     knobs_of,
     obstacle,
     reversions_of,
-    search_scores,
     seen_loss,
     shown_changes,
     without,
@@ -124,10 +125,10 @@ def _run(context: SearchContext, rounds: _Rounds, reversions: list[Reversion]) -
         if not rounds.loses(reduced):
             break
         worthless.pop()
-    scores = search_scores(context.history)
+    scores = {config: statistics.fmean(values) for config, values in all_scores(context.history).items()}
     return [
         one
-        if rounds.has(one.config) or one.untested
+        if rounds.has_enough(one.config) or one.untested
         else dataclasses.replace(
             one,
             untested=WITH_OTHERS if one in worthless else NO_TIME,
@@ -183,13 +184,28 @@ class _Rounds:
         return Standings(list(self.racers.values()), self.leader, self._context.request)
 
     def has(self, config: Config) -> bool:
-        """Whether it has run in enough rounds to be compared, and holds."""
+        """Whether it holds and can be compared: by enough rounds, or by a single one and a probe of the search."""
+        known = self.racers.get(config)
+        if known is None or known.failure or not known.scores:
+            return False
+        probes = all_scores(self._context.history).get(config, [])
+        return self.has_enough(config) or len(probes) >= racing.FEWEST_ROUNDS
+
+    def has_enough(self, config: Config) -> bool:
+        """Whether it has run in enough rounds for an interval."""
         known = self.racers.get(config)
         return known is not None and not known.failure and len(known.scores) >= racing.FEWEST_ROUNDS
 
     def loses(self, config: Config) -> bool:
         """Whether it cannot take the leader's place: it is measurably worse, it failed, or too little is known."""
-        return self.has_failed(self.leader) or not self.has(config) or self.standings.loses(config)
+        if self.has_failed(self.leader) or not self.has(config) or self.standings.loses(config):
+            return True
+        return not self.has_enough(config) and self._seems_worse(config)
+
+    def _seems_worse(self, config: Config) -> bool:
+        """Whether all probes together say so, by more than their noise."""
+        scores = all_scores(self._context.history)
+        return statistics.fmean(scores[config]) < (1 - NOISE) * statistics.fmean(scores[self.leader])
 
     def gain(self, config: Config) -> float:
         """How many times as good the leader is; 1 where that was not measured, as of what was dropped with others."""

@@ -27,7 +27,7 @@ OWN_LOOP = (
     "largest batch, validation; memory is not predicted"
 )
 
-ON_CPU = "without a GPU, transformers takes bf16 only beside --use_cpu True (type that to have it tuned)"
+BF16_NEEDS_USE_CPU = "without a GPU, transformers takes bf16 only with --use_cpu True: type it, and precision is tuned"
 
 
 def opening_lines(
@@ -190,7 +190,7 @@ def _unsettable(request: StudyRequest) -> list[str]:
         advice = "add an argument for each to your script, or write a model.py: autotune init"
     told = f"no argument of the command sets {'them' if len(names) > 1 else 'it'} ({advice})"
     lines = [f"{', '.join(names)} not tuned: {told}"] * bool(names)
-    lines += [f"{one.label} not tuned: {ON_CPU}" for one in unsettable if one.name in carried]
+    lines += [f"{one.label} not tuned: {BF16_NEEDS_USE_CPU}" for one in unsettable if one.name in carried]
     batch, accumulation = (name in facts.settable for name in ("batch_size", "gradient_accumulation_steps"))
     if held_samples and batch and not accumulation:
         taker = "the command" if facts.owns_loop else "step()"

@@ -52,12 +52,19 @@ def unanswered(view: StudyView) -> str:
 
 def nothing_usable(folder: Path, judged: Sequence[Judged]) -> str:
     """Return why a search ends without a candidate: what went wrong most often, and where to look."""
-    reasons = [verdict.reason.strip().partition("\n")[0].rstrip(".") for _, verdict in judged if not verdict.feasible]
-    kinds = Counter(reason.partition(":")[0] for reason in reasons)
-    worst = max(reasons, key=lambda reason: kinds[reason.partition(":")[0]], default="nothing was probed")
+    failed = [pair for pair in judged if not pair[1].feasible]
+    kinds = Counter(map(_kind, failed))
+    worst = max(failed, key=lambda pair: kinds[_kind(pair)], default=None)
+    reason = worst[1].reason.strip().partition("\n")[0].rstrip(".") if worst else "nothing was probed"
     full = any(verdict.constraints["memory"] > 0 for _, verdict in judged)
     advice = "; a smaller --batch or a larger --memory-limit may help" if full else ""
     return (
-        f"None of {counted(len(judged), 'probe')} was usable. Most often: {worst[:LONGEST_MESSAGE]}. Look with "
+        f"None of {counted(len(judged), 'probe')} was usable. Most often: {reason[:LONGEST_MESSAGE]}. Look with "
         f"`autotune show {folder} --failed`{advice}."
     )
+
+
+def _kind(judged: Judged) -> tuple[object, ...]:
+    """Return what is the same of failures that differ in their numbers: the outcome, and the limits that it broke."""
+    trial, verdict = judged
+    return trial.result.outcome, *(name for name, excess in verdict.constraints.items() if excess > 0)

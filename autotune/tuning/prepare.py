@@ -137,14 +137,14 @@ def _assumed_batch(usual: int, held: int | None, facts: TargetFacts, declared: d
     return max(size for size in range(1, min(most, held) + 1) if held % size == 0)
 
 
-def _check_said(settings: Settings, facts: TargetFacts, baseline: Config) -> None:
-    """Raise `UsageError` for another global batch than the one that the command says by an argument of its own."""
+def _check_global_batch(settings: Settings, facts: TargetFacts, baseline: Config) -> None:
+    """Raise `UsageError` if another global batch is asked for than an argument of the command sets."""
     today = baseline.global_batch_size() * facts.ranks
     if settings.global_batch in (None, "keep", today) or not is_command(settings.target):
         return
     if CommandTemplate.parse(settings.target).derives_accumulation:
         raise UsageError(
-            f"--global-batch {settings.global_batch} cannot be had: the command says its global batch itself, which "
+            f"--global-batch {settings.global_batch} is not possible: the command says its global batch itself, which "
             f"is {today} samples today. Its script derives the accumulation from that. Change that argument, and leave "
             f"--global-batch out."
         )
@@ -157,7 +157,7 @@ def held_global_batch(settings: Settings, facts: TargetFacts, baseline: Config) 
     model learns without saying so. A baseline without a batch size does not hold the global batch.
     """
     wish = settings.global_batch
-    _check_said(settings, facts, baseline)
+    _check_global_batch(settings, facts, baseline)
     if isinstance(wish, int):
         return wish
     if settings.exact and wish == "free":

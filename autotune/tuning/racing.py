@@ -39,6 +39,7 @@ MOST_ROUNDS = 24  # where it is still open if the fastest beats the baseline: tw
 SURE_ROUNDS = 3  # before it may be decided: two rounds agree by luck now and then
 SURE = 0.99  # confidence of what ends a race: it is asked anew after every round
 SLOWER = 1.01  # who is surely slower by more than 1 % need not be measured again
+FINALIST_DEVIATIONS = 3.0  # of the difference of two probes: who is slower by more is not raced
 PRIOR_PROBES = 4  # repeats after which the reference's own spread weighs as much as the prior (docs/notes/search.md 3)
 
 
@@ -70,11 +71,11 @@ def finalists(available: int, others: int, affordable: float, fewest: int = FEWE
     return next((n for n in range(most, few, -1) if probes(n, GOAL_ROUNDS, others) <= affordable), few)
 
 
-def margin(references: Sequence[float], deviations: float = 3.0) -> float:
+def margin(references: Sequence[float], deviations: float = FINALIST_DEVIATIONS) -> float:
     """Return by which share a configuration may have measured slower than the best and still be as fast.
 
-    So many standard deviations of the difference of two probes (docs/notes/search.md 4). The deviation of one is that
-    of `references` (rates of one configuration, probed again and again), drawn towards 3 % while they are few.
+    By `deviations` standard deviations of the difference of two probes (docs/notes/search.md 4). That of one probe is
+    estimated from `references` (rates of one configuration, probed again and again), drawn towards 3 % while few.
     """
     logs = [math.log(rate) for rate in references]
     mean = sum(logs) / max(len(logs), 1)

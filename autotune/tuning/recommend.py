@@ -60,8 +60,8 @@ def recommend(
     faster = speedup(rounds, index, base)
     others = [one for one in candidates if not one.refused and one.config != request.baseline]
     still_open = undecided(held, scored, index, base, allowed, request, seconds)
-    is_short = any(map(is_unconfirmed, others)) or still_open  # then nobody knows what others gain
-    warnings = warnings_of(winner, request, rounds.noise, busy=busy, probed=() if is_short else probed)
+    is_unknown = still_open is not None or any(map(is_unconfirmed, others))  # what more workers gain
+    warnings = warnings_of(winner, request, rounds.noise, busy=busy, probed=() if is_unknown else probed)
     stability, doubt = _stability(winner, request, losses)
     unchanged = at_baseline_batch(
         held, rounds, scored, index, base, request, lambda one: _stability(one, request, losses)[0]
@@ -161,7 +161,7 @@ def _worth_their_doubt(
     allowed: Sequence[int], held: Sequence[ConfigSummary], scores: Rounds, request: StudyRequest,
     losses: Sequence[LossVerdict],
 ) -> list[int]:  # fmt: skip
-    """Return those of `allowed` whose losses match full precision's, and who gain enough to be taken unmatched.
+    """Return those of `allowed` whose losses match full precision's, or that gain enough to be taken without.
 
     That is 5 % over the best of those that match. What the baseline computes in is not doubted. A script is free to
     compute otherwise than our loop: of a command, what there was no time to compare is open, too.
@@ -185,7 +185,8 @@ def _runner_up(
     index = next((i for i, one in enumerate(held) if one.config == candidate.config), None)
     if index is None:
         failed = notice(Code.FAILED, failure=candidate.failure) if candidate.failure else None
-        why = failed or candidate.refused or notice(Code.NOT_MEASURED_AGAIN)
+        why = failed or candidate.refused
+        assert why is not None, "it has scores otherwise"
         return RunnerUp(config=candidate.config, samples_per_second=None, reason=why)
     is_baseline = winner.config == request.baseline
     ratio = scored.ratio(held.index(winner), index, confidence(scored, is_baseline=is_baseline))

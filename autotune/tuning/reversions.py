@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.core.records import Config, StudyRequest, Value
+from autotune.core.records import Config, Purpose, StudyRequest, Value
 from autotune.knobs import knob
 from autotune.knobs.changes import changes_between
 from autotune.objectives import objective_of
@@ -38,11 +38,20 @@ class Reversion:
 
 def search_scores(history: History) -> dict[Config, float]:
     """Return the mean score of each configuration that the search itself probed, corrected for drift."""
+    return {config: statistics.fmean(values) for config, values in _scores(history, ("baseline", "search")).items()}
+
+
+def all_scores(history: History) -> dict[Config, list[float]]:
+    """Return the score of every probe of each configuration, those of rounds too, corrected for drift."""
+    return _scores(history, ("baseline", "search", "confirm", "ablation"))
+
+
+def _scores(history: History, purposes: Collection[Purpose]) -> dict[Config, list[float]]:
     scores: dict[Config, list[float]] = {}
     for trial, verdict in history.drift_corrected:
-        if trial.purpose in ("baseline", "search") and verdict.feasible and verdict.value:
+        if trial.purpose in purposes and verdict.feasible and verdict.value:
             scores.setdefault(trial.config, []).append(verdict.value)
-    return {config: statistics.fmean(values) for config, values in scores.items()}
+    return scores
 
 
 def seen_loss(one: Reversion, leader: Config, scores: Mapping[Config, float], baseline: Config) -> float | None:
@@ -70,7 +79,7 @@ def reversions_of(context: SearchContext, leader: Config) -> list[Reversion]:
 
 def obstacle(context: SearchContext, config: Config) -> str:
     """Return why `config` cannot be run or recommended: the space, its losses, or memory; empty if it can."""
-    excluded, refused = context.space.excludes(config), context.history.refusal(config)
+    excluded, refused = context.space.excludes(_on_ladder(context, config)), context.history.refusal(config)
     if excluded or refused is not None:
         return excluded or (refused.text if refused else "")
     latest = [verdict for trial, verdict in context.history.judged if trial.config == config][-1:]
@@ -79,6 +88,18 @@ def obstacle(context: SearchContext, config: Config) -> str:
     if context.guard.is_dangerous(config):
         return "it crashed, or took the search down with it, twice"
     return "it would not fit into memory" if context.guard.fits(config) is False else ""
+
+
+def _on_ladder(context: SearchContext, config: Config) -> Config:
+    """Return `config` with the nearest micro-batch of the space: the refinement probes those between, too."""
+    batches = [int(value or 0) for value in context.space.domains["batch_size"]]
+    limit = context.request.goal.limits.get("batch_size", context.request.facts.space.get("batch_size"))
+    is_listed = limit is not None and limit.values is not None
+    is_between = min(batches) <= config.batch_size <= max(batches)
+    if context.request.goal.global_batch is not None or is_listed or not is_between:
+        return config
+    near = min(batches, key=lambda one: abs(one - config.batch_size))
+    return Config(values={**config.values, "batch_size": near})
 
 
 def expected_losses(context: SearchContext, leader: Config, reversions: Sequence[Reversion]) -> dict[Config, float]:

@@ -6,7 +6,7 @@
     finalist   the one with the fewest changes of those that are nearly as fast
 
 Where there is time the elimination takes changes back after the race (`elimination.py`). A short search has none: there
-this makes that it ends with few changes, too (decisions/0045).
+this module makes it end with few changes, too (decisions/0045).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autotune.core.records import Config
 from autotune.knobs import knob, loader_workers
 from autotune.knobs.changes import changes_between
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.choice import NOISE, SIMPLER_LOSS, preferred_first
+from autotune.tuning.choice import NOISE, simplest
 from autotune.tuning.context import SearchContext
 from autotune.tuning.exploration import affords_probe
 from autotune.tuning.probing import probe_with_repeat
@@ -35,11 +35,11 @@ from autotune.tuning.reversions import (
 
 MOST_SIMPLER = 5  # probes of the best with fewer changes
 MOST_DOUBTFUL = 0.3  # expected loss of a change that is still worth a probe without it
-MOST_COMPUTING = 0.5  # share of the time of a sample: what takes less of it, beside its loading, costs nothing
-DOUBTED = 0.7  # standard deviations of the difference of two probes that are no reason for a change
+MOST_COMPUTING = 0.5  # share of a step: computing that takes less is hidden by what the workers load meanwhile
+SIMPLER_LOSS = 0.03  # of a single probe with fewer changes that is taken all the same (benchmarks/useless_changes.py)
+LUCK_DEVIATIONS = 0.7  # of the difference of two probes: what is faster by less may be lucky
 
-
-One = TypeVar("One")
+Item = TypeVar("Item")
 
 
 def simplify(context: SearchContext) -> None:
@@ -66,6 +66,8 @@ def simpler(context: SearchContext) -> Config | None:
     if found is None:
         return None
     best = found.config
+    if best not in context.history.probed:
+        return best  # without changes that are idle by the model alone
     is_held = request.goal.global_batch is not None
     may = [one for one in reversions_of(context, best) if is_held or "batch_size" not in one.knobs]
     expected = expected_losses(context, best, may)
@@ -81,9 +83,9 @@ def simpler(context: SearchContext) -> Config | None:
 
 
 def preferred(context: SearchContext) -> ConfigSummary | None:
-    """Return who of what the search probed is preferred: with few changes, and nearly as fast as the fastest.
+    """Return the configuration to confirm first: few changes, and nearly as fast as the fastest.
 
-    None if nothing but the baseline may be recommended.
+    It may be one that was not probed (`without_idle_changes`). None if nothing but the baseline may be recommended.
     """
     request = context.request
     found = [
@@ -91,22 +93,29 @@ def preferred(context: SearchContext) -> ConfigSummary | None:
         for config, score in scores_without_idle_changes(context).items()
         if config != request.baseline and not obstacle(context, config)
     ]
-    return next(iter(preferred_first(found, request, _loss(context))), None)
+    return simplest(found, request, _loss(context))
 
 
 def scores_without_idle_changes(context: SearchContext) -> dict[Config, float]:
-    """Return the mean score of all that the search probed, those together that differ in idle changes only."""
+    """Return the mean score of all that the search probed, those together that differ in idle changes only.
+
+    A change whose own probes differ by more than noise is not idle.
+    """
     found: dict[Config, list[float]] = {}
-    for config, score in search_scores(context.history).items():
-        found.setdefault(without_idle_changes(context, config, score), []).append(score)
-    return {config: statistics.fmean(scores) for config, scores in found.items()}
+    scores, noise = search_scores(context.history), margin([rate for _, rate in context.history.references])
+    for config, score in scores.items():
+        reduced = without_idle_changes(context, config, score)
+        own = scores.get(reduced, score)
+        is_idle = min(own, score) >= (1 - noise) * max(own, score)
+        found.setdefault(reduced if is_idle else config, []).append(score)
+    return {config: statistics.fmean(values) for config, values in found.items()}
 
 
 def without_idle_changes(context: SearchContext, config: Config, rate: float) -> Config:
-    """Return `config`, of this rate in samples/s, without the changes that only compute, where its loader is slower.
+    """Return `config`, of this rate in samples/s, without its idle changes: they only compute, and loading is slower.
 
-    Workers load while the loop computes, so that a step takes as long as the slower of the two (decisions/0045). Where
-    the baseline's own computing would take less than half of that, what only computes brings nothing.
+    Workers load while the loop computes, so that a step takes about as long as the slower of the two (decisions/0045).
+    Where the baseline's own computing would take less than half of that, what only computes brings next to nothing.
     """
     request, probes = context.request, context.history.baseline_probes
     measured = [one.result.measurement for one in probes if one.result.measurement is not None]
@@ -120,20 +129,25 @@ def without_idle_changes(context: SearchContext, config: Config, rate: float) ->
     return config if reduced == request.baseline or obstacle(context, reduced) else reduced
 
 
-def halved(ones: Sequence[One]) -> list[Sequence[One]]:
+def halved(items: Sequence[Item]) -> list[Sequence[Item]]:
     """Return all of them, then each half, each quarter, and so on down to each alone; nothing of none."""
-    found = [ones] if ones else []
-    for some in found:  # which grows meanwhile
-        middle = len(some) // 2
-        found += [some[:middle], some[middle:]] if middle else []
+    found: list[Sequence[Item]] = []
+    parts = [items] if items else []
+    while parts:
+        found += parts
+        parts = [half for part in parts if len(part) > 1 for half in _halves(part)]
     return found
+
+
+def _halves(items: Sequence[Item]) -> tuple[Sequence[Item], Sequence[Item]]:
+    return items[: len(items) // 2], items[len(items) // 2 :]
 
 
 def _loss(context: SearchContext) -> float:
     """Return by which share a single probe with fewer changes may be slower and is preferred all the same.
 
-    The more, the more the probes of one configuration differ: a change is not made for the luck of one probe. Where the
-    global batch is free, what a smaller one may be slower.
+    The share grows with the spread of the baseline's probes: a change is not made for the luck of one probe. Where the
+    global batch is free, it is what a smaller one may be slower, at least.
     """
-    luck = margin([rate for _, rate in context.history.references], DOUBTED)
+    luck = margin([rate for _, rate in context.history.references], LUCK_DEVIATIONS)
     return max(SIMPLER_LOSS, luck, context.objective.knee(context.request.goal) or 0.0)

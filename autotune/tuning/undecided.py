@@ -31,8 +31,11 @@ def undecided(
     may = [chosen] if chosen != baseline else [i for i in at_knee(held, scores, request, allowed) if i != baseline]
     level = confidence(scores, is_baseline=True)
     rivals = {one: scores.ratio(one, baseline, level) for one in may}
+    has_rounds = {one: scores.count(one, baseline) >= racing.FEWEST_ROUNDS for one in may}  # else wide for any gain
     open_ones = [
-        one for one, (gain, low, high) in rivals.items() if low <= 1 and (gain > 1 + TIE or high > 1 + RELEVANT)
+        one
+        for one, (gain, low, high) in rivals.items()
+        if low <= 1 and (gain > 1 + TIE or (has_rounds[one] and high > 1 + RELEVANT))
     ]
     if not open_ones:
         return None
@@ -56,10 +59,12 @@ def undecided(
 
 
 def _rounds_needed(gain: float, low: float, rounds: int) -> int | None:
-    """Return how many rounds would tell: an interval narrows with the square root of their number.
+    """Return how many rounds would tell: from two on an interval narrows with the square root of their number.
 
     None where no race runs so many: only a quiet machine helps then.
     """
+    if gain > 1 + TIE and rounds < racing.FEWEST_ROUNDS:
+        return racing.fewest_rounds(2)
     if gain <= 1 + TIE or low <= 0:
         return None
     needed = math.ceil(rounds * (math.log(gain / low) / math.log(gain)) ** 2) + 1

@@ -64,7 +64,7 @@ SAID = [
     (notice(Code.CODE_CHANGED, file='train.py'),
      "train.py changed since this study began: its probes may not be those of today's code. Begin anew with --fresh."),
     (notice(Code.NOT_CONFIRMED),
-     'There was no time to confirm it: one probe of it and one of the baseline are compared. Search again with a '
+     'There was no time to confirm this: a probe of it and one of the baseline are compared. Search again with a '
      'longer --time-budget; the measurements are kept.'),
     (notice(Code.GLOBAL_BATCH_HELD, batch=64),
      'global batch held at 64'),

@@ -4,15 +4,23 @@ import dataclasses
 
 import pytest
 
-from autotune.core.records import Config
+from autotune.core.records import Config, Goal
 from autotune.knobs.changes import changes_between
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher
 from autotune.testing.machine import Machine
-from autotune.tuning.choice import preferred_first
+from autotune.tuning.choice import simplest
 from autotune.tuning.probing import probe_with_retry
-from autotune.tuning.simplification import halved, preferred, without_idle_changes
+from autotune.tuning.reversions import obstacle
+from autotune.tuning.simplification import (
+    halved,
+    preferred,
+    scores_without_idle_changes,
+    simpler,
+    without_idle_changes,
+)
+from tests.tuning.test_elimination import NoModel
 from tests.worlds import config, context, declared, searched, study_request
 
 SHORT = {"sampler": "structured", "time_budget_seconds": 60}
@@ -46,22 +54,14 @@ def test_what_was_left_out_was_itself_run_and_confirmed(tmp_path):
     assert answer.rounds >= 2
 
 
-def test_of_two_that_a_probe_hardly_tells_apart_the_one_with_fewer_changes_is_raced_first():
-    request = study_request()
+def test_of_those_that_are_slower_by_no_more_than_a_share_the_one_with_the_fewest_changes_is_the_simplest():
     many = ConfigSummary(config=config(64, amp_dtype="bfloat16", channels_last=True), found=1000.0)
-    few = ConfigSummary(config=config(64, amp_dtype="bfloat16"), found=975.0)
+    few = ConfigSummary(config=config(64, amp_dtype="bfloat16"), found=960.0)
     slow = ConfigSummary(config=config(64, channels_last=True), found=900.0)
 
-    assert preferred_first([many, few, slow], request) == [few, many, slow]
-    assert preferred_first([many, slow], request) == [many, slow]
-
-
-def test_what_may_be_slower_by_the_luck_of_a_probe_is_for_the_caller_to_say():
-    many = ConfigSummary(config=config(64, amp_dtype="bfloat16", channels_last=True), found=1000.0)
-    few = ConfigSummary(config=config(64, amp_dtype="bfloat16"), found=910.0)
-
-    assert preferred_first([many, few], study_request(), 0.1) == [few, many]
-    assert preferred_first([many, few], study_request(), 0.05) == [many, few]
+    assert simplest([many, few, slow], study_request(), 0.05) == few
+    assert simplest([many, few, slow], study_request(), 0.03) == many
+    assert simplest([], study_request(), 0.03) is None
 
 
 def test_half_of_what_is_doubtful_is_taken_back_where_all_of_it_loses():
@@ -127,3 +127,34 @@ def _slow_down(search, factor):
         launcher.machine, per_sample_seconds={k: factor * v for k, v in launcher.machine.per_sample_seconds.items()}
     )
     probe_with_retry(search, search.request.baseline, "reference")
+
+
+def test_what_by_its_own_probes_differs_by_more_than_noise_is_not_idle(tmp_path):
+    """Two workers with nhwc at 40 samples/s do not make two workers slower."""
+    search = _probed(tmp_path, 0.02, config(64, num_workers=4, **COMPUTED), config(64, num_workers=4))
+    scores = scores_without_idle_changes(search)
+    assert list(scores) == [search.request.baseline, config(64, num_workers=4)]
+
+    search.launcher.machine = dataclasses.replace(search.launcher.machine, sample_loading_seconds=0.04)
+    probe_with_retry(search, config(64, num_workers=4, channels_last=True), "search")
+
+    assert set(scores_without_idle_changes(search)) == {*scores, config(64, num_workers=4, channels_last=True)}
+    assert scores_without_idle_changes(search)[config(64, num_workers=4)] == scores[config(64, num_workers=4)]
+
+
+def test_a_configuration_without_idle_changes_is_probed_before_it_is_taken(tmp_path):
+    search = _probed(tmp_path, 0.02, config(64, num_workers=4, **COMPUTED))
+    search = dataclasses.replace(search, sampler=NoModel())
+
+    assert simpler(search) == config(64, num_workers=4)
+
+
+def test_a_micro_batch_between_those_of_the_space_may_be_preferred(tmp_path):
+    """The refinement probes it; the space has powers of two."""
+    request = study_request(goal=Goal(global_batch=None))
+    search = context(tmp_path, FakeLauncher(machine=Machine()), request=request)
+    for one in (request.baseline, config(96, num_workers=4), config(64, num_workers=4)):
+        probe_with_retry(search, one, "search" if one != request.baseline else "baseline")
+
+    assert obstacle(search, config(96, num_workers=4)) == ""
+    assert "batch_size is 9999" in obstacle(search, config(9999, num_workers=4))

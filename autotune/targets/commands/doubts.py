@@ -10,7 +10,10 @@ from autotune.targets.commands.meaning import Meaning
 
 
 def doubt(option: str, meaning: Meaning, *, is_flag: bool, certain: Sequence[str] = ()) -> str:
-    """Return that an argument may be a knob, and the corrections that say so. `certain`: those that are it."""
+    """Return that an argument may be a knob, and the corrections that say so.
+
+    `certain`: arguments that are that knob without doubt.
+    """
     assert meaning.knob is not None, "only knobs are doubtful"
     if certain and meaning.is_of_step:
         return f"{option} is left alone: the micro-batch is {certain[0]}, so this is probably the global batch"

@@ -206,9 +206,9 @@ class _Reachable:
 
     def _is_refused(self, knob: Knob) -> bool:
         """Whether transformers refuses it: bf16 without a GPU needs `--use_cpu` (5.23, `TrainingArguments`)."""
-        has_gpu = getattr(sys.modules.get("transformers.training_args"), "is_torch_bf16_gpu_available", lambda: True)
+        takes_bf16 = getattr(sys.modules.get("transformers.training_args"), "is_torch_bf16_gpu_available", lambda: True)
         asks = any(one.knob is knob and one.name == "bf16" for one in self.template.placeholders)
-        return asks and not self.template.says("use_cpu") and not has_gpu()
+        return asks and not self.template.says("use_cpu") and not takes_bf16()
 
     def _is_reached(self, knob: Knob) -> bool:
         if knob.name == ACCUMULATION:  # seen to accumulate by no argument of its own: it follows from the micro-batch

@@ -30,7 +30,8 @@ _OTHERS = {
     "numpy",
 }  # where no training loop of the user's is
 _INSTALLED = {"site-packages", "dist-packages"}  # folders of pip and of Debian
-_IMPORT = re.compile(r"^[ \t]*(?:from\s+([\w.]+)\s+)?import\s+(?:\(([^)]*)\)|([^\n(]+))", re.MULTILINE)
+_IMPORT = re.compile(r"(?:^|[;:])[ \t]*(?:from\s+([\w.]+)\s+)?import\s+(?:\(([^)]*)\)|([^\n(;]+))", re.MULTILINE)
+_COMMENT = re.compile(r"#.*")
 
 MicroBatch = tuple[Fetched, Tensor]  # and its share of the loss
 
@@ -155,7 +156,7 @@ def _parsed(text: str) -> ast.Module:
 
 def _imported(text: str) -> Iterator[str]:
     """Yield what is imported by an absolute name, within functions too, and what only looks like it."""
-    for module, several, plain in _IMPORT.findall(text):
+    for module, several, plain in _IMPORT.findall(_COMMENT.sub("", text)):
         names = [name.split()[0] for name in (several or plain).split(",") if name.strip()]
         yield from (f"{module}.{name}" for name in names) if module else names
         yield module
