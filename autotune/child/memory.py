@@ -1,4 +1,4 @@
-"""What a probe needed of memory: peaks on host and device from its first step to its last batch."""
+"""The memory that a probe needed: peaks on host and device from its first step to its last batch."""
 
 from __future__ import annotations
 

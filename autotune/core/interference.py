@@ -10,7 +10,7 @@ MOST_FOREIGN_CORES = 0.1
 
 
 class Contamination(Record, frozen=True, kw_only=True):
-    """What others did to the machine during the window, read by the probe itself. None: cannot be read here."""
+    """The interference during the window, as the probe itself reads it. None: cannot be read here."""
 
     run_queue_wait_share: float | None = None  # of the window, the main thread was ready and not running; 0..1
     foreign_cores: float | None = None  # cores kept busy by processes that are not of this probe

@@ -36,7 +36,7 @@ class Outcome(StrEnum):
 
     @property
     def out_of_memory(self) -> bool:
-        """Some memory ran out: a larger configuration of the same arm would do no better."""
+        """Some memory ran out: a larger batch, all else being equal, would do no better."""
         return self in (Outcome.OOM_DEVICE, Outcome.OOM_HOST, Outcome.OOM_SHM, Outcome.TOO_LARGE)
 
     @property
@@ -284,5 +284,5 @@ class LossVerdict(Record, frozen=True, kw_only=True):
 
     @property
     def excludes(self) -> bool:
-        """Not to be recommended."""
+        """Whether the arithmetic is not to be recommended."""
         return self.verdict in ("unstable", "worse")

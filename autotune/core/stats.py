@@ -110,11 +110,11 @@ class Rounds:
 
     @property
     def configurations(self) -> int:
-        """How many were measured."""
+        """The number of configurations that were measured."""
         return len(self._logs)
 
     def count(self, one: int, other: int) -> int:
-        """In how many rounds both were measured."""
+        """Return the number of rounds in which both were measured."""
         return len(self._ratios(one, other))
 
     def mean_rate(self, configuration: int) -> float:
@@ -123,7 +123,7 @@ class Rounds:
         return mean_rate(np.exp(own[~np.isnan(own)])) * math.exp(self._centre(configuration, self._level))
 
     def half_width(self, configuration: int, confidence: float = 0.95) -> float | None:
-        """Of the interval of its rate, relative, from the noise that all share; None where one round says nothing."""
+        """Return the relative half width of a rate's interval, from the noise that all share; None with one round."""
         if not self.degrees_of_freedom:
             return None
         return self._half_width(confidence) / math.sqrt(self.count(configuration, configuration))
@@ -265,7 +265,7 @@ class Rounds:
 
 
 def _averages(values: Floats) -> Floats:
-    """Of all pairs, each value with itself too (Walsh's), in ascending order."""
+    """Return Walsh's averages, of all pairs and of each value with itself, in ascending order."""
     one, other = np.triu_indices(len(values))
     return np.sort((values[one] + values[other]) / 2)
 

@@ -200,7 +200,7 @@ def _remarks(best: Recommendation, world_size: int | None) -> tuple[str, ...]:
 
 
 def _of_a_step(names: tuple[str, ...]) -> tuple[str, ...]:
-    """What to say of the parts of a step that the file has, and this piece of code has not."""
+    """Return a remark about the parts of a step that the user's file has, and this piece of code has not."""
     if "step" in names:
         return ("Losses, backward passes and optimizer steps are those of your step(model, batch, optimizers).",)
     return (f"Your {' and '.join(names)} belong to every optimizer step, as in what was measured.",) * bool(names)

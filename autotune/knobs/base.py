@@ -26,7 +26,7 @@ SWITCH_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": Fals
 
 
 class MemoryEffect(StrEnum):
-    """How a knob changes memory; the guard concludes from an out-of-memory by these rules only."""
+    """The ways in which a knob changes memory; the guard concludes from an out-of-memory by these rules only."""
 
     GROWS = "grows"  # a larger value never needs less, on the device and on the host
     GROWS_HOST = "grows-host"  # the same, on the host only
@@ -35,7 +35,7 @@ class MemoryEffect(StrEnum):
 
 
 class Reach(StrEnum):
-    """Where a knob can be set from outside of a training that nobody may edit."""
+    """The places where a knob can be set from outside of a training that nobody may edit."""
 
     CODE = "code"  # nowhere: the code has to take it
     LOADER = "loader"  # arguments of a DataLoader that whoever makes it leaves out

@@ -65,7 +65,7 @@ class Watch(Protocol):
         ...
 
     def step(self, step: Step) -> Order:
-        """As many optimizer steps as were asked for were issued."""
+        """Take note that as many optimizer steps as were asked for were issued; return what to do next."""
         ...
 
     def ended(self) -> bool:
@@ -99,7 +99,7 @@ class Session(Protocol):
 
     @property
     def label(self) -> str:
-        """How messages call the user's code."""
+        """The name of the user's code in messages."""
         ...
 
     def observed(self) -> Observed:
@@ -107,7 +107,7 @@ class Session(Protocol):
         ...
 
     def loss_scale(self) -> float | None:
-        """What the gradient scaler multiplies the next loss by; None without one. Waits for the device."""
+        """Return the factor of the gradient scaler for the next loss; None without a scaler. Waits for the device."""
         ...
 
     @property

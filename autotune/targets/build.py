@@ -21,7 +21,7 @@ from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
 from autotune.targets.guesses import loss_line
 from autotune.targets.loop import Training
-from autotune.targets.losses import InferredLoss, Loss
+from autotune.targets.loss import InferredLoss, Loss
 from autotune.targets.own_loop import OwnLoop, OwnSession
 from autotune.targets.own_step import OwnStep
 from autotune.targets.reference import Reference

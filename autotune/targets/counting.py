@@ -92,7 +92,7 @@ class OwnBatches:
         return f"{count}, by {'the length of a list' if is_list else f'dimension {dimension} of {describe(part)}'}"
 
     def _fitting(self, batch: Any) -> list[Place]:
-        """Where the batch has the size asked for; its own length only if nothing in it has."""
+        """Return the places where the batch has the size asked for; its own length only if nothing in it has."""
         shapes = dict(_shapes(batch, self._batch_size))
         first = {shape[0] for shape in shapes.values()}
         if not self.is_told:

@@ -29,7 +29,7 @@ from autotune.targets.build import assemble, common_arguments, run_setup
 from autotune.targets.data import Epochs
 from autotune.targets.fake_batches import SIZES, CannotPredict, Rebatched
 from autotune.targets.loop import Training
-from autotune.targets.losses import InferredLoss
+from autotune.targets.loss import InferredLoss
 from autotune.targets.own_loop import OwnLoop
 from autotune.targets.peek import undisturbed
 from autotune.targets.reference import Reference

@@ -14,7 +14,7 @@ from autotune.targets.contract import Contract
 from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
 from autotune.targets.loop import Training
-from autotune.targets.losses import InferredLoss
+from autotune.targets.loss import InferredLoss
 from autotune.targets.update import Update
 
 REPEATED = (  # https://pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset

@@ -31,7 +31,7 @@ class Loaded:
 
     @property
     def names(self) -> dict[str, Any]:
-        """What it defines of the agreed names; none of a value that is no dict."""
+        """The agreed names that it defines; none where the value is neither module nor dict."""
         held = vars(self.value) if self.is_whole_module else self.value if isinstance(self.value, Mapping) else {}
         return {name: value for name, value in held.items() if name in NAMES and not isinstance(value, ModuleType)}
 

@@ -163,7 +163,7 @@ class OwnLoop(ABC):
         return Observed()
 
     def loss_scale(self) -> float | None:
-        """What a gradient scaler multiplies the next loss by; None without one. Waits for the device."""
+        """Return the factor of a gradient scaler for the next loss; None without a scaler. Waits for the device."""
         return None
 
 

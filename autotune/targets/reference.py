@@ -22,7 +22,7 @@ class Reference:
 
     @property
     def label(self) -> str:
-        """How messages call it: the file's name, the module's, or the command's."""
+        """The name of the target in messages: the file's, the module's, or the command's."""
         if self.command is not None:
             return self.command.label
         return self.file.name if self.file else self.module

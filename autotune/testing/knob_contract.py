@@ -29,7 +29,7 @@ NONSENSE: tuple[Any, ...] = ("nonsense", -1, 1.5, [], object)
 
 
 def circumstances(environment: Environment = ENVIRONMENT, **changes: Any) -> Circumstances:
-    """Where a domain is asked for: a small data set, on the simulated GPU unless `environment` is another."""
+    """Return circumstances for a domain: a small data set, on the simulated GPU unless `environment` is another."""
     return Circumstances(**{"facts": SMALL, "environment": environment, "global_batch": None, **changes})
 
 
@@ -150,7 +150,7 @@ class KnobContract:
         assert type(pickle.loads(pickle.dumps(self.knob))) is type(self.knob)
 
     def _values(self) -> Iterator[Value]:
-        """Of both places."""
+        """Yield the values of the domains of both places."""
         for here in self.PLACES:
             yield from self.knob.domain(circumstances(here))
 
@@ -178,7 +178,7 @@ class KnobContract:
 
 
 def _loss_of_a_step(plan: Plan) -> float:
-    """Of a small convolution, forward and backward, on the CPU as the plan says."""
+    """Return the loss of a small convolution after forward and backward, on the CPU as the plan says."""
     import torch
 
     model: Any = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.LazyLinear(2))

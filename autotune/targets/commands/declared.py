@@ -36,7 +36,7 @@ class Argument:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """All that may be typed for it."""
+        """The words that may be typed for it."""
         return (*self.names, *([self.off] if self.off else ()))
 
 

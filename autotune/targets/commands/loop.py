@@ -108,7 +108,7 @@ class CommandLoop(OwnLoop):
         self._check_device(witness, plan)
 
     def observed(self) -> Observed:
-        """What its hooks saw."""
+        """The settings that its hooks saw."""
         return self._witness.observed() if self._witness else Observed()
 
     def facts(self) -> TargetFacts:
@@ -196,7 +196,7 @@ class _Reachable:
 
     @property
     def fixed(self) -> tuple[Knob, ...]:
-        """Those that cannot be set."""
+        """The knobs that cannot be set in this command."""
         return tuple(
             one for one in KNOBS if self._is_refused(one) or not (self._is_carried(one) or self._is_reached(one))
         )

@@ -57,7 +57,7 @@ class Pauses:
             self._began = None
 
     def cancel(self) -> None:
-        """It trained in that mode: no evaluation had begun."""
+        """Forget the evaluation that seemed to begin: the model was trained in that mode."""
         self._began = None
 
     @property

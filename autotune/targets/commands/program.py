@@ -33,7 +33,7 @@ class Program:
 
     @property
     def label(self) -> str:
-        """How messages call it."""
+        """The name of the program in messages."""
         return self.file.name if self.file else self.module
 
     @property
