@@ -1,4 +1,4 @@
-"""Where the text of a command goes: a terminal that shows it as it stands, or a file that was asked for."""
+"""The output of a command: to a terminal that shows it as it stands, or to a file that was asked for."""
 
 from __future__ import annotations
 

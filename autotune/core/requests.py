@@ -1,4 +1,4 @@
-"""What a process of its own is asked: one record for each kind of measurement. `core/kinds.py` lists them."""
+"""The requests to a process of its own: one record for each kind of measurement. `core/kinds.py` lists them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Kind(Generic[Asked, Answered]):
 
 
 class Request(Record, Generic[Answered], frozen=True, kw_only=True):
-    """What all requests have in common. `class ProbeRequest(Request[ProbeResult])` names the record that answers."""
+    """The base of all requests. `class ProbeRequest(Request[ProbeResult])` names the record that answers."""
 
     FOLDER: ClassVar[str]
 

@@ -28,7 +28,7 @@ ASSUMED = "The study does not say what its batches are: batches of (inputs, targ
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What a script has to say, in whatever order its framework wants it."""
+    """The statements and arguments of a script, in whatever order its framework wants them."""
 
     remarks: tuple[str, ...]  # where the numbers come from, and what is done before Python starts
     device: str  # "cuda"
@@ -76,7 +76,7 @@ def recipe(best: Recommendation, framework: Framework, world_size: int | None = 
 
 
 def ranks_of(best: Recommendation) -> int:
-    """How many processes trained together when it was measured."""
+    """Return the number of processes that trained together when it was measured."""
     return 1 if best.facts is None else best.facts.ranks
 
 
@@ -171,7 +171,7 @@ def assembled(found: Recipe, imports: tuple[str, ...], *body: str) -> str:
 
 
 def for_each_batch(found: Recipe) -> str:
-    """What has to happen to the batches where the framework runs the loop: a remark."""
+    """Return a remark on what has to happen to the batches where the framework runs the loop."""
     return "\n".join(f"# and for each batch: {line}" for line in found.batch)
 
 

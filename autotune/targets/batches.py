@@ -1,4 +1,4 @@
-"""What a batch is made of: tensors in any nesting of dicts, lists and tuples."""
+"""The parts of a batch: tensors in any nesting of dicts, lists and tuples."""
 
 from __future__ import annotations
 

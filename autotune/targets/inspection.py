@@ -39,7 +39,7 @@ _OF_THE_LOADER = ("torch.utils.data._utils", "torch.utils.data.dataloader", "tor
 
 
 def inspect(reference: Reference, device: str, config: Config | None, phase: Callable[[str], None]) -> TargetFacts:
-    """All that the search needs to know about the target, after one step of `config` or of the target's baseline.
+    """Return what the search needs to know of the target, after one step of `config` or of the target's baseline.
 
     Raises `TargetError` for whatever the user has to change, and memory errors as they come.
     """

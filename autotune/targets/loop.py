@@ -72,7 +72,7 @@ class Training:
         self._epoch = feed.epoch
 
     def observed(self) -> Observed:
-        """What training was seen to do: autocast and accumulation are this loop's own."""
+        """The settings that training was seen to have: autocast and accumulation are this loop's own."""
         return Observed(threads=torch.get_num_threads())
 
     def loss_scale(self) -> float | None:

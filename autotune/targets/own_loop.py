@@ -42,7 +42,7 @@ class _Block:
 
 
 class Report:
-    """What a loop tells of itself, handed to a watch in the blocks that the watch asks for."""
+    """The report of a loop on itself, handed to a watch in the blocks that the watch asks for."""
 
     def __init__(self, watch: Watch, label: str) -> None:
         self.shapes, self.stopped, self._label = Shapes(), False, label
@@ -159,7 +159,7 @@ class OwnLoop(ABC):
         """
 
     def observed(self) -> Observed:
-        """What training was seen to do so far."""
+        """The settings that training was seen to have so far."""
         return Observed()
 
     def loss_scale(self) -> float | None:

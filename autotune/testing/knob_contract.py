@@ -1,4 +1,4 @@
-"""What every knob keeps: a base class of tests.
+"""The contract of every knob: a base class of tests.
 
 class TestMyKnob(KnobContract):
     knob = MyKnob()
@@ -50,9 +50,10 @@ class KnobContract:
 
     def test_an_ordered_domain_ascends(self) -> None:
         for here in self.PLACES if self.knob.ordered else ():
-            ranks = [self.knob.rank(value, circumstances(here)) for value in self.knob.domain(circumstances(here))]
+            domain = self.knob.domain(circumstances(here))
+            positions = [self.knob.position(value, circumstances(here)) for value in domain]
 
-            assert ranks == sorted(set(ranks))
+            assert positions == sorted(set(positions))
 
     def test_the_values_of_its_domain_do_different_things(self) -> None:
         for here in self.PLACES:

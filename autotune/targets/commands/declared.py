@@ -42,7 +42,7 @@ class Argument:
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """What the syntax tree of a script tells."""
+    """The arguments that the syntax tree of a script declares."""
 
     arguments: tuple[Argument, ...] = ()
     # Names that it imports or calls, calls with their keywords as `Adam(lr)`, and texts that it opens.
