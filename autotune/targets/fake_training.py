@@ -165,7 +165,7 @@ def _choose_loss(training: Training, batch: Any, mode: FakeTensorMode) -> None:
 
 
 def _launch_together(update: Update | None) -> None:
-    """What an optimizer decides by itself for real tensors on CUDA: all parameters at once, with temporaries of all."""
+    """Let optimizers update all parameters at once, with temporaries of all, as they do with real tensors on CUDA."""
     for group in (group for one in (update.optimizers if update else ()) for group in one.param_groups):
         if group.get("foreach", True) is None and not group.get("fused") and not group.get("differentiable"):
             group["foreach"] = True

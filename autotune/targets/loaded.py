@@ -37,7 +37,7 @@ class Loaded:
 
 
 def picked(module: ModuleType, reference: Reference, offered: Mapping[str, Any]) -> Loaded:
-    """What `reference` names in its module. A function or class is called, with those of `offered` that it asks for.
+    """Return what `reference` names; a function or class is called, with those of `offered` that it asks for.
 
     Raises `TargetError`.
     """

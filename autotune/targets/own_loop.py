@@ -153,7 +153,7 @@ class OwnLoop(ABC):
 
     @abstractmethod
     def facts(self) -> TargetFacts:
-        """What is known once it is built, or, where that gave no model, once it took a step; `step` is left out then.
+        """The facts known once it is built, or, where that gave no model, once it took a step; `step` is left out then.
 
         Its `owns_loop` is True.
         """

@@ -1,4 +1,4 @@
-"""Where training code lies, as people type it: a file or a module, perhaps with a function in it, or a command."""
+"""The place of training code, as people type it: a file or a module, perhaps with a function in it, or a command."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Reference:
 
 
 def parse(text: str) -> Reference | None:
-    """What `text` refers to, or None if it is none of these. Raises `TargetError` for a missing file."""
+    """Return what `text` refers to, or None if it is none of these. Raises `TargetError` for a missing file."""
     if is_command(text):
         return Reference(command=CommandTemplate.parse(text))
     place, _, attribute = text.partition(":") if re.search(r":[A-Za-z_]\w*$", text) else (text, "", "")

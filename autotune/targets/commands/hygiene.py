@@ -1,4 +1,4 @@
-"""What a probe of a command leaves alone: trackers, telemetry, and the folder of its outputs. Imports no torch."""
+"""Hygiene of a probe of a command, which leaves alone: trackers, telemetry, and the folder of its outputs. Imports no torch."""
 
 from __future__ import annotations
 

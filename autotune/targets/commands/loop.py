@@ -112,7 +112,7 @@ class CommandLoop(OwnLoop):
         return self._witness.observed() if self._witness else Observed()
 
     def facts(self) -> TargetFacts:
-        """What its first step showed: model, data, and which knobs can be set."""
+        """The facts that its first step showed: model, data, and which knobs can be set."""
         witness = self._witness
         assert witness is not None and self._program is not None, "asked after a step"
         model, seen = witness.trained.model(), witness.observed()
@@ -190,7 +190,7 @@ class _Reachable:
     seen: Observed
 
     def baseline(self) -> dict[str, Value]:
-        """What the command trains with today: as it says, or as was seen."""
+        """The settings that the command trains with today: as it says, or as was seen."""
         said = self.template.baseline
         return {one.name: said.get(one.name, self._today(one)) for one in KNOBS if self._is_known(one)}
 

@@ -35,7 +35,7 @@ class Pauses:
 
     @property
     def replacements(self) -> tuple[tuple[Any, str, Callable[[Any], Any]], ...]:
-        """What is replaced while the program runs."""
+        """The functions that are replaced while the program runs."""
         files = [import_module("safetensors.torch")] if find_spec("safetensors") else []
         return (
             (nn.Module, "eval", self._evaluating),

@@ -1,4 +1,4 @@
-"""What the words of a command run: a Python file or a module, in this interpreter. Imports no torch."""
+"""The program that the words of a command run: a Python file or a module, in this interpreter. Imports no torch."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class CommandTemplate:
 
     @property
     def baseline(self) -> dict[str, Value]:
-        """What the command says today, by knob name. Raises `TargetError` where it says two things at once."""
+        """The command's values of today, by knob name. Raises `TargetError` where it says two things at once."""
         said: dict[str, Value] = {}
         for one in self.placeholders:
             if one.knob is None or one.today is None or one.is_gate:
