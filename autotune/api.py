@@ -101,7 +101,7 @@ def search(
 
 
 def _typed(target: object, corrections: Mapping[str, str]) -> TypedTarget:
-    """What was named as the target. Raises `UsageError` for what is neither a text nor a list of them."""
+    """Return the target as a text. Raises `UsageError` for what is neither a text nor a list of them."""
     if callable(target):
         target = _place(target)
     if isinstance(target, Sequence) and not isinstance(target, str):
@@ -129,7 +129,7 @@ def _place(function: Callable[..., Any]) -> str:
 
 
 def _value(option: Option, given: Any) -> Any:
-    """What was given for an option, as `Settings` has it. Raises `ValueError` for a text that means nothing."""
+    """Return what was given for an option as `Settings` has it. Raises `ValueError` for a text that means nothing."""
     match option.name:
         case "baseline":
             return {full_name(name): value for name, value in (given or {}).items()}

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 
 class AutotuneError(Exception):
-    """What happened with values, why probably, what to do: three sentences, ready to be shown to a person."""
+    """An error of three sentences for a person: what happened with values, why probably, what to do."""
 
     exit_code = 1
 

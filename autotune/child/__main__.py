@@ -102,7 +102,7 @@ def _answer(request: Request[Any], progress: Progress, started: str, work: Work 
 
 
 def _work(request: Request[Any]) -> Work:
-    """What does that request. Imported here: torch has to be there, and a probe need not wait for what a dry run is."""
+    """Return what does it. Imported here: torch has to be there, and a probe need not wait for what a dry run is."""
     module, _, function = KINDS[type(request)].partition(":")
     work: Work = getattr(import_module(module), function)
     return work

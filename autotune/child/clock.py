@@ -22,7 +22,7 @@ class Clock(Protocol):
         ...
 
     def passed(self) -> list[float]:
-        """Those of the intervals that no call has told yet, as far as the device has come; it must not run dry."""
+        """Return the intervals since the last call, as far as the device has come; it must always have work left."""
         ...
 
     def between(self, first: int, last: int) -> float:
@@ -35,7 +35,7 @@ class Clock(Protocol):
 
 
 class HostClock:
-    """For the CPU, where a step is done when its call returns."""
+    """The clock of the CPU, where a step is done when its call returns."""
 
     def __init__(self) -> None:
         self._marks: list[float] = []
@@ -64,7 +64,7 @@ class HostClock:
 
 
 class EventClock:
-    """For CUDA and XPU: one event per mark on the current stream, and no waiting for the newest until the end.
+    """The clock of CUDA and XPU: one event per mark on the current stream; the newest is not waited for until the end.
 
     Checked on a GPU only by `tests/gpu`; the sum of the intervals is the wall time of the window, launch gaps and
     loader waits included (docs/notes/timing.md 1). The host's clock would not do for deciding when that is long enough:
@@ -90,7 +90,7 @@ class EventClock:
         return self._between(self._events)
 
     def passed(self) -> list[float]:
-        """Those up to the mark before the newest, which is waited for: a whole step is left for the device to do."""
+        """Return the new intervals up to the mark before the newest, and wait for it: the device has a step left."""
         events, self._told = self._events[self._told : -1], max(0, len(self._events) - 2)
         return self._between(events) if events else []
 
@@ -109,7 +109,7 @@ class EventClock:
 
 
 class SynchronizingClock(HostClock):
-    """For devices without timed events (MPS): waits for the device at every mark, which costs some overlap."""
+    """The clock of devices without timed events (MPS): waits for the device at every mark, which costs some overlap."""
 
     def __init__(self, device: str) -> None:
         super().__init__()

@@ -28,7 +28,7 @@ class Computing:
 
     @property
     def result(self) -> Alone | None:
-        """None: there was no such step."""
+        """The times of computing alone; None: there was no such step."""
         return Alone(seconds=tuple(self._seconds), samples=self._samples) if self._seconds else None
 
     def step(self, seconds: float, samples: int) -> bool:
@@ -52,7 +52,7 @@ class Loading:
 
     @property
     def result(self) -> Alone | None:
-        """None: there was no whole round. Where batches differ in size, a round has the mean of their samples."""
+        """The times of loading alone; None: no whole round. Batches that differ in size count with their mean."""
         rounds = self._batches // self._round
         if not rounds:
             return None
@@ -61,7 +61,7 @@ class Loading:
 
     @property
     def seconds_per_batch(self) -> float:
-        """How long a batch takes in the mean, however unevenly the workers deliver; 0.0 before any was timed."""
+        """The mean seconds of a batch, however unevenly the workers deliver; 0.0 before any was timed."""
         return sum(self._seconds) / len(self._seconds) if self._seconds else 0.0
 
     def epoch(self) -> None:

@@ -1,4 +1,4 @@
-"""What a probe needed of memory: peaks on host and device from its first step to its last batch."""
+"""The memory that a probe needed: peaks on host and device from its first step to its last batch."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _peak_resident_bytes() -> int:
 
 
 def _proportional_bytes(process: psutil.Process, sharers: int) -> int:
-    """What only it has, and its part of what the probe and its workers share (the plain sum was three times too high).
+    """Return its own memory and its part of what probe and workers share (the plain sum was three times too high).
 
     Not the kernel's PSS: whoever else has the same files open, or the same template, would make it smaller.
     """

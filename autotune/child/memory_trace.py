@@ -1,4 +1,4 @@
-"""How the memory of the process moved over the window: readings at step ends, thinned out as they grow many."""
+"""The memory of the process over the window: readings at step ends, thinned out as they grow many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the answers of several ranks say together: one measurement, or the one failure that caused the others. Pure."""
+"""The answer of several ranks together: one measurement, or the one failure that caused the others. Pure."""
 
 from __future__ import annotations
 

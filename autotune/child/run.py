@@ -1,4 +1,4 @@
-"""What the child does with a request, told in order: seed, limit, build, train, read the instruments."""
+"""The work of the child on a request, in order: seed, limit, build, train, read the instruments."""
 
 from __future__ import annotations
 

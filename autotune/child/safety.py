@@ -1,4 +1,4 @@
-"""What makes a process that was forked from this one unlike a fresh one: looked at before every fork."""
+"""The differences of a forked process from a fresh one: looked for before every fork."""
 
 from __future__ import annotations
 

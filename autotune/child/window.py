@@ -138,23 +138,23 @@ class Window:
 
     @property
     def warmup_seconds(self) -> tuple[float, ...]:
-        """Of every step before any was measured."""
+        """The seconds of every step before the window."""
         return tuple(self._warm_up.seconds)
 
     @property
     def update_seconds(self) -> tuple[float, ...]:
-        """Of the optimizer's last update of every entry; (): it was not timed."""
+        """The seconds of the optimizer's last update in every entry; (): updates were not timed."""
         return tuple(self._update_seconds(entry) for entry in range(len(self.steps))) if self._timed else ()
 
     def step_seconds(self) -> tuple[float, ...]:
-        """Of every entry, without what was no part of training. Waits for the device."""
+        """Return the seconds of every entry, without pauses that were no part of training. Waits for the device."""
         return tuple(
             elapsed - step.paused_seconds for elapsed, step in zip(self._clock.intervals(), self.steps, strict=False)
         )
 
     @property
     def own_seconds_per_step(self) -> float | None:
-        """What watching cost an optimizer step, the first block's part left out: it has paid for settling."""
+        """The seconds that watching cost an optimizer step; the first block, which also settles, is left out."""
         later = self.steps[1:]
         return sum(step.own_seconds for step in later) / len(later) / self.steps_per_block if later else None
 
@@ -242,7 +242,7 @@ class Window:
         return False
 
     def _gain(self, entry: int, seconds: float) -> float:
-        """How many times as fast full cycles are as those of that entry, which took so long."""
+        """Return how many times as fast full cycles are as the short ones of that entry, which took `seconds`."""
         if self._cycle_ratio == 1 or not self._timed:
             return 1.0
         saved = (1 - 1 / self._cycle_ratio) * self._update_seconds(entry) * self.steps_per_block
@@ -265,5 +265,5 @@ class Window:
 
 
 def _together(step_seconds: float) -> int:
-    """How many steps of that length are looked at together."""
+    """Return how many steps of that length make one block."""
     return max(1, min(MOST_TOGETHER, int(BLOCK_SECONDS / max(step_seconds, 1e-6))))

@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def _report(error: Exception) -> str:
-    """What a user sees of a fault of ours, and all that a report of it needs."""
+    """Show a fault of ours to the user, with all that a report of it needs."""
     import platform
 
     from autotune.machine.environment import autotune_version, torch_version

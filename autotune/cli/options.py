@@ -1,4 +1,4 @@
-"""What people type for options, turned into records; every mistake names the option and the accepted forms."""
+"""The texts typed for options, turned into records; every mistake names the option and the accepted forms."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Options:
         return given
 
     def limits(self, typed: Mapping[str, Any]) -> dict[str, Limit]:
-        """What was typed for the knobs' own options, by alias, as limits of those given by full name."""
+        """Return the limits typed for the knobs' own options, by full name; `typed` has them by alias."""
         names = {one.name: typed[one.alias] for one in KNOBS}
         return {name: self._limit(name, text) for name, text in names.items() if text is not None}
 
@@ -148,7 +148,7 @@ class Options:
             ) from error
 
     def _whence(self, option: str) -> str:
-        """Where the value of `option` stands, in a sentence, unless it was typed just now."""
+        """Return the place of the value of `option`, in a sentence, unless it was typed just now."""
         name = option.removeprefix("--").replace("-", "_")
         source = getattr(self._context.get_parameter_source(name), "name", "")
         if source == "ENVIRONMENT":

@@ -1,4 +1,4 @@
-"""Where the text of a command goes: a terminal that shows it as it stands, or a file that was asked for."""
+"""The output of a command: to a terminal that shows it as it stands, or to a file that was asked for."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def say(text: object, *, stderr: bool = False) -> None:
 
 
 class _HarmlessConsole(Console):
-    """Whatever is printed, nothing but this console's own colours and cursor movements steers the terminal."""
+    """A console whose own colours and cursor movements alone steer the terminal, whatever text is printed."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """As Rich does, with the texts made harmless."""
+        """Render as Rich does, with control characters in texts made harmless."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else plain_lines(text), style, control)
 

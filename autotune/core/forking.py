@@ -1,4 +1,4 @@
-"""What a launcher and its template process say to each other: one record a message."""
+"""The messages between a launcher and its template process: one record each."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Refused(Record, frozen=True, kw_only=True, tag="refused"):
 
 
 class Ended(Record, frozen=True, kw_only=True, tag="ended"):
-    """How the forked process ended; `status` as `subprocess.Popen.returncode` has it."""
+    """The end of the forked process; `status` as `subprocess.Popen.returncode` has it."""
 
     status: int
 

@@ -1,4 +1,4 @@
-"""What others did to a probe while it measured, on the host and on its GPU: the readings that a result keeps."""
+"""The interference with a probe while it measured, on the host and on its GPU: the readings that a result keeps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MOST_FOREIGN_CORES = 0.1
 
 
 class Contamination(Record, frozen=True, kw_only=True):
-    """What others did to the machine during the window, read by the probe itself. None: cannot be read here."""
+    """The interference during the window, as the probe itself reads it. None: cannot be read here."""
 
     run_queue_wait_share: float | None = None  # of the window, the main thread was ready and not running; 0..1
     foreign_cores: float | None = None  # cores kept busy by processes that are not of this probe
@@ -28,12 +28,12 @@ class Contamination(Record, frozen=True, kw_only=True):
 
     @property
     def slowdown(self) -> float:
-        """How many times as long a step took for the waiting: 1 / (1 - w), right to 3 % (docs/notes/timing.md 2)."""
+        """The factor by which waiting made a step longer: 1 / (1 - w), right to 3 % (docs/notes/timing.md 2)."""
         return 1 / max(1e-3, 1 - (self.run_queue_wait_share or 0.0))
 
 
 class GpuUse(Record, frozen=True, kw_only=True):
-    """What NVML saw of the probe's GPU during the window, sampled by the launcher. None: not told by this card."""
+    """The use of the probe's GPU during the window by NVML, sampled by the launcher. None: this card does not tell."""
 
     readings: int
     utilization: float | None = None  # mean share of time with any kernel, 0..1: high proves nothing, low starvation

@@ -1,4 +1,4 @@
-"""By how much memory grows with every step: a leak, as far as one probe can tell."""
+"""The growth of memory with every step: a leak, as far as one probe can tell."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from autotune.units import format_value, parse_number
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """What the type of an annotated field cannot say of an option; `described` adds the field itself."""
+    """The part of an option that its field's type cannot say; `described` adds the field itself."""
 
     help: str
     short: str = ""  # "-t"

@@ -1,4 +1,4 @@
-"""How many seconds a search probe takes, by how long a micro-batch of its configuration takes.
+"""The seconds of a search probe, by the seconds of a micro-batch of its configuration.
 
 Predicted by the model, for ranking; what may begin is decided by `History.expected_seconds`.
 """

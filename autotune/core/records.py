@@ -1,4 +1,4 @@
-"""What is known before a probe: configuration, goal, environment, target, and what a study was asked.
+"""The records that are known before a probe: configuration, goal, environment, target, request of a study.
 
 Every record is frozen, units are in the names (`_seconds`, `_bytes`, `_fraction` in 0..1), and constructing one
 touches nothing outside it. `requests.py` holds what a process is asked, `results.py` what comes back, `codec.py` the
@@ -63,7 +63,7 @@ class Config(Record, frozen=True, kw_only=True):
 
 
 class Limit(Record, frozen=True, kw_only=True):
-    """What the user allows a knob: explicit `values`, or an inclusive range `low`..`high`."""
+    """The values that the user allows a knob: explicit `values`, or an inclusive range `low`..`high`."""
 
     low: int | None = None
     high: int | None = None
@@ -75,7 +75,7 @@ FORMER_OPTIONS = {"within_fraction": ("memory", "within"), "price_per_hour": ("c
 
 
 class Goal(Record, frozen=True, kw_only=True):
-    """What the search is to achieve, within which bounds.
+    """The goal of a search, with the bounds that it keeps.
 
     Part of a study's identity: resuming needs the same goal. Its numbers are checked when it is decoded, and by
     `Settings` before it is made.
@@ -109,7 +109,7 @@ class Goal(Record, frozen=True, kw_only=True):
 
 
 class Environment(Record, frozen=True, kw_only=True):
-    """Where probes run: the hardware and the versions that a measurement depends on."""
+    """The environment of probes: the hardware and the versions that a measurement depends on."""
 
     device: str  # "cpu", "cuda:0", "mps", "xpu:0"
     device_name: str
@@ -146,7 +146,7 @@ class Finding(Record, frozen=True, kw_only=True):
 
 
 class StepFacts(Record, frozen=True, kw_only=True):
-    """What one real optimizer step of the target showed."""
+    """The facts that one real optimizer step of the target showed."""
 
     loss: float | None  # None: not finite
     seconds: float
@@ -155,7 +155,7 @@ class StepFacts(Record, frozen=True, kw_only=True):
 
 
 class TargetFacts(Record, frozen=True, kw_only=True):
-    """What a child process found out about the target; all that the parent ever learns of user code."""
+    """The facts that a child process found about the target; all that the parent ever learns of user code."""
 
     name: str  # the model's class
     parameter_count: int
@@ -197,7 +197,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
 
 
 class StudyRequest(Record, frozen=True, kw_only=True):
-    """What a study was asked, and where: its identity. Trials are comparable only under the same request."""
+    """The request of a study and its place: its identity. Trials are comparable only under the same request."""
 
     protocol: int = PROTOCOL
     target: str

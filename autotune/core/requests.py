@@ -1,4 +1,4 @@
-"""What a process of its own is asked: one record for each kind of measurement. `core/kinds.py` lists them."""
+"""The requests to a process of its own: one record for each kind of measurement. `core/kinds.py` lists them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MEASURED_STEPS = 2  # of these in the window, however long they are
 
 
 class ProbeBudget(Record, frozen=True, kw_only=True):
-    """How long one probe may take. The deadlines are seconds without a sign of life, per phase."""
+    """The time that one probe may take. The deadlines are seconds without a sign of life, per phase."""
 
     min_warmup_steps: int = 3  # optimizer steps; at least two of them must succeed besides
     min_warmup_seconds: float = 0.5
@@ -62,7 +62,7 @@ class Kind(Generic[Asked, Answered]):
 
 
 class Request(Record, Generic[Answered], frozen=True, kw_only=True):
-    """What all requests have in common. `class ProbeRequest(Request[ProbeResult])` names the record that answers."""
+    """The base of all requests. `class ProbeRequest(Request[ProbeResult])` names the record that answers."""
 
     FOLDER: ClassVar[str]
 
@@ -138,7 +138,7 @@ class StabilityRequest(Request[StabilityResult], frozen=True, kw_only=True, tag=
     max_seconds: float = 60.0  # of training, all runs together; what it cuts short is told by the number of losses
 
     def process_config(self) -> Config:
-        """See `Request`."""
+        """The candidate's configuration: see `Request`."""
         return self.candidate
 
 

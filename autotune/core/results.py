@@ -1,4 +1,4 @@
-"""What comes back from a probe and what is made of it: outcome, measurement, failure, trial, verdict.
+"""The results of a probe, and what is made of them: outcome, measurement, failure, trial, verdict.
 
 Raw values are kept and statistics derived. JSON has no NaN: a loss that is not finite is stored as `null`.
 """
@@ -18,7 +18,7 @@ Isolation = Literal["fork", "fresh"]  # forked from a process that has torch imp
 
 
 class Outcome(StrEnum):
-    """How a probe ended. `out_of_memory` and `retried` say what the search makes of it."""
+    """The end of a probe. `out_of_memory` and `retried` say what the search makes of it."""
 
     OK = "ok"
     OOM_DEVICE = "oom-device"
@@ -36,7 +36,7 @@ class Outcome(StrEnum):
 
     @property
     def out_of_memory(self) -> bool:
-        """Some memory ran out: a larger configuration of the same arm would do no better."""
+        """Some memory ran out: a larger batch, all else being equal, would do no better."""
         return self in (Outcome.OOM_DEVICE, Outcome.OOM_HOST, Outcome.OOM_SHM, Outcome.TOO_LARGE)
 
     @property
@@ -59,7 +59,7 @@ class Alone(Record, frozen=True, kw_only=True):
 
 
 class Measurement(Record, frozen=True, kw_only=True):
-    """What one probe measured: one entry per optimizer step or block of short ones, warm-up told apart."""
+    """The measurement of one probe: one entry per optimizer step or block of short ones, warm-up told apart."""
 
     steps_per_block: int = 1  # optimizer steps of each entry of the window; more than 1 where steps are very short
     samples: tuple[int, ...]  # per entry of the window
@@ -132,7 +132,7 @@ class Measurement(Record, frozen=True, kw_only=True):
 
     @property
     def cycle_ratio(self) -> float:
-        """How many times as many micro-batches an optimizer step has as were run; 1.0: full cycles were run."""
+        """The micro-batches of an optimizer step over those that were run; 1.0: full cycles were run."""
         return self.accumulation_steps / self.micro_batches_per_step
 
     @property
@@ -180,7 +180,7 @@ class Failure(Record, frozen=True, kw_only=True):
 
 
 class Answer(Record, frozen=True, kw_only=True):
-    """What a process of its own leaves behind, whatever it was asked. Every outcome but OK has a failure."""
+    """The answer that a process of its own leaves behind, to any request. Every outcome but OK has a failure."""
 
     protocol: int = PROTOCOL
     outcome: Outcome
@@ -256,7 +256,7 @@ class Trial(Record, frozen=True, kw_only=True):
 
 
 class Verdict(Record, frozen=True, kw_only=True):
-    """What an objective makes of a result. Every constraint is always present; above 0 means violated."""
+    """The judgement of an objective on a result. Every constraint is always present; above 0 means violated."""
 
     value: float | None  # the objective's score, maximised; None: nothing was measured
     constraints: dict[str, float]
@@ -269,7 +269,7 @@ class Verdict(Record, frozen=True, kw_only=True):
 
 
 class LossVerdict(Record, frozen=True, kw_only=True):
-    """What paired losses say about one arithmetic against full precision. `unstable` and `worse` exclude it."""
+    """The judgement of paired losses on one arithmetic against full precision. `unstable` and `worse` exclude it."""
 
     verdict: Literal["ok", "worse", "unstable", "inconclusive"]
     values: dict[str, Value]  # of the knobs that change arithmetic, as they were compared
@@ -284,5 +284,5 @@ class LossVerdict(Record, frozen=True, kw_only=True):
 
     @property
     def excludes(self) -> bool:
-        """Not to be recommended."""
+        """Whether the arithmetic is not to be recommended."""
         return self.verdict in ("unstable", "worse")

@@ -111,11 +111,11 @@ class Rounds:
 
     @property
     def configurations(self) -> int:
-        """How many were measured."""
+        """The number of configurations that were measured."""
         return len(self._logs)
 
     def count(self, one: int, other: int) -> int:
-        """In how many rounds both were measured."""
+        """Return the number of rounds in which both were measured."""
         return len(self._ratios(one, other))
 
     def mean_rate(self, configuration: int) -> float:
@@ -124,13 +124,13 @@ class Rounds:
         return mean_rate(np.exp(own[~np.isnan(own)])) * math.exp(self._centre(configuration, self._level))
 
     def half_width(self, configuration: int, confidence: float = 0.95) -> float | None:
-        """Of the interval of its rate, relative, from the noise that all share; None where nobody ran twice."""
+        """Return the relative half width of a rate's interval, from the noise that all share; None where nobody ran twice."""
         if not self.degrees_of_freedom:
             return None
         return self._half_width(confidence) / math.sqrt(self.count(configuration, configuration))
 
     def ratio(self, one: int, other: int, confidence: float = 0.95) -> tuple[float, float, float]:
-        """How many times as fast `one` is as `other`: estimate, low, high. Infinite where no common opponent met both.
+        """Return the rate of `one` over that of `other`: estimate, low, high. Infinite where nobody met both.
 
         Fewer than six common rounds: Student's interval, its noise pooled over all configurations, so that two rounds
         of four leave three degrees of freedom where the pair alone leaves one, and drawn towards the usual noise where
@@ -188,7 +188,7 @@ class Rounds:
         return min(float(stdtrit(freedom, 0.5 + confidence / 2)) * noise for noise, freedom in known)
 
     def gaps(self, running: Sequence[int]) -> dict[int, float]:
-        """How far behind the fastest of these each is (log ratio, 0 and below), over the rounds that all of them ran.
+        """Return the gap of each to the fastest of these (log ratio, at most 0), over the rounds that all of them ran.
 
         Medians of the differences to each round's mean: one bad round moves nobody (docs/notes/search.md 4).
         """
@@ -221,7 +221,7 @@ class Rounds:
         return [(int(one), int(number)) for one, number in zip(comparable[slow], lowest[slow], strict=True)]
 
     def _round_levels(self) -> Floats:
-        """How fast the machine was in each round for each configuration, by the others (log ratio to their medians).
+        """Return the machine's level in each round for each configuration, by the others (log ratio to their medians).
 
         It is the median of those; of the two in the middle the smaller move, for the other one may be an outlier.
         """
@@ -265,14 +265,14 @@ class Rounds:
 
 
 def _averages(values: Floats) -> Floats:
-    """Of all pairs, each value with itself too (Walsh's), in ascending order."""
+    """Return Walsh's averages, of all pairs and of each value with itself, in ascending order."""
     one, other = np.triu_indices(len(values))
     return np.sort((values[one] + values[other]) / 2)
 
 
 @lru_cache
 def _signed_rank_cut(count: int, confidence: float) -> int:
-    """How many averages to leave out at each end; 0: with so few rounds none, or they cannot be so sure.
+    """Return the number of averages to leave out at each end; 0: with so few rounds none, or they cannot be so sure.
 
     The signed-rank statistic of `count` values is a sum of ranks, each there or not with even chance.
     """

@@ -37,7 +37,7 @@ class Entry:
 
     @property
     def tuned(self) -> str:
-        """What the answer changes: `precision fp32 → bf16 · layout nchw → nhwc`."""
+        """The changes of the answer: `precision fp32 → bf16 · layout nchw → nhwc`."""
         return " · ".join(change_phrase(one) for one in changes_of(self.best, None) if one.kept) if self.best else ""
 
     @property

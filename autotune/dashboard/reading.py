@@ -100,7 +100,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _times(path: str) -> Times | None:
-    """None unless a regular file is there."""
+    """Return size and times of a regular file; None if there is none."""
     try:
         found = os.lstat(path)
     except (OSError, ValueError):

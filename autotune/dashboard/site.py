@@ -83,7 +83,7 @@ class Site:
         return end if cut <= 0 else f"[the first {cut} bytes are left out; the whole log is {log}]\n{end}"
 
     def folder(self, name: str | None) -> Path:
-        """Where the study of this name lies."""
+        """Return the folder of the study of this name."""
         if name is None:
             return self.root
         try:

@@ -1,4 +1,4 @@
-"""What a program says about the target's data: how the loader is made, what a batch unpacks to, how its loss is had."""
+"""The target's data in a program: how the loader is made, what a batch unpacks to, how its loss is had."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ExportedData:
         return "loss_fn(model, batch)  # your loss(model, batch)"
 
     def arrival(self, device: str, images: tuple[str, ...], *, pinned: bool) -> tuple[str, tuple[str, ...]]:
-        """What is done with a batch before the loss: a function that the program defines, and statements; or neither.
+        """Return the steps from a batch to its loss: a function that the program defines, and statements; or neither.
 
         It is copied to `device`, "" where no copy is needed. `images` are methods for tensors of four dimensions: all
         others stay as they are, as in a probe.

@@ -23,7 +23,7 @@ def settings(found: Recipe) -> dict[str, Any]:
 
 
 def beside(found: Recipe) -> tuple[str, ...]:
-    """What JSON has no key for: where the numbers come from, and statements for the script."""
+    """Return the lines beside the JSON, which has no keys for them: where the numbers come from, and statements."""
     return (
         *found.remarks,
         *found.setup,

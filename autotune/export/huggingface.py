@@ -42,7 +42,7 @@ def settings(found: Recipe) -> dict[str, Any]:
 
 
 def _for_the_trainer(data: ExportedData) -> tuple[str, ...]:
-    """What the target brings of its own, where a Trainer takes it: remarks."""
+    """Return remarks on the parts of the target's own that a Trainer takes: loader, collate, sampler."""
     if data.kind == "dataloader":
         return ("# and a subclass of Trainer whose get_train_dataloader() returns your dataloader(...)",)
     return (

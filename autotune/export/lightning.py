@@ -28,7 +28,7 @@ def text(found: Recipe) -> str:
 
 
 def arguments(found: Recipe) -> dict[str, Any]:
-    """Those of its Trainer. Raises `UsageError` for a device that Lightning does not know."""
+    """Return the arguments of the Trainer. Raises `UsageError` for a device that Lightning does not know."""
     if found.device not in ACCELERATORS:
         raise UsageError(
             f"Lightning 2 has no accelerator {found.device}, on which the study was measured. It knows "

@@ -56,7 +56,7 @@ for epoch in range(epochs):
 
 
 def _micro_batch(found: Recipe) -> tuple[str, ...]:
-    """What is done with one; every so many of them the optimizer's turn."""
+    """Return the lines that train on one micro-batch, with the optimizer's update after the last of a step."""
     steps, forward = found.accumulation_steps, f"loss = {found.data.loss}"
     scaled = f"loss / {steps}" if steps > 1 else "loss"
     update = ("scaler.step(optimizer)", "scaler.update()") if found.scaler else ("optimizer.step()",)

@@ -28,7 +28,7 @@ ASSUMED = "The study does not say what its batches are: batches of (inputs, targ
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What a script has to say, in whatever order its framework wants it."""
+    """The statements and arguments of a script, in whatever order its framework wants them."""
 
     remarks: tuple[str, ...]  # where the numbers come from, and what is done before Python starts
     device: str  # "cuda"
@@ -76,7 +76,7 @@ def recipe(best: Recommendation, framework: Framework, world_size: int | None = 
 
 
 def ranks_of(best: Recommendation) -> int:
-    """How many processes trained together when it was measured."""
+    """Return the number of processes that trained together when it was measured."""
     return 1 if best.facts is None else best.facts.ranks
 
 
@@ -171,7 +171,7 @@ def assembled(found: Recipe, imports: tuple[str, ...], *body: str) -> str:
 
 
 def for_each_batch(found: Recipe) -> str:
-    """What has to happen to the batches where the framework runs the loop: a remark."""
+    """Return a remark on what has to happen to the batches where the framework runs the loop."""
     return "\n".join(f"# and for each batch: {line}" for line in found.batch)
 
 
@@ -200,7 +200,7 @@ def _remarks(best: Recommendation, world_size: int | None) -> tuple[str, ...]:
 
 
 def _of_a_step(names: tuple[str, ...]) -> tuple[str, ...]:
-    """What to say of the parts of a step that the file has, and this piece of code has not."""
+    """Return a remark about the parts of a step that the user's file has, and this piece of code has not."""
     if "step" in names:
         return ("Losses, backward passes and optimizer steps are those of your step(model, batch, optimizers).",)
     return (f"Your {' and '.join(names)} belong to every optimizer step, as in what was measured.",) * bool(names)

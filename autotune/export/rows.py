@@ -74,7 +74,7 @@ def started_seconds(trial: Trial) -> float | None:
 
 
 def summary(view: StudyView) -> Row:
-    """What the study came to, as tracker parameters and metrics; empty without a recommendation."""
+    """Return the outcome of the study as tracker parameters and metrics; empty without a recommendation."""
     best = view.recommendation
     if best is None:
         return {}

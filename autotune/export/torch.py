@@ -68,7 +68,7 @@ class Tuned(dict[str, Any]):
 
     @property
     def device(self) -> torch.device:
-        """Where model and batches go."""
+        """The device of model and batches."""
         import torch
 
         return torch.device(self._plan.device)

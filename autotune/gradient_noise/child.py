@@ -119,7 +119,7 @@ class Sampling:
         """Ignore epochs: pairs of micro-batches within one differ from independent ones by phi / N."""
 
     def ended(self) -> bool:
-        """Fewer steps than were asked for do not do."""
+        """Return False: fewer steps than were asked for are not enough."""
         return False
 
     def micro_batch(self) -> None:

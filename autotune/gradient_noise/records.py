@@ -1,4 +1,4 @@
-"""What a measurement of gradients left behind: how long and how well aligned those of single micro-batches were.
+"""The gradients that were sampled: how long and how well aligned those of single micro-batches were.
 
 Raw values are kept; `gradient_noise/estimate.py` makes the noise scale of them.
 """

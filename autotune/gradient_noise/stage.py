@@ -44,12 +44,12 @@ def measure_gradient_noise(context: SearchContext) -> None:
             f"the gradients of {asked.micro_batches} micro-batches of {asked.config.batch_size}."
         )
         history.add_sample(asked, context.run(asked))
-    if history.noise is None:
+    if history.gradient_noise is None:
         context.reporter.note(
             f"{no_noise_scale(history.samples[-1][1])} Until it is known, all batch sizes count as equally efficient."
         )
     else:
-        context.reporter.detail(f"{describe_noise(history.noise).text}.")
+        context.reporter.detail(f"{describe_noise(history.gradient_noise).text}.")
 
 
 def _next(attempts: Sequence[Sample], request: StudyRequest, seconds: float) -> NoiseScaleRequest | None:
@@ -78,7 +78,7 @@ def with_batch_advice(recommendation: Recommendation, history: History) -> Recom
     """Return the recommendation with what the noise scale says of its global batch; unchanged for other objectives."""
     if not objective_of(history.request.goal).uses_noise_scale:
         return recommendation
-    noise = history.noise
+    noise = history.gradient_noise
     if noise is None:
         warning = notice(Code.NOISE_SCALE_UNKNOWN, why=no_noise_scale(history.samples[-1][1]))
         return replace(recommendation, warnings=(warning, *recommendation.warnings))

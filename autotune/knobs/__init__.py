@@ -42,7 +42,7 @@ def worker_knob() -> Knob:
 
 
 def loader_workers(config: Config) -> int:
-    """How many processes load with `config`; 0: the training process itself does."""
+    """Return the number of processes that load with `config`; 0: the training process itself does."""
     return int(config.values.get(worker_knob().name) or 0)
 
 

@@ -41,7 +41,7 @@ OPEN_CLIP: dict[Value, str] = {None: "fp32", "bfloat16": "amp_bf16", "float16": 
 
 
 class AmpDtype(Knob):
-    """Only dtypes that the device computes natively are offered; an explicit list may name others."""
+    """The dtype of autocast. It offers what the device computes natively; an explicit list may name others."""
 
     name = "amp_dtype"
     alias = "amp"

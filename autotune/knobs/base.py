@@ -26,7 +26,7 @@ SWITCH_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": Fals
 
 
 class MemoryEffect(StrEnum):
-    """How a knob changes memory; the guard concludes from an out-of-memory by these rules only."""
+    """The ways in which a knob changes memory; the guard concludes from an out-of-memory by these rules only."""
 
     GROWS = "grows"  # a larger value never needs less, on the device and on the host
     GROWS_HOST = "grows-host"  # the same, on the host only
@@ -35,7 +35,7 @@ class MemoryEffect(StrEnum):
 
 
 class Reach(StrEnum):
-    """Where a knob can be set from outside of a training that nobody may edit."""
+    """The places where a knob can be set from outside of a training that nobody may edit."""
 
     CODE = "code"  # nowhere: the code has to take it
     LOADER = "loader"  # arguments of a DataLoader that whoever makes it leaves out
@@ -74,7 +74,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Circumstances:
-    """All that the domain of a knob may depend on."""
+    """The circumstances that the domain of a knob may depend on."""
 
     facts: TargetFacts
     environment: Environment
@@ -109,7 +109,7 @@ class Knob(ABC):
     alias: str  # the short name that command-line options accept, and the name of its own option
     option_help: str  # of that option: "Micro-batches: 8:512, or 16,32,64."
     label: str  # column title, at most 9 characters
-    ordered: bool  # searched by rank if true, as categories if not
+    ordered: bool  # searched by position if true, as categories if not
     default: Value
     memory: MemoryEffect
     numerics: bool = False  # changes the arithmetic: recommended only after its losses agreed with the default's
@@ -139,7 +139,7 @@ class Knob(ABC):
         """Return the value that follows from the others, or None if this knob is free."""
         return None
 
-    def rank(self, value: Value, circumstances: Circumstances) -> float:
+    def position(self, value: Value, circumstances: Circumstances) -> float:
         """Return the position of `value` in the order of an ordered knob."""
         return float(value or 0)
 
@@ -208,7 +208,7 @@ class Knob(ABC):
 
 
 class CountKnob(Knob):
-    """A knob whose values are whole numbers, searched by rank; None too where `none_is` says what it stands for."""
+    """A knob whose values are whole numbers, searched by position; None too where `none_is` says what it stands for."""
 
     ordered = True
     least: int = 1

@@ -1,4 +1,4 @@
-"""How a knob may act on the clocks and the memory of a training run: the model-based sampler's prior."""
+"""The influence of a knob on the time and the memory of a training run: the model-based sampler's prior."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user writes about a knob: its name, one value, the values to search.
+"""The texts that a user writes about a knob: its name, one value, the values to search.
 
 The one parser for command line, target and `autotune.search`. Errors are `ValueError` with rule and value; the caller
 adds where it was written.

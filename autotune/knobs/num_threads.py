@@ -40,7 +40,7 @@ class NumThreads(CountKnob):
         counts = {threads(value, environment) for value in allowed(tuple(offered) if listed is None else listed, limit)}
         return tuple(_shortest(count, environment) for count in sorted(counts))
 
-    def rank(self, value: Value, circumstances: Circumstances) -> float:
+    def position(self, value: Value, circumstances: Circumstances) -> float:
         """Return the count, torch's own for None."""
         return threads(value, circumstances.environment)
 

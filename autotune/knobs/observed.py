@@ -1,4 +1,4 @@
-"""What a training run was seen to do: the proof that its settings took effect."""
+"""The observed settings of a training run: the proof that they took effect."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(kw_only=True)
 class Observed:
-    """What a session saw of its training. None: that could not be seen, or was not looked at."""
+    """The settings that a session saw in its training. None: it could not be seen, or was not looked at."""
 
     micro_batch: int | None = None  # samples of most micro-batches
     micro_batches: int | None = None  # of most optimizer steps

@@ -19,7 +19,7 @@ SLEEPING = Influence(fixed_time=Factor(2.0, 0.8), sample_time=Factor(1.15, 0.2),
 
 
 class OmpWaitPolicy(Knob):
-    """None leaves the environment as it is; with "passive" waiting threads sleep at once instead of spinning.
+    """The wait policy of OpenMP: with "passive" waiting threads sleep at once and do not spin; None leaves it as it is.
 
     The OpenMP runtime reads the variable when torch is imported. It can help where other processes want the cores:
     187 ms a step became 22 with two threads and two workers on two cores (docs/notes/timing.md 4).

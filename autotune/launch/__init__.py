@@ -1,1 +1,1 @@
-"""How a probe is run and its end is read, behind the seam in `base.py`."""
+"""The launcher: runs a probe and reads its end, behind the seam in `base.py`."""

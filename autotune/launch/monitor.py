@@ -27,7 +27,7 @@ _READ_BYTES = 2**16
 
 
 class Monitor:
-    """What is known of one running probe. `process` has started, `pipe` is the read end of its progress pipe."""
+    """The state of one running probe. `process` has started, `pipe` is the read end of its progress pipe."""
 
     def __init__(
         self, process: Leader, pipe: int, budget: ProbeBudget, result: Path,

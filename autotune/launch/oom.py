@@ -24,7 +24,7 @@ def oom_kills(root: Path = ROOT) -> int | None:
 
 
 def _counters(root: Path) -> Iterator[Path]:
-    """Where the counter may lie; in a container the group's own path may not exist, and the top stands for it."""
+    """Return the counter's paths; in a container the group's own path may not exist, and the top stands for it."""
     top = root / "sys/fs/cgroup"
     lines: list[str] = []
     with suppress(OSError):

@@ -51,7 +51,7 @@ _ENVIRON = {
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeEnd:
-    """How a probe's process ended, seen from outside."""
+    """The end of a probe's process, seen from outside."""
 
     outcome: Outcome  # what it means, should there be no result
     failure: Failure
@@ -139,7 +139,7 @@ class SubprocessLauncher:
     def _answer(
         self, request: Request[Answered], folder: Path, template: Template | None = None
     ) -> tuple[Answered, ProbeEnd]:
-        """What one process answered, or what its end means, and that end."""
+        """Run one process; return its answer, or the failure that its end means, and that end."""
         ending = self._run(request, folder, template)
         found = _read(folder, request.kind().answer)
         if isinstance(found, str):
@@ -153,7 +153,7 @@ class SubprocessLauncher:
         return {**os.environ, **_ENVIRON, **self._environ, **own}
 
     def _run(self, request: Request[Any], folder: Path, template: Template | None) -> ProbeEnd:
-        """From the request to an end after which no process is left.
+        """Run one process from the request to an end after which no process is left.
 
         An interrupt leaves neither request nor result: a request alone says that the searching process died.
         """
@@ -210,7 +210,7 @@ class SubprocessLauncher:
         )
 
     def _telemetry(self, request: Request[Any], tag: str) -> Telemetry | None:
-        """None for what is not timed, and without an NVIDIA card."""
+        """Return the telemetry of a timed probe on an NVIDIA card; None for others."""
         if not isinstance(request, ProbeRequest) or not request.device.startswith("cuda"):
             return None
         card = find(nvml := self._nvml(), request.device_uuid)

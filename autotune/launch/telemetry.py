@@ -48,7 +48,7 @@ class Telemetry:
             self._over.set()
 
     def use(self) -> GpuUse | None:
-        """What was seen, after `stop`; None if the probe did not come to measure."""
+        """Return the use that was seen, after `stop`; None if the probe did not come to measure."""
         if self._thread is None:
             return None
         self._thread.join(LAST_READING_SECONDS)

@@ -112,7 +112,7 @@ class Template:
 
     @property
     def resident_bytes(self) -> int | None:
-        """What it holds; a forked probe shares that until it writes to it."""
+        """The memory that it holds; a forked probe shares that until it writes to it."""
         return process_bytes("VmRSS", pid=self._process.pid) if self._process else None
 
     def fork(self, folder: Path, tag: str, descriptors: Sequence[int]) -> Forked:
@@ -195,12 +195,12 @@ class Templates:
 
     @property
     def running(self) -> tuple[Template, ...]:
-        """Those that have been started, and not ended."""
+        """The templates that have been started, and not ended."""
         return tuple(self._started.values())
 
     @property
     def resident_bytes(self) -> int:
-        """What they hold."""
+        """The memory that all running templates hold."""
         return sum(template.resident_bytes or 0 for template in self.running)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""What the machine around the accelerator grants this process: cores, memory, shared memory, CPU arithmetic.
+"""The host's resources for this process: cores, memory, shared memory, CPU arithmetic.
 
 A container sees the whole machine in `/proc` and may use a slice of it, so every amount here is the smallest of what
 is built in, what affinity allows and what any control group above the process allows:

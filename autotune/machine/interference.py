@@ -1,4 +1,4 @@
-"""What other processes do to the machine meanwhile: two looks at the kernel's counters, by a probe or by the search.
+"""The interference by other processes: two looks at the kernel's counters, by a probe or by the search.
 
     run-queue wait     the main thread was ready to run and did not get a core     /proc/self/schedstat
     foreign cores      busy time of the cores that we may use, less our own        /proc/stat, /proc/PID/stat
@@ -41,7 +41,7 @@ def look() -> Look:
 
 
 def between(before: Look, after: Look) -> Contamination:
-    """What happened from one look to the other."""
+    """Return the interference from one look to the other."""
     elapsed = after.now - before.now
     wait = foreign = None
     if before.waited is not None and after.waited is not None:

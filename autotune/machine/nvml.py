@@ -1,4 +1,4 @@
-"""What the NVIDIA driver says about its GPUs, through NVML; never raises, and touches no CUDA context.
+"""The NVIDIA driver's view of its GPUs, through NVML; never raises, and touches no CUDA context.
 
 The library is `pynvml`, installed by the distribution `nvidia-ml-py`. A reading that this GPU, driver or permission
 does not offer is None, never 0. Order and index are NVML's (by PCI bus), which `CUDA_VISIBLE_DEVICES` may rearrange:

@@ -17,7 +17,7 @@ INTERPRETER_BYTES = 150 * 2**20  # that a process with torch holds at least: 221
 
 
 class MemoryPrediction:
-    """What a dry run says of the memory of each configuration, corrected by the probes of the study so far."""
+    """The predicted memory of each configuration: that of a dry run, corrected by the probes of the study so far."""
 
     def __init__(self, space: SearchSpace, history: History) -> None:
         self._request, self._space, self._history = history.request, space, history

@@ -63,7 +63,7 @@ class ObjectiveOptions(Record, frozen=True, kw_only=True):
 
 
 class Objective(ABC):
-    """What a search maximises; the base of every objective.
+    """The score that a search maximises; the base of every objective.
 
     Only `name`, `option_help`, `unit`, `wish` and `score` have no default. Implementations hold no state.
     """
@@ -106,14 +106,14 @@ class Objective(ABC):
         return "The probe did not measure what this objective needs. Search with --objective throughput."
 
     def slack(self, goal: Goal) -> float | None:
-        """By which share of the best score a configuration may fall behind and still win by `order`.
+        """Return the share of the best score by which a configuration may fall behind and still win by `order`.
 
         None: by no more than the noise of the rounds and 2 %.
         """
         return None
 
     def knee(self, goal: Goal) -> float | None:
-        """By which share of the best score a configuration with a smaller global batch may fall behind and still win.
+        """Return the share of the best score that a configuration with a smaller global batch may lack and still win.
 
         None: the global batch is held, or the score itself says what a larger one is worth.
         """

@@ -20,7 +20,7 @@ SECONDS_PER_HOUR, MILLION, MANY_HOURS = 3600, 1e6, 1000
 
 
 class CostOptions(ObjectiveOptions, frozen=True, kw_only=True):
-    """What the machine costs."""
+    """The price of the machine."""
 
     price: Annotated[
         Annotated[float, Meta(gt=0, description="above 0")] | None,

@@ -15,7 +15,7 @@ INSTEAD = "Search with --objective throughput: what is faster mostly takes less 
 
 
 class Energy(Objective):
-    """Of the GPU alone: what processor, memory and fans of the host take is not counted by anything it can read.
+    """The energy of the GPU alone: no counter that it can read covers processor, memory and fans of the host.
 
     The counter is NVML's (Volta and later; many consumer cards have none). It moves every 0.1 s, so that windows are to
     last 5 s (docs/notes/gpu.md 1): that is right to 2 %, and the rounds of the confirmation average over several.

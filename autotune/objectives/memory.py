@@ -31,7 +31,7 @@ class Memory(Throughput):
         return True
 
     def knee(self, goal: Goal) -> None:
-        """None: the speed is given for memory."""
+        """Return None: the speed is given for memory."""
 
     def slack(self, goal: Goal) -> float:
         """The share of speed that the user gives for memory."""
@@ -42,7 +42,7 @@ class Memory(Throughput):
         return float(summary.peak_bytes)
 
     def probes_after(self, goal: Goal) -> int:
-        """What it takes to find the smallest batch that is still fast enough."""
+        """Return the probes that it takes to find the smallest batch that is still fast enough."""
         return DESCENT
 
     def headline(self, decision: Decision) -> Notice | None:
@@ -60,7 +60,7 @@ class Memory(Throughput):
         )
 
     def reasons(self, decision: Decision) -> tuple[Notice, ...]:
-        """What the fastest would have been, and would have needed."""
+        """Return how fast the fastest configuration was, and the memory that it needed."""
         now, fastest, within = decision.chosen, decision.leader, SpeedOptions.of(decision.goal).within
         if now == fastest:
             return (notice(Code.LEAST_MEMORY_IS_FASTEST, within=within),)

@@ -13,7 +13,7 @@ from autotune.units import format_percent, parse_fraction
 
 
 class SpeedOptions(ObjectiveOptions, frozen=True, kw_only=True):
-    """What speed may be given for something else."""
+    """The speed that may be given for something else."""
 
     within: Annotated[
         Share,

@@ -70,7 +70,7 @@ class TimeToQuality(Objective):
         return lambda config: efficiency(config.global_batch_size(), noise_scale)
 
     def knee(self, goal: Goal) -> None:
-        """None: a score that counts what a large batch wastes has its own best batch."""
+        """Return None: a score that counts what a large batch wastes has its own best batch."""
 
     def headline(self, decision: Decision) -> Notice | None:
         """`2.31× as fast to a given loss as your baseline (2.15 to 2.48, estimated)`."""

@@ -97,7 +97,7 @@ def spill(trial: Trial, others: Iterable[Trial], request: StudyRequest) -> str:
         for other in others
         if other.result.measurement is not None
         and other.config.batch_size < trial.config.batch_size
-        and _arm(other.config) == _arm(trial.config)
+        and _all_but_batch(other.config) == _all_but_batch(trial.config)
     ]
     if not smaller:
         return ""
@@ -135,8 +135,8 @@ def instability(measurement: Measurement) -> str:
     return ""
 
 
-def _arm(config: Config) -> dict[str, Value]:
-    """All that two configurations must share, so that only their micro-batches tell them apart."""
+def _all_but_batch(config: Config) -> dict[str, Value]:
+    """Return the values that two configurations must share for only their micro-batches to differ."""
     free = ("batch_size", "gradient_accumulation_steps")  # one follows from the other where the global batch is held
     return {name: value for name, value in config.values.items() if name not in free}
 

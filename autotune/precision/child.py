@@ -172,7 +172,7 @@ class Diary:
         return Order.STOP if over else Order.CONTINUE
 
     def ended(self) -> bool:
-        """Fewer steps than were asked for do not do."""
+        """Return False: fewer steps than were asked for are not enough."""
         return False
 
     def micro_batch(self) -> None:

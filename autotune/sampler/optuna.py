@@ -26,7 +26,7 @@ ATTEMPTS = 20  # proposals drawn before the nearest admitted neighbour is taken 
 
 
 class Encoding:
-    """Configurations as Optuna parameters: ordered knobs by rank, so that a batch is its exponent of two."""
+    """Configurations as Optuna parameters: ordered knobs by position, so that a batch is its exponent of two."""
 
     def __init__(self, space: SearchSpace) -> None:
         self._space = space

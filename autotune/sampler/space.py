@@ -69,15 +69,15 @@ class SearchSpace:
         return "the limits leave this combination of values out"
 
     def nearest(self, config: Config) -> Config:
-        """Return the configuration closest to this one: by knobs changed, then global batch, then ranks."""
+        """Return the configuration closest to this one: by knobs changed, then global batch, then positions."""
 
         def distance(other: Config) -> tuple[float, ...]:
-            ranks = (knob.rank(other[knob.name], self._circumstances) for knob in KNOBS if knob.ordered)
-            own = (knob.rank(config[knob.name], self._circumstances) for knob in KNOBS if knob.ordered)
+            others = (knob.position(other[knob.name], self._circumstances) for knob in KNOBS if knob.ordered)
+            own = (knob.position(config[knob.name], self._circumstances) for knob in KNOBS if knob.ordered)
             return (
                 changes(other, config),
                 abs(math.log(other.global_batch_size() / config.global_batch_size())),
-                sum(abs(one - another) for one, another in zip(ranks, own, strict=True)),
+                sum(abs(one - another) for one, another in zip(others, own, strict=True)),
             )
 
         return min(self.configs, key=distance)
@@ -224,7 +224,7 @@ def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Conf
     fits = knob.name != "batch_size" or circumstances.global_batch in (None, baseline.global_batch_size())
     if circumstances.limit is None and today not in values and fits:
         values = (*values, today)
-        return tuple(sorted(values, key=lambda value: knob.rank(value, circumstances))) if knob.ordered else values
+        return tuple(sorted(values, key=lambda value: knob.position(value, circumstances))) if knob.ordered else values
     return values
 
 

@@ -84,7 +84,7 @@ def is_better_supported(earlier: Recommendation, later: Recommendation) -> bool:
 
 
 def _question(answer: Recommendation) -> tuple[object, ...]:
-    """What two answers must share to be compared."""
+    """Return the question of an answer: two must share it to be compared."""
     return answer.target, answer.goal, answer.baseline, answer.fingerprint
 
 

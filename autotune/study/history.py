@@ -214,7 +214,7 @@ class History:
 
     @property
     def _paces(self) -> dict[Config, list[Pace]]:
-        """What every probe that ran took, by configuration."""
+        """The paces of all probes that ran, by configuration."""
         if self._known_paces[0] != self.version:
             found: dict[Config, list[Pace]] = {}
             for trial, _ in self.judged:
@@ -253,14 +253,14 @@ class History:
         return next((verdict.reason for verdict in found if verdict.excludes), None)
 
     @property
-    def noise(self) -> NoiseScale | None:
+    def gradient_noise(self) -> NoiseScale | None:
         """The gradient noise scale by the last sample; None where it is not known, and for other objectives."""
         return known_noise(self.request, [result for _, result in self.samples])
 
     @property
     def noise_scale(self) -> float | None:
         """The gradient noise scale in samples; None where it is not known."""
-        return self.noise.phi if self.noise else None
+        return self.gradient_noise.phi if self.gradient_noise else None
 
     def value_per_sample(self, config: Config) -> float:
         """Return the score for one sample/s of `config`, for an objective that knows it before any probe."""

@@ -1,4 +1,4 @@
-"""How long the parts of a probe took, from which follows how long another one will take."""
+"""The pace of a probe: the seconds of its parts, from which follow the seconds of another one."""
 
 from __future__ import annotations
 

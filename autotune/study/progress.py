@@ -29,7 +29,7 @@ class RunningProbe(Record, frozen=True, kw_only=True):
 
 
 class SearchProgress(Record, frozen=True, kw_only=True):
-    """What a search does now, and what it has said; it stays when the search has ended."""
+    """The progress of a search: what it does now, and what it has said; it stays when the search has ended."""
 
     began_at: str  # UTC, ISO 8601
     budget_seconds: float | None = None  # None: no limit of time

@@ -52,7 +52,7 @@ class RunnerUp(Record, frozen=True, kw_only=True):
 
 
 class Achieved(Record, frozen=True, kw_only=True):
-    """What the objective says of the winner; gains are scores over the baseline's, None where it cannot run."""
+    """The winner by its objective; gains are scores over the baseline's, None where it cannot run."""
 
     unit: str  # of `score`
     score: float  # geometric mean over the rounds
@@ -89,7 +89,7 @@ class Undecided(Record, frozen=True, kw_only=True):
 
 
 class BatchAdvice(Record, frozen=True, kw_only=True):
-    """What the gradient noise scale says of global batches, for the time to a given training loss; advice only."""
+    """The advice of the gradient noise scale on global batches, for the time to a given training loss; advice only."""
 
     FORMER: ClassVar[frozenset[str]] = frozenset({"check"})
 

@@ -1,4 +1,4 @@
-"""What a reference to training code means: `resolve` gives the target behind it, which only a child process opens.
+"""The meaning of a reference to training code: `resolve` gives the target behind it, which only a child process opens.
 
 text ─► Reference ─► its module, imported ─► kinds/ ─► a Contract, which our loop trains
                  │                                 └─► an OwnLoop, which trains by itself

@@ -26,7 +26,7 @@ class SharedMemoryTooSmall(Exception):
 
 
 class Order(Enum):
-    """What the watch wants next."""
+    """The next thing that the watch wants."""
 
     CONTINUE = "continue"  # an optimizer step on the next batches
     REPEAT = "repeat"  # an optimizer step on the batch seen last: loads nothing, teaches nothing, leaves no trace
@@ -49,11 +49,11 @@ class Step(Record, frozen=True, kw_only=True):
 
 
 class Watch(Protocol):
-    """What a session reports to."""
+    """The receiver of a session's reports."""
 
     @property
     def steps_at_once(self) -> int:
-        """How many optimizer steps the next report covers: those of a hundredth of a second where steps are short."""
+        """The optimizer steps that the next report covers: those of a hundredth of a second where steps are short."""
         ...
 
     def first_batch(self, seconds: float) -> None:
@@ -65,7 +65,7 @@ class Watch(Protocol):
         ...
 
     def step(self, step: Step) -> Order:
-        """As many optimizer steps as were asked for were issued."""
+        """Take note that as many optimizer steps as were asked for were issued; return what to do next."""
         ...
 
     def ended(self) -> bool:
@@ -99,15 +99,15 @@ class Session(Protocol):
 
     @property
     def label(self) -> str:
-        """How messages call the user's code."""
+        """The name of the user's code in messages."""
         ...
 
     def observed(self) -> Observed:
-        """What training was seen to do so far."""
+        """The settings that training was seen to have so far."""
         ...
 
     def loss_scale(self) -> float | None:
-        """What the gradient scaler multiplies the next loss by; None without one. Waits for the device."""
+        """Return the factor of the gradient scaler for the next loss; None without a scaler. Waits for the device."""
         ...
 
     @property
@@ -145,7 +145,7 @@ class DryTraining(Protocol):
     """One training run whose tensors have shapes and no contents."""
 
     def tensors(self) -> Iterator[Any]:
-        """What lives as long as the run does: parameters and buffers."""
+        """The tensors that live as long as the run does: parameters and buffers."""
         ...
 
     def step(self, batch_size: int, watching: AbstractContextManager[Any], hold: Callable[[Any], None]) -> None:

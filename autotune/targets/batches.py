@@ -1,4 +1,4 @@
-"""What a batch is made of: tensors in any nesting of dicts, lists and tuples."""
+"""The parts of a batch: tensors in any nesting of dicts, lists and tuples."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _alike(samples: int, shapes: tuple[Shape, ...], others: int, other: tuple[Sh
 
 
 def layout(batch: Any, *, is_unpacked: bool) -> BatchLayout:
-    """What a training loop has to do with it.
+    """Return what a training loop has to do with the batch.
 
     A named tuple is a pair only where the loop unpacks it: a loss of the target's own may ask for its names.
     """

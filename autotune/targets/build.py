@@ -21,7 +21,7 @@ from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
 from autotune.targets.guesses import loss_line
 from autotune.targets.loop import Training
-from autotune.targets.losses import InferredLoss, Loss
+from autotune.targets.loss import InferredLoss, Loss
 from autotune.targets.own_loop import OwnLoop, OwnSession
 from autotune.targets.own_step import OwnStep
 from autotune.targets.reference import Reference
@@ -44,7 +44,7 @@ def open_session(reference: Reference, config: Config, plan: Plan, phase: Callab
 
 
 def common_arguments(config: Config, device: str) -> dict[str, Any]:
-    """What every function of the user may ask for."""
+    """Return the arguments that every function of the user may ask for."""
     return {
         "batch_size": config.batch_size,
         "num_workers": loader_workers(config),
@@ -111,7 +111,7 @@ def _model(contract: Contract, offered: Mapping[str, Any]) -> torch.nn.Module:
 
 
 def _several(returned: Any) -> str:
-    """What to return instead of `returned`, which is no model but may hold several."""
+    """Return the advice what to return instead of `returned`, which is no model but may hold several."""
     parts = returned.values() if isinstance(returned, Mapping) else returned
     is_held = isinstance(returned, Mapping | list | tuple)
     held = sum(isinstance(part, torch.nn.Module) for part in parts) if is_held else 0

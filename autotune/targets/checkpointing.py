@@ -70,7 +70,7 @@ def blocks(module: nn.Module) -> list[nn.Module]:
 
 
 def checkpointable_blocks(model: nn.Module) -> int:
-    """How many blocks `checkpoint_blocks` would treat; 0 too where the model does so already, by its own switch."""
+    """Return the number of blocks that `checkpoint_blocks` would treat; 0 too where the model's own switch does so."""
     own = _with_switch(model)
     return 0 if any(_is_switched_on(module) for module in own) else len(blocks(model))
 
@@ -99,7 +99,7 @@ def _with_switch(module: nn.Module) -> list[nn.Module]:
 
 
 def _word(module: nn.Module) -> str:
-    """How its own switch calls it: `gradient` until transformers 5.22, `activation` since; the old one warns now."""
+    """Return its own switch's word: `gradient` until transformers 5.22, `activation` since; the old one warns now."""
     return "activation" if hasattr(module, "activation_checkpointing_enable") else "gradient"
 
 
@@ -133,7 +133,7 @@ def _revived(plain: type[nn.Module]) -> nn.Module:
 
 @contextmanager
 def _on_copies_of_buffers(block: nn.Module) -> Iterator[None]:
-    """What is written into buffers meanwhile is forgotten, and what was written before stays untouched for autograd."""
+    """Run with copies of the buffers: what is written meanwhile is forgotten, and autograd finds the originals."""
     held = [(part, name, buffer) for part in block.modules() for name, buffer in part.named_buffers(recurse=False)]
     for part, name, buffer in held:
         setattr(part, name, buffer.detach().clone())

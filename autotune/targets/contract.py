@@ -72,7 +72,7 @@ class Contract:
         return name in self.names
 
     def make(self, name: str, offered: Mapping[str, Any], *, sole: str = "", spread: tuple[str, ...] = ()) -> Any:
-        """What `name` stands for: what its function returns, or the object itself. Raises `TargetError`."""
+        """Return what `name` stands for: what its function returns, or the object itself. Raises `TargetError`."""
         if not is_factory(self.names[name]):
             return self.names[name]
         result = self.run(name, offered, sole=sole, spread=spread)
@@ -87,7 +87,7 @@ class Contract:
             return function(**offered)
 
     def left_out(self, name: str, harm: str, line: str) -> str:
-        """What is wrong with a file that has something like `name` where it is not read; `line` would define it."""
+        """Return the fault of a file that has something like `name` where it is not read; `line` would define it."""
         place, _, builder = self.label.partition(":")
         own = self.unread[name].name
         if builder:

@@ -1,4 +1,4 @@
-"""How many samples a batch holds, where the target cuts its batches itself and has no `samples(batch)`.
+"""The count of samples in a batch, where the target cuts its batches itself and has no `samples(batch)`.
 
 The dimension that has the size asked for is the one of the samples, whichever that is: time steps, or the nodes of
 graphs, may come first.
@@ -42,7 +42,7 @@ class OwnBatches:
         return self.can_be_seen and parts == self._parts and all(dimension == 0 for _, dimension in places)
 
     def __call__(self, batch: Any) -> int:
-        """How many `batch` holds. Raises `TargetError` if no dimension can be the samples'."""
+        """Return the number of samples in `batch`. Raises `TargetError` if no dimension can be the samples'."""
         if self._places is None:
             self._parts = set(dict(_shapes(batch, self._batch_size)))
             self._places = self._fitting(batch)
@@ -82,7 +82,7 @@ class OwnBatches:
             raise self._refusal(f"{describe(batch)} when asked for {batch_size}")
 
     def explanation(self, batch: Any) -> str:
-        """What is counted, in words: `32 in a batch, by dimension 1 of float32 (64, 32, 8)`."""
+        """Return what is counted, in words: `32 in a batch, by dimension 1 of float32 (64, 32, 8)`."""
         count = f"{self(batch):,} in a batch"
         if not self._places:
             return f"{count}, taken from the batch size that was asked for: the batch cannot be looked into"
@@ -92,7 +92,7 @@ class OwnBatches:
         return f"{count}, by {'the length of a list' if is_list else f'dimension {dimension} of {describe(part)}'}"
 
     def _fitting(self, batch: Any) -> list[Place]:
-        """Where the batch has the size asked for; its own length only if nothing in it has."""
+        """Return the places where the batch has the size asked for; its own length only if nothing in it has."""
         shapes = dict(_shapes(batch, self._batch_size))
         first = {shape[0] for shape in shapes.values()}
         if not self.is_told:

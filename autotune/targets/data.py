@@ -1,4 +1,4 @@
-"""Where batches come from: a DataLoader over the user's dataset, the user's own loader, or one synthetic batch."""
+"""The source of batches: a DataLoader over the user's dataset, the user's own loader, or one synthetic batch."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Epochs:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """What the target trains on, before a batch size cuts it into batches."""
+    """The data that the target trains on, before a batch size cuts it into batches."""
 
     kind: Literal["dataset", "iterable", "dataloader", "batch"]
     dataset: Any = None  # None for dataloader and batch

@@ -68,7 +68,7 @@ def _grown(one: Any, other: Any, size: int, mode: FakeTensorMode) -> Any:
 
 
 def _parts(one: Any, other: Any, size: int, mode: FakeTensorMode) -> list[Any]:
-    """Of a list with an entry per sample, as many as there are samples; of any other, its own."""
+    """Return the parts of a list: as many as there are samples if it has an entry per sample, else its own."""
     if (len(one), len(other)) == SIZES:
         return [_grown(one[-1], other[-1], size, mode) for _ in range(size)]
     if len(one) != len(other):

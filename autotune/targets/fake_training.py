@@ -29,7 +29,7 @@ from autotune.targets.build import assemble, common_arguments, run_setup
 from autotune.targets.data import Epochs
 from autotune.targets.fake_batches import SIZES, CannotPredict, Rebatched
 from autotune.targets.loop import Training
-from autotune.targets.losses import InferredLoss
+from autotune.targets.loss import InferredLoss
 from autotune.targets.own_loop import OwnLoop
 from autotune.targets.peek import undisturbed
 from autotune.targets.reference import Reference
@@ -165,7 +165,7 @@ def _choose_loss(training: Training, batch: Any, mode: FakeTensorMode) -> None:
 
 
 def _launch_together(update: Update | None) -> None:
-    """What an optimizer decides by itself for real tensors on CUDA: all parameters at once, with temporaries of all."""
+    """Let optimizers update all parameters at once, with temporaries of all, as they do with real tensors on CUDA."""
     for group in (group for one in (update.optimizers if update else ()) for group in one.param_groups):
         if group.get("foreach", True) is None and not group.get("fused") and not group.get("differentiable"):
             group["foreach"] = True

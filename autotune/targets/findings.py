@@ -1,4 +1,4 @@
-"""What was found in a target, in words: each part, and whether it was written or inferred."""
+"""The findings in a target, in words: each part, and whether it was written or inferred."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotune.targets.contract import Contract
 from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
 from autotune.targets.loop import Training
-from autotune.targets.losses import InferredLoss
+from autotune.targets.loss import InferredLoss
 from autotune.targets.update import Update
 
 REPEATED = (  # https://pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset
@@ -26,7 +26,7 @@ REPEATED = (  # https://pytorch.org/docs/stable/data.html#torch.utils.data.Itera
 def findings(
     contract: Contract, data: Data, training: Training, batch: Any, facts: StepFacts, *, is_shared_out: bool
 ) -> tuple[Finding, ...]:
-    """What `training` is made of, after its first step on `batch`.
+    """Return the parts of `training`, after its first step on `batch`.
 
     `is_shared_out`: iterating the data asked for the number of the loader worker, so that each can take its share.
     """
@@ -61,14 +61,14 @@ def findings(
 
 
 def step_finding(facts: StepFacts) -> Finding:
-    """What the first optimizer step showed."""
+    """Return the finding of the first optimizer step."""
     shown = "not finite" if facts.loss is None else f"{facts.loss:.4g}"
     gradients = f"{facts.parameters_with_gradient} of {facts.trainable_parameters} parameter tensors got a gradient"
     return Finding(name="step", text=f"one optimizer step: loss {shown}, {gradients}")
 
 
 def _samples(contract: Contract, training: Training, batch: Any) -> list[Finding]:
-    """What the samples of a batch are counted by. Nothing is said of batches that are cut here."""
+    """Return what the samples of a batch are counted by; nothing for batches that are cut here."""
     line, count = contracts.NAMES["samples"], training.count_samples
     if isinstance(count, OwnBatches):
         text, follows = count.explanation(batch), count.is_told or "setup" in contract  # which may tell it
@@ -81,7 +81,7 @@ def _samples(contract: Contract, training: Training, batch: Any) -> list[Finding
 
 
 def _unread(contract: Contract, data: Data) -> list[Finding]:
-    """What the file has under other names than agreed, and so is left out."""
+    """Return what the file has under other names than agreed, and so is left out."""
     found = []
     for name, used in (("sampler", "shuffled"), ("validation", "none"), ("baseline", "assumed")):
         if name in contract.unread and (name != "sampler" or data.kind == "dataset"):
@@ -102,7 +102,7 @@ def takes_workers(contract: Contract, data: Data) -> bool:
 
 
 def _worst(contract: Contract, data: Data) -> list[Finding]:
-    """How the memory of the largest batch will be known. Nothing is said of a synthetic one, which is always the same.
+    """Return how the memory of the largest batch will be known; nothing for a synthetic one, which is always the same.
 
     Whether shapes vary, one batch does not tell.
     """
@@ -128,7 +128,7 @@ def _loss(contract: Contract, training: Training) -> Finding:
 
 
 def _update(training: Training) -> list[Finding]:
-    """What belongs to an optimizer step besides, and so to what is measured."""
+    """Return what else belongs to an optimizer step, and so to what is measured."""
     update = training.update
     assert update is not None, "a step has been taken"
     found = []

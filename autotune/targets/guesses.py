@@ -1,4 +1,4 @@
-"""What the names in a user's file probably mean: what people call things where autotune agreed upon other names."""
+"""The probable meaning of names in a user's file: what people call things where autotune agreed upon other names."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def root_of(reference: Reference) -> Path:
 
 
 def pick(module: ModuleType, name: str, label: str) -> Any:
-    """What is called `name` in the module. Raises `TargetError` with the nearest name there is."""
+    """Return what is called `name` in the module. Raises `TargetError` with the nearest name there is."""
     if hasattr(module, name):
         return getattr(module, name)
     near = difflib.get_close_matches(name, [own for own in vars(module) if not own.startswith("_")], n=1)

@@ -39,7 +39,7 @@ _OF_THE_LOADER = ("torch.utils.data._utils", "torch.utils.data.dataloader", "tor
 
 
 def inspect(reference: Reference, device: str, config: Config | None, phase: Callable[[str], None]) -> TargetFacts:
-    """All that the search needs to know about the target, after one step of `config` or of the target's baseline.
+    """Return what the search needs to know of the target, after one step of `config` or of the target's baseline.
 
     Raises `TargetError` for whatever the user has to change, and memory errors as they come.
     """
@@ -125,10 +125,10 @@ class _FirstStep:
         return f"the first training step, on a batch of {describe(self.batch)}"
 
     def first_batch(self, seconds: float) -> None:
-        """Not asked here."""
+        """Ignore it: one step is all that an inspection needs."""
 
     def epoch(self) -> None:
-        """Not asked here."""
+        """Ignore it: one step is all that an inspection needs."""
 
     def step(self, step: Step) -> Order:
         """One is enough."""
@@ -136,17 +136,17 @@ class _FirstStep:
         return Order.STOP
 
     def ended(self) -> bool:
-        """There was no step, or it would have stopped."""
+        """Return False: there was no step, or it would have stopped."""
         return False
 
     def micro_batch(self) -> None:
-        """Not asked here."""
+        """Ignore it: one step is all that an inspection needs."""
 
     def update(self) -> None:
-        """Not asked here."""
+        """Ignore it: one step is all that an inspection needs."""
 
     def loaded(self, samples: int) -> Order:
-        """Not asked here."""
+        """Ignore it: one step is all that an inspection needs."""
         return Order.STOP
 
     def remembering(self, source: sources.Source) -> sources.Source:

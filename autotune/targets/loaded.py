@@ -31,13 +31,13 @@ class Loaded:
 
     @property
     def names(self) -> dict[str, Any]:
-        """What it defines of the agreed names; none of a value that is no dict."""
+        """The agreed names that it defines; none where the value is neither module nor dict."""
         held = vars(self.value) if self.is_whole_module else self.value if isinstance(self.value, Mapping) else {}
         return {name: value for name, value in held.items() if name in NAMES and not isinstance(value, ModuleType)}
 
 
 def picked(module: ModuleType, reference: Reference, offered: Mapping[str, Any]) -> Loaded:
-    """What `reference` names in its module. A function or class is called, with those of `offered` that it asks for.
+    """Return what `reference` names; a function or class is called, with those of `offered` that it asks for.
 
     Raises `TargetError`.
     """

@@ -18,7 +18,7 @@ from autotune.targets.batches import Shapes, are_tensors, count_tokens, move
 from autotune.targets.data import Source
 from autotune.targets.feed import Feed
 from autotune.targets.frozen_steps import without_learning
-from autotune.targets.losses import Loss, checked
+from autotune.targets.loss import Loss, checked
 from autotune.targets.optimizers import Optimizers
 from autotune.targets.own_step import OwnStep
 from autotune.targets.update import Update
@@ -72,7 +72,7 @@ class Training:
         self._epoch = feed.epoch
 
     def observed(self) -> Observed:
-        """What training was seen to do: autocast and accumulation are this loop's own."""
+        """The settings that training was seen to have: autocast and accumulation are this loop's own."""
         return Observed(threads=torch.get_num_threads())
 
     def loss_scale(self) -> float | None:

@@ -1,4 +1,4 @@
-"""What any model says about which knobs can gain with it."""
+"""The facts of a model that say which knobs can gain with it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _EXAMPLE = "such as torch.optim.AdamW(params)"
 
 
 def default_optimizer(parameters: list[torch.nn.Parameter], batch: Any) -> Optimizer:
-    """What most people train with: AdamW for dictionaries (language models), SGD with momentum for the rest.
+    """Return a usual optimizer: AdamW for dictionaries (language models), SGD with momentum for the rest.
 
     The choice matters because AdamW keeps two numbers for every parameter and momentum one. Learning rates are low
     enough for most models to learn and not to diverge, which would be held against the configuration.

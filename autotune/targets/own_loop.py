@@ -42,7 +42,7 @@ class _Block:
 
 
 class Report:
-    """What a loop tells of itself, handed to a watch in the blocks that the watch asks for."""
+    """The report of a loop on itself, handed to a watch in the blocks that the watch asks for."""
 
     def __init__(self, watch: Watch, label: str) -> None:
         self.shapes, self.stopped, self._label = Shapes(), False, label
@@ -153,17 +153,17 @@ class OwnLoop(ABC):
 
     @abstractmethod
     def facts(self) -> TargetFacts:
-        """What is known once it is built, or, where that gave no model, once it took a step; `step` is left out then.
+        """The facts known once it is built, or, where that gave no model, once it took a step; `step` is left out then.
 
         Its `owns_loop` is True.
         """
 
     def observed(self) -> Observed:
-        """What training was seen to do so far."""
+        """The settings that training was seen to have so far."""
         return Observed()
 
     def loss_scale(self) -> float | None:
-        """What a gradient scaler multiplies the next loss by; None without one. Waits for the device."""
+        """Return the factor of a gradient scaler for the next loss; None without a scaler. Waits for the device."""
         return None
 
 

@@ -50,7 +50,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def sample_size(sample: Any) -> int:
-    """How much there is of one sample: elements of tensors and arrays, pixels of images, characters of texts."""
+    """Return the size of one sample: elements of tensors and arrays, pixels of images, characters of texts."""
     if isinstance(sample, torch.Tensor):
         return sample.numel()
     if isinstance(sample, Mapping):

@@ -1,4 +1,4 @@
-"""Where training code lies, as people type it: a file or a module, perhaps with a function in it, or a command."""
+"""The place of training code, as people type it: a file or a module, perhaps with a function in it, or a command."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Reference:
 
     @property
     def label(self) -> str:
-        """How messages call it: the file's name, the module's, or the command's."""
+        """The name of the target in messages: the file's, the module's, or the command's."""
         if self.command is not None:
             return self.command.label
         return self.file.name if self.file else self.module
 
 
 def parse(text: str) -> Reference | None:
-    """What `text` refers to, or None if it is none of these. Raises `TargetError` for a missing file."""
+    """Return what `text` refers to, or None if it is none of these. Raises `TargetError` for a missing file."""
     if is_command(text):
         return Reference(command=CommandTemplate.parse(text))
     place, _, attribute = text.partition(":") if re.search(r":[A-Za-z_]\w*$", text) else (text, "", "")

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class DeclaredSettings:
-    """What the target says about knobs, by knob name."""
+    """The settings that the target declares, by knob name."""
 
     baseline: dict[str, Value] | None  # only the knobs that it names; None: not declared
     space: dict[str, Limit]

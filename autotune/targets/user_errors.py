@@ -55,5 +55,5 @@ def blaming(doing: object, root: Path) -> Iterator[None]:
 
 
 def _hint(message: str) -> str:
-    """What to do about an error whose cause torch does not name; often nothing."""
+    """Return what to do about an error whose cause torch does not name; often nothing."""
     return next((hint for pattern, hint in _HINTS if pattern.search(message)), "")

@@ -16,7 +16,7 @@ _later: dict[str, str] = {}
 
 
 def read_early() -> dict[str, str]:
-    """Those variables that are set now."""
+    """Return the variables that are set now and that libraries read when they are imported."""
     return {name: os.environ[name] for name in os.environ if _READ.match(name) and name not in _SET_BY_MANY}
 
 
@@ -41,12 +41,12 @@ def show() -> None:
 
 
 def _given_again() -> dict[str, str]:
-    """Those that torch itself has set once more, as where the target compiles before `show`."""
+    """Return the variables that torch itself has set once more, as where the target compiles before `show`."""
     return {name: value for name, value in _later.items() if os.environ.get(name) == value}
 
 
 def hold() -> None:
-    """From now on, in this process and in its forks, these variables are set too late."""
+    """Note the variables as they are: from now on, a change comes too late in this process and in its forks."""
     global _at_fork
     _at_fork = read_early()
 

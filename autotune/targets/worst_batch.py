@@ -22,7 +22,7 @@ Worst = Callable[[bool], Any]  # from whether shapes vary to the batch; None: no
 
 
 def worst_case(contract: Contract, data: Data, source: Source, offered: Mapping[str, Any]) -> Worst:
-    """How to come by the worst batch of this target, in the form of its loader's batches."""
+    """Return the maker of this target's worst batch, in the form of its loader's batches."""
     if "worst_batch" in contract:
         return lambda shapes_vary: contract.make("worst_batch", offered, sole="batch_size")
     if data.kind != "dataset" or not isinstance(source, Epochs):

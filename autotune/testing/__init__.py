@@ -1,4 +1,4 @@
-"""For tests of what extends autotune: a simulated machine whose best is known, and the contracts that extensions keep.
+"""Tools for tests of extensions: a simulated machine whose best configuration is known, and contracts to keep.
 
 `FakeLauncher` runs a whole search in milliseconds. A contract is a base class of tests: derive from `LauncherContract`
 (in `launcher_contract`) or `KnobContract` (in `knob_contract`), say what is tested, and pytest runs it. Samplers keep

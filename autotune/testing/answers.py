@@ -1,4 +1,4 @@
-"""What the simulated machine answers, in closed form: paired losses, gradients of known noise, peaks of a dry run."""
+"""The answers of the simulated machine, in closed form: paired losses, gradients of known noise, peaks of a dry run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every knob keeps: a base class of tests.
+"""The contract of every knob: a base class of tests.
 
 class TestMyKnob(KnobContract):
     knob = MyKnob()
@@ -29,7 +29,7 @@ NONSENSE: tuple[Any, ...] = ("nonsense", -1, 1.5, [], object)
 
 
 def circumstances(environment: Environment = ENVIRONMENT, **changes: Any) -> Circumstances:
-    """Where a domain is asked for: a small data set, on the simulated GPU unless `environment` is another."""
+    """Return circumstances for a domain: a small data set, on the simulated GPU unless `environment` is another."""
     return Circumstances(**{"facts": SMALL, "environment": environment, "global_batch": None, **changes})
 
 
@@ -50,9 +50,10 @@ class KnobContract:
 
     def test_an_ordered_domain_ascends(self) -> None:
         for here in self.PLACES if self.knob.ordered else ():
-            ranks = [self.knob.rank(value, circumstances(here)) for value in self.knob.domain(circumstances(here))]
+            domain = self.knob.domain(circumstances(here))
+            positions = [self.knob.position(value, circumstances(here)) for value in domain]
 
-            assert ranks == sorted(set(ranks))
+            assert positions == sorted(set(positions))
 
     def test_the_values_of_its_domain_do_different_things(self) -> None:
         for here in self.PLACES:
@@ -150,7 +151,7 @@ class KnobContract:
         assert type(pickle.loads(pickle.dumps(self.knob))) is type(self.knob)
 
     def _values(self) -> Iterator[Value]:
-        """Of both places."""
+        """Yield the values of the domains of both places."""
         for here in self.PLACES:
             yield from self.knob.domain(circumstances(here))
 
@@ -178,7 +179,7 @@ class KnobContract:
 
 
 def _loss_of_a_step(plan: Plan) -> float:
-    """Of a small convolution, forward and backward, on the CPU as the plan says."""
+    """Return the loss of a small convolution after forward and backward, on the CPU as the plan says."""
     import torch
 
     model: Any = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.LazyLinear(2))

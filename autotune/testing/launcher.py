@@ -165,7 +165,7 @@ class FakeLauncher:
         return Inspection(environment=self._environment, facts=self._facts if request.target else None)
 
     def _out_of_memory(self, request: Request[Any], *configs: Config) -> Failure | None:
-        """None: all of them fit."""
+        """Return the failure of the first that does not fit; None: all of them fit."""
         needed, limit = max(map(self.machine.needed_bytes, configs)), self._limit_bytes(request)
         return None if needed < limit else _full(needed, limit)
 

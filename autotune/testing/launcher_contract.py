@@ -1,4 +1,4 @@
-"""What every launcher keeps, whatever it runs requests on: a base class of tests.
+"""The contract of every launcher, whatever it runs requests on: a base class of tests.
 
 class TestMyLauncher(LauncherContract):
     def launcher(self):

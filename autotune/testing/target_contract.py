@@ -1,4 +1,4 @@
-"""What every kind of target keeps: a base class of tests.
+"""The contract of every kind of target: a base class of tests.
 
 class TestMyKind(TargetContract):
     text = MY_FILE

@@ -14,7 +14,7 @@ from autotune.targets.commands.template import ACCUMULATION, CommandTemplate, is
 
 @dataclass(frozen=True, kw_only=True)
 class RecommendedCommand:
-    """What a person runs instead of the command that was searched."""
+    """The command that a person runs instead of the one that was searched."""
 
     words: tuple[str, ...]
     variables: Mapping[str, str]  # environment variables, to be set for it

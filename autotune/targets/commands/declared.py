@@ -36,13 +36,13 @@ class Argument:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """All that may be typed for it."""
+        """The words that may be typed for it."""
         return (*self.names, *([self.off] if self.off else ()))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """What the syntax tree of a script tells."""
+    """The arguments that the syntax tree of a script declares."""
 
     arguments: tuple[Argument, ...] = ()
     # Names that it imports or calls, calls with their keywords as `Adam(lr)`, and texts that it opens.

@@ -1,4 +1,4 @@
-"""What is said of an argument that may mean a knob, and was left alone."""
+"""The doubts about an argument that may mean a knob, and was left alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What DataLoaders give to a training, from their iterators: how many samples, how long it waited, by how many workers.
+"""The fetching of batches, seen at the iterators of DataLoaders: how many samples, how long, by how many workers.
 
 Batches wait here until a backward pass follows: those of an evaluation are fetched, too, and never counted.
 """

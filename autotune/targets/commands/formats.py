@@ -1,4 +1,4 @@
-"""In which words an argument takes the values of a knob, and which flag has to stand beside it."""
+"""The words in which an argument takes the values of a knob, and the flag that has to stand beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How programs take arguments: one row for each grammar, in the order in which they are asked for."""
+"""The grammars in which programs take arguments: one row for each grammar, in the order in which they are asked for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autotune.targets.commands.declared import Argument, Script
 
 @dataclass(frozen=True, kw_only=True)
 class Grammar:
-    """How one family of programs takes an argument that the command does not mention yet."""
+    """The form in which one family of programs takes an argument that the command does not mention yet."""
 
     marks: frozenset[str] = frozenset()  # one of them in the script, or as the program's name, shows this grammar
     written: tuple[str, ...] = ("{option}", "{value}")  # the words of one argument

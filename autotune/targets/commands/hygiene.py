@@ -1,4 +1,4 @@
-"""What a probe of a command leaves alone: trackers, telemetry, and the folder of its outputs. Imports no torch."""
+"""The hygiene of a probe of a command: no trackers, no telemetry, no output in the usual folder. Imports no torch."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class DistributedLauncher:
 
     @property
     def label(self) -> str:
-        """How messages call it."""
+        """The name of the launcher in messages."""
         return " ".join(self.names[0])
 
     def arguments(self, script: Script) -> tuple[Argument, ...]:
@@ -59,7 +59,7 @@ class Launch:
 
     @property
     def label(self) -> str:
-        """How messages call it."""
+        """The name of the launcher in messages."""
         return self.launcher.label
 
 

@@ -108,11 +108,11 @@ class CommandLoop(OwnLoop):
         self._check_device(witness, plan)
 
     def observed(self) -> Observed:
-        """What its hooks saw."""
+        """The settings that its hooks saw."""
         return self._witness.observed() if self._witness else Observed()
 
     def facts(self) -> TargetFacts:
-        """What its first step showed: model, data, and which knobs can be set."""
+        """The facts that its first step showed: model, data, and which knobs can be set."""
         witness = self._witness
         assert witness is not None and self._program is not None, "asked after a step"
         model, seen = witness.trained.model(), witness.observed()
@@ -190,13 +190,13 @@ class _Reachable:
     seen: Observed
 
     def baseline(self) -> dict[str, Value]:
-        """What the command trains with today: as it says, or as was seen."""
+        """The settings that the command trains with today: as it says, or as was seen."""
         said = self.template.baseline
         return {one.name: said.get(one.name, self._today(one)) for one in KNOBS if self._is_known(one)}
 
     @property
     def fixed(self) -> tuple[Knob, ...]:
-        """Those that cannot be set."""
+        """The knobs that cannot be set in this command."""
         return tuple(
             one for one in KNOBS if self._is_refused(one) or not (self._is_carried(one) or self._is_reached(one))
         )

@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 class Losses:
-    """What gradient scalers and autocast were given."""
+    """The losses that gradient scalers were given, and the precisions of autocast."""
 
     def __init__(self) -> None:
         self.precisions: set[str] = set()  # of autocast, where gradients were to be had

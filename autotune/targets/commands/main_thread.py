@@ -59,18 +59,18 @@ class Guest:
             raise error
 
     def end(self, error: BaseException) -> None:
-        """From any other thread: end the waiting for the program, which goes on until the process ends."""
+        """End the waiting for the program, from any other thread; the program goes on until the process ends."""
         self._ended.put(error)
 
     def finish(self) -> None:
-        """From within the program: it is enough. Returns only if the program goes on."""
+        """End the measurement from within the program. Returns only if the program goes on."""
         self.is_over = True
         if not self.goes_on:
             self.leave()
         self._ended.put(None)
 
     def leave(self, error: BaseException | None = None) -> NoReturn:
-        """From within the program: end the waiting for it, and never return to it."""
+        """End the waiting for the program from within it, and never return to it."""
         self._ended.put(error)
         held = threading.Lock()
         held.acquire()

@@ -17,7 +17,7 @@ NOT_TRAINING = frozenset({"eval", "evaluation", "val", "valid", "validation", "t
 
 @dataclass(frozen=True, kw_only=True)
 class Meaning:
-    """What an argument is taken for."""
+    """The knob that an argument is taken for."""
 
     name: str  # of the placeholder: a knob's, a switch's or OUTPUT_DIR
     knob: Knob | None = None  # None: OUTPUT_DIR

@@ -35,7 +35,7 @@ class Pauses:
 
     @property
     def replacements(self) -> tuple[tuple[Any, str, Callable[[Any], Any]], ...]:
-        """What is replaced while the program runs."""
+        """The functions that are replaced while the program runs."""
         files = [import_module("safetensors.torch")] if find_spec("safetensors") else []
         return (
             (nn.Module, "eval", self._evaluating),
@@ -57,7 +57,7 @@ class Pauses:
             self._began = None
 
     def cancel(self) -> None:
-        """It trained in that mode: no evaluation had begun."""
+        """Forget the evaluation that seemed to begin: the model was trained in that mode."""
         self._began = None
 
     @property

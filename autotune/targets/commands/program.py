@@ -1,4 +1,4 @@
-"""What the words of a command run: a Python file or a module, in this interpreter. Imports no torch."""
+"""The program that the words of a command run: a Python file or a module, in this interpreter. Imports no torch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Program:
 
     @property
     def label(self) -> str:
-        """How messages call it."""
+        """The name of the program in messages."""
         return self.file.name if self.file else self.module
 
     @property

@@ -1,4 +1,4 @@
-"""What people type after `--` and only a shell could run."""
+"""The words after `--` that only a shell could run."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class CommandTemplate:
 
     @property
     def label(self) -> str:
-        """How messages call it: by the file or the module that it runs, or its first word."""
+        """The name of the command in messages: the file or the module that it runs, or its first word."""
         words = [part for word in self.words for part in word if isinstance(part, str)]
         modules = [behind for word, behind in pairwise(words) if word == "-m" and behind not in LAUNCHER_NAMES]
         files = [word for word in words if word.endswith(".py")]
@@ -134,7 +134,7 @@ class CommandTemplate:
 
     @property
     def baseline(self) -> dict[str, Value]:
-        """What the command says today, by knob name. Raises `TargetError` where it says two things at once."""
+        """The command's values of today, by knob name. Raises `TargetError` where it says two things at once."""
         said: dict[str, Value] = {}
         for one in self.placeholders:
             if one.knob is None or one.today is None or one.is_gate:

@@ -37,7 +37,7 @@ MicroBatch = tuple[Fetched, Tensor]  # and its share of the loss
 
 
 class ToldSteps:
-    """What a program tells, and the micro-batches since it did."""
+    """The steps that a program tells, and the micro-batches since it did."""
 
     def __init__(self, label: str, batches: Fetching) -> None:
         self.skipped = False  # a gradient scaler left out a step since the last call

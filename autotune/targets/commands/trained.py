@@ -1,4 +1,4 @@
-"""What an optimizer trains: its parameters, and the model that has them."""
+"""The parameters that an optimizer trains, and the model that has them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HALVES = ("bfloat16", "float16")
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """What a step is about to change."""
+    """The model and the parameters that a step is about to change."""
 
     parameters: tuple[Tensor, ...] = ()
     with_gradient: int = 0  # of the parameters, when the first step was over

@@ -1,4 +1,4 @@
-"""What people name as a target, with commands among it: the text that a study records, and what was taken for what."""
+"""The target that a person typed, which may be a command: the text that a study records, and what stands for what."""
 
 from __future__ import annotations
 

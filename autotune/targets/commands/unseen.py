@@ -1,4 +1,4 @@
-"""What of a training cannot be seen by hooks: from when on, and in sentences. `{}`: the script."""
+"""The parts of a training that hooks cannot see: from when on, and in sentences. `{}`: the script."""
 
 MOST_OTHER_STEPS = 50  # of another optimizer without one of those that count: the program went on with that one
 MOST_BACKWARDS_WITHOUT_OPTIMIZER = 20  # its updates are written by hand then, and may go on for hours

@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class Witness:
-    """What is seen of one training."""
+    """The witness of one training: notes what its hooks see."""
 
     def __init__(
         self, label: str, report: Report, guest: Guest, *, loader_defaults: Mapping[str, Any],
@@ -79,7 +79,7 @@ class Witness:
         self._threads: int | None = None
 
     def observed(self) -> Observed:
-        """What it saw so far."""
+        """The settings that it saw so far."""
         if not self.tally.steps:
             return Observed()
         return Observed(

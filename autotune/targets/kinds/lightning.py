@@ -165,7 +165,7 @@ def _loader(source: Any, loaded: Loaded) -> DataLoader[Any]:
 
 
 def _data(loader: DataLoader[Any]) -> dict[str, Any]:
-    """What the user's loader says about samples, by agreed name."""
+    """Return what the user's loader says about samples, by agreed name."""
     found: dict[str, Any] = {"dataset": lambda: loader.dataset}
     if loader.collate_fn is not default_collate:
         found["collate"] = loader.collate_fn
@@ -228,7 +228,7 @@ def _explain(error: RuntimeError, asking: str, instead: str) -> None:
 
 
 def _notes(module: Any, source: Any, *, has_baseline: bool) -> tuple[Finding, ...]:
-    """What `check` says of the Trainer that does not run."""
+    """Return what `check` says of the Trainer that does not run."""
     hooks = dict.fromkeys(hook for one in (module, source) for hook in LEFT_OUT if _defines(one, hook))
     text = "not run: the loop of autotune trains, without callbacks, loggers, schedulers and clipping"
     left_out = f"; nor are {', '.join(hooks)}" if hooks else ""

@@ -132,7 +132,7 @@ class HuggingFaceTrainer(OwnLoop):
         return float(scaler.get_scale()) if scaler is not None and scaler.is_enabled() else None
 
     def facts(self) -> TargetFacts:
-        """What its model, its data and its arguments say."""
+        """The facts of its model, its data and its arguments."""
         trainer, settings, of_model = self._trainer, read_settings(_beside(self._loaded)), facts_of(self._trainer.model)
         name, dataset = type(trainer.model).__name__, trainer.train_dataset
         samples = _count(dataset)

@@ -1,1 +1,1 @@
-"""What a Python process loads that a watched program starts: its folder is on PYTHONPATH meanwhile."""
+"""The code that every Python process of a watched program loads first: its folder is on PYTHONPATH meanwhile."""

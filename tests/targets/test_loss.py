@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from autotune.errors import TargetError
-from autotune.targets.losses import InferredLoss, checked, choose
+from autotune.targets.loss import InferredLoss, checked, choose
 
 GENERATOR = torch.Generator().manual_seed(0)
 

@@ -122,7 +122,7 @@ def _own_loss(output: Any, batch: Mapping[Any, Any]) -> Any:
 
 
 def _output(model: Any, *inputs: Any, **named: Any) -> Any:
-    """What the model makes of a batch. Raises `TargetError` if it does not take what the batch holds."""
+    """Return the model's output for a batch. Raises `TargetError` if it does not take what the batch holds."""
     try:
         return model(*inputs, **named)
     except TypeError as error:
