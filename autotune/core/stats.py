@@ -124,7 +124,7 @@ class Rounds:
         return mean_rate(np.exp(own[~np.isnan(own)])) * math.exp(self._centre(configuration, self._level))
 
     def half_width(self, configuration: int, confidence: float = 0.95) -> float | None:
-        """Return the relative half width of a rate, 95 % by default, from the noise that all share; None with one round."""
+        """Return the relative half width of a rate, from the noise that all share; None where nobody ran twice."""
         if not self.degrees_of_freedom:
             return None
         return self._half_width(confidence) / math.sqrt(self.count(configuration, configuration))

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import statistics
 from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
 from autotune.core.records import Config
+from autotune.core.stats import mean_rate
 from autotune.errors import AutotuneError
 from autotune.study import layout as disk
 from autotune.study.answers import write_answer
@@ -125,7 +125,7 @@ def _run(context: SearchContext, rounds: _Rounds, reversions: list[Reversion]) -
         if not rounds.loses(reduced):
             break
         worthless.pop()
-    scores = {config: statistics.fmean(values) for config, values in all_scores(context.history).items()}
+    scores = {config: mean_rate(values) for config, values in all_scores(context.history).items()}
     return [
         one
         if rounds.has_enough(one.config) or one.untested
@@ -205,7 +205,7 @@ class _Rounds:
     def _seems_worse(self, config: Config) -> bool:
         """Whether all probes together say so, by more than their noise."""
         scores = all_scores(self._context.history)
-        return statistics.fmean(scores[config]) < (1 - NOISE) * statistics.fmean(scores[self.leader])
+        return mean_rate(scores[config]) < (1 - NOISE) * mean_rate(scores[self.leader])
 
     def gain(self, config: Config) -> float:
         """How many times as good the leader is; 1 where that was not measured, as of what was dropped with others."""

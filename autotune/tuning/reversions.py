@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.core.records import Config, Purpose, StudyRequest, Value
+from autotune.core.stats import mean_rate
 from autotune.knobs import knob
 from autotune.knobs.changes import changes_between
 from autotune.objectives import objective_of
@@ -38,7 +39,7 @@ class Reversion:
 
 def search_scores(history: History) -> dict[Config, float]:
     """Return the mean score of each configuration that the search itself probed, corrected for drift."""
-    return {config: statistics.fmean(values) for config, values in _scores(history, ("baseline", "search")).items()}
+    return {config: mean_rate(values) for config, values in _scores(history, ("baseline", "search")).items()}
 
 
 def all_scores(history: History) -> dict[Config, list[float]]:

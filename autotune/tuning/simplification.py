@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from autotune.core.records import Config
+from autotune.core.stats import mean_rate
 from autotune.knobs import knob, loader_workers
 from autotune.knobs.changes import changes_between
 from autotune.study.summary import ConfigSummary
@@ -108,7 +109,7 @@ def scores_without_idle_changes(context: SearchContext) -> dict[Config, float]:
         own = scores.get(reduced, score)
         is_idle = min(own, score) >= (1 - noise) * max(own, score)
         found.setdefault(reduced if is_idle else config, []).append(score)
-    return {config: statistics.fmean(values) for config, values in found.items()}
+    return {config: mean_rate(values) for config, values in found.items()}
 
 
 def without_idle_changes(context: SearchContext, config: Config, rate: float) -> Config:
