@@ -27,6 +27,7 @@ class NumThreads(CountKnob):
     none_is = LEFT_ALONE
     arguments = r"(torch_)?num_threads|num_cpu_threads_per_process"  # the latter of Accelerate
     memory = MemoryEffect.NONE  # a thread uses almost nothing of its stack
+    only_computes = True
     reach = Reach.PROCESS
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:

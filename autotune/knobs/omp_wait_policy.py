@@ -32,6 +32,7 @@ class OmpWaitPolicy(Knob):
     ordered = False
     default: Value = None
     memory = MemoryEffect.NONE
+    only_computes = True
     reach = Reach.PROCESS
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:

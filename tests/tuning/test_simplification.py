@@ -80,7 +80,7 @@ def _probed(folder, loading, *probes, **differing):
     return search
 
 
-COMPUTED = {"amp_dtype": "bfloat16", "channels_last": True}
+COMPUTED = {"amp_dtype": "bfloat16", "channels_last": True}  # what only computes, of what this machine has
 
 
 @pytest.mark.parametrize(("loading", "kept"), [(0.02, {}), (0.0001, COMPUTED)])
