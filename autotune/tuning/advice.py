@@ -20,6 +20,7 @@ from autotune.units import format_rate
 
 LOADER_BOUND = 0.15  # share of a step spent waiting: 0.04 if compute-bound, else 0.2 to 0.75 (docs/notes/timing.md 4)
 MOST_LISTED = 3  # probes: the others were slowed by the same work
+MOST_STEPS_LEFT = 250_000  # until memory runs out: a slower growth was seen without a leak, and few train so long
 SPREAD = 0.05  # of repeats, beyond which a ranking of near-ties means little
 
 
@@ -79,8 +80,8 @@ def _growth(winner: ConfigSummary, request: StudyRequest) -> Iterator[Notice]:
     """Yield a warning, for the baseline too: the code makes memory grow, not the configuration."""
     slopes = sorted(memory_growth(one.memory_track) for one in winner.measurements)
     slope = slopes[len(slopes) // 2] if slopes else 0.0  # the median: one probe may have had interference
-    if slope:
-        left = int(max(0, request.memory_limit_bytes - winner.peak_bytes) / slope)
+    left = int(max(0, request.memory_limit_bytes - winner.peak_bytes) / slope) if slope else MOST_STEPS_LEFT
+    if left < MOST_STEPS_LEFT:
         yield notice(Code.MEMORY_GROWS, step_bytes=round(slope), steps_left=left)
 
 

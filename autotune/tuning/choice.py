@@ -15,9 +15,11 @@ what is probably better and at the worst hardly slower (`LEAST_UNPROVEN_GAIN`), 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
+from autotune.core.results import Trial
 from autotune.core.stats import Rounds
 from autotune.knobs import KNOBS
 from autotune.objectives import objective_of
@@ -32,6 +34,8 @@ TIE = 0.02  # faster by less is not worth a change
 MOST_TIE = 0.05  # beyond it an interval that includes 0 is lack of rounds, and no tie of two finalists
 LEAST_UNPROVEN_GAIN = 0.05  # better than the baseline: is taken unproven, if by its interval it costs TIE at most
 NOISE = 0.05  # what one probe against another may be off by on a quiet machine; near-ties are confirmed
+LUCK_DEVIATIONS = 0.7  # of the difference of two probes: what is faster by less may be lucky
+HALF_WIDTH_DEVIATIONS = 1.96  # standard deviations in the half of a 95 % interval
 SCARCE = 0.3  # of the limit left free: with more, less memory is of no use to anybody
 
 
@@ -71,11 +75,30 @@ def finalists(
 
 
 def simplest(found: Sequence[ConfigSummary], request: StudyRequest, loss: float) -> ConfigSummary | None:
-    """Return the preferred one (`preferences`) of those that are slower than the fastest by `loss` at most, a share."""
-    least = (1 - loss) * max((one.found or 0.0 for one in found), default=0.0)
-    near = [one for one in found if (one.found or 0.0) >= least]
+    """Return the preferred one (`preferences`) of those that are slower than the fastest by `loss` at most, a share.
+
+    Or by what the windows of their probes may be off.
+    """
+    if not found:
+        return None
+    best = max(found, key=_found)
+    near = [one for one in found if _found(one) >= _found(best) * (1 - max(loss, luck(one.trials, best.trials)))]
     keys = preferences(near, request)
-    return near[min(range(len(near)), key=keys.__getitem__)] if near else None
+    return near[min(range(len(near)), key=keys.__getitem__)]
+
+
+def _found(one: ConfigSummary) -> float:
+    return one.found or 0.0
+
+
+def luck(one: Sequence[Trial], other: Sequence[Trial]) -> float:
+    """Return the share by which one may have measured slower than the other by chance, as far as their windows show."""
+    widths = [min((w for t in trials if (w := _half_width(t)) is not None), default=0.0) for trials in (one, other)]
+    return LUCK_DEVIATIONS * math.hypot(*widths) / HALF_WIDTH_DEVIATIONS
+
+
+def _half_width(trial: Trial) -> float | None:
+    return trial.result.measurement.relative_half_width if trial.result.measurement else None
 
 
 def _ends(ranked: Sequence[ConfigSummary], request: StudyRequest, noise: float) -> list[ConfigSummary]:

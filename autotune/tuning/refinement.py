@@ -34,7 +34,7 @@ from autotune.knobs.base import Knob, MemoryEffect
 from autotune.objectives.base import DESCENT
 from autotune.sampler.prediction import Prediction
 from autotune.study.interference import Judged
-from autotune.tuning.choice import NOISE
+from autotune.tuning.choice import NOISE, luck
 from autotune.tuning.context import SearchContext
 from autotune.tuning.exploration import FEWEST_PROBES, affords_probe
 from autotune.tuning.probing import probe_with_repeat
@@ -160,10 +160,14 @@ def smaller(
     confirmation decides. The baseline's global batch is small enough.
     """
     found, least = _scored(judged), request.baseline.global_batch_size()
-    enough = max((value for _, value in found), default=0.0) * (1 - slack) * (1 - NOISE)
-    fast = [(trial.config, value) for trial, value in found if value >= enough]
-    if not fast:
+    if not found:
         return None
+    best, most = max(found, key=lambda pair: pair[1])
+    fast = [
+        (trial.config, value)
+        for trial, value in found
+        if value >= most * (1 - slack) * (1 - max(NOISE, luck([trial], [best])))
+    ]
     anchor = min(fast, key=lambda pair: (pair[0].global_batch_size(), -pair[1]))[0]
     steps = anchor.gradient_accumulation_steps
     tried = {trial.config for trial, _ in judged if trial.config.gradient_accumulation_steps == steps}

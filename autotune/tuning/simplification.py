@@ -20,7 +20,7 @@ from autotune.core.stats import mean_rate
 from autotune.knobs import knob, loader_workers
 from autotune.knobs.changes import changes_between
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.choice import NOISE, simplest
+from autotune.tuning.choice import LUCK_DEVIATIONS, NOISE, simplest
 from autotune.tuning.context import SearchContext
 from autotune.tuning.exploration import affords_probe
 from autotune.tuning.probing import probe_with_repeat
@@ -38,7 +38,6 @@ MOST_SIMPLER = 5  # probes of the best with fewer changes
 MOST_DOUBTFUL = 0.3  # expected loss of a change that is still worth a probe without it
 MOST_COMPUTING = 0.5  # share of a step: computing that takes less is hidden by what the workers load meanwhile
 SIMPLER_LOSS = 0.03  # of a single probe with fewer changes that is taken all the same (benchmarks/useless_changes.py)
-LUCK_DEVIATIONS = 0.7  # of the difference of two probes: what is faster by less may be lucky
 
 Item = TypeVar("Item")
 
@@ -88,13 +87,16 @@ def preferred(context: SearchContext) -> ConfigSummary | None:
 
     It may be one that was not probed (`without_idle_changes`). None if nothing but the baseline may be recommended.
     """
-    request = context.request
+    request, trials = context.request, {}
+    for trial, _ in context.history.valid:
+        trials[trial.config] = (*trials.get(trial.config, ()), trial)
     found = [
-        ConfigSummary(config=config, found=score)
+        ConfigSummary(config=config, found=score, trials=trials.get(config, ()))
         for config, score in scores_without_idle_changes(context).items()
         if config != request.baseline and not obstacle(context, config)
     ]
-    return simplest(found, request, _loss(context))
+    best = simplest(found, request, _loss(context))
+    return ConfigSummary(config=best.config, found=best.found) if best else None
 
 
 def scores_without_idle_changes(context: SearchContext) -> dict[Config, float]:

@@ -61,6 +61,14 @@ def test_it_is_said_when_the_baseline_wins_too():
     assert [warning.code for warning in _warnings(winner)] == [Code.MEMORY_GROWS]
 
 
+def test_growth_that_no_training_would_live_to_see_is_not_said():
+    """An ordinary training grew by 64 kB a step for the length of a probe: "runs out after 371,872 steps"."""
+    slow, roomy = _winner(_leaking(slope=66 * 1024)), replace(REQUEST, memory_limit_bytes=40 * GIB)
+
+    assert [one.code for one in _warnings(slow)] == [Code.MEMORY_GROWS]
+    assert _warnings(slow, roomy) == []
+
+
 def test_growth_in_one_probe_of_three_is_not_blamed_on_the_code():
     assert _warnings(_winner(_leaking(), {}, {})) == []
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import msgspec
 import pytest
 
 from autotune.core.records import Config, Goal
@@ -21,7 +22,7 @@ from autotune.tuning.simplification import (
     without_idle_changes,
 )
 from tests.tuning.test_elimination import NoModel
-from tests.worlds import config, context, declared, searched, study_request
+from tests.worlds import config, context, declared, measured, searched, study_request, trial
 
 SHORT = {"sampler": "structured", "time_budget_seconds": 60}
 SAME = {None: 1.0, "bfloat16": 1.0, "float16": 1.0}
@@ -158,3 +159,18 @@ def test_a_micro_batch_between_those_of_the_space_may_be_preferred(tmp_path):
 
     assert obstacle(search, config(96, num_workers=4)) == ""
     assert "batch_size is 9999" in obstacle(search, config(9999, num_workers=4))
+
+
+def test_what_the_windows_of_two_probes_do_not_tell_apart_is_no_reason_for_a_change():
+    def probed(one, rate, width):
+        found = measured(rate)
+        found = msgspec.structs.replace(
+            found, measurement=msgspec.structs.replace(found.measurement, relative_half_width=width)
+        )
+        probe = trial(found, 0, "search", **one.values)
+        return ConfigSummary(config=one, found=rate, trials=(probe,))
+
+    few, many = config(64, num_workers=2), config(64, num_workers=2, amp_dtype="bfloat16")
+
+    assert simplest([probed(many, 129.0, 0.01), probed(few, 105.0, 0.01)], study_request(), 0.03).config == many
+    assert simplest([probed(many, 129.0, 0.45), probed(few, 105.0, 0.45)], study_request(), 0.03).config == few
