@@ -39,8 +39,8 @@ from autotune.tuning.reversions import (
     expected_losses,
     knobs_of,
     obstacle,
+    own_loss,
     reversions_of,
-    seen_loss,
     shown_changes,
     without,
 )
@@ -132,7 +132,7 @@ def _run(context: SearchContext, rounds: _Rounds, reversions: list[Reversion]) -
         else dataclasses.replace(
             one,
             untested=WITH_OTHERS if one in worthless else NO_TIME,
-            seen=seen_loss(one, rounds.leader, scores, context.request.baseline),
+            seen=own_loss(one, rounds.leader, scores),  # what others lost without it may be another matter
         )
         for one in reversions
     ]

@@ -55,13 +55,20 @@ def _scores(history: History, purposes: Collection[Purpose]) -> dict[Config, lis
     return scores
 
 
+def own_loss(one: Reversion, leader: Config, scores: Mapping[Config, float]) -> float | None:
+    """Return by which share the probes of the leader lost without this change; None where one of the two has none."""
+    if leader not in scores or one.config not in scores:
+        return None
+    return 1 - scores[one.config] / scores[leader]
+
+
 def seen_loss(one: Reversion, leader: Config, scores: Mapping[Config, float], baseline: Config) -> float | None:
     """Return by which share probes lost without this change: of the leader itself, else of others that differ in it.
 
     None where no two probes differ in it alone.
     """
-    if leader in scores and one.config in scores:
-        return 1 - scores[one.config] / scores[leader]
+    if (loss := own_loss(one, leader, scores)) is not None:
+        return loss
     own, others = ({name: source[name] for name in one.knobs} for source in (leader, baseline))
     making = [config for config in scores if own.items() <= config.values.items()]
     pairs = [(made, Config(values=made.values | others)) for made in making]
