@@ -114,6 +114,6 @@ def test_a_loader_that_holds_the_model_up_is_said_with_what_was_not_tried_yet(wo
     asked = study_request(domains={**REQUEST.domains, "num_workers": (0, 2, 4, 8)})
     tried = [config(batch_size=64, num_workers=count) for count in probed]
 
-    (warning,) = warnings_of(_winner(waiting, num_workers=workers), asked, 0.0, probed=tried)
+    (warning,) = warnings_of(_winner(waiting, waiting, num_workers=workers), asked, 0.0, probed=tried)
 
     assert (warning.code, warning.numbers["workers"]) == (code, named)

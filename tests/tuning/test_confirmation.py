@@ -109,8 +109,8 @@ def test_what_there_is_no_time_to_confirm_is_said_and_the_baseline_is_not_measur
     assert not [t for t, _ in search.history.judged if t.purpose == "confirm"]
     answer = recommend(found, search.request, study="x", probes=2, seconds=1.0)
     assert answer.params == search.request.baseline.values
-    assert (answer.undecided.config["num_workers"], answer.undecided.rounds) == (4, 1)
-    assert headline(answer).startswith("undecided between your baseline and ")
+    assert (answer.undecided, answer.rounds) == (None, 1)
+    assert headline(answer).startswith("keep your baseline: ")
 
 
 def test_what_is_far_faster_is_recommended_unconfirmed_with_a_warning(tmp_path):

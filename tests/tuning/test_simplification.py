@@ -22,7 +22,7 @@ from autotune.tuning.simplification import (
     without_idle_changes,
 )
 from tests.tuning.test_elimination import NoModel
-from tests.worlds import config, context, declared, measured, searched, study_request, trial
+from tests.worlds import config, context, declared, measured, searched, space, study_request, trial
 
 SHORT = {"sampler": "structured", "time_budget_seconds": 60}
 SAME = {None: 1.0, "bfloat16": 1.0, "float16": 1.0}
@@ -154,6 +154,7 @@ def test_a_micro_batch_between_those_of_the_space_may_be_preferred(tmp_path):
     """The refinement probes it; the space has powers of two."""
     request = study_request(goal=Goal(global_batch=None))
     search = context(tmp_path, FakeLauncher(machine=Machine()), request=request)
+    search = dataclasses.replace(search, space=space(Goal(global_batch=None)))
     for one in (request.baseline, config(96, num_workers=4), config(64, num_workers=4)):
         probe_with_retry(search, one, "search" if one != request.baseline else "baseline")
 
