@@ -254,7 +254,7 @@ class _Rounds:
                 break
 
     def _is_decided(self, config: Config) -> bool:
-        return self.has(config) and self.standings.is_decided(config)
+        return self.has_enough(config) and self.standings.is_decided(config)
 
     def _probe(self, config: Config) -> Judged:
         """Probe, briefly: the noise is between probes, so that more rounds tell more (docs/notes/timing.md 2)."""
