@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from autotune.core.records import Config
+from autotune.core.results import Trial
 from autotune.core.stats import mean_rate
 from autotune.knobs import knob, loader_workers
 from autotune.knobs.changes import changes_between
@@ -87,7 +88,7 @@ def preferred(context: SearchContext) -> ConfigSummary | None:
 
     It may be one that was not probed (`without_idle_changes`). None if nothing but the baseline may be recommended.
     """
-    request, trials = context.request, {}
+    request, trials = context.request, dict[Config, tuple[Trial, ...]]()
     for trial, _ in context.history.valid:
         trials[trial.config] = (*trials.get(trial.config, ()), trial)
     found = [

@@ -34,6 +34,7 @@ from tests.worlds import (
     context,
     declared,
     failed,
+    good,
     measured,
     searched,
     study_request,
@@ -368,3 +369,25 @@ def test_an_answer_that_is_open_again_is_not_said_to_have_dropped_its_changes(tm
     _tell_dropped(context(tmp_path, listener=listener), rounds, taken, new)
 
     assert listener.notes == ["With these rounds it is open again whether the recommendation gains anything."]
+
+
+@pytest.mark.parametrize(
+    ("searched_at", "without", "loses"), [(98.0, 99.0, False), (70.0, 99.0, True), (98.0, 80.0, True)]
+)
+def test_where_there_was_time_for_one_round_only_the_probes_of_the_search_count_too(
+    tmp_path, searched_at, without, loses
+):
+    other = config(**LEADER.values | {"channels_last": False})
+    probes = [
+        trial(measured(100.0), 0, "search", **LEADER.values), trial(measured(searched_at), 1, "search", **other.values),
+        trial(measured(100.0), 2, "ablation", **LEADER.values), trial(measured(without), 3, "ablation", **other.values),
+    ]  # fmt: skip
+    rounds = _Rounds(context(tmp_path, trials=probes), (), LEADER)
+    for one in probes[2:]:
+        rate = one.result.measurement.samples_per_second
+        rounds.racers[one.config] = ConfigSummary(
+            config=one.config, trials=(one,), verdicts=(good(rate),), rounds=(0,)
+        )  # fmt: skip
+
+    assert (rounds.has(other), rounds.has_enough(other)) == (True, False)
+    assert rounds.loses(other) is loses
