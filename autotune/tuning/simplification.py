@@ -37,7 +37,7 @@ from autotune.tuning.reversions import (
 
 MOST_SIMPLER = 5  # probes of the best with fewer changes
 MOST_DOUBTFUL = 0.3  # expected loss of a change that is still worth a probe without it
-MOST_COMPUTING = 0.2  # share of a step: computing that takes less is hidden by the workers, even on the cores of both
+MOST_COMPUTING = 0.4  # share of a step: computing that takes less is hidden by the workers, even on the cores of both
 SIMPLER_LOSS = 0.03  # of a single probe with fewer changes that is taken all the same (benchmarks/useless_changes.py)
 
 Item = TypeVar("Item")
@@ -119,7 +119,7 @@ def without_idle_changes(context: SearchContext, config: Config, rate: float) ->
     """Return `config`, of this rate in samples/s, without its idle changes: they only compute, and loading is slower.
 
     Workers load while the loop computes, so that a step takes about as long as the slower of the two (decisions/0045).
-    Where the baseline's own computing would take a fifth of that at most, what only computes brings next to nothing.
+    Where the baseline's own computing would take less than 40 % of that, what only computes brings next to nothing.
     """
     request, probes = context.request, context.history.baseline_probes
     measured = [one.result.measurement for one in probes if one.result.measurement is not None]
