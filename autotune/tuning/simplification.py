@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from autotune.core.records import Config
-from autotune.core.results import Trial
 from autotune.core.stats import mean_rate
 from autotune.knobs import knob, loader_workers
 from autotune.knobs.changes import changes_between
@@ -88,11 +88,9 @@ def preferred(context: SearchContext) -> ConfigSummary | None:
 
     It may be one that was not probed (`without_idle_changes`). None if nothing but the baseline may be recommended.
     """
-    request, trials = context.request, dict[Config, tuple[Trial, ...]]()
-    for trial, _ in context.history.valid:
-        trials[trial.config] = (*trials.get(trial.config, ()), trial)
+    request, history = context.request, context.history
     found = [
-        ConfigSummary(config=config, found=score, trials=trials.get(config, ()))
+        replace(history.summary(config), found=score)
         for config, score in scores_without_idle_changes(context).items()
         if config != request.baseline and not obstacle(context, config)
     ]
