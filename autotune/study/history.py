@@ -137,6 +137,11 @@ class History:
         return interference.references(self.judged, self.request.baseline)
 
     @property
+    def reference_rates(self) -> list[float]:
+        """The rates of those probes, samples/s: how far repeats of one configuration differ here."""
+        return [rate for _, rate in self.references]
+
+    @property
     def drift_corrected(self) -> list[Judged]:
         """The valid probes with the values that they would have had at the first speed of the machine."""
         return interference.drift_corrected(self.valid, self.request.baseline)

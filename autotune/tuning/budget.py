@@ -294,7 +294,7 @@ class TimeBudget:
 
     def _racers(self, most: int) -> list[Config]:
         """Return the configurations that would race now: at most `most` finalists, and the baseline if it runs."""
-        margin = racing.margin([rate for _, rate in self._history.references])
+        margin = racing.margin(self._history.reference_rates)
         found = choice.finalists(self._history.drift_corrected, self._history.request, most=most, margin=margin)
         own = [self._history.request.baseline] if self._history.baseline_runs or not found else []
         return [*(one.config for one in found), *own]

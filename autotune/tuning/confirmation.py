@@ -68,7 +68,7 @@ def _finalists(context: SearchContext) -> list[ConfigSummary]:
     history, budget, resumed = context.history, context.budget, context.interrupted_confirmation.finalists
     if resumed and not any(map(history.refusal, resumed)):
         return [ConfigSummary(config=one, found=history.summary(one).found) for one in resumed]
-    margin, most = racing.margin([rate for _, rate in history.references]), budget.finalists(racing.MOST_FINALISTS)
+    margin, most = racing.margin(history.reference_rates), budget.finalists(racing.MOST_FINALISTS)
     chosen = _beside_baseline(context, most, margin)
     affordable = budget.finalists(len(chosen))
     return chosen if len(chosen) <= affordable else _beside_baseline(context, affordable, margin)

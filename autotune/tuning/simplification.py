@@ -104,7 +104,7 @@ def scores_without_idle_changes(context: SearchContext) -> dict[Config, float]:
     A change whose own probes differ by more than noise is not idle.
     """
     found: dict[Config, list[float]] = {}
-    scores, noise = search_scores(context.history), margin([rate for _, rate in context.history.references])
+    scores, noise = search_scores(context.history), margin(context.history.reference_rates)
     for config, score in scores.items():
         reduced = without_idle_changes(context, config, score)
         own = scores.get(reduced, score)
@@ -151,5 +151,5 @@ def _loss(context: SearchContext) -> float:
     The share grows with the spread of the baseline's probes: a change is not made for the luck of one probe. Where the
     global batch is free, it is what a smaller one may be slower, at least.
     """
-    luck = margin([rate for _, rate in context.history.references], LUCK_DEVIATIONS)
+    luck = margin(context.history.reference_rates, LUCK_DEVIATIONS)
     return max(SIMPLER_LOSS, luck, context.objective.knee(context.request.goal) or 0.0)
