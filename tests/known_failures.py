@@ -151,6 +151,7 @@ WORKER_DEATHS = (
     "DataLoader worker (pid 9) is killed by signal: Bus error. It is possible that dataloader's workers are out of "
     "shared memory. Please try to raise your shared memory limit.",
     "DataLoader worker (pid 27215) is killed by signal: Killed. ",
+    "DataLoader worker (pid(s) 27215, 27216) exited unexpectedly",
 )
 
 # exit status, timed-out phase, kernel kills, available share, log, expected outcome, part of the evidence

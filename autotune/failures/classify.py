@@ -24,7 +24,8 @@ EXIT_CANNOT_WRITE = 74  # EX_IOERR of sysexits.h: the probe could not write its 
 SHARED_MEMORY = "/dev/shm"
 LOCKS = "multiprocessing.synchronize"  # makes the locks of loader workers, which are files there, and names none
 FEW = (errno.ENOMEM, errno.EMFILE, errno.EAGAIN)  # what a lock may lack besides
-WORKER_KILLED = "killed by signal: Killed"  # said of a loader worker by torch.utils.data, 2.13
+# Said of a loader worker by torch.utils.data, 2.13: the second where it died before torch watched for its end.
+_WORKER_KILLED = re.compile(r"killed by signal: Killed|DataLoader worker .*exited unexpectedly")
 SIGNALS = {one.value: one.name for one in signal.Signals}  # real-time signals have no name
 _MESSAGE_CHARACTERS = 2000  # kept of either end of a message: a worker's error has its type first and its text last
 _WRAPPED = re.compile(r"Caught (\w+) in (DataLoader worker process \d+|pin memory thread)")
@@ -148,7 +149,7 @@ def judge_worker_kill(
 
     `evidence` is that of the probe's own failure, the rest as for `judge_exit`. None: nothing speaks for memory.
     """
-    if WORKER_KILLED not in evidence:
+    if not _WORKER_KILLED.search(evidence):
         return None
     outcome, how = _judge_kill(oom_kills, host_available_share)
     return (outcome, f"a loader worker was {how}") if outcome is Outcome.OOM_HOST else None

@@ -95,10 +95,11 @@ def test_of_two_messages_the_more_telling_is_the_evidence() -> None:
     ("kills", "share", "expected"),
     [(2, 0.5, Outcome.OOM_HOST), (None, 0.03, Outcome.OOM_HOST), (0, 0.5, None), (None, None, None)],
 )
+@pytest.mark.parametrize("message", WORKER_DEATHS[1:])
 def test_a_worker_that_was_killed_is_out_of_memory_if_the_kernel_says_so(
-    kills: int | None, share: float | None, expected: Outcome | None
+    message: str, kills: int | None, share: float | None, expected: Outcome | None
 ) -> None:
-    _, evidence = classify([Link(type_name=RUNTIME, message=WORKER_DEATHS[1])])
+    _, evidence = classify([Link(type_name=RUNTIME, message=message)])
 
     judged = judge_worker_kill(evidence, oom_kills=kills, host_available_share=share)
 
