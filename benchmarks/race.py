@@ -24,7 +24,7 @@ from msgspec import structs
 
 from autotune.core.records import Config, Goal, StudyRequest
 from autotune.core.results import Measurement, MemoryPeak, Outcome, ProbeResult, Trial, Verdict
-from autotune.core.stats import Rounds
+from autotune.core.rounds import Rounds
 from autotune.knobs import defaults
 from autotune.study.summary import ConfigSummary
 from autotune.testing import ENVIRONMENT, FACTS

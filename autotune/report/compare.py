@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from autotune.core.records import Config, Record, StudyRequest
-from autotune.core.stats import Rounds
+from autotune.core.rounds import Rounds
 from autotune.knobs import completed
 from autotune.report import phrases
 from autotune.study.recommendation import Recommendation

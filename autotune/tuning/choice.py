@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.core.results import Trial
-from autotune.core.stats import Rounds
+from autotune.core.rounds import Rounds
 from autotune.knobs import KNOBS
 from autotune.objectives import objective_of
 from autotune.objectives.base import MEMORY_STEP

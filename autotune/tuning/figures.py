@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from autotune.core.stats import Rounds
+from autotune.core.rounds import Rounds
 from autotune.study.summary import ConfigSummary
 
 Interval = tuple[float | None, float | None, float | None]  # estimate, low, high

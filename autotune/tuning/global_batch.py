@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import StudyRequest
-from autotune.core.stats import Rounds
+from autotune.core.rounds import Rounds
 from autotune.gradient_noise.estimate import learning_rate_factor
 from autotune.knobs import KNOBS
 from autotune.objectives import objective_of

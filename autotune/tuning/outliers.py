@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from autotune.core.results import Trial
-from autotune.core.stats import Rounds
+from autotune.core.rounds import Rounds
 from autotune.study.interference import Judged
 from autotune.study.summary import ConfigSummary
 

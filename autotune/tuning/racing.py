@@ -20,7 +20,8 @@ from dataclasses import replace
 
 from autotune.core.records import Config, Goal, StudyRequest
 from autotune.core.results import Trial
-from autotune.core.stats import DRIFT, Rounds
+from autotune.core.rounds import Rounds
+from autotune.core.stats import DRIFT
 from autotune.objectives import objective_of
 from autotune.study.interference import Judged, interference_causes, is_spoiled
 from autotune.study.summary import Compared, ConfigSummary
@@ -38,6 +39,7 @@ USUAL_ROUNDS = 12  # eight leave the recommended a regret of 1.9 %, twelve 1.2 %
 MOST_ROUNDS = 24  # where it is still open if the fastest beats the baseline: twice as many narrow the interval by 1.4
 SURE_ROUNDS = 3  # before it may be decided: two rounds agree by luck now and then
 SURE = 0.99  # confidence of what ends a race: it is asked anew after every round
+KNOWN_LOSS = 0.005  # expected of the choice, beyond a tie: a race ends there (benchmarks/race.py)
 SLOWER = 1.01  # who is surely slower by more than 1 % need not be measured again
 FINALIST_DEVIATIONS = 3.0  # of the difference of two probes: who is slower by more is not raced
 PRIOR_PROBES = 4  # repeats after which the reference's own spread weighs as much as the prior (docs/notes/search.md 3)
@@ -99,6 +101,27 @@ def going_on(
     return [one for one in running if one in chosen]
 
 
+def is_known(rounds: Rounds, running: Sequence[int], baseline: int | None, tie: float = TIE) -> bool:
+    """Whether so little is expected to be lost by the choice as it is now that further rounds do not pay.
+
+    Not before the halvings are over: sooner, luck claimed gains where there were none (decisions/0024). The choice is
+    the baseline where it is as good as the fastest, else the fastest, which must then surely beat the baseline. What
+    may be lost to each rival (`Rounds.expected_loss`) is added up, which over-estimates it.
+    """
+    gaps, near = rounds.gaps(running), math.log(1 - tie)
+    fastest = max(running, key=lambda one: gaps[one])
+    stays = baseline is not None and gaps[baseline] >= near
+    chosen = baseline if baseline is not None and stays else fastest
+    rivals = [one for one in running if one not in (chosen, baseline)]
+    if any(rounds.count(chosen, one) < HALVED_AFTER[-1] for one in running):
+        return False
+    if baseline is not None and not stays:
+        sure = 1 - (1 - SURE) / (1 + len(rivals))  # the fastest of several: Bonferroni's correction
+        if rounds.ratio(fastest, baseline, sure)[1] <= 1:
+            return False
+    return sum(rounds.expected_loss(chosen, one, tie) for one in rivals) < KNOWN_LOSS
+
+
 def is_decided(rounds: Rounds, running: Sequence[int], tie: float = TIE) -> bool:
     """Whether further rounds would change nothing: every rival of the fastest is surely slower, or surely as good."""
     gaps = rounds.gaps(running)
@@ -154,7 +177,7 @@ def race(
             contenders = [one for one in racers.values() if one.is_behind and not one.failure]
             if not contenders and done + 1 >= FEWEST_ROUNDS:
                 break
-        elif done + 1 >= SURE_ROUNDS and _has_winner(holding, request.goal):
+        elif done + 1 >= SURE_ROUNDS and _has_winner(holding, request):
             break
         going = _faster_half(contenders, size(leading, done + 1), request)
         racers |= {one.config: replace(one, is_behind=one.config not in going) for one in contenders}
@@ -265,8 +288,11 @@ def _are_undisturbed(racers: Iterable[ConfigSummary]) -> bool:
     return _have_met(among) and all(undisturbed_rounds(one) >= FEWEST_ROUNDS for one in among)
 
 
-def _has_winner(holding: Sequence[ConfigSummary], goal: Goal) -> bool:
+def _has_winner(holding: Sequence[ConfigSummary], request: StudyRequest) -> bool:
     if not _are_undisturbed(one for one in holding if not one.refused):
         return False
     scores = Rounds([one.by_round(one.scores) for one in holding])
-    return is_decided(scores, [i for i, one in enumerate(holding) if not one.refused], tie(goal))
+    running = [i for i, one in enumerate(holding) if not one.refused]
+    baseline = next((i for i in running if holding[i].config == request.baseline), None)
+    near = tie(request.goal)
+    return is_decided(scores, running, near) or is_known(scores, running, baseline, near)

@@ -10,7 +10,7 @@ from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest
 from autotune.core.results import LossVerdict, Measurement
-from autotune.core.stats import Rounds
+from autotune.core.rounds import Rounds
 from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS
 from autotune.machine.environment import fingerprint

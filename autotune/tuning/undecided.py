@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from autotune.core.records import StudyRequest
-from autotune.core.stats import Rounds
+from autotune.core.rounds import Rounds
 from autotune.objectives import objective_of
 from autotune.study.recommendation import Undecided
 from autotune.study.summary import ConfigSummary

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from autotune.core.stats import Rounds
+from autotune.core.rounds import Rounds
 from autotune.knobs import knob
 from benchmarks.answers_check import changes
 from benchmarks.answers_check.records import Answers, Died, Search, key, values_of

@@ -3,7 +3,8 @@ import random
 
 import pytest
 
-from autotune.core.stats import Rounds, clearly_slower, relative_half_width
+from autotune.core.rounds import Rounds
+from autotune.core.stats import clearly_slower, relative_half_width
 
 
 def test_too_few_blocks_give_no_interval():
@@ -183,3 +184,21 @@ def test_more_confidence_is_a_wider_interval():
     _, lower, higher = Rounds(rates).ratio(1, 0, confidence=0.99)
 
     assert lower < low < high < higher
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.03])
+def test_the_expected_loss_is_that_of_many_choices(gap):
+    """With much noise and many rounds, against drawn truths: normal, given what was measured."""
+    chance = random.Random(0)
+    errors = [chance.gauss(0, 0.2) for _ in range(400)]
+    rounds = Rounds([[100 * math.exp(gap + e) for e in errors], [100 * math.exp(chance.gauss(0, 0.2)) for _ in errors]])
+    measured = math.log(rounds.ratio(0, 1)[0])
+    spread = rounds.noise * math.sqrt(2 / 400)
+
+    drawn = [max(0.0, chance.gauss(-measured, spread) + math.log(1 - 0.005)) for _ in range(200_000)]
+
+    assert rounds.expected_loss(0, 1, 0.005) == pytest.approx(sum(drawn) / len(drawn), rel=0.03)
+
+
+def test_of_two_that_never_met_anything_may_be_lost():
+    assert Rounds([[100.0, None], [None, 100.0]]).expected_loss(0, 1) == math.inf

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from autotune.core.notices import earlier
 from autotune.core.records import Goal
 from autotune.core.results import Trial
-from autotune.core.stats import Rounds
+from autotune.core.rounds import Rounds
 from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS
 from autotune.sampler.space import changes

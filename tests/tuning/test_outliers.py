@@ -5,7 +5,7 @@ import random
 import pytest
 
 from autotune.core.results import Trial
-from autotune.core.stats import Rounds
+from autotune.core.rounds import Rounds
 from autotune.study.interference import valid_trials
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.outliers import without_outliers

@@ -4,13 +4,14 @@ import math
 
 import pytest
 
-from autotune.core.stats import Rounds
+from autotune.core.rounds import Rounds
 from autotune.tuning.choice import FEWEST_FINALISTS, claim_confidence
 from autotune.tuning.racing import (
     MOST_FINALISTS,
     finalists,
     going_on,
     is_decided,
+    is_known,
     margin,
     probes,
     size,
@@ -94,6 +95,27 @@ def test_beside_the_fastest_the_more_cautious_of_its_equals_goes_on():
 )
 def test_it_is_over_when_every_rival_is_surely_slower_or_surely_as_good(rates, expected):
     assert is_decided(Rounds(rates), range(len(rates))) is expected
+
+
+NEARLY_EQUAL = [[103, 101, 105, 103, 102, 104], [102, 104, 103, 103, 105, 101]]
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        (NEARLY_EQUAL, True),  # neither is surely as good as the other, and nothing is lost by taking either
+        ([rates[:5] for rates in NEARLY_EQUAL], False),  # the halvings are not over
+        ([*NEARLY_EQUAL, [70, 71, 70, 69, 70, 70]], True),  # the baseline is beaten for sure
+        ([*NEARLY_EQUAL, [70, 120, 70, 125, 70, 110]], False),  # it is not
+        ([*NEARLY_EQUAL, [104, 102, 105, 102, 103, 104]], True),  # it stays: it is as good
+        ([[103, 80, 130, 103, 90, 125], [125, 104, 90, 80, 120, 95]], False),
+    ],
+)
+def test_it_is_over_when_next_to_nothing_is_lost_by_the_choice(rates, expected):
+    rounds = Rounds(rates)
+
+    assert not is_decided(rounds, range(len(rates)))
+    assert is_known(rounds, range(len(rates)), 2 if len(rates) > 2 else None) is expected
 
 
 def test_whoever_may_fall_behind_by_more_must_be_surely_slower_by_more():

@@ -1,0 +1,257 @@
+"""Configurations that were measured in the same interleaved rounds, compared as ratios."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import gammaln, stdtr, stdtrit  # Student's; scipy.stats has them too, and takes a second to import
+
+from autotune.core.stats import DRIFT, Floats, mean_rate, walsh_averages
+
+OUTLIER = 3.0  # standard deviations of the difference of two probes, which an honest one stays within (decisions/0048)
+# Two rounds of two leave the noise one degree of freedom, and Student's 95 % is 12.7 standard errors: a usual noise
+# that counts for one more makes it 4.3. With it such a race finds 40 % in 87 of 100 where probes err by 6 %, and not in
+# 34; equals are told apart in 2.6 of 100 as before, and in 6 instead of 2.4 where probes err by 20 % (decisions/0048).
+USUAL_NOISE, USUAL_NOISE_FREEDOM = 0.05, 1
+OWN_ROUNDS = 6  # of two configurations: then their own ratios tell their noise about as well as all others do
+
+
+class Rounds:
+    """Throughputs of several configurations measured in the same interleaved rounds, compared as ratios.
+
+        round  1 2 3 4 5 6 7 8
+        A      ● ● ● ● ● ● ● ●
+        B      ● ● ● ─            left behind: compared with A over the three rounds that both ran
+        C            ● ● ● ● ●    joined later
+
+    Two configurations are compared by their ratios within rounds, which drift of the machine moves alike. The centre
+    of those is the pseudo-median (median of all pairwise averages: Hodges & Lehmann 1963), the mean of two rounds,
+    and hardly moved by one bad round among more.
+    """
+
+    def __init__(self, rates: Sequence[Sequence[float | None]], level: int | None = None) -> None:
+        """`rates[configuration][round]` in samples/s, above 0; None or nothing at the end: it missed that round.
+
+        `level`: the configuration whose mean rate is its own, and the others' by their ratio to it; by default the
+        fastest of those that were measured most often, whatever the order in which they are given.
+        """
+        self._logs = np.full((len(rates), max(map(len, rates), default=0)), math.nan)
+        for row, values in zip(self._logs, rates, strict=True):
+            row[: len(values)] = [math.nan if rate is None else math.log(rate) for rate in values]
+        self.noise, self.degrees_of_freedom = _noise(self._logs)
+        self._level = self._usual_level() if level is None else level
+
+    @property
+    def configurations(self) -> int:
+        """The number of configurations that were measured."""
+        return len(self._logs)
+
+    def count(self, one: int, other: int) -> int:
+        """Return the number of rounds in which both were measured."""
+        return len(self._ratios(one, other))
+
+    def mean_rate(self, configuration: int) -> float:
+        """samples/s, as over all rounds of the level: centre of that one's rates times the ratio to it."""
+        own = self._logs[self._level]
+        return mean_rate(np.exp(own[~np.isnan(own)])) * math.exp(self._centre(configuration, self._level))
+
+    def half_width(self, configuration: int, confidence: float = 0.95) -> float | None:
+        """Return the relative half width of a rate, from the noise that all share; None where nobody ran twice."""
+        if not self.degrees_of_freedom:
+            return None
+        return self._half_width(confidence) / math.sqrt(self.count(configuration, configuration))
+
+    def ratio(self, one: int, other: int, confidence: float = 0.95) -> tuple[float, float, float]:
+        """Return the rate of `one` over that of `other`: estimate, low, high. Infinite where nobody met both.
+
+        Fewer than six common rounds: Student's interval, its noise pooled over all configurations, so that two rounds
+        of four leave three degrees of freedom where the pair alone leaves one, and drawn towards the usual noise where
+        that narrows it; one round has the usual noise alone: only a factor of 2.5 (12.7·√2·5 %) counts. From six on it
+        is the pair's own ratios that count, for configurations need not be equally noisy; by the signed-rank test
+        (Tukey's interval, from the pairwise averages: Hollander & Wolfe, "Nonparametric Statistical Methods", 3.4)
+        where there are rounds enough for it to leave out an extreme one: seven at 95 %.
+        """
+        centre, ratios = self._centre(one, other), self._ratios(one, other)
+        rounds = len(ratios)
+        if not rounds and (third := self._common_opponent(one, other)) is not None:
+            return self._indirect_ratio(third, one, other, confidence)
+        cut = _signed_rank_cut(rounds, confidence)
+        if cut:
+            averages = walsh_averages(ratios)
+            return math.exp(centre), math.exp(averages[cut]), math.exp(averages[-1 - cut])
+        if not rounds:
+            return math.exp(centre), 0.0, math.inf
+        if rounds >= OWN_ROUNDS:
+            reach = float(stdtrit(rounds - 1, 0.5 + confidence / 2)) * float(ratios.std(ddof=1))
+        else:
+            reach = self._half_width(confidence) * math.sqrt(2)
+        width = reach / math.sqrt(rounds)
+        return math.exp(centre), math.exp(centre - width), math.exp(centre + width)
+
+    def expected_loss(self, chosen: int, rival: int, tie: float = 0.0) -> float:
+        """Return the share of speed that is lost in the mean by taking `chosen` though `rival` may be faster.
+
+        Only what is lost beyond `tie`, a share that is not worth a change. The expected opportunity cost (Chick & Inoue
+        2001, "New two-stage and sequential procedures for selecting the best simulated system"), with the noise pooled
+        and moderated as in `ratio`. Infinite where they never met.
+        """
+        rounds = self.count(chosen, rival)
+        if not rounds:
+            return math.inf
+        noise, freedom = self._moderated_noise()
+        error = noise * math.sqrt(2 / rounds)
+        return error * _expected_excess((self._centre(chosen, rival) - math.log1p(-tie)) / error, freedom)
+
+    def _common_opponent(self, one: int, other: int) -> int | None:
+        """Return the configuration that has met both in most rounds; None: there is none."""
+        met = [(min(self.count(one, third), self.count(third, other)), -third) for third in range(len(self._logs))]
+        most, third = max(met)
+        return -third if most else None
+
+    def _indirect_ratio(self, third: int, one: int, other: int, confidence: float) -> tuple[float, float, float]:
+        """Return how many times as fast `one` is as `other`, which it never met, by what a third is to each.
+
+        An indirect comparison: the logarithms add up, and so do their variances (Bucher et al. 1997, "The results of
+        direct and indirect treatment comparisons in meta-analysis of randomized controlled trials").
+        """
+        ways = [self.ratio(one, third, confidence), self.ratio(third, other, confidence)]
+        centre = self._centre(one, other)
+        if any(not low for _, low, _ in ways):
+            return math.exp(centre), 0.0, math.inf
+        width = math.hypot(*(math.log(estimate / low) for estimate, low, _ in ways))
+        return math.exp(centre), math.exp(centre - width), math.exp(centre + width)
+
+    def _half_width(self, confidence: float) -> float:
+        """Return the half-width of the interval of one measurement.
+
+        By the noise alone or by the moderated variance (Smyth 2004, "Linear models and empirical Bayes methods for
+        assessing differential expression in microarray experiments", with a prior of our own), whichever is narrower.
+        With one degree of freedom by the latter: two rounds of two that agree to a thousandth do so by luck.
+        """
+        own = self.degrees_of_freedom
+        known = [self._moderated_noise(), *([(self.noise, own)] if own > 1 else [])]
+        return min(float(stdtrit(freedom, 0.5 + confidence / 2)) * noise for noise, freedom in known)
+
+    def _moderated_noise(self) -> tuple[float, int]:
+        """Return the standard deviation of one measurement, with the usual noise as a prior, and its freedom."""
+        own, usual = self.degrees_of_freedom, USUAL_NOISE_FREEDOM
+        squares = (own * self.noise**2 if own else 0.0) + usual * USUAL_NOISE**2
+        return math.sqrt(squares / (own + usual)), own + usual
+
+    def gaps(self, running: Sequence[int]) -> dict[int, float]:
+        """Return the gap of each to the fastest of these (log ratio, at most 0), over the rounds that all of them ran.
+
+        Medians of the differences to each round's mean: one bad round moves nobody (docs/notes/search.md 4).
+        """
+        logs = self._logs[list(running)]
+        common = logs[:, ~np.isnan(logs).any(axis=0)]
+        medians = np.median(common - common.mean(axis=0), axis=1)
+        return dict(zip(running, (medians - medians.max()).tolist(), strict=True))
+
+    def slow_outliers(self) -> list[tuple[int, int]]:
+        """Return the measurements, as (configuration, round), that were slow for no recorded reason.
+
+        They are slower than all other rounds of their configuration by more than three standard deviations of the
+        difference of two: 3 % each, or what the rounds themselves show, by medians (1.48 of them are a standard
+        deviation of normal noise). What moved the others alike in that round is no fault of this one. There is none on
+        the fast side, for others can only slow a probe down.
+        """
+        levelled = self._logs - self._round_levels()
+        counts = (~np.isnan(levelled)).sum(axis=1)
+        comparable = np.where(counts > 1)[0]
+        if not len(comparable):
+            return []
+        own = levelled[comparable]
+        lost = own - np.nanmedian(own, axis=1, keepdims=True)
+        freedom = np.sqrt(counts[comparable] / (counts[comparable] - 1))[:, None]
+        deviation = 1.4826 * float(np.nanmedian(np.abs(lost * freedom)))
+        gap = OUTLIER * math.sqrt(2) * max(DRIFT, deviation)
+        lowest = np.nanargmin(own, axis=1)
+        second = np.sort(own, axis=1)[:, 1]
+        slow = own[np.arange(len(own)), lowest] < second - gap
+        return [(int(one), int(number)) for one, number in zip(comparable[slow], lowest[slow], strict=True)]
+
+    def _round_levels(self) -> Floats:
+        """Return the machine's level in each round for each configuration, by the others (log ratio to their medians).
+
+        It is the median of those; of the two in the middle the smaller move, for the other one may be an outlier.
+        """
+        moved = self._logs - self._row_medians()
+        levels = np.zeros_like(moved)
+        for one, number in np.argwhere(~np.isnan(moved)):
+            others = np.sort(np.delete(moved[:, number], one))
+            count = int((~np.isnan(others)).sum())  # nan sorts last
+            if count:
+                levels[one, number] = min(others[(count - 1) // 2], others[count // 2], key=abs)
+        return levels
+
+    def _row_medians(self) -> Floats:
+        ran, medians = ~np.isnan(self._logs).all(axis=1), np.zeros((len(self._logs), 1))
+        medians[ran] = np.nanmedian(self._logs[ran], axis=1, keepdims=True)
+        return medians
+
+    def _usual_level(self) -> int:
+        counts = (~np.isnan(self._logs)).sum(axis=1)
+        often = [one for one, count in enumerate(counts) if count and count == counts.max()]
+        return max(often, key=lambda one: float(np.nanmedian(self._logs[one])), default=0)
+
+    def _ratios(self, one: int, other: int) -> Floats:
+        """Logarithms, one per common round."""
+        differences = self._logs[one] - self._logs[other]
+        met: Floats = differences[~np.isnan(differences)]
+        return met
+
+    def _centre(self, one: int, other: int) -> float:
+        ratios = self._ratios(one, other)
+        if len(ratios):
+            return float(np.median(walsh_averages(ratios)))
+        if (third := self._common_opponent(one, other)) is not None:
+            return self._told_apart(one, third) + self._told_apart(third, other)
+        return float(np.nanmedian(self._logs[one]) - np.nanmedian(self._logs[other]))  # nobody met both
+
+    def _told_apart(self, one: int, other: int) -> float:
+        """Return the centre of their ratios, 0 where the interval includes that: luck must not add up over a third."""
+        estimate, low, high = self.ratio(one, other)
+        return 0.0 if low <= 1 <= high else math.log(estimate)
+
+
+def _expected_excess(threshold: float, freedom: int) -> float:
+    """Return the mean of max(0, t - threshold) for Student's t; infinite with one degree of freedom."""
+    if freedom < 2:
+        return math.inf
+    logs = gammaln((freedom + 1) / 2) - gammaln(freedom / 2) - math.log(freedom * math.pi) / 2
+    density = math.exp(logs) * (1 + threshold**2 / freedom) ** (-(freedom + 1) / 2)
+    return float((freedom + threshold**2) / (freedom - 1) * density - threshold * stdtr(freedom, -threshold))
+
+
+@lru_cache
+def _signed_rank_cut(count: int, confidence: float) -> int:
+    """Return the number of averages to leave out at each end; 0: with so few rounds none, or they cannot be so sure.
+
+    The signed-rank statistic of `count` values is a sum of ranks, each there or not with even chance.
+    """
+    ways = np.ones(1)
+    for rank in range(1, count + 1):
+        ways = np.convolve(ways, [1, *[0] * (rank - 1), 1])
+    tail = np.cumsum(ways / 2.0**count)
+    return max(0, int(np.searchsorted(tail, (1 - confidence) / 2, side="right")) - 1)
+
+
+def _noise(logs: Floats) -> tuple[float, int]:
+    """Standard deviation of one measurement and its degrees of freedom; nan and 0 where there are none.
+
+    Model: log rate = configuration + round + noise, by least squares over what was measured (randomised block design,
+    Montgomery, "Design and Analysis of Experiments"). The round takes up drift of the machine.
+    """
+    configurations, rounds = np.nonzero(~np.isnan(logs))
+    values = logs[configurations, rounds]
+    rows, design = np.arange(len(values)), np.zeros((len(values), sum(logs.shape)))
+    design[rows, configurations] = 1
+    design[rows, len(logs) + rounds] = 1
+    effects, _, rank, _ = np.linalg.lstsq(design, values)
+    freedom = len(values) - int(rank)
+    squares = float(((values - design @ effects) ** 2).sum())
+    return (math.sqrt(squares / freedom) if freedom else math.nan), freedom
