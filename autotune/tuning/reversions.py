@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from autotune.core.records import Config, Purpose, StudyRequest, Value
 from autotune.core.stats import mean_rate
-from autotune.knobs import knob
+from autotune.knobs import KNOBS, knob
 from autotune.knobs.changes import changes_between
 from autotune.objectives import objective_of
 from autotune.study.history import History
@@ -131,6 +131,11 @@ def without(context: SearchContext, leader: Config, names: Sequence[str]) -> Con
     """Return the leader with the baseline's values of these knobs."""
     values = {**leader.values, **{name: context.request.baseline[name] for name in names}}
     return context.space.canonical(Config(values=values))
+
+
+def variables(config: Config, baseline: Config) -> list[str]:
+    """Return the names of the knobs that set environment variables otherwise than the baseline does."""
+    return [one.name for one in KNOBS if one.environ(config[one.name]) != one.environ(baseline[one.name])]
 
 
 def knobs_of(reversions: Sequence[Reversion]) -> list[str]:
