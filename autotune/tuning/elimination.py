@@ -200,11 +200,11 @@ class _Rounds:
 
     def loses(self, config: Config) -> bool:
         """Whether it cannot take the leader's place: it is measurably worse, it failed, or too little is known."""
-        if self.has_failed(self.leader) or not self.has(config) or self.standings.loses(config):
+        if self.has_failed(self.leader) or not self.has(config):
             return True
-        baseline = self._context.request.baseline
-        needs_rounds = len(variables(self.leader, baseline)) > len(variables(config, baseline))
-        return not (needs_rounds or self.has_enough(config)) and self._seems_worse(config)
+        standings = self.standings
+        needs_rounds = self.has_enough(config) or standings.is_without_variable(config)
+        return standings.loses(config) or (not needs_rounds and self._seems_worse(config))
 
     def _seems_worse(self, config: Config) -> bool:
         """Whether all probes together say so, by more than their noise."""

@@ -161,12 +161,20 @@ class Standings:
         return self._scores.ratio(self._places[self._leader], self._places[config], confidence)
 
     def loses(self, config: Config) -> bool:
-        """Whether it is measurably worse than the leader: in its score, or in what the objective wants besides."""
+        """Whether it is measurably worse than the leader: in its score, or in what the objective wants besides.
+
+        What it does without an environment variable has to be surely worse: such a variable is not kept unproven.
+        """
         leader, one = self._summaries[self._leader], self._summaries[config]
         if objective_of(self._request.goal).is_lower(leader, one):
             return True
         estimate, low, _ = self.ratio(config)
-        return estimate > 1 + TIE and (low > 1 or estimate > 1 + MOST_TIE)
+        return estimate > 1 + TIE and (low > 1 or (estimate > 1 + MOST_TIE and not self.is_without_variable(config)))
+
+    def is_without_variable(self, config: Config) -> bool:
+        """Whether it does without an environment variable that the leader sets."""
+        baseline = self._request.baseline
+        return not set(variables(self._leader, baseline)) <= set(variables(config, baseline))
 
     def is_decided(self, config: Config) -> bool:
         """Whether more rounds would not change if it loses: surely by more than 2 %, or surely by no more."""

@@ -60,10 +60,10 @@ def simplify(context: SearchContext) -> None:
 def simpler(context: SearchContext) -> Config | None:
     """Return the best with fewer changes that was not probed yet and is probably as good; None if there is none.
 
-    First the fastest without an environment variable that there will be no rounds for. Then the best without all that
-    are expected to be worth no more than the noise of a probe, then without half of them, and so on; then without the
-    one that is worth least of those that no probe was without: a model's word is not enough to keep it, nor to change
-    what BatchNorm sees. A global batch that is free is none of these changes.
+    First the fastest without its environment variables. Then the best without all that are expected to be worth no more
+    than the noise of a probe, then without half of them, and so on; then without the one that is worth least of those
+    that no probe was without: a model's word is not enough to keep it, nor to change what BatchNorm sees. A global
+    batch that is free is none of these changes.
     """
     request, scores, found = context.request, search_scores(context.history), preferred(context)
     unset = _without_variables(context, max(scores, key=scores.__getitem__, default=request.baseline))
@@ -91,9 +91,9 @@ def simpler(context: SearchContext) -> Config | None:
 def preferred(context: SearchContext) -> ConfigSummary | None:
     """Return the configuration to confirm first: few changes, and nearly as fast as the fastest.
 
-    It may be one that was not probed (`without_idle_changes`). What sets an environment variable is left out where
-    there will be no rounds without it: single probes never suffice for that (decisions/0054). None if nothing but the
-    baseline may be recommended.
+    It may be one that was not probed (`without_idle_changes`). None sets an environment variable, unless that is its
+    only change: this is who is confirmed alone, and single probes never suffice for a variable (decisions/0054). None
+    if nothing but the baseline may be recommended.
     """
     request, history = context.request, context.history
     found = [
@@ -108,15 +108,9 @@ def preferred(context: SearchContext) -> ConfigSummary | None:
 
 
 def _without_variables(context: SearchContext, config: Config) -> Config:
-    """Return `config` without the changes that set an environment variable, where there is no time for rounds without.
-
-    If it changes nothing else, the race is these rounds.
-    """
+    """Return `config` without the environment variables that it sets; itself if that is all that it changes."""
     baseline = context.request.baseline
-    setting = variables(config, baseline)
-    if not setting or context.budget.elimination_seconds:
-        return config
-    reduced = without(context, config, setting)
+    reduced = without(context, config, variables(config, baseline))
     return config if reduced == baseline else reduced
 
 
