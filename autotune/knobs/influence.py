@@ -42,6 +42,11 @@ class Influence:
         """Whether every sample takes longer and needs less memory: never faster where the model fits without it."""
         return self.sample_time.center > 1 and self.fixed_time.center >= 1 and self.sample_memory.center < 1
 
+    @property
+    def trades_time_for_cores(self) -> bool:
+        """Whether every operator takes longer and waits less for cores: never faster where nothing else wants them."""
+        return self.fixed_time.center > 1 and self.sample_time.center >= 1 and self.oversubscription.center < 1
+
 
 NEUTRAL = Influence()
 # For a knob without a prior of its own: it may act on everything but oversubscription, and its effect is learned from

@@ -6,7 +6,7 @@ Per second of the probe: Snoek, Larochelle and Adams, "Practical Bayesian Optimi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +71,19 @@ def rivals(forecast: Forecast, measured: Integers, running: Integers) -> Integer
     """Return the rows to improve upon: those measured that fit, and those running that probably fit."""
     likely = running[forecast.fits[:, running].mean(0) > LIKELY]
     return np.unique(np.concatenate([measured, likely]))
+
+
+def up_to_knee(forecast: Forecast, batches: Floats, share: float, least: float) -> Forecast:
+    """Return the forecast in which no row with a global batch beyond the knee has a rate.
+
+    The knee of a particle is the smallest global batch with which some row that probably fits is slower by no more than
+    `share` than the fastest; what is not above `least`, the baseline's, is never beyond it. No row beyond the knee can
+    be the answer (decisions/0044), so that the probes go to where particles disagree about it. `batches` are per row.
+    """
+    rates = np.where(forecast.fits > LIKELY, forecast.rates, 0.0)
+    enough = rates >= (1 - share) * rates.max(1, keepdims=True)
+    knees = np.maximum(np.where(enough, batches, np.inf).min(1, keepdims=True), least)
+    return replace(forecast, rates=np.where(batches <= knees, forecast.rates, 0.0))
 
 
 def gains(forecast: Forecast, best: Floats) -> Floats:

@@ -19,7 +19,7 @@ from autotune.sampler.guard import Admission
 from autotune.sampler.names import SamplerName
 from autotune.sampler.prediction import Prediction
 from autotune.sampler.space import SearchSpace
-from autotune.sampler.structured import StructuredSampler
+from autotune.sampler.structured import Knee, StructuredSampler
 
 STARTUP_TRIALS = 5  # random probes first: 5 needed 28 probes to come within 5 %, Optuna's 10 needed 37 (simulated)
 ATTEMPTS = 20  # proposals drawn before the nearest admitted neighbour is taken instead
@@ -85,12 +85,13 @@ def make(
     name: SamplerName, seed: int, encoding: Encoding, guard: Admission, machine: Hardware,
     dry_run: Callable[[Config], PredictedPeak | None] | None = None,
     value_per_sample: Callable[[Config], float] | None = None,
-    probe_duration: Callable[[], ProbeDuration] | None = None,
+    probe_duration: Callable[[], ProbeDuration] | None = None, knee: Knee | None = None,
 ) -> BaseSampler:  # fmt: skip
     """Return a sampler. `gp` computes with torch, in this process, on the CPU; only `structured` uses more than a seed.
 
     `dry_run` predicts the memory of a configuration, None where it cannot. `value_per_sample` is the score for one
-    sample/s of a configuration, where it is known beforehand. `probe_duration` tells how long a probe takes now.
+    sample/s of a configuration, where it is known beforehand. `probe_duration` tells how long a probe takes now. With
+    `knee` the smallest global batch that is fast enough is sought.
 
     `seed` should depend on the number of trials so far: after a resume a sampler must not repeat its first draws.
     """
@@ -102,7 +103,7 @@ def make(
             value_per_sample=None
             if value_per_sample is None
             else lambda row: value_per_sample(encoding.ordered[row]),
-            probe_duration=probe_duration,
+            probe_duration=probe_duration, knee=knee,
         )  # fmt: skip
     if name == "gp":
         return GPSampler(seed=seed, n_startup_trials=STARTUP_TRIALS)

@@ -36,6 +36,14 @@ ROUNDING = 1e-3  # relative; values of a sample/s that differ by no more are the
 
 
 @dataclass(frozen=True)
+class Knee:
+    """The knee that is sought where the global batch is free."""
+
+    share: float  # of the fastest rate that may be given up for a smaller global batch
+    least: int  # samples per optimizer step of a rank: a smaller global batch than this, the baseline's, is no gain
+
+
+@dataclass(frozen=True)
 class _Trials:
     """The trials of a study, as observations of rows of the grid."""
 
@@ -92,13 +100,15 @@ class StructuredSampler(BaseSampler):
         self, *, seed: int, hardware: Hardware, grid: Grid, space: dict[str, BaseDistribution],
         admits: Callable[[int], bool], dry_run: PeakOfRow | None = None,
         value_per_sample: Callable[[int], float] | None = None,
-        probe_duration: Callable[[], ProbeDuration] | None = None,
+        probe_duration: Callable[[], ProbeDuration] | None = None, knee: Knee | None = None,
     ) -> None:  # fmt: skip
         """`space` holds the parameters of every trial, `grid` their combinations, `admits` which rows may be proposed.
 
         `dry_run` predicts the memory of a row. `value_per_sample` is the study's value for one sample/s of a row, where
         it is known beforehand. `probe_duration` tells at any time how long a probe takes; None: all take as long.
+        `knee`: the smallest global batch that is fast enough is sought; None: the fastest row.
         """
+        self._knee = knee
         self._probe_duration = probe_duration
         self._seed, self._hardware, self._grid, self._space = seed, hardware, grid, space
         self._admits, self._dry_run, self._value_per_sample = admits, dry_run, value_per_sample
@@ -114,7 +124,7 @@ class StructuredSampler(BaseSampler):
     ) -> dict[str, Any]:
         """Return the most promising configuration that is admitted and not running."""
         fitted = self._fitted(self._model, _known(study, self._grid, trial.number))
-        known, forecast = fitted.known, fitted.forecast
+        known, forecast = fitted.known, self._aim(fitted.forecast)
         best = acquisition.incumbents(forecast, acquisition.rivals(forecast, known.measured, known.running))
         gain, running = acquisition.gains(forecast, best), set(known.running.tolist())
         seconds, most = self._durations(fitted)
@@ -122,9 +132,17 @@ class StructuredSampler(BaseSampler):
         possible = (row for row in order.tolist() if row not in running and self._admits(row))
         row = self._first_within(possible, seconds, most, default=int(order[0]))
         found = fitted.prediction(best, row)
-        most_gain = None if found.gain is None else self._most_gain(gain, best, running)
-        self.prediction = msgspec.structs.replace(found, most_gain=most_gain)
+        if found.gain is not None:
+            own, most_gain = float(gain[row] / best.mean()), self._most_gain(gain, best, running)
+            found = msgspec.structs.replace(found, gain=own, most_gain=most_gain)
+        self.prediction = found
         return dict(self._grid.params[row])
+
+    def _aim(self, forecast: Forecast) -> Forecast:
+        """Return the forecast of what may be the answer."""
+        if self._knee is None:
+            return forecast
+        return acquisition.up_to_knee(forecast, self._model.all_rows.samples, self._knee.share, self._knee.least)
 
     def _durations(self, fitted: _Fitted) -> tuple[Floats, float]:
         """Return the expected seconds of a probe of every row, and the most that one may take."""

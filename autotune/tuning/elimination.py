@@ -42,6 +42,7 @@ from autotune.tuning.reversions import (
     own_loss,
     reversions_of,
     shown_changes,
+    variables,
     without,
 )
 
@@ -106,7 +107,8 @@ def _run(context: SearchContext, rounds: _Rounds, reversions: list[Reversion]) -
     """
     testable = [one for one in reversions if not one.untested and not rounds.is_known(one.config)]
     losses = expected_losses(context, rounds.leader, testable)
-    testable.sort(key=lambda one: losses[one.config])
+    first = set(variables(rounds.leader, context.request.baseline))  # single probes never suffice for them
+    testable.sort(key=lambda one: (first.isdisjoint(one.knobs), losses[one.config]))
     doubtful = [one for one in testable if losses[one.config] <= NOISE]
     others = [one.config for one in testable if one not in doubtful]
     together = without(context, rounds.leader, knobs_of(doubtful))
@@ -198,9 +200,11 @@ class _Rounds:
 
     def loses(self, config: Config) -> bool:
         """Whether it cannot take the leader's place: it is measurably worse, it failed, or too little is known."""
-        if self.has_failed(self.leader) or not self.has(config) or self.standings.loses(config):
+        if self.has_failed(self.leader) or not self.has(config):
             return True
-        return not self.has_enough(config) and self._seems_worse(config)
+        standings = self.standings
+        needs_rounds = self.has_enough(config) or standings.is_without_variable(config)
+        return standings.loses(config) or (not needs_rounds and self._seems_worse(config))
 
     def _seems_worse(self, config: Config) -> bool:
         """Whether all probes together say so, by more than their noise."""
@@ -227,10 +231,10 @@ class _Rounds:
     def run(self, configs: Sequence[Config], beside: Sequence[Config]) -> None:
         """Measure these, the leader and what runs `beside` them, until it is settled for each whether it loses.
 
-        Those for which it is settled leave. No round is begun that there is no time for, nor, once they can be
-        compared, one that leaves no time for what remains without several of them.
+        Those for which it is settled leave. A round that there is no time for is run with the most doubtful of them;
+        once they can be compared, time is left for what remains without several of them.
         """
-        budget, resumed = self._context.budget, self._context.interrupted_elimination
+        resumed = self._context.interrupted_elimination
         number = 1 + max((one for racer in self.racers.values() for one in racer.rounds), default=-1)
         running = list(configs)
         for done in range(racing.GOAL_ROUNDS):
@@ -239,8 +243,10 @@ class _Rounds:
             before = resumed.round(order)
             several = done >= racing.FEWEST_ROUNDS and sum(not self.loses(one) for one in configs) > 1
             last = self.seconds([self.leader], beside) if several else 0.0
-            if before is None and not budget.affords_round(order, budget.brief_window, last):
-                break
+            if before is None:
+                order = self._affordable(order, running, last)
+                if not order:
+                    break
             for config, judged in zip(order, before or (self._probe(one) for one in order), strict=True):
                 racer = self.racers.get(config, ConfigSummary(config=config))
                 racer = dataclasses.replace(racer, is_behind=False)
@@ -252,6 +258,18 @@ class _Rounds:
             running = [one for one in running if not self.has_failed(one) and not self._is_decided(one)]
             if not running:
                 break
+
+    def _affordable(self, order: Sequence[Config], running: Sequence[Config], keep_seconds: float) -> list[Config]:
+        """Return whom of a round in this `order` there is time for: without the baseline if need be.
+
+        And without the changes that are worth most, by the rounds so far; nobody if not even one change is left.
+        """
+        budget, doubtful = self._context.budget, sorted(running, key=self.gain)
+        for left in (order, *({self.leader, *doubtful[:count]} for count in range(len(doubtful), 0, -1))):
+            found = [one for one in order if one in left]
+            if budget.affords_round(found, budget.brief_window, keep_seconds):
+                return found
+        return []
 
     def _is_decided(self, config: Config) -> bool:
         return self.has_enough(config) and self.standings.is_decided(config)

@@ -21,6 +21,7 @@ from autotune.memory.stage import predict_memory
 from autotune.objectives import objective_of
 from autotune.sampler.guard import Guard
 from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make
+from autotune.sampler.structured import Knee
 from autotune.study import layout as disk
 from autotune.study.answers import answered_probes, keep_answer
 from autotune.study.history import History
@@ -206,13 +207,15 @@ def _context(
     trades = Trades(space, history, guard, memory)
     budget = TimeBudget(history, settings.time_budget_seconds, clock, began)
     time_guard = TimeGuard(trades, budget)
-    known = objective_of(request.goal).value_per_sample(request.goal) is not None
+    objective = objective_of(request.goal)
+    known, share = objective.value_per_sample(request.goal) is not None, objective.knee(request.goal)
+    knee = None if share is None else Knee(share=share, least=request.baseline.global_batch_size())
     value = history.value_per_sample if known else None
     seed = settings.seed * SEED_STEP + history.before
     confirmation, elimination = interrupted(history.judged, answered_probes(folder, request), request.baseline)
     sampler = make(
         settings.sampler, seed, encoding, time_guard, hardware(request.environment), memory.of, value,
-        lambda: history.probe_duration,
+        lambda: history.probe_duration, knee,
     )  # fmt: skip
     store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
     try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from autotune.core.records import Config, Purpose, StudyRequest, Value
 from autotune.core.stats import mean_rate
-from autotune.knobs import knob
+from autotune.knobs import KNOBS, knob
 from autotune.knobs.changes import changes_between
 from autotune.objectives import objective_of
 from autotune.study.history import History
@@ -133,6 +133,11 @@ def without(context: SearchContext, leader: Config, names: Sequence[str]) -> Con
     return context.space.canonical(Config(values=values))
 
 
+def variables(config: Config, baseline: Config) -> list[str]:
+    """Return the names of the knobs that set environment variables otherwise than the baseline does."""
+    return [one.name for one in KNOBS if one.environ(config[one.name]) != one.environ(baseline[one.name])]
+
+
 def knobs_of(reversions: Sequence[Reversion]) -> list[str]:
     """Return the names of the knobs that these take back."""
     return [name for one in reversions for name in one.knobs]
@@ -156,12 +161,20 @@ class Standings:
         return self._scores.ratio(self._places[self._leader], self._places[config], confidence)
 
     def loses(self, config: Config) -> bool:
-        """Whether it is measurably worse than the leader: in its score, or in what the objective wants besides."""
+        """Whether it is measurably worse than the leader: in its score, or in what the objective wants besides.
+
+        What it does without an environment variable has to be surely worse: such a variable is not kept unproven.
+        """
         leader, one = self._summaries[self._leader], self._summaries[config]
         if objective_of(self._request.goal).is_lower(leader, one):
             return True
         estimate, low, _ = self.ratio(config)
-        return estimate > 1 + TIE and (low > 1 or estimate > 1 + MOST_TIE)
+        return estimate > 1 + TIE and (low > 1 or (estimate > 1 + MOST_TIE and not self.is_without_variable(config)))
+
+    def is_without_variable(self, config: Config) -> bool:
+        """Whether it does without an environment variable that the leader sets."""
+        baseline = self._request.baseline
+        return not set(variables(self._leader, baseline)) <= set(variables(config, baseline))
 
     def is_decided(self, config: Config) -> bool:
         """Whether more rounds would not change if it loses: surely by more than 2 %, or surely by no more."""

@@ -32,6 +32,7 @@ from autotune.tuning.reversions import (
     obstacle,
     reversions_of,
     search_scores,
+    variables,
     without,
 )
 
@@ -59,11 +60,15 @@ def simplify(context: SearchContext) -> None:
 def simpler(context: SearchContext) -> Config | None:
     """Return the best with fewer changes that was not probed yet and is probably as good; None if there is none.
 
-    First without all that are expected to be worth no more than the noise of a probe, then without half of them, and
-    so on; then without the one that is worth least of those that no probe was without: a model's word is not enough to
-    keep it, nor to change what BatchNorm sees. A global batch that is free is none of these changes.
+    First the fastest without its environment variables. Then the best without all that are expected to be worth no more
+    than the noise of a probe, then without half of them, and so on; then without the one that is worth least of those
+    that no probe was without: a model's word is not enough to keep it, nor to change what BatchNorm sees. A global
+    batch that is free is none of these changes.
     """
     request, scores, found = context.request, search_scores(context.history), preferred(context)
+    unset = _without_variables(context, max(scores, key=scores.__getitem__, default=request.baseline))
+    if unset not in context.history.probed and not obstacle(context, unset):
+        return unset
     if found is None:
         return None
     best = found.config
@@ -86,16 +91,27 @@ def simpler(context: SearchContext) -> Config | None:
 def preferred(context: SearchContext) -> ConfigSummary | None:
     """Return the configuration to confirm first: few changes, and nearly as fast as the fastest.
 
-    It may be one that was not probed (`without_idle_changes`). None if nothing but the baseline may be recommended.
+    It may be one that was not probed (`without_idle_changes`). None sets an environment variable, unless that is its
+    only change: this is who is confirmed alone, and single probes never suffice for a variable (decisions/0054). None
+    if nothing but the baseline may be recommended.
     """
     request, history = context.request, context.history
     found = [
         replace(history.summary(config), found=score)
         for config, score in scores_without_idle_changes(context).items()
-        if config != request.baseline and not obstacle(context, config)
+        if config != request.baseline
+        and config == _without_variables(context, config)
+        and not obstacle(context, config)
     ]
     best = simplest(found, request, _loss(context))
     return ConfigSummary(config=best.config, found=best.found) if best else None
+
+
+def _without_variables(context: SearchContext, config: Config) -> Config:
+    """Return `config` without the environment variables that it sets; itself if that is all that it changes."""
+    baseline = context.request.baseline
+    reduced = without(context, config, variables(config, baseline))
+    return config if reduced == baseline else reduced
 
 
 def scores_without_idle_changes(context: SearchContext) -> dict[Config, float]:

@@ -1,9 +1,16 @@
-"""Trades of time for memory (activation checkpointing): which configurations cannot win, decided without a probe.
+"""Trades of time for memory or for cores: which configurations cannot win, decided without a probe.
+
+Memory (activation checkpointing):
 
 Where a batch fits without the trade, the trade can only be slower: the same samples, and more to compute for each.
 Where it does not, a larger batch can win back no more than what is fixed: with fixed + sample * b seconds of computing,
 and a trade that makes them longer by a share x, only if b_mem < (fixed / sample) / x, with b_mem the largest batch that
-fits without (docs/notes/throughput.md 4). Nothing here names a knob: its influence says what it trades.
+fits without (docs/notes/throughput.md 4).
+
+Cores (a wait policy that lets waiting threads sleep): where threads and workers have a core each, nobody runs sooner
+because a thread sleeps, and the thread wakes up late (decisions/0054).
+
+Nothing here names a knob: its influence says what it trades.
 """
 
 from __future__ import annotations
@@ -18,7 +25,7 @@ from msgspec.structs import replace
 
 from autotune.core.records import Config, Value
 from autotune.core.results import Measurement
-from autotune.knobs import KNOBS, knob, traded
+from autotune.knobs import KNOBS, knob, loader_workers, traded
 from autotune.memory.prediction import MemoryPrediction
 from autotune.objectives import objective_of
 from autotune.sampler.guard import Guard
@@ -33,6 +40,7 @@ class Why(Enum):
 
     FITS = "the same batch fits without"
     SATURATED = "larger batches gain too little"
+    CORES = "threads and workers have a core each"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +67,11 @@ class Trades:
         self._without: dict[Config, Config | None] = {}
         decides = objective_of(self._request.goal).is_speed
         self._trades = tuple(c for c in space.configs if self._plain(c) is not None) if decides else ()
+        unasked = [one for one in KNOBS if one.name not in self._request.goal.limits] if decides else []
+        self._yielding = frozenset(
+            config for config in space.configs
+            if any(one.influence(config[one.name]).trades_time_for_cores for one in unasked)
+        )  # fmt: skip
         self._without_trade: dict[tuple[Value, ...], list[Config]] = {}
         for config in space.configs if self._trades else ():
             if not traded(config.values):
@@ -85,21 +98,24 @@ class Trades:
         if self._version != self._history.version:
             self._version, self._known, self._saturations = self._history.version, {}, {}
         if config not in self._known:
-            self._known[config] = self._decided(config) if self.decides else None
+            self._known[config] = self._decided(config)
         return self._known[config]
 
     def exclusions(self, known: set[Why]) -> list[str]:
         """Return one line for each reason that rules something out and is not in `known` yet; it is then."""
         lines = []
         for why in Why:
-            out = [config for config in self._trades if self.why(config) is why]
+            out = [config for config in self._space.configs if self.why(config) is why]
             if out and why not in known:
                 known.add(why)
                 lines.append(self._line(why, out))
         return lines
 
     def _line(self, why: Why, out: Sequence[Config]) -> str:
-        name, skipping = _phrase(out[0]), f"Skipping {len(out):,} of {len(self._space.configs):,} configurations"
+        skipping = f"Skipping {len(out):,} of {len(self._space.configs):,} configurations"
+        if why is Why.CORES:
+            return f"{skipping}: threads that sleep while they wait are slower where each has a core of its own."
+        name = _phrase(out[0])
         if why is Why.FITS and len(out) == len(self._trades):
             return f"{skipping}: every batch fits without {name}, which can only be slower."
         if why is Why.FITS:
@@ -112,13 +128,21 @@ class Trades:
         )
 
     def _decided(self, config: Config) -> Why | None:
-        plain = self._plain(config)
-        if plain is None:
-            return None
-        if self._fits(plain):
+        plain = self._plain(config) if self.decides else None
+        if plain is not None and self._fits(plain):
             return Why.FITS
-        found = self._saturation(config)
-        return Why.SATURATED if found is not None and found.forbids(_longer(config)) else None
+        found = self._saturation(config) if plain is not None else None
+        if found is not None and found.forbids(_longer(config)):
+            return Why.SATURATED
+        return Why.CORES if config in self._yielding and self._has_core_each(config) else None
+
+    def _has_core_each(self, config: Config) -> bool:
+        """Whether its threads and workers have a core of their own each."""
+        environment = self._request.environment
+        own = environment.default_threads or environment.usable_cores
+        counts = [knob.computing_threads(config[knob.name], own) for knob in KNOBS]
+        threads = next((count for count in counts if count is not None), own)
+        return threads + loader_workers(config) <= environment.usable_cores
 
     def _plain(self, config: Config) -> Config | None:
         """Return the configuration without trades; None if it has none, or may not do without."""

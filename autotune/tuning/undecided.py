@@ -23,19 +23,21 @@ def undecided(
 ) -> Undecided | None:  # fmt: skip
     """Return what is open between the baseline and the chosen one, or its closest rival where it was kept itself.
 
-    It is open where the interval of a claim includes 1, and the gain seems worth a change or may be 10 %. The numbers
-    are positions in `held`; `seconds` of the search. None where the objective gives speed for something else.
+    It is open where the interval of a claim includes 1, and the gain seems worth a change or may be 10 %. A larger
+    global batch that seems to gain no more than its knee asks for is open only for what it may gain. The numbers are
+    positions in `held`; `seconds` of the search. None where the objective gives speed for something else.
     """
     if baseline is None or objective_of(request.goal).slack(request.goal) is not None:
         return None
-    may = [chosen] if chosen != baseline else [i for i in at_knee(held, scores, request, allowed) if i != baseline]
+    may = [chosen] if chosen != baseline else [i for i in allowed if i != baseline]
+    near = at_knee(held, scores, request, allowed)
     level = confidence(scores, is_baseline=True)
     rivals = {one: scores.ratio(one, baseline, level) for one in may}
     has_rounds = {one: scores.count(one, baseline) >= racing.FEWEST_ROUNDS for one in may}  # else wide for any gain
     open_ones = [
         one
         for one, (gain, low, high) in rivals.items()
-        if low <= 1 and (gain > 1 + TIE or (has_rounds[one] and high > 1 + RELEVANT))
+        if low <= 1 and ((one in near and gain > 1 + TIE) or (has_rounds[one] and high > 1 + RELEVANT))
     ]
     if not open_ones:
         return None

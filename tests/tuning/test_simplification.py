@@ -22,7 +22,7 @@ from autotune.tuning.simplification import (
     without_idle_changes,
 )
 from tests.tuning.test_elimination import NoModel
-from tests.worlds import config, context, declared, measured, searched, space, study_request, trial
+from tests.worlds import config, context, declared, environment, measured, searched, space, study_request, trial
 
 SHORT = {"sampler": "structured", "time_budget_seconds": 60}
 SAME = {None: 1.0, "bfloat16": 1.0, "float16": 1.0}
@@ -175,3 +175,23 @@ def test_what_the_windows_of_two_probes_do_not_tell_apart_is_no_reason_for_a_cha
 
     assert simplest([probed(many, 129.0, 0.01), probed(few, 105.0, 0.01)], study_request(), 0.03).config == many
     assert simplest([probed(many, 129.0, 0.45), probed(few, 105.0, 0.45)], study_request(), 0.03).config == few
+
+
+ON_A_CPU = space(on=environment(device="cpu", capability=None))
+
+
+def test_what_is_confirmed_alone_sets_no_environment_variable(tmp_path):
+    search = _probed(tmp_path, 0.0001, config(64, num_workers=4, omp_wait_policy="passive"))
+    search = dataclasses.replace(search, sampler=NoModel(), space=ON_A_CPU)
+
+    assert preferred(search) is None
+    assert simpler(search) == config(64, num_workers=4)
+
+
+def test_an_environment_variable_that_is_the_only_change_is_raced(tmp_path):
+    asleep = config(64, omp_wait_policy="passive", amp_dtype="bfloat16")
+    search = _probed(tmp_path, 0.0001, asleep)
+    baseline = config(64, amp_dtype="bfloat16")
+    search = dataclasses.replace(search, space=ON_A_CPU, request=study_request(baseline=baseline))
+
+    assert preferred(search).config == asleep

@@ -1,4 +1,4 @@
-"""Which trades of time for memory cannot win, and are decided without a probe of them."""
+"""Which trades of time for memory or cores cannot win, and are decided without a probe of them."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from autotune.core.records import Goal, Limit
 from autotune.sampler.guard import Guard
 from autotune.study.history import History
 from autotune.tuning.trades import Trades, Why
-from tests.worlds import config, facts, failed, measured, space, study_request, trial
+from tests.worlds import config, environment, facts, failed, measured, space, study_request, trial
 
 DEEP = facts(checkpointable_blocks=12)
 FREE = Goal()
@@ -137,3 +137,40 @@ def test_without_a_trade_in_the_space_nothing_is_decided():
 
     assert not rule.decides
     assert rule.exclusions(set()) == []
+
+
+CPU = environment(device="cpu", capability=None, usable_cores=4, default_threads=2)
+
+
+def _on_a_cpu(goal=FREE):
+    here, request = space(goal=goal, on=CPU), study_request(goal=goal, environment=CPU)
+    return Trades(here, History(request), Guard(here), Predicted(0))
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"num_workers": 0}, Why.CORES),
+        ({"num_workers": 2}, Why.CORES),
+        ({"num_workers": 3}, None),  # two threads and three workers on four cores
+        ({"num_workers": 0, "num_threads": 4}, Why.CORES),
+        ({"num_workers": 1, "num_threads": 4}, None),
+    ],
+)
+def test_threads_that_sleep_gain_nothing_where_each_has_a_core(values, why):
+    rule = _on_a_cpu()
+
+    assert rule.why(config(omp_wait_policy="passive", **values)) is why
+    assert rule.why(config(**values)) is None
+
+
+def test_it_is_told_why_no_thread_is_put_to_sleep():
+    (line,) = _on_a_cpu().exclusions(set())
+
+    assert "slower where each has a core of its own" in line
+
+
+def test_who_lists_a_wait_policy_is_obeyed():
+    rule = _on_a_cpu(Goal(limits={"omp_wait_policy": Limit(values=("passive",))}))
+
+    assert rule.admits(config(omp_wait_policy="passive", num_workers=0))

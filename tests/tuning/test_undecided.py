@@ -8,7 +8,7 @@ from autotune.core.notices import notice
 from autotune.report.phrases import headline
 from autotune.study.recommendation import Recommendation
 from autotune.tuning.recommend import recommend
-from tests.tuning.test_recommend import BASE, FAST, _candidate, _recommended
+from tests.tuning.test_recommend import BASE, FAST, FREE, _candidate, _recommended
 from tests.worlds import config, study_request
 
 NOISY = (100, 130, 90), (150, 140, 160)
@@ -99,3 +99,13 @@ def test_while_it_is_open_nobody_says_that_more_workers_gained_nothing():
 
     assert (found.params, found.undecided.config) == (BASE.values, many)
     assert Code.LOADER_BOUND_SEARCH_SHORT in [one.code for one in found.warnings]
+
+
+@pytest.mark.parametrize(("rates", "is_open"), [((99, 130, 80), True), ((101, 102, 100), False)])
+def test_a_larger_global_batch_that_may_gain_a_tenth_is_open_though_the_knee_is_the_baseline_s(rates, is_open):
+    larger = _candidate(config(batch_size=128), *rates)
+
+    found = _recommended(_candidate(BASE, *((100, 105, 95) if is_open else (100, 101, 100))), larger, request=FREE)
+
+    assert found.params == BASE.values
+    assert (found.undecided is not None) is is_open
