@@ -231,10 +231,10 @@ class _Rounds:
     def run(self, configs: Sequence[Config], beside: Sequence[Config]) -> None:
         """Measure these, the leader and what runs `beside` them, until it is settled for each whether it loses.
 
-        Those for which it is settled leave. A round that there is no time for is run with the most doubtful of them;
-        once they can be compared, time is left for what remains without several of them.
+        Those for which it is settled leave. No round is begun that there is no time for, nor, once they can be
+        compared, one that leaves no time for what remains without several of them.
         """
-        resumed = self._context.interrupted_elimination
+        budget, resumed = self._context.budget, self._context.interrupted_elimination
         number = 1 + max((one for racer in self.racers.values() for one in racer.rounds), default=-1)
         running = list(configs)
         for done in range(racing.GOAL_ROUNDS):
@@ -243,10 +243,8 @@ class _Rounds:
             before = resumed.round(order)
             several = done >= racing.FEWEST_ROUNDS and sum(not self.loses(one) for one in configs) > 1
             last = self.seconds([self.leader], beside) if several else 0.0
-            if before is None:
-                order = self._affordable(order, running, last)
-                if not order:
-                    break
+            if before is None and not budget.affords_round(order, budget.brief_window, last):
+                break
             for config, judged in zip(order, before or (self._probe(one) for one in order), strict=True):
                 racer = self.racers.get(config, ConfigSummary(config=config))
                 racer = dataclasses.replace(racer, is_behind=False)
@@ -258,18 +256,6 @@ class _Rounds:
             running = [one for one in running if not self.has_failed(one) and not self._is_decided(one)]
             if not running:
                 break
-
-    def _affordable(self, order: Sequence[Config], running: Sequence[Config], keep_seconds: float) -> list[Config]:
-        """Return whom of a round in this `order` there is time for: without the baseline if need be.
-
-        And without the changes that are worth most, by the rounds so far; nobody if not even one change is left.
-        """
-        budget, doubtful = self._context.budget, sorted(running, key=self.gain)
-        for left in (order, *({self.leader, *doubtful[:count]} for count in range(len(doubtful), 0, -1))):
-            found = [one for one in order if one in left]
-            if budget.affords_round(found, budget.brief_window, keep_seconds):
-                return found
-        return []
 
     def _is_decided(self, config: Config) -> bool:
         return self.has_enough(config) and self.standings.is_decided(config)

@@ -393,21 +393,6 @@ def test_where_there_was_time_for_one_round_only_the_probes_of_the_search_count_
     assert rounds.loses(other) is loses
 
 
-def test_a_round_that_there_is_no_time_for_is_run_with_the_most_doubtful_change(tmp_path):
-    doubtful, clear = config(**LEADER.values | {"channels_last": False}), config(**LEADER.values | {"amp_dtype": None})
-    search = context(tmp_path, launcher := FakeLauncher(machine=Machine(**IDLE)))
-    search = dataclasses.replace(search, store=Ignored())
-    for one in (LEADER, doubtful, clear):
-        probe_with_repeat(search, one, "search")
-    one, began = search.history.expected_seconds(search.budget.brief_window, LEADER), launcher.clock()
-    search = dataclasses.replace(search, budget=TimeBudget(search.history, 5.5 * one, launcher.clock, began))
-    rounds = _Rounds(search, (), LEADER)
-
-    rounds.run([clear, doubtful], [])
-
-    assert [len(rounds.racers[one].rounds) for one in (LEADER, doubtful, clear)] == [2, 2, 1]
-
-
 @pytest.mark.parametrize(("knob", "loses"), [("channels_last", True), ("omp_wait_policy", False)])
 def test_probes_outside_of_rounds_never_keep_an_environment_variable(tmp_path, knob, loses):
     leader = config(**LEADER.values | {"omp_wait_policy": "passive"})
