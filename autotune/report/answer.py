@@ -196,7 +196,7 @@ def details(best: Recommendation, view: StudyView | None, width: int) -> Iterato
         ("Limit", [limit_of(view)] if view and limit_of(view) else []),
         ("Why", list(dict.fromkeys(one.text for one in told if one is not None))),
         ("Worth", worth_lines(best, view)),
-        ("Others", lost),
+        ("Others", [*lost, phrases.PAIRED] if lost else []),
         ("Machine", [environment]),
     ):
         for number, text in enumerate(texts):

@@ -17,7 +17,7 @@ from autotune.study.view import StudyView, facts_of
 from autotune.units import format_speedup
 
 WIDTH, HEIGHT, EDGE = 1200, 630, 64  # pixels; what chats and pull requests show of a link
-BAR_WIDTH, BAR_HEIGHT = 300, 40
+BAR_WIDTH, BAR_HEIGHT = 300, 52
 MOST_ROWS = 5
 CARD_STYLE = """
 text.name { font-size: 30px; fill: var(--soft); } text.factor { font-size: 116px; font-weight: 700; fill: var(--good); }
@@ -32,22 +32,22 @@ def interval_bar(best: Recommendation) -> str:
     low, high, factor = best.speedup_low, best.speedup_high, best.speedup
     if not phrases.interval(best) or low is None or high is None or factor is None or best.params == best.baseline:
         return ""
+    if phrases.achieved(best):  # the number beside it is no speed-up
+        return ""
     first, last = min(1.0, low), max(1.0, high)
     room = (last - first) or 1.0
 
     def x(value: float) -> float:
         return 26 + (value - first) / room * (BAR_WIDTH - 52)
 
-    parts = [f'<path class="baseline" d="M{x(1):.1f} 4V24" stroke-dasharray="3 3"/>']
-    parts += [drawing.bar("spread", x(low), 9, x(high) - x(low), 10), drawing.bar("mean", x(factor) - 2, 5, 4, 18)]
-    ends = [(low, f"{format_speedup(low)}×"), (high, f"{format_speedup(high)}×")]
-    if all(abs(x(1) - x(end)) > 70 for end, _ in ends):
-        ends.append((1.0, "1×"))
+    parts = [f'<path class="baseline" d="M{x(1):.1f} 16V36" stroke-dasharray="3 3"/>']
+    parts += [drawing.bar("spread", x(low), 21, x(high) - x(low), 10), drawing.bar("mean", x(factor) - 2, 17, 4, 18)]
+    ends = [(low, f"{format_speedup(low)}×", 49), (high, f"{format_speedup(high)}×", 49)]
     if x(high) - x(low) < 48:
-        ends[:2] = [((low + high) / 2, f"{format_speedup(low)} to {format_speedup(high)}×")]
-    for end, name in ends:
+        ends = [((low + high) / 2, f"{format_speedup(low)} to {format_speedup(high)}×", 49)]
+    for end, name, y in [*ends, (1.0, "1×", 11)]:
         half = 0.6 * drawing.width_of(name)
-        parts.append(drawing.text(min(max(x(end), half), BAR_WIDTH - half), 37, name, "tick", "middle"))
+        parts.append(drawing.text(min(max(x(end), half), BAR_WIDTH - half), y, name, "tick", "middle"))
     label = f"95% interval of the speed-up: {phrases.interval(best)}; the baseline is at 1"
     kind = "kept" if phrases.is_faster(best) else "other"
     head = f'<svg xmlns="http://www.w3.org/2000/svg" class="bar" role="img" aria-label="{markup(label)}" '
@@ -63,7 +63,7 @@ def card(view: StudyView, best: Recommendation) -> str:
         y += 134
         lines.append(_text("factor" + " plainly" * (best.global_batch_change is not None), y, factor, 12))
         bar = interval_bar(best).replace(
-            "<svg ", f'<svg x="{WIDTH - EDGE - 480}" y="{y - 74}" width="480" height="64" ', 1
+            "<svg ", f'<svg x="{WIDTH - EDGE - 480}" y="{y - 84}" width="480" height="83" ', 1
         )
         lines.append(bar)
     y += 66

@@ -178,6 +178,29 @@ def test_where_one_micro_batch_was_tried_the_workers_are_the_axis() -> None:
     assert [node.text for node in texts(drawn(chart), "axis")] == ["samples/s", "loader workers"]
 
 
+def test_a_batch_that_was_not_measured_does_not_make_batches_the_axis() -> None:
+    trials = [trial(count, config(64, num_workers=count), measured(100.0 + count)) for count in (0, 2, 8)]
+    unstable = trial(9, config(32), failed(Outcome.UNSTABLE))
+
+    chart = throughput(view((*trials, unstable)))
+
+    assert isinstance(chart, Chart)
+    assert [node.text for node in texts(drawn(chart), "axis")] == ["samples/s", "loader workers"]
+
+
+def test_of_two_arms_at_one_place_the_recommended_one_lies_on_top() -> None:
+    arms = [config(64, channels_last=layout, num_workers=4) for layout in (True, False)]
+    trials = tuple(
+        trial(number, one, measured(rate)) for number, (one, rate) in enumerate(zip(arms, (101, 100), strict=True))
+    )
+
+    for best in arms:
+        groups = drawn(throughput(view(trials, recommendation(params=best.values)))).iter(f"{SPACE}g")
+        last = [group.get("class") for group in groups if str(group.get("class")).startswith("arm")][-1]
+        names = [curve.label for curve in curves(view(trials))]
+        assert names[int(str(last).removeprefix("arm"))] == ("nhwc" if best.values["channels_last"] else "nchw")
+
+
 def test_what_is_not_done_is_no_part_of_a_name() -> None:
     arms = itertools.product((None, "bfloat16"), (False, True))
     trials = tuple(
