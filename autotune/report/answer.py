@@ -126,7 +126,7 @@ def numbers(best: Recommendation, width: int) -> Iterator[Line]:
     parts = [
         f"{phrases.rate_phrase(best)}{spread}",
         *([f"baseline {format_rate(baseline)}"] if compared and baseline is not None else []),
-        f"measured {phrases.times(best.rounds)} on {plain(best.environment.device_name)}",
+        f"measured {phrases.times(best.rounds)} on {phrases.device(best.environment)}",
     ]
     yield from (Line("Speed" * (not n), text) for n, text in enumerate(flow(parts, width - TITLES, ", ")))
     waiting = f"waiting for data {format_share(best.data_wait_share)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 
 from autotune.core.codes import Code
@@ -25,6 +26,7 @@ GOOD_ENDS = {"search": "ok", "confirm": "confirmed"}  # by purpose; the others e
 FEW = 3  # other configurations: fewer do not speak for the rest
 MOST_OWN_SHARE = 0.01  # of a step, that watching it may take without a word
 PAIRED = "Compared in the rounds that both ran; samples/s are those of all rounds."  # so the two need not divide
+TRADE_MARK = re.compile(r"\((?:R|TM)\)", re.IGNORECASE)
 BARE = ("yes", "passive")  # values that say nothing without the name of their knob
 GLOBAL_BATCH = ("batch_size", "gradient_accumulation_steps")  # shown together: their product is the global batch
 
@@ -269,9 +271,14 @@ def reason(verdict: Verdict) -> str:
     return "" if verdict.feasible else plain(verdict.reason.strip().partition("\n")[0])
 
 
+def device(environment: Environment) -> str:
+    """`Intel Xeon Processor`: the device's name without its trade marks."""
+    return " ".join(plain(TRADE_MARK.sub(" ", environment.device_name)).split())
+
+
 def environment_line(environment: Environment) -> str:
     """Device, memory, versions: `NVIDIA H200 · 139.8 GiB · driver 580.82 · torch 2.13.0+cu130`."""
-    parts = [environment.device_name, format_bytes(environment.device_bytes)]
+    parts = [device(environment), format_bytes(environment.device_bytes)]
     if environment.device_kind == "cpu":
         parts.append(f"{environment.usable_cores} usable cores")
     if environment.driver:

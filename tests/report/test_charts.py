@@ -297,6 +297,16 @@ def test_an_absent_chart_tells_its_reason() -> None:
     }
 
 
+def test_a_chart_as_a_file_says_what_it_shows_in_lines_that_fit() -> None:
+    for name, (trials, best) in STUDIES.items():
+        for chart in charts_of(trials, best):
+            if isinstance(chart, Chart):
+                root = ElementTree.fromstring(chart.file())
+                head = [*texts(root, "title"), *texts(root, "finding")]
+                told = " ".join(str(node.text) for node in head)
+                assert told.lower() == f"{chart.title} {chart.finding}".strip().lower(), name
+
+
 def test_a_chart_as_a_file_needs_no_page_and_escapes_what_it_shows() -> None:
     facts = msgspec.structs.replace(view().request.facts, name="<b>")
     chart = throughput(view((trial(0, config(64, amp_dtype="<i>&"), measured(9)),), facts=facts))
@@ -305,4 +315,5 @@ def test_a_chart_as_a_file_needs_no_page_and_escapes_what_it_shows() -> None:
     root = ElementTree.fromstring(chart.file())
     assert "--arm0" in str(next(root.iter(f"{SPACE}style")).text)
     assert any("<i>&" in str(node.text) for node in texts(root, "name"))
+    assert [node.text for node in texts(root, "title")] == [chart.title]
     assert not [node for node in root.iter() if node.tag.endswith("}i")]
