@@ -259,6 +259,19 @@ def test_a_script_in_a_study_does_not_run(browser: Browser, tmp_path: Path) -> N
         assert page.title() == "resnet · autotune"
 
 
+def test_a_word_without_end_makes_no_page_wider(browser: Browser) -> None:
+    endless = earlier("W" * 10_000 + "`" + "V" * 500 + "`")
+    long = render(view(ladder()[:3], recommendation(model="M" * 300, warnings=(endless,), reasons=(endless,))))
+    page = browser.new_page()
+    page.set_content(long)
+    page.evaluate("document.querySelectorAll('details').forEach((it) => { it.open = true; })")
+
+    for width in (390, 1440):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.close()
+
+
 def test_on_paper_there_are_no_controls_and_the_ink_is_dark(open_study: Callable[..., Opened]) -> None:
     page = open_study("whole", scheme="dark").page
 
