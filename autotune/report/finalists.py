@@ -158,7 +158,10 @@ def _rows(drawn: Sequence[Finalist], across: Axis, size: Size) -> list[str]:
 
 
 def _fitting(name: str, width: int) -> str:
-    return cropped(name, int((width - 90) / drawing.CHARACTER / 1.1))
+    """The name as far as there is room; what it is, recommended or baseline, stays whole."""
+    configuration, dot, mark = name.partition(" · ")
+    room = int((width - 70) / drawing.CHARACTER / 1.1)
+    return cropped(configuration, room - len(dot + mark)) + dot + mark
 
 
 def _factor(one: Finalist) -> str:

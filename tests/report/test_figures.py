@@ -142,6 +142,15 @@ def test_of_many_finalists_the_baseline_is_drawn_and_those_left_out_are_counted(
     assert len(chart.table.rows) == 12 and "4 slower ones more" in chart.note
 
 
+def test_on_a_phone_what_a_finalist_is_stays_whole() -> None:
+    study = confirmed(ladder())
+
+    root = ElementTree.fromstring(shown(finalists(study)).narrow)
+    told = [str(node.text) for node in root.iter() if node.tag.endswith("}text")]
+
+    assert [name.rpartition(" · ")[2] for name in told if " · " in name] == ["recommended", "baseline"]
+
+
 def test_a_faster_finalist_that_was_not_chosen_is_explained_and_only_where_there_is_one() -> None:
     faster, fastest = (
         load_view(Path(__file__).parents[2] / "studies" / it) for it in ("slow_loader-xeon", "train-epyc")
