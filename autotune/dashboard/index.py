@@ -36,9 +36,9 @@ class Entry:
     doing: str = ""  # of a running search
 
     @property
-    def tuned(self) -> str:
-        """The changes of the answer: `precision fp32 → bf16 · layout nchw → nhwc`."""
-        return " · ".join(change_phrase(one) for one in changes_of(self.best, None) if one.kept) if self.best else ""
+    def tuned(self) -> list[str]:
+        """The changes of the answer: `precision fp32 → bf16`, `layout nchw → nhwc`."""
+        return [change_phrase(one) for one in changes_of(self.best, None) if one.kept] if self.best else []
 
     @property
     def interval(self) -> str:

@@ -9,7 +9,7 @@ from autotune.harmless import python
 
 DATA_LOADER = "from torch.utils.data import DataLoader"
 # As when measured. Dropped at each epoch's end, a whole epoch without one step would go unnoticed.
-COUNTER = "micro_batches = 0  # over all epochs: what one leaves over is part of the next step"
+COUNTER = "micro_batches = 0  # over all epochs: a rest is part of the next step"
 
 
 def text(found: Recipe) -> str:

@@ -11,6 +11,7 @@ from autotune.precision.judge import LAST, Paired, Thresholds, judge, names, pai
 from autotune.report import drawing
 from autotune.report.chart import Absence, Chart, Table
 from autotune.report.drawing import Plane, Size
+from autotune.report.losses import match_phrase
 from autotune.report.phrases import plain
 from autotune.study.view import StudyView
 from autotune.units import format_share
@@ -61,7 +62,7 @@ def paired_losses(comparisons: Sequence[Comparison], tolerance: float) -> Chart 
     verdicts = [judge(*pair, Thresholds(tolerance=tolerance)) for pair, _ in tested]
     rows = [_row(*pair, verdict) for (pair, _), verdict in zip(tested, verdicts, strict=True)]
     compared = (f"loss, last {LAST}", "of", "difference", "allowed")
-    finding = "; ".join(plain(verdict.reason.text) for verdict in verdicts)
+    finding = "; ".join(match_phrase(it) if it.verdict == "ok" else plain(it.reason.text) for it in verdicts)
     return Chart(
         name="precision",
         title=TITLE,

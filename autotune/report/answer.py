@@ -126,7 +126,7 @@ def numbers(best: Recommendation, width: int) -> Iterator[Line]:
     parts = [
         f"{phrases.rate_phrase(best)}{spread}",
         *([f"baseline {format_rate(baseline)}"] if compared and baseline is not None else []),
-        f"measured {phrases.times(best.rounds)} on {plain(best.environment.device_name)}",
+        f"measured {phrases.times(best.rounds)} on {phrases.device(best.environment)}",
     ]
     yield from (Line("Speed" * (not n), text) for n, text in enumerate(flow(parts, width - TITLES, ", ")))
     waiting = f"waiting for data {format_share(best.data_wait_share)}"
@@ -196,7 +196,7 @@ def details(best: Recommendation, view: StudyView | None, width: int) -> Iterato
         ("Limit", [limit_of(view)] if view and limit_of(view) else []),
         ("Why", list(dict.fromkeys(one.text for one in told if one is not None))),
         ("Worth", worth_lines(best, view)),
-        ("Others", lost),
+        ("Others", [*lost, phrases.PAIRED] if lost else []),
         ("Machine", [environment]),
     ):
         for number, text in enumerate(texts):

@@ -22,6 +22,7 @@ from autotune.units import format_share
 NAME, TITLE = "changes", "What each change is worth"
 NOT_SIGNIFICANT = " (not significant)"
 UNKNOWN_SPREAD = 0.02  # where a spread is not known: that of one probe on a quiet machine
+LEAST_MEMORY = 0.005  # a share of the peak that is worth a word: less is shown as 0%
 BAR, ROW = 14, 46  # pixels: a bar, and what it needs with its name
 
 
@@ -66,8 +67,9 @@ def worth(change: Change, best: Recommendation) -> str:
     text = f"without it {format_share(share)} {objective.worse if change.ratio < 1 else objective.better}"
     if change.untested:
         return f"{text}, by single probes"
-    if objective.slack(best.goal) is not None and change.memory_ratio is not None:
-        text += f", {format_share(abs(change.memory_ratio - 1))} {'more' if change.memory_ratio > 1 else 'less'} memory"
+    memory = abs(1 - (change.memory_ratio or 1.0))
+    if objective.slack(best.goal) is not None and memory >= LEAST_MEMORY:
+        text += f", {format_share(memory)} {'more' if (change.memory_ratio or 1.0) > 1 else 'less'} memory"
     return text if is_significant(change) else text + NOT_SIGNIFICANT
 
 
@@ -147,7 +149,9 @@ def changes_chart(view: StudyView) -> Chart | Absence:
         draw=draw,
         height=len(changes) * ROW + 4,
         note=f"What is left of the {unit} without this one change, with its 95% interval; the vertical line is the "
-        f"configuration with all of them. Dropped: what gains less than 2%, or nothing beyond the interval.",
+        f"configuration with all of them."
+        + " Dropped: what gains less than 2%, or nothing beyond the interval."
+        * any(not one.kept for one in changes),
     )
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import wrap
 
 from autotune.harmless import markup
-from autotune.report.drawing import NARROW, WIDE, Size
+from autotune.report.drawing import NARROW, WIDE, Size, text
 
+FINDING = 66  # characters of a line of the finding above a chart
+EDGE = 12  # pixels around a chart that is a file
 CHART_STYLE = (Path(__file__).parent / "chart.css").read_text(encoding="utf-8")
 
 
@@ -46,10 +49,17 @@ class Chart:
         return self.svg(NARROW)
 
     def file(self) -> str:
-        """The chart as an SVG file that needs no page, light or dark as its reader is."""
-        body = f'<style>{CHART_STYLE}</style><rect class="paper" width="100%" height="100%"/>'
-        whole = self.svg().replace(">", f">{body}", 1)
-        return whole.replace('class="wide"', f'width="{2 * WIDE.width}"', 1) + "\n"
+        """The chart with title and finding as an SVG file that needs no page, light or dark as its reader is."""
+        finding = self.finding[:1].upper() + self.finding[1:]
+        lines = [("title", self.title), *(("finding", line) for line in wrap(finding, FINDING))]
+        head = "".join(text(EDGE + 4, EDGE + 20 * row + 14, line, kind) for row, (kind, line) in enumerate(lines))
+        top, height, wide = EDGE + 20 * len(lines) + 10, self.height or WIDE.height, WIDE.width + 2 * EDGE
+        drawn = self.svg().replace("<svg ", f'<svg x="{EDGE}" y="{top}" width="{WIDE.width}" height="{height}" ', 1)
+        size = f'width="{2 * wide}" viewBox="0 0 {wide} {top + height + EDGE}"'
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size}>'
+            f'<style>{CHART_STYLE}</style><rect class="paper" width="100%" height="100%"/>{head}{drawn}</svg>\n'
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

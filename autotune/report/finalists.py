@@ -15,16 +15,17 @@ from autotune.report.chart import Absence, Chart, Table
 from autotune.report.drawing import Axis, Size
 from autotune.study.recommendation import Confirmation, Recommendation
 from autotune.study.view import StudyView
-from autotune.units import format_rate, format_speedup
+from autotune.units import counted, format_rate, format_speedup
 
 NAME, TITLE = "finalists", "Which one won"
 ROW, AXIS = 44, 40  # pixels: a finalist with its name, and the axis below all
 MOST = 8  # finalists; slower ones are in the table
 CAPTION = "A circle is a round in a process of its own, the stroke the mean, the bar its 95% interval."
 SHIFTED = (
-    " The machine was not equally fast in all rounds: the mean of a finalist that missed some follows from its ratios "
-    "to the others."
+    " The machine was not equally fast in all rounds: a mean is corrected by how fast the others were, so that its own "
+    "circles may lie beside it."
 )
+FASTER = " Why a faster one was not chosen: above, under “Why this one, and not another”."
 LEAST_SHIFT = 0.02  # of a mean, to the mean of its own rounds, that is worth a sentence
 
 
@@ -52,7 +53,7 @@ def finalists(view: StudyView) -> Chart | Absence:
     known = _known(best) if best else []
     if best is None or len(known) < 2:
         return Absence(name=NAME, title=TITLE, reason="nothing was measured in rounds beside the baseline")
-    drawn = known[:MOST]
+    drawn = _drawn(known)
     ends = [end for one in drawn for end in one.ends]
     across = drawing.linear(max(ends), "samples/s", low=max(0.0, min(ends)), lines=4)
 
@@ -68,8 +69,18 @@ def finalists(view: StudyView) -> Chart | Absence:
         table=Table(titles=("configuration", "samples/s", "±", "over baseline", "rounds, samples/s"), rows=rows),
         draw=draw,
         height=len(drawn) * ROW + AXIS,
-        note=CAPTION + SHIFTED * any(_is_shifted(one) for one in drawn),
+        note=CAPTION
+        + SHIFTED * any(_is_shifted(one) for one in drawn)
+        + FASTER * (known[0].kind == "other")
+        + f" The numbers hold {counted(len(known) - len(drawn), 'slower one')} more." * (len(drawn) < len(known)),
     )
+
+
+def _drawn(known: Sequence[Finalist]) -> list[Finalist]:
+    """Return the fastest; recommendation and baseline are always among them."""
+    ends = sum(one.kind != "other" for one in known)
+    others = [one for one in known if one.kind == "other"][: MOST - ends]
+    return [one for one in known if one.kind != "other" or one in others]
 
 
 def _known(best: Recommendation) -> list[Finalist]:
@@ -147,7 +158,10 @@ def _rows(drawn: Sequence[Finalist], across: Axis, size: Size) -> list[str]:
 
 
 def _fitting(name: str, width: int) -> str:
-    return cropped(name, int((width - 90) / drawing.CHARACTER / 1.1))
+    """The name as far as there is room; what it is, recommended or baseline, stays whole."""
+    configuration, dot, mark = name.partition(" · ")
+    room = int((width - 70) / drawing.CHARACTER / 1.1)
+    return cropped(configuration, room - len(dot + mark)) + dot + mark
 
 
 def _factor(one: Finalist) -> str:

@@ -46,9 +46,11 @@ def history(view: StudyView) -> Chart | Absence:
         return _drawn(Plane(size=size, across=across, up=up), moments, best, unit)
 
     failed = sum(not one.is_usable for one in moments)
-    said = f"{counted(len(moments), 'probe')} in {format_seconds(end)}" + (f", {failed} not usable" if failed else "")
+    said = f"{counted(len(moments), 'probe')}, {format_seconds(end)} of probing"
+    said += f", {failed} not usable" if failed else ""
     has_rounds = any(one.trial.purpose in AGAIN for one in moments)
     last = f"; best of the search {phrases.samples_per_second(best[-1][1])}" if best else ""
+    lucky = " One probe alone may be lucky: the answer rests on what is shaded, measured again in rounds."
     return Chart(
         name=NAME,
         title=TITLE,
@@ -60,7 +62,7 @@ def history(view: StudyView) -> Chart | Absence:
         ),
         draw=draw,
         note="Line: the fastest usable probe of the search so far."
-        + " Shaded: measured again, in rounds." * has_rounds
+        + lucky * has_rounds
         + " ✕: not usable." * bool(failed),
     )
 

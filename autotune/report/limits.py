@@ -10,7 +10,7 @@ from autotune.knobs import loader_workers
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
 from autotune.tuning.advice import LOADER_BOUND
-from autotune.units import format_share, format_speedup
+from autotune.units import format_share
 
 HALF = 0.5  # of a step: what takes more of a serial step than the other limits it
 
@@ -62,6 +62,11 @@ def limit(one: ConfigSummary, wait_share: float) -> str:
         found = computing if wait_share <= HALF else f"loading is the limit: {waiting} of a step"
         return f"{found}; workers could overlap it"
     if rates.computing is None or rates.loading is None or rates.loading < rates.computing:
-        gain = f"; without it {format_speedup(1 / (1 - wait_share))}× faster" if wait_share < 1 else ""
+        gain = f"; without waiting about {_about(1 / (1 - wait_share))}× as fast" if wait_share < 1 else ""
         return f"loading is the limit: {waiting} of a step{gain}"
     return f"computing and loading share the cores: {waiting} of a step"
+
+
+def _about(factor: float) -> str:
+    """Two digits: a share that is shown in whole percent tells no more."""
+    return f"{float(f'{factor:.2g}'):g}"

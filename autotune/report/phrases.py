@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 
 from autotune.core.codes import Code
@@ -24,6 +25,9 @@ PURPOSES = {"search": "search", "baseline": "baseline", "reference": "baseline a
 GOOD_ENDS = {"search": "ok", "confirm": "confirmed"}  # by purpose; the others end as what they are
 FEW = 3  # other configurations: fewer do not speak for the rest
 MOST_OWN_SHARE = 0.01  # of a step, that watching it may take without a word
+PAIRED = "Compared in the rounds that both ran; samples/s are those of all rounds."  # so the two need not divide
+TRADE_MARK = re.compile(r"\((?:R|TM)\)", re.IGNORECASE)
+BARE = ("yes", "passive")  # values that say nothing without the name of their knob
 GLOBAL_BATCH = ("batch_size", "gradient_accumulation_steps")  # shown together: their product is the global batch
 
 
@@ -68,14 +72,16 @@ def settings(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> tupl
 
 
 def short(values: Mapping[str, Value], knobs: Collection[Knob]) -> str:
-    """The configuration as in the table of probes, mere numbers with their column: `1024×1 bf16 workers 12 nhwc`.
+    """The configuration as in the table of probes, with the column where a value needs it: `1024×1 bf16 workers 12`.
 
     After the batch come `knobs`, and those of the others that are not at their defaults.
     """
     told = [knob for knob in KNOBS if knob in knobs or values.get(knob.name, knob.default) != knob.default]
     batch = "".join(shown(knob, values) for knob in KNOBS if knob.name in GLOBAL_BATCH)
     others = ((knob.label, shown(knob, values)) for knob in told if knob.name not in GLOBAL_BATCH)
-    said = (f"{label} {text}" if text.isdigit() else text for label, text in others if text not in TACIT)
+    said = (
+        f"{label} {text}" if text.isdigit() or text in BARE else text for label, text in others if text not in TACIT
+    )
     return " ".join([batch, *said])
 
 
@@ -265,9 +271,14 @@ def reason(verdict: Verdict) -> str:
     return "" if verdict.feasible else plain(verdict.reason.strip().partition("\n")[0])
 
 
+def device(environment: Environment) -> str:
+    """`Intel Xeon Processor`: the device's name without its trade marks."""
+    return " ".join(plain(TRADE_MARK.sub(" ", environment.device_name)).split())
+
+
 def environment_line(environment: Environment) -> str:
     """Device, memory, versions: `NVIDIA H200 · 139.8 GiB · driver 580.82 · torch 2.13.0+cu130`."""
-    parts = [environment.device_name, format_bytes(environment.device_bytes)]
+    parts = [device(environment), format_bytes(environment.device_bytes)]
     if environment.device_kind == "cpu":
         parts.append(f"{environment.usable_cores} usable cores")
     if environment.driver:

@@ -75,15 +75,15 @@ def table(view: StudyView) -> Probes:
 
 def _row(view: StudyView, trial: Trial, shown: Sequence[Column]) -> Row:
     verdict = view.verdict(trial)
-    word = phrases.outcome_word(trial, verdict)
+    word, purpose = phrases.outcome_word(trial, verdict), phrases.purpose_word(trial.purpose)
     out_of_memory = trial.result.outcome.out_of_memory
     log = disk.log_of(view.folder, trial.number)
     best = view.recommendation
     return Row(
         number=trial.number,
-        purpose=phrases.purpose_word(trial.purpose),
+        purpose=purpose,
         cells=_cells(trial, shown),
-        outcome=word,
+        outcome="ok" if word == purpose else word,  # its column says it already
         kind="plain" if verdict.feasible else "memory" if out_of_memory else "bad",
         is_usable=verdict.feasible,
         is_chosen=best is not None and trial.config.values == best.params,

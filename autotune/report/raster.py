@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
+import zlib
 from contextlib import suppress
 from pathlib import Path
 
 from autotune.errors import UsageError
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
+SPARE = 120  # pixels below the picture: of a low window a part is never drawn (87 px, Chromium 156)
 PATIENCE_SECONDS = 60.0  # a cold start of a browser takes a few
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
 SIZE = re.compile(r'viewBox="0 0 ([0-9]+) ([0-9]+)"')
 
 
@@ -35,7 +39,7 @@ def png(svg: str) -> bytes:
         root = ("--no-sandbox",) if os.geteuid() == 0 else ()  # which Chromium refuses to be otherwise
         words = (
             browser, "--headless", *root, "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder}/user",
-            "--force-device-scale-factor=2", f"--window-size={width},{height}", f"--screenshot={picture}",
+            "--force-device-scale-factor=2", f"--window-size={width},{height + SPARE}", f"--screenshot={picture}",
             page.as_uri(),
         )  # fmt: skip
         with suppress(subprocess.TimeoutExpired):
@@ -45,7 +49,24 @@ def png(svg: str) -> bytes:
                 f"{browser} drew no picture. It probably cannot run without a display here. Write SVG, and convert it "
                 f"where a browser runs."
             )
-        return picture.read_bytes()
+        return _upper(picture.read_bytes(), 2 * height)
+
+
+def _upper(picture: bytes, height: int) -> bytes:
+    """The upper rows of a PNG: each is stored after those above it, and by them alone (PNG specification, 9.2)."""
+    chunks, place = list[tuple[bytes, bytes]](), len(SIGNATURE)
+    while place < len(picture):
+        (size,) = struct.unpack_from(">I", picture, place)
+        chunks.append((picture[place + 4 : place + 8], picture[place + 8 : place + 8 + size]))
+        place += size + 12
+    head = chunks[0][1]
+    (whole,) = struct.unpack_from(">I", head, 4)
+    rows = zlib.decompress(b"".join(data for kind, data in chunks if kind == b"IDAT"))
+    kept = rows[: len(rows) // whole * height]
+    parts = ((b"IHDR", head[:4] + struct.pack(">I", height) + head[8:]), (b"IDAT", zlib.compress(kept)), (b"IEND", b""))
+    return SIGNATURE + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
+    )
 
 
 def _page(svg: str, width: int, height: int) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment as Templates
 from jinja2 import FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from autotune.harmless import plain_lines, python
 from autotune.report import phrases
@@ -18,6 +19,7 @@ from autotune.report.chart import CHART_STYLE
 from autotune.units import counted, format_bytes, format_clock, format_rate, format_seconds, format_share
 
 HERE = Path(__file__).parent
+BETWEEN_TICKS = re.compile("`([^`]+)`")
 STYLE = CHART_STYLE + (HERE / "page.css").read_text(encoding="utf-8") + ROWS_STYLE
 SCRIPT = (HERE / "page.js").read_text(encoding="utf-8")
 LIVE = (HERE / "live.js").read_text(encoding="utf-8")
@@ -43,6 +45,11 @@ class Served:
     home: str = ""  # address of the list of studies
 
 
+def _with_code(text: str) -> Markup:
+    """The text, escaped, with what stands between two backticks as code."""
+    return Markup(BETWEEN_TICKS.sub(r"<code>\1</code>", str(escape(plain_lines(text)))))  # escaped before
+
+
 def _printable(value: object) -> object:
     return plain_lines(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
@@ -56,7 +63,7 @@ _templates = Templates(
     finalize=_printable,
 )
 _templates.filters |= {"rate": format_rate, "bytes": format_bytes, "seconds": format_seconds, "share": format_share}
-_templates.filters |= {"python": python, "counted": counted, "clock": format_clock}
+_templates.filters |= {"python": python, "counted": counted, "clock": format_clock, "code": _with_code}
 
 
 def render_template(name: str, *, served: Served | None = None, scripted: bool = True, **values: object) -> str:

@@ -76,7 +76,8 @@ def batch_of(config: Config) -> int:
 
 def throughput(view: StudyView) -> Chart | Absence:
     """Draw samples/s with intervals, and below it peaks with the limit; a ring is the recommendation."""
-    batches, workers = ({of(trial.config) for trial in view.trials} for of in (batch_of, workers_of))
+    told = [trial for trial in view.trials if trial.result.measurement or trial.result.outcome.out_of_memory]
+    batches, workers = ({of(trial.config) for trial in told} for of in (batch_of, workers_of))
     place = workers_of if len(batches) == 1 and len(workers) > 1 else batch_of
     drawn = Drawn(view=view, curves=curves(view, place), place=place)
     measured = [one for curve in drawn.curves for one in curve.fastest]
@@ -209,8 +210,10 @@ def _lines(
     plane: Plane, drawn: Drawn, height: Callable[[ConfigSummary], float], fall_to: float | None = None
 ) -> list[str]:
     """Each curve with its points, and its fall where memory ran out: to `fall_to`, else along the last height."""
-    parts = []
-    for arm, curve in reversed([*enumerate(drawn.curves)]):  # the fastest lies on top
+    parts, best = [], drawn.view.recommendation
+    own = _arm(Config(values=dict(best.params))) if best else None
+    reached = [*reversed([*enumerate(drawn.curves)])]  # the fastest lies on top, and above it the recommended one
+    for arm, curve in sorted(reached, key=lambda it: any(_arm(one.config) == own for one in it[1].fastest)):
         places = [(plane.x(drawn.place(one.config)), plane.y(height(one))) for one in curve.fastest]
         parts.append(f'<g class="arm{arm}">')
         if fall_to is None:

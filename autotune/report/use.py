@@ -35,6 +35,7 @@ class Way:
     title: str
     text: str
     note: str = ""
+    is_program: bool = False  # whose lines may not be broken
 
 
 def ways(best: Recommendation, view: StudyView) -> list[Way]:
@@ -48,7 +49,10 @@ def ways(best: Recommendation, view: StudyView) -> list[Way]:
         before = "In the shell, before Python starts: " + "; ".join(phrases.exports(best.params))
         note = before if phrases.exports(best.params) else ""
         lines = with_autotune(study, view.request.facts)
-        found += [Way(name="autotune", title="Your loop", text=lines, note=note), *_programs(best, view)]
+        found += [
+            Way(name="autotune", title="Your loop", text=lines, note=note, is_program=True),
+            *_programs(best, view),
+        ]
     first = "run {}" if command else "export {} --to hf"
     shell = [line.format(shell_word(study)) for line in (first, "show {} --sort speed", "best {} --verbose")]
     return [
@@ -67,7 +71,7 @@ def _programs(best: Recommendation, view: StudyView) -> list[Way]:
             text = exported_text(framework, recipe(whole, framework)).rstrip("\n")
         except UsageError:
             continue
-        found.append(Way(name=framework.value, title=title, text=text))
+        found.append(Way(name=framework.value, title=title, text=text, is_program=True))
     return found
 
 

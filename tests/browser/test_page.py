@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import re
 from collections.abc import Callable, Iterator
@@ -14,6 +15,8 @@ from autotune.core import codec
 from autotune.core.notices import earlier
 from autotune.report.card import card
 from autotune.report.certainty import certainty
+from autotune.report.chart import Chart
+from autotune.report.charts import CHARTS
 from autotune.report.page import render
 from autotune.report.raster import png
 from autotune.study.view import StudyView, load_view
@@ -256,6 +259,19 @@ def test_a_script_in_a_study_does_not_run(browser: Browser, tmp_path: Path) -> N
         assert page.title() == "resnet · autotune"
 
 
+def test_a_word_without_end_makes_no_page_wider(browser: Browser) -> None:
+    endless = earlier("W" * 10_000 + "`" + "V" * 500 + "`")
+    long = render(view(ladder()[:3], recommendation(model="M" * 300, warnings=(endless,), reasons=(endless,))))
+    page = browser.new_page()
+    page.set_content(long)
+    page.evaluate("document.querySelectorAll('details').forEach((it) => { it.open = true; })")
+
+    for width in (390, 1440):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.close()
+
+
 def test_on_paper_there_are_no_controls_and_the_ink_is_dark(open_study: Callable[..., Opened]) -> None:
     page = open_study("whole", scheme="dark").page
 
@@ -334,6 +350,45 @@ def test_a_picture_is_drawn_as_png_in_its_size(browser: Browser) -> None:
 
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
     assert (int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])) == (2400, 1260)
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+def test_nothing_of_a_picture_reaches_its_edge(browser: Browser, name: str) -> None:
+    study = ANSWERED[name]()
+    assert study.recommendation is not None
+    drawn = [draw(study) for draw in CHARTS.values()]
+    files = [it.file() for it in drawn if isinstance(it, Chart)]
+    page = browser.new_page()
+
+    for picture in (card(study, study.recommendation), *files):
+        page.set_content(picture)
+        beyond = page.evaluate("""() => {
+          const edge = document.querySelector("svg").getBoundingClientRect();
+          const texts = [...document.querySelectorAll("svg text")];
+          return texts.map((text) => [text.textContent, text.getBoundingClientRect()])
+            .filter(([, box]) => box.left < edge.left + 4 || box.right > edge.right - 4 || box.bottom > edge.bottom)
+            .map(([text]) => text);
+        }""")
+        assert beyond == []
+    page.close()
+
+
+def test_a_low_picture_is_whole(browser: Browser) -> None:
+    red, low = '<rect width="520" height="124" fill="red"/>', 'viewBox="0 0 520 124"'
+
+    picture = png(f'<svg xmlns="http://www.w3.org/2000/svg" width="1040" {low}>{red}</svg>')
+
+    page = browser.new_page()
+    page.set_content(f'<img src="data:image/png;base64,{base64.b64encode(picture).decode()}">')
+    last = page.evaluate("""() => {
+      const image = document.querySelector("img"), canvas = document.createElement("canvas");
+      const [width, height] = [image.naturalWidth, image.naturalHeight], context = canvas.getContext("2d");
+      Object.assign(canvas, { width, height });
+      context.drawImage(image, 0, 0);
+      return [...context.getImageData(5, height - 1, 1, 1).data, height];
+    }""")
+    page.close()
+    assert last == [255, 0, 0, 255, 248]
 
 
 def test_of_two_thousand_probes_a_hundred_are_shown_until_all_are_asked_for(open_study: Callable[..., Opened]) -> None:

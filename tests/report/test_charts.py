@@ -178,6 +178,29 @@ def test_where_one_micro_batch_was_tried_the_workers_are_the_axis() -> None:
     assert [node.text for node in texts(drawn(chart), "axis")] == ["samples/s", "loader workers"]
 
 
+def test_a_batch_that_was_not_measured_does_not_make_batches_the_axis() -> None:
+    trials = [trial(count, config(64, num_workers=count), measured(100.0 + count)) for count in (0, 2, 8)]
+    unstable = trial(9, config(32), failed(Outcome.UNSTABLE))
+
+    chart = throughput(view((*trials, unstable)))
+
+    assert isinstance(chart, Chart)
+    assert [node.text for node in texts(drawn(chart), "axis")] == ["samples/s", "loader workers"]
+
+
+def test_of_two_arms_at_one_place_the_recommended_one_lies_on_top() -> None:
+    arms = [config(64, channels_last=layout, num_workers=4) for layout in (True, False)]
+    trials = tuple(
+        trial(number, one, measured(rate)) for number, (one, rate) in enumerate(zip(arms, (101, 100), strict=True))
+    )
+
+    for best in arms:
+        groups = drawn(throughput(view(trials, recommendation(params=best.values)))).iter(f"{SPACE}g")
+        last = [group.get("class") for group in groups if str(group.get("class")).startswith("arm")][-1]
+        names = [curve.label for curve in curves(view(trials))]
+        assert names[int(str(last).removeprefix("arm"))] == ("nhwc" if best.values["channels_last"] else "nchw")
+
+
 def test_what_is_not_done_is_no_part_of_a_name() -> None:
     arms = itertools.product((None, "bfloat16"), (False, True))
     trials = tuple(
@@ -274,6 +297,16 @@ def test_an_absent_chart_tells_its_reason() -> None:
     }
 
 
+def test_a_chart_as_a_file_says_what_it_shows_in_lines_that_fit() -> None:
+    for name, (trials, best) in STUDIES.items():
+        for chart in charts_of(trials, best):
+            if isinstance(chart, Chart):
+                root = ElementTree.fromstring(chart.file())
+                head = [*texts(root, "title"), *texts(root, "finding")]
+                told = " ".join(str(node.text) for node in head)
+                assert told.lower() == f"{chart.title} {chart.finding}".strip().lower(), name
+
+
 def test_a_chart_as_a_file_needs_no_page_and_escapes_what_it_shows() -> None:
     facts = msgspec.structs.replace(view().request.facts, name="<b>")
     chart = throughput(view((trial(0, config(64, amp_dtype="<i>&"), measured(9)),), facts=facts))
@@ -282,4 +315,5 @@ def test_a_chart_as_a_file_needs_no_page_and_escapes_what_it_shows() -> None:
     root = ElementTree.fromstring(chart.file())
     assert "--arm0" in str(next(root.iter(f"{SPACE}style")).text)
     assert any("<i>&" in str(node.text) for node in texts(root, "name"))
+    assert [node.text for node in texts(root, "title")] == [chart.title]
     assert not [node for node in root.iter() if node.tag.endswith("}i")]

@@ -13,7 +13,7 @@ from autotune.core.results import Alone, Outcome, StabilityResult
 from autotune.precision.chart import paired_losses, precision
 from autotune.report.changes import changes_chart, changes_of, worth
 from autotune.report.chart import Absence, Chart
-from autotune.report.finalists import SHIFTED, finalists
+from autotune.report.finalists import FASTER, SHIFTED, finalists
 from autotune.report.history import history
 from autotune.report.limits import limit
 from autotune.report.step import step
@@ -90,7 +90,7 @@ LIMITS = {
     ),
     "overlapped, loading": (
         8, 0.9, 900, 110,
-        "loading is the limit: waiting for data 90% of a step; without it 10.0× faster",
+        "loading is the limit: waiting for data 90% of a step; without waiting about 10× as fast",
     ),
     "overlapped, both": (8, 0.4, 150, 160, "computing and loading share the cores: waiting for data 40% of a step"),
 }  # fmt: skip
@@ -126,6 +126,40 @@ def test_every_round_of_every_finalist_is_a_circle() -> None:
     assert isinstance(finalists(view(ladder(), recommendation())), Absence)
 
 
+def test_of_many_finalists_the_baseline_is_drawn_and_those_left_out_are_counted() -> None:
+    study = confirmed(ladder())
+    best = study.recommendation
+    assert best is not None
+    others = tuple(
+        msgspec.structs.replace(best.confirmations[0], config=config(32, num_workers=count), samples_per_second=rate)
+        for count, rate in enumerate(range(2000, 2010), 1)
+    )
+    crowd = msgspec.structs.replace(best, confirmations=(*best.confirmations, *others))
+
+    chart = shown(finalists(dataclasses.replace(study, recommendation=crowd)))
+
+    assert "baseline" in chart.svg() and "recommended" in chart.svg()
+    assert len(chart.table.rows) == 12 and "4 slower ones more" in chart.note
+
+
+def test_on_a_phone_what_a_finalist_is_stays_whole() -> None:
+    study = confirmed(ladder())
+
+    root = ElementTree.fromstring(shown(finalists(study)).narrow)
+    told = [str(node.text) for node in root.iter() if node.tag.endswith("}text")]
+
+    assert [name.rpartition(" · ")[2] for name in told if " · " in name] == ["recommended", "baseline"]
+
+
+def test_a_faster_finalist_that_was_not_chosen_is_explained_and_only_where_there_is_one() -> None:
+    faster, fastest = (
+        load_view(Path(__file__).parents[2] / "studies" / it) for it in ("slow_loader-xeon", "train-epyc")
+    )
+
+    assert FASTER in shown(finalists(faster)).note
+    assert FASTER not in shown(finalists(fastest)).note
+
+
 def test_means_that_are_not_of_the_own_rounds_are_explained_and_only_those() -> None:
     late = load_view(Path(__file__).parents[2] / "studies" / "train-epyc")
 
@@ -136,9 +170,10 @@ def test_means_that_are_not_of_the_own_rounds_are_explained_and_only_those() -> 
 def test_the_history_explains_only_what_it_draws() -> None:
     plain, rounds = shown(history(view(ladder()[:7]))), shown(history(confirmed(ladder())))
 
-    assert (plain.finding, plain.note) == ("7 probes in 49 s", "Line: the fastest usable probe of the search so far.")
+    line = "Line: the fastest usable probe of the search so far."
+    assert (plain.finding, plain.note) == ("7 probes, 49 s of probing", line)
     assert "not usable" in rounds.finding
-    assert "Shaded" in rounds.note and "✕" in rounds.note
+    assert "shaded" in rounds.note and "✕" in rounds.note
 
 
 def test_the_best_so_far_is_that_of_the_search_and_never_falls() -> None:
@@ -151,11 +186,11 @@ def test_the_best_so_far_is_that_of_the_search_and_never_falls() -> None:
     assert len(crosses) == sum(not view().verdict(one).feasible for one in ladder())
 
 
-def test_numerics_draws_each_dtype_and_repeats_the_verdict() -> None:
+def test_numerics_draws_each_dtype_and_tells_the_verdict_as_the_answer_does() -> None:
     chart = shown(paired_losses([paired()], tolerance=0.02))
 
     assert chart.table.rows[0][:2] == ("bf16", "ok")
-    assert "bf16 loss matches fp32" in chart.finding
+    assert chart.finding == "bf16 matches fp32: less than 0.1% apart after 50 paired steps"
 
 
 def test_the_precision_chart_draws_differences_within_and_beyond_what_is_allowed() -> None:
@@ -237,6 +272,21 @@ def test_what_a_change_is_worth_is_told_in_the_words_of_the_objective() -> None:
     told = [worth(saved, recommendation(goal=Goal(objective=name))) for name in ("throughput", "memory")]
 
     assert told == ["without it 3% faster", "without it 3% faster, 40% more memory"]
+
+
+def test_memory_that_does_not_change_is_not_told_as_nothing_percent() -> None:
+    same = change("num_workers", ratio=0.5, ratio_low=0.49, ratio_high=0.51, memory_ratio=1.001)
+
+    assert worth(same, recommendation(goal=Goal(objective="memory"))) == "without it 50% slower"
+
+
+def test_what_was_dropped_is_explained_where_something_was() -> None:
+    kept = change("amp_dtype", ratio=0.65, ratio_low=0.63, ratio_high=0.67)
+    dropped = change("channels_last", kept=False, ratio=0.995, ratio_low=0.98, ratio_high=1.01)
+
+    notes = [shown(changes_chart(view(ladder(), recommendation(changes=it)))).note for it in ((kept,), (kept, dropped))]
+
+    assert ["Dropped:" in note for note in notes] == [False, True]
 
 
 def test_a_study_of_an_earlier_version_shows_what_was_measured_alone_and_says_so_of_the_rest() -> None:

@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -23,7 +24,10 @@ from autotune.report.compare_text import comparison_block
 from autotune.report.expected import probe_block
 from autotune.report.markdown import markdown
 from autotune.report.page import render
+from autotune.report.probes import table
 from autotune.report.templates import Served
+from autotune.report.use import ways
+from autotune.study.recommendation import Achieved
 from autotune.study.view import load_view
 from tests.pages import Page
 from tests.reporting import (
@@ -182,6 +186,39 @@ def test_without_a_recommendation_the_page_says_why() -> None:
     assert "before its finalists were confirmed" in Page(render(view((trial(0, config(), measured(9)),)))).text
 
 
+def test_commands_in_a_sentence_are_set_as_code_and_what_stands_in_them_is_no_markup() -> None:
+    exhausted = view(tuple(trial(number, config(64 << number), failed()) for number in range(3)))
+    hostile = recommendation(warnings=(earlier("Keep `total += <b>loss</b>`."),))
+
+    assert "<code>autotune show studies/resnet --failed</code>" in render(exhausted)
+    assert "<code>total += &lt;b&gt;loss&lt;/b&gt;</code>" in render(view(ladder(), hostile))
+
+
+def test_a_result_does_not_repeat_its_purpose() -> None:
+    again = trial(40, config(64), measured(100), "ablation")
+
+    shown = table(view((*ladder()[:1], again))).rows
+
+    assert [(row.purpose, row.outcome) for row in shown] == [("baseline", "ok"), ("elimination", "ok")]
+
+
+def test_a_program_is_not_broken_into_lines_and_a_command_is() -> None:
+    kinds = {way.name: way.is_program for way in ways(recommendation(), view(ladder()))}
+
+    assert kinds["autotune"] and kinds["torch"]
+    assert not kinds["dict"] and not kinds["shell"]
+    assert 'class="way code" id="use-torch"' in render(view(ladder(), recommendation()))
+
+
+def test_beside_a_number_that_is_no_speed_up_no_interval_of_one_is_drawn() -> None:
+    nothing: dict[str, Any] = {"baseline_score": None, "gain": None, "gain_low": None, "gain_high": None}
+    saved = Achieved(unit="bytes", score=1.0, **nothing, headline=earlier("26% less memory than your baseline"))
+    faster, smaller = (render(view(ladder(), recommendation(achieved=it))) for it in (None, saved))
+
+    assert "95% interval of the speed-up" in faster and "95% interval of the speed-up" not in smaller
+    assert '<span class="factor">26%</span>' in smaller
+
+
 @pytest.mark.parametrize("speedup", [1.01, None])
 def test_no_factor_in_large_type_without_a_speed_up_beyond_the_noise(speedup: float | None) -> None:
     best = recommendation(speedup=speedup, speedup_low=speedup and 0.97, speedup_high=speedup and 1.05)
@@ -264,7 +301,7 @@ def test_a_verdict_is_told_without_a_code_before_it() -> None:
     study = dataclasses.replace(view(ladder(), recommendation()), comparisons=(paired(),))
 
     assert "ok:" not in Page(render(study)).text
-    assert "bf16 loss matches fp32" in Page(render(study)).text
+    assert "bf16 matches fp32" in Page(render(study)).text
 
 
 def test_a_knob_that_a_target_does_not_have_is_told_nowhere() -> None:
