@@ -37,7 +37,7 @@ GRAMMARS = (
         has_flags=False,
         known={
             "--per_device_train_batch_size": 8, "--gradient_accumulation_steps": 1, "--dataloader_num_workers": 0,
-            "--bf16": False, "--fp16": False, "--output_dir": "trainer_output",
+            "--bf16": False, "--fp16": False, "--gradient_checkpointing": False, "--output_dir": "trainer_output",
         },
     ),
     # lightning 2.6, `LightningCLI`: arguments of the Trainer; those of a DataModule are the user's own

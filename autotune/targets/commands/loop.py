@@ -9,7 +9,7 @@ takes as defaults from outside, the rest not at all.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from autotune.core.records import Config, Finding, StepFacts, TargetFacts, Value
 from autotune.errors import TargetError
-from autotune.knobs import KNOBS
+from autotune.knobs import KNOBS, plan_of
 from autotune.knobs.base import Knob, Plan, Reach
 from autotune.knobs.observed import Observed
 from autotune.targets import variables
@@ -46,16 +46,14 @@ class CommandLoop(OwnLoop):
         self._program: Program | None = None
         self._witness: Witness | None = None
         self._loader_defaults: dict[str, Any] = {}
+        self._transforms: list[Callable[[Any], Any]] = []
         self._asked: int | None = None
 
     def build(self, config: Config | None, plan: Plan) -> None:
         """Fill in the command's words; its model comes with its run. Raises `TargetError`."""
-        if plan.batch_transforms:
-            raise TargetError(
-                f"{self.label} makes its own batches, and a knob wants to change them. No probe can do that from "
-                f"outside. Leave that knob at the value that the command trains with."
-            )
         self._program, self._plan = configured(self._template, config), plan
+        own = [] if config is None else plan_of(config.values, plan.device).model_transforms
+        self._transforms = plan.model_transforms[len(own) :]  # what a knob does to a model is the script's own doing
         self._check_ranks(self._program, plan)
         asked = self._template.baseline if config is None else config.values
         self._asked = Config(values=dict(asked)).batch_size if "batch_size" in self._template.knobs else None
@@ -76,7 +74,7 @@ class CommandLoop(OwnLoop):
             report,
             guest,
             loader_defaults=self._loader_defaults,
-            transforms=plan.model_transforms,
+            transforms=self._transforms,
             asked=self._asked,
         )
 

@@ -38,6 +38,7 @@ from autotune.targets.commands.fetching import Fetched, Fetching, samples_of
 from autotune.targets.commands.losses import Losses
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.pauses import Pauses
+from autotune.targets.commands.recomputed import Recomputed
 from autotune.targets.commands.tally import Tally
 from autotune.targets.commands.told import MicroBatch, ToldSteps
 from autotune.targets.commands.trained import Trained, is_inner_step
@@ -75,6 +76,7 @@ class Witness:
         self._given: int | None = None  # samples of a forward pass, where there is no DataLoader
         self._called: Any = lambda: None  # weakly, the model of that pass
         self._losses = Losses()
+        self._recomputed = Recomputed()
         self._has_stepped = False  # within a call of a gradient scaler
         self._threads: int | None = None
 
@@ -88,6 +90,8 @@ class Witness:
             workers=self.batches.workers,
             threads=self._threads,
             precisions=frozenset(self._losses.precisions | self.trained.precisions),
+            recomputes=self._recomputed.seen,
+            channels_last=self.trained.channels_last,
         )
 
     def begin(self) -> None:
@@ -105,6 +109,7 @@ class Witness:
             (torch.autograd, "backward", self._backward),
             (torch.amp.GradScaler, "step", self._maybe_stepping),
             *self._losses.replacements,
+            *self._recomputed.replacements,
             (Optimizer, "__init__", self._making),
             (telling, "listener", lambda before: self._tell),
             *self.exits.replacements,
@@ -186,8 +191,6 @@ class Witness:
             self._told.hold(fetched, loss)
         else:
             self.tally.add(fetched, loss)
-
-    # -- steps
 
     def _making(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
@@ -288,8 +291,6 @@ class Witness:
         self._report.paused(self.pauses.take())
         if not self._report.step(skipped=skipped):
             self._guest.finish()
-
-    # -- what ends it
 
     def _early(self, check: Callable[[], T]) -> T:
         """Make a check whose error the program is not to see."""
