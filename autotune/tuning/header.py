@@ -106,10 +106,11 @@ def short_budget(
     """Return that no search ends with a confirmation in the time budget; empty if one does.
 
     A probe is taken for an inspection, which starts, loads, builds and takes a step as it does, its further steps, of
-    which there are `fewest_steps` in all, and what it measures.
+    which there are `fewest_steps` in all, and what it measures. The inspection of a command does not count: it is
+    mostly what its script imports for the first time. The seconds of its first probe tell (`note_short_budget`).
     """
-    steps = (fewest_steps - 1) * step_seconds
-    probe = inspection_seconds + max(
+    steps, is_cold = (fewest_steps - 1) * step_seconds, is_command(settings.target)
+    probe = inspection_seconds * (not is_cold) + max(
         MEASURED.min_warmup_seconds + MEASURED.max_compute_seconds + MEASURED.min_seconds, steps
     )
     budget, count = settings.time_budget_seconds, 1 + (1 + probes(1, FEWEST_ROUNDS, 1) if len(space.configs) > 1 else 0)
@@ -117,9 +118,9 @@ def short_budget(
         return ""
     first = "" if probe <= budget else " The first probe is run all the same, and nothing after it."
     return (
-        f"The time budget of {format_seconds(budget)} is short: a probe takes about {format_seconds(probe)} here, and "
-        f"the shortest search with its confirmation takes {counted(count, 'probe')}.{first} "
-        f"Use --time-budget {math.ceil(count * probe / 60)}m or more."
+        f"The time budget of {format_seconds(budget)} is short: a probe takes {'at least' if is_cold else 'about'} "
+        f"{format_seconds(probe)} here, and the shortest search with its confirmation takes {counted(count, 'probe')}."
+        f"{first} Use --time-budget {math.ceil(count * probe / 60)}m or more."
     )
 
 

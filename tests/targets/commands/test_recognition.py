@@ -256,6 +256,15 @@ def test_the_defaults_of_training_arguments_are_known():
     }  # fmt: skip
 
 
+def test_recomputed_activations_of_a_trainer_are_tuned_where_they_are_typed():
+    left = _recognised(HUGGING_FACE, "train.py").left
+    typed = _recognised(HUGGING_FACE, "train.py --gradient_checkpointing False")
+
+    assert any(one.startswith("--gradient_checkpointing of the script is left alone: what it is today") for one in left)
+    assert typed.template.baseline["activation_checkpointing"] is False
+    assert not any("checkpointing" in one for one in typed.left)
+
+
 def test_the_configurator_of_nanogpt_takes_what_was_recognised():
     """Its rules: `--key=value`, a literal of the same type as the global (its configurator.py)."""
     found = _recognised(NANOGPT, "train.py --batch_size=8 --compile=False", amp_dtype="--dtype")
