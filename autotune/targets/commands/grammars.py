@@ -18,7 +18,7 @@ class Grammar:
     truth: str = "true/false"  # how it writes a truth value that is no flag
     has_flags: bool = True  # a truth value is a word that is there or not
     reads_files: bool = False  # a word without an equals sign is a file of globals, which are the defaults then
-    known: Mapping[str, Any] = field(default_factory=dict)  # its own arguments, with their defaults; `UNKNOWN`: they differ
+    known: Mapping[str, Any] = field(default_factory=dict)  # its own arguments with their defaults, or `UNKNOWN`
 
     @property
     def arguments(self) -> tuple[Argument, ...]:

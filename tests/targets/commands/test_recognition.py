@@ -442,6 +442,7 @@ def test_the_trainer_of_the_lightning_command_line_is_known():
         ("--gradient-accumulation-steps", "gradient_accumulation_steps"),
         ("--accumulate_grad_batches", "gradient_accumulation_steps"), ("--accum_iter", "gradient_accumulation_steps"),
         ("--accum-freq", "gradient_accumulation_steps"), ("--grad_accum_steps", "gradient_accumulation_steps"),
+        ("--grad-acc-steps", "gradient_accumulation_steps"),
         ("--precision", "amp_dtype"), ("--mixed_precision", "amp_dtype"), ("--trainer.precision", "amp_dtype"),
         ("--bf16", "bf16"), ("--use-fp16", "fp16"), ("--grad-checkpointing", "activation_checkpointing"),
         ("--output_dir", "output_dir"), ("--outf", "output_dir"), ("--save-folder", "output_dir"),
@@ -457,8 +458,8 @@ def test_names_are_known(name, meant):
 
 @pytest.mark.parametrize(
     "name",
-    ["--val-batch-size", "eval.batch_size", "--eval_workers", "per_device_eval_batch_size", "--test-batch-size",
-     "--batch-norm", "--lr", "--epochs", "--max_steps", "--warmup-steps", "val_loader.num_workers"],
+    ["--val-batch-size", "eval.batch_size", "--eval_workers", "--acc", "per_device_eval_batch_size",
+     "--test-batch-size", "--batch-norm", "--lr", "--epochs", "--max_steps", "--warmup-steps", "val_loader.num_workers"],
 )  # fmt: skip
 def test_other_names_mean_nothing(name):
     assert meaning_of(name) is None
