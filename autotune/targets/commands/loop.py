@@ -237,6 +237,12 @@ def _ended_early(label: str, witness: Witness, status: object) -> str:
             f"little to do. Let it train for more steps or epochs, which a probe ends by itself, and search with "
             f"--fresh: the changed command is another study."
         )
+    elif witness.tally.backwards and witness.has_optimizer:
+        text = (
+            f"{ended} after {counted(witness.tally.backwards, 'call')} of backward(), before its optimizer took a "
+            f"step. It probably accumulates over more batches than it has, or never calls "
+            f"optimizer.step(). Give it more data, or a smaller accumulation."
+        )
     elif witness.tally.backwards:
         text = BY_HAND.format(label)
     else:

@@ -70,7 +70,7 @@ class Witness:
         self._process = os.getpid()
         self._counted: Optimizer | None = None  # whose steps count
         self._others: Counter[int] = Counter()  # steps of each optimizer since the last that counted
-        self._is_in_backward = self._has_optimizer = self._is_stepping = False
+        self._is_in_backward = self._is_stepping = self.has_optimizer = False
         self._unfetched: list[MicroBatch] = []  # micro-batches since the last step, where there is no DataLoader
         self._asked = asked
         self._given: int | None = None  # samples of a forward pass, where there is no DataLoader
@@ -168,7 +168,7 @@ class Witness:
         self.pauses.cancel()
         self.tally.backward()
         if self.tally.backwards > unseen.MOST_BACKWARDS_WITHOUT_OPTIMIZER and not (
-            self._has_optimizer or self._told.are_awaited
+            self.has_optimizer or self._told.are_awaited
         ):
             self._guest.leave(TargetError(unseen.BY_HAND.format(self._label)))
         if (fetched := self.batches.take()) is not None:
@@ -196,7 +196,7 @@ class Witness:
         @wraps(original)
         def make(optimizer: Optimizer, *arguments: Any, **named: Any) -> None:
             original(optimizer, *arguments, **named)
-            self._has_optimizer = True
+            self.has_optimizer = True
             if self._transforms and not self._is_elsewhere:
                 model = Trained.of(optimizer).model()
                 if model is None:

@@ -459,7 +459,8 @@ def test_names_are_known(name, meant):
 @pytest.mark.parametrize(
     "name",
     ["--val-batch-size", "eval.batch_size", "--eval_workers", "--acc", "per_device_eval_batch_size",
-     "--test-batch-size", "--batch-norm", "--lr", "--epochs", "--max_steps", "--warmup-steps", "val_loader.num_workers"],
+     "--test-batch-size", "--batch-norm", "--lr", "--epochs", "--max_steps", "--warmup-steps",
+     "val_loader.num_workers"],
 )  # fmt: skip
 def test_other_names_mean_nothing(name):
     assert meaning_of(name) is None

@@ -568,7 +568,7 @@ for x, y in batches():
         ("input('continue? ')\n", r"reads the standard input, which is empty in a probe: .*Give the answer as an arg"),
         (
             "for x, y in batches():\n  model(x).sum().backward()\n  if model.weight.grad.norm() > 1e4: break\n",
-            r"computes gradients and steps no optimizer of torch\.optim\. Its updates are probably written by hand",
+            r"after [\d,]+ calls of backward\(\), before its optimizer took a step\. It probably accumulates over more",
         ),
         ("import torch.multiprocessing as mp\nmp.spawn(print, nprocs=2)\n", r"trains in processes that it starts its"),
         ("import subprocess\nsubprocess.run(['torchrun', 'x.py'])\n", r"trains in processes that it starts itself"),
@@ -576,6 +576,11 @@ for x, y in batches():
         (
             "import subprocess\nsubprocess.run([sys.executable, 'real.py', '--lr', '1'])\n",
             r"or trains in another process: it started \S+python\S* real.py --lr 1\. Run it by itself, and name the",
+        ),
+        (
+            "import os, subprocess\nos.environ['_AUTOTUNE_OUTPUT'] = '/scratch'\n"
+            "subprocess.run([sys.executable, 'real.py', '--out', '/scratch/1'])\n",
+            r"it started \S+python\S* real.py --out OUTPUT_DIR/1\.",
         ),
         ("while True:\n  try: raise KeyError\n  except: sys.exit(9)\n", r"ended with exit status 9"),
     ],
