@@ -39,7 +39,7 @@ def typed_target(
             f"-- {' '.join(words)}."
         )
     if text.endswith(".py") and trains_when_run(Path(text)):
-        said = f"{text} trains when it is run and has no model(): taken as the command `python {text}`"
+        said = f"{text} trains when it is run: taken as the command `python {text}`"
         return _of_command(("python", text), corrections, (said,))
     if corrections:
         raise TargetError(
