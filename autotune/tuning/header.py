@@ -106,13 +106,14 @@ def short_budget(
     """Return that no search ends with a confirmation in the time budget; empty if one does.
 
     A probe is taken for an inspection, which starts, loads, builds and takes a step as it does, its further steps, of
-    which there are `fewest_steps` in all, and what it measures. The inspection of a command does not count: it is
-    mostly what its script imports for the first time. The seconds of its first probe tell (`note_short_budget`).
+    which there are `fewest_steps` in all, and what it measures. The inspection and the first step of a command do not
+    count: they are mostly what its script imports and prepares for the first time. Its first probe tells more
+    (`note_short_budget`).
     """
     steps, is_cold = (fewest_steps - 1) * step_seconds, is_command(settings.target)
-    probe = inspection_seconds * (not is_cold) + max(
-        MEASURED.min_warmup_seconds + MEASURED.max_compute_seconds + MEASURED.min_seconds, steps
-    )
+    probe = MEASURED.min_warmup_seconds + MEASURED.max_compute_seconds + MEASURED.min_seconds
+    if not is_cold:
+        probe = inspection_seconds + max(probe, steps)
     budget, count = settings.time_budget_seconds, 1 + (1 + probes(1, FEWEST_ROUNDS, 1) if len(space.configs) > 1 else 0)
     if budget >= count * probe:
         return ""

@@ -140,7 +140,8 @@ class CommandLoop(OwnLoop):
         return any(one.name in self._template.knobs for one in KNOBS if one.reach is reach)
 
     def _findings(self, facts: TargetFacts, seen: Observed) -> Iterator[Finding]:
-        yield Finding(name="model", text=f"{facts.name}, {facts.parameter_count:,} parameters")
+        known = f"{facts.name}, {facts.parameter_count:,} parameters"
+        yield Finding(name="model", text=known if facts.parameter_count else "not seen: autotune.step tells its steps")
         data = None if self._witness is None else self._witness.batches.data
         size = "samples not counted" if facts.dataset_samples is None else f"{facts.dataset_samples:,} samples"
         text = "no DataLoader" if data is None else f"{type(data).__name__}, {size}"
@@ -240,8 +241,8 @@ def _ended_early(label: str, witness: Witness, status: object) -> str:
     elif witness.tally.backwards and witness.has_optimizer:
         text = (
             f"{ended} after {counted(witness.tally.backwards, 'call')} of backward(), before its optimizer took a "
-            f"step. It probably accumulates over more batches than it has, or never calls "
-            f"optimizer.step(). Give it more data, or a smaller accumulation."
+            f"step. It probably accumulates over more batches than it has, or updates parameters by hand. Give it more "
+            f"data, or write autotune.step(loss=loss, samples=len(batch)) after each update."
         )
     elif witness.tally.backwards:
         text = BY_HAND.format(label)
