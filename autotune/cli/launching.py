@@ -25,8 +25,8 @@ class SayingLauncher:
 
     def run(self, request: Request[Answered], folder: Path) -> Answered:
         """Run the request in a process of its own; see `Launcher`."""
-        target = request.target or ""
-        if not isinstance(request, InspectRequest) or not is_command(target):
+        target, takes_first_step = request.target or "", isinstance(request, InspectRequest)
+        if not takes_first_step or not is_command(target):
             return self._launcher.run(request, folder)
         text = LATE.format(CommandTemplate.parse(target).label, SILENT_SECONDS)
         late = threading.Timer(SILENT_SECONDS, say, (text,), {"stderr": True})
