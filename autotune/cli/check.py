@@ -46,6 +46,7 @@ def check(
     Takes one real training step and names what was inferred. Searches and writes nothing.
     """
     from autotune.cli.defaults import announce
+    from autotune.cli.launching import SayingLauncher
     from autotune.cli.options import Options
     from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
@@ -61,7 +62,7 @@ def check(
     Options(context).parsed("--memory-limit", memory_limit, lambda text: parse_bytes(text, total=1))
     text = target_text(context, target, command, map)
     settings = Settings(target=text, device=device)
-    request, space, _ = preview(settings, SubprocessLauncher(), memory_limit=memory_limit)
+    request, space, _ = preview(settings, SayingLauncher(SubprocessLauncher()), memory_limit=memory_limit)
     predicts, console = memory or memory_limit is not None, plain_console()
     if not json_output:
         settled = (f"hold {held(request)}", f"baseline {baseline(request, space, settings)}")

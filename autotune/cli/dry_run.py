@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 def plan(settings: Settings, *, as_json: bool) -> None:
     """Print what a search would begin with. Raises what a search would raise, after that."""
+    from autotune.cli.launching import SayingLauncher
     from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.tuning.header import opening_lines, short_budget
     from autotune.tuning.open_study import place_aside, preview
 
     with SubprocessLauncher(isolation=settings.isolation) as launcher:
-        request, space, seconds = preview(settings, launcher)
+        request, space, seconds = preview(settings, SayingLauncher(launcher))
     resumed, refusal = _begins(settings, request)
     if as_json:
         asked = {"request": request, "configurations": [config.values for config in space.configs]}

@@ -48,12 +48,17 @@ def run(
     sys.stdout.flush()
     words = found.words
     try:
-        os.execvpe(words[0], words, {**os.environ, **found.variables})
+        os.execvpe(words[0], words, {**os.environ, **found.variables, "PATH": _path()})
     except OSError as error:
         raise UsageError(
             f"{words[0]} cannot be run: {error.strerror}. It probably belongs to another environment. Activate it, and "
             f"run `{found.text}`."
         ) from error
+
+
+def _path() -> str:
+    """Return the PATH with the environment of this Python first: a probe's `python` was this one."""
+    return os.pathsep.join(filter(None, (str(Path(sys.executable).parent), os.environ.get("PATH"))))
 
 
 def check_program(best: Recommendation, folder: Path) -> None:

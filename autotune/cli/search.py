@@ -85,6 +85,7 @@ def search(
 def _search(
     settings: Settings, as_json: bool, output: Path | None, *, quiet: bool, verbose: bool, progress: bool
 ) -> None:
+    from autotune.cli.launching import SayingLauncher
     from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.report.answer import answer_block
@@ -98,7 +99,7 @@ def _search(
     launcher = SubprocessLauncher(step_timeout_seconds=settings.step_timeout_seconds, isolation=settings.isolation)
     terminal = TerminalReporter(console, quiet=quiet, verbose=verbose, progress=progress, budget_seconds=budget)
     with launcher, terminal as reporter:
-        recommendation = run(settings, launcher, reporter)
+        recommendation = run(settings, launcher if quiet else SayingLauncher(launcher), reporter)
     if output is not None:
         try:
             codec.write(output, recommendation)

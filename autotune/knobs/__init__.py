@@ -96,8 +96,12 @@ def not_done(values: Mapping[str, Value], observed: Observed) -> tuple[str, str]
     for one in KNOBS:
         seen = one.seen(observed)
         if one.name in values and seen and values[one.name] not in seen:
-            return one.phrase(values[one.name]), one.phrase(seen[-1])
+            return _said(one, values[one.name]), _said(one, seen[-1])
     return None
+
+
+def _said(candidate: Knob, value: Value) -> str:
+    return candidate.phrase(value) or f"{candidate.name} {candidate.show(value)}"
 
 
 def environ(values: Mapping[str, Value]) -> dict[str, str]:

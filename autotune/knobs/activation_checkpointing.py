@@ -7,6 +7,7 @@ from typing import Any
 from autotune.core.records import TargetFacts, Value
 from autotune.knobs.base import NOT_DONE, MemoryEffect, Plan, SwitchKnob
 from autotune.knobs.influence import Factor, Influence
+from autotune.knobs.observed import Observed
 from autotune.knobs.wording import NOTHING, Framework, Wording
 
 FEWEST_BLOCKS = 2  # one block alone needs all its memory again when it is recomputed
@@ -50,6 +51,10 @@ class ActivationCheckpointing(SwitchKnob):
         if not value:
             return NOTHING
         return Wording(setup=("import autotune",), model=("model = autotune.checkpoint_blocks(model)",))
+
+    def seen(self, observed: Observed) -> tuple[Value, ...]:
+        """Return whether activations were recomputed."""
+        return () if observed.recomputes is None else (observed.recomputes,)
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Make the blocks of the model recompute."""

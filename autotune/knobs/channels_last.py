@@ -7,6 +7,7 @@ from typing import Any
 from autotune.core.records import TargetFacts, Value
 from autotune.knobs.base import MemoryEffect, Plan, SwitchKnob
 from autotune.knobs.influence import Factor, Influence
+from autotune.knobs.observed import Observed
 from autotune.knobs.wording import IMAGE_DIMENSIONS, NOTHING, Framework, Wording
 
 # 1.17 to 1.55 times as fast on a CPU, 1.08 to 1.35 with autocast on GPUs, slower without (docs/notes/throughput.md 2);
@@ -40,6 +41,10 @@ class ChannelsLast(SwitchKnob):
             model=("model = model.to(memory_format=torch.channels_last)",),
             images=("contiguous(memory_format=torch.channels_last)",),
         )
+
+    def seen(self, observed: Observed) -> tuple[Value, ...]:
+        """Return whether the weights are in that format."""
+        return () if observed.channels_last is None else (observed.channels_last,)
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Convert the model once, and each image batch after its copy to the device."""

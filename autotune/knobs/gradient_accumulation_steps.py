@@ -21,7 +21,10 @@ class GradientAccumulationSteps(CountKnob):
     label = "accum"
     default: Value = 1
     on_request = True
-    arguments = r"(grad(ient)?s?_)?accum(ulat(e|ion))?(_?(grad(ient)?_batches|steps?|iters?|freq))?|update_freq"
+    arguments = (
+        r"(grad(ient)?s?_)?accum(ulat(e|ion))?(_?(grad(ient)?_batches|steps?|iters?|freq))?|grad_acc(_steps)?|"
+        r"update_freq"
+    )
     # Gradients stay alive between micro-steps, which is little next to activations; and under a held global batch
     # accumulation falls as the micro-batch grows, so that GROWS would keep the guard from any conclusion.
     memory = MemoryEffect.NONE

@@ -14,3 +14,5 @@ class Observed:
     workers: int | None = None  # processes of the training loader
     threads: int | None = None  # that torch computes with on the CPU
     precisions: frozenset[str] | None = None  # dtypes below float32 of autocast and of parameters; empty: none
+    recomputes: bool | None = None  # activations in the backward pass
+    channels_last: bool | None = None  # the weights of convolutions are in that memory format

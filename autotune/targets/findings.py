@@ -152,7 +152,7 @@ def _optimizer_text(contract: Contract, update: Update | None) -> str:
 def _settings_of(optimizer: Optimizer) -> str:
     settings = []
     for name in ("lr", "momentum"):
-        values = dict.fromkeys(str(group[name]) for group in optimizer.param_groups if name in group)
+        values = dict.fromkeys(f"{group[name]:.4g}" for group in optimizer.param_groups if name in group)
         if values:
             settings.append(f"{name}={' and '.join(values)}")
     return f"{type(optimizer).__name__}({', '.join(settings)})"

@@ -142,7 +142,7 @@ def _without_training(reference: Reference) -> Iterator[None]:
     def refuse(*_: Any) -> None:
         raise TargetError(
             f"{reference.label} trains while being imported (an optimizer stepped). Every probe imports it and would "
-            f'train first. Put the training behind if __name__ == "__main__":.'
+            f'train first. Put the training behind if __name__ == "__main__":, or tune the command: -- python FILE.'
         )
 
     handle = register_optimizer_step_post_hook(refuse)

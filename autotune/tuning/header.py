@@ -106,20 +106,22 @@ def short_budget(
     """Return that no search ends with a confirmation in the time budget; empty if one does.
 
     A probe is taken for an inspection, which starts, loads, builds and takes a step as it does, its further steps, of
-    which there are `fewest_steps` in all, and what it measures.
+    which there are `fewest_steps` in all, and what it measures. The inspection and the first step of a command do not
+    count: they are mostly what its script imports and prepares for the first time. Its first probe tells more
+    (`note_short_budget`).
     """
-    steps = (fewest_steps - 1) * step_seconds
-    probe = inspection_seconds + max(
-        MEASURED.min_warmup_seconds + MEASURED.max_compute_seconds + MEASURED.min_seconds, steps
-    )
+    steps, is_cold = (fewest_steps - 1) * step_seconds, is_command(settings.target)
+    probe = MEASURED.min_warmup_seconds + MEASURED.max_compute_seconds + MEASURED.min_seconds
+    if not is_cold:
+        probe = inspection_seconds + max(probe, steps)
     budget, count = settings.time_budget_seconds, 1 + (1 + probes(1, FEWEST_ROUNDS, 1) if len(space.configs) > 1 else 0)
     if budget >= count * probe:
         return ""
     first = "" if probe <= budget else " The first probe is run all the same, and nothing after it."
     return (
-        f"The time budget of {format_seconds(budget)} is short: a probe takes about {format_seconds(probe)} here, and "
-        f"the shortest search with its confirmation takes {counted(count, 'probe')}.{first} "
-        f"Use --time-budget {math.ceil(count * probe / 60)}m or more."
+        f"The time budget of {format_seconds(budget)} is short: a probe takes {'at least' if is_cold else 'about'} "
+        f"{format_seconds(probe)} here, and the shortest search with its confirmation takes {counted(count, 'probe')}."
+        f"{first} Use --time-budget {math.ceil(count * probe / 60)}m or more."
     )
 
 

@@ -3,6 +3,7 @@
 import json
 import sys
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -111,6 +112,18 @@ def test_run_starts_it_in_place_of_itself(study):
     ended = run(study, "run", "study")
 
     assert ended.stdout == "['--bs', '96', '--bf16'] 1\n"
+
+
+def test_run_starts_it_with_the_python_that_was_searched_with(study):
+    from tests.commandline import run
+
+    (study / "train.py").write_text("import sys\nprint(sys.executable)\n")
+    best = codec.read(study / "study" / "best.json", Recommendation)
+    codec.write(study / "study" / "best.json", replace(best, target=best.target.replace(sys.executable, "python")))
+
+    ended = run(study, "run", "study", PATH="/usr/bin:/bin")
+
+    assert ended.stdout == f"{Path(sys.executable).with_name('python')}\n"
 
 
 def test_run_starts_no_program_but_the_one_that_was_searched(study, tmp_path_factory):

@@ -217,6 +217,13 @@ def test_a_probe_of_long_steps_is_expected_to_take_them_all():
     assert "The first probe is run all the same, and nothing after it." in said
 
 
+def test_what_a_script_imports_for_the_first_time_is_not_expected_of_every_probe():
+    long, short = (Settings(target="-- python train.py", time_budget_seconds=seconds) for seconds in (60, 10))
+
+    assert short_budget(long, space(), inspection_seconds=20.0, step_seconds=10.0) == ""
+    assert "a probe takes at least 2.5 s here" in short_budget(short, space(), 20.0, step_seconds=10.0)
+
+
 def test_a_search_that_would_not_begin_is_not_called_new():
     lines = opening_lines(
         Path("study"), study_request(), space(), Settings(target="model.py"), resumed=False, refused=True

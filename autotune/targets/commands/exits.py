@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from autotune.errors import TargetError
+from autotune.targets.commands.hygiene import OUTPUT
 from autotune.targets.commands.launchers import LAUNCHER_NAMES
 from autotune.targets.commands.main_thread import Guest
 
@@ -105,7 +106,7 @@ class ExitHooks:
                 self._guest.end(TargetError(self._of_a_child(said.decode("utf-8", "replace").split("\0")[1:])))
 
     def _of_a_child(self, words: list[str]) -> str:
-        line = shlex.join(["python", *filter(None, words)])
+        line = _typed(shlex.join(["python", *filter(None, words)]))
         if _STARTED.match(line) is None:  # such as `python -c "from multiprocessing.spawn import ..."`
             return _SPAWNS.format(self._label)
         return _STARTS.format(self._label, line, line)
@@ -128,7 +129,7 @@ class ExitHooks:
             if not self._is_elsewhere and any(Path(word).name in LAUNCHER_NAMES for word in text.split()):
                 self._refuse_processes()
             if _STARTED.search(text):
-                self.started = text
+                self.started = _typed(text)
             return original(process, words, *arguments, **named)
 
         return start
@@ -143,3 +144,9 @@ class ExitHooks:
             self._guest.leave(SystemExit(status))
 
         return leave
+
+
+def _typed(line: str) -> str:
+    """Return a command line as a person would type it: the folder of a probe is gone after it."""
+    folder = os.environ.get(OUTPUT)
+    return line.replace(folder, "OUTPUT_DIR") if folder else line

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotune.targets.commands.declared import Argument, Script
+from autotune.targets.commands.declared import UNKNOWN, Argument, Script
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class Grammar:
     truth: str = "true/false"  # how it writes a truth value that is no flag
     has_flags: bool = True  # a truth value is a word that is there or not
     reads_files: bool = False  # a word without an equals sign is a file of globals, which are the defaults then
-    known: Mapping[str, Any] = field(default_factory=dict)  # its own arguments, with their defaults
+    known: Mapping[str, Any] = field(default_factory=dict)  # its own arguments with their defaults, or `UNKNOWN`
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
@@ -38,6 +38,7 @@ GRAMMARS = (
         known={
             "--per_device_train_batch_size": 8, "--gradient_accumulation_steps": 1, "--dataloader_num_workers": 0,
             "--bf16": False, "--fp16": False, "--output_dir": "trainer_output",
+            "--gradient_checkpointing": UNKNOWN,  # on by default in TRL; `--activation_checkpointing` from 5.22 on
         },
     ),
     # lightning 2.6, `LightningCLI`: arguments of the Trainer; those of a DataModule are the user's own

@@ -9,7 +9,7 @@ takes as defaults from outside, the rest not at all.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from autotune.core.records import Config, Finding, StepFacts, TargetFacts, Value
 from autotune.errors import TargetError
-from autotune.knobs import KNOBS
+from autotune.knobs import KNOBS, plan_of
 from autotune.knobs.base import Knob, Plan, Reach
 from autotune.knobs.observed import Observed
 from autotune.targets import variables
@@ -46,16 +46,14 @@ class CommandLoop(OwnLoop):
         self._program: Program | None = None
         self._witness: Witness | None = None
         self._loader_defaults: dict[str, Any] = {}
+        self._transforms: list[Callable[[Any], Any]] = []
         self._asked: int | None = None
 
     def build(self, config: Config | None, plan: Plan) -> None:
         """Fill in the command's words; its model comes with its run. Raises `TargetError`."""
-        if plan.batch_transforms:
-            raise TargetError(
-                f"{self.label} makes its own batches, and a knob wants to change them. No probe can do that from "
-                f"outside. Leave that knob at the value that the command trains with."
-            )
         self._program, self._plan = configured(self._template, config), plan
+        own = [] if config is None else plan_of(config.values, plan.device).model_transforms
+        self._transforms = plan.model_transforms[len(own) :]  # what a knob does to a model is the script's own doing
         self._check_ranks(self._program, plan)
         asked = self._template.baseline if config is None else config.values
         self._asked = Config(values=dict(asked)).batch_size if "batch_size" in self._template.knobs else None
@@ -76,7 +74,7 @@ class CommandLoop(OwnLoop):
             report,
             guest,
             loader_defaults=self._loader_defaults,
-            transforms=plan.model_transforms,
+            transforms=self._transforms,
             asked=self._asked,
         )
 
@@ -142,7 +140,8 @@ class CommandLoop(OwnLoop):
         return any(one.name in self._template.knobs for one in KNOBS if one.reach is reach)
 
     def _findings(self, facts: TargetFacts, seen: Observed) -> Iterator[Finding]:
-        yield Finding(name="model", text=f"{facts.name}, {facts.parameter_count:,} parameters")
+        known = f"{facts.name}, {facts.parameter_count:,} parameters"
+        yield Finding(name="model", text=known if facts.parameter_count else "not seen: autotune.step tells its steps")
         data = None if self._witness is None else self._witness.batches.data
         size = "samples not counted" if facts.dataset_samples is None else f"{facts.dataset_samples:,} samples"
         text = "no DataLoader" if data is None else f"{type(data).__name__}, {size}"
@@ -238,6 +237,12 @@ def _ended_early(label: str, witness: Witness, status: object) -> str:
             f"{ended} after {witness.tally.steps} optimizer steps, before it was measured. It has probably too "
             f"little to do. Let it train for more steps or epochs, which a probe ends by itself, and search with "
             f"--fresh: the changed command is another study."
+        )
+    elif witness.tally.backwards and witness.has_optimizer:
+        text = (
+            f"{ended} after {counted(witness.tally.backwards, 'call')} of backward(), before its optimizer took a "
+            f"step. It probably accumulates over more batches than it has, or updates parameters by hand. Give it more "
+            f"data, or write autotune.step(loss=loss, samples=len(batch)) after each update."
         )
     elif witness.tally.backwards:
         text = BY_HAND.format(label)

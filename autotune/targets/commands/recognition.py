@@ -36,6 +36,7 @@ class Recognition:
     left: list[str] = field(default_factory=list)  # sentences about what was left alone
     declared: frozenset[str] = frozenset()  # all options that the script itself declares; none: they are not known
     file: str = ""  # that the command names, and that may say what arguments are today
+    has_training_arguments: bool = False  # written in the script
 
 
 def recognise(words: Sequence[str], corrections: Mapping[str, str] | None = None) -> Recognition:
@@ -46,8 +47,9 @@ def recognise(words: Sequence[str], corrections: Mapping[str, str] | None = None
     """
     if any(names_a_knob(word) for word in words):
         if corrections:
+            typed = ",".join(f"{name}={value}" for name, value in corrections.items())
             raise TargetError(
-                f"The command has placeholders, and --map {_typed(corrections)} says what they are. Both were given. "
+                f"The command has placeholders, and --map {typed} says what they are. Both were given. "
                 f"Leave --map out, or type the command without placeholders."
             )
         template = CommandTemplate.of(list(words))
@@ -87,7 +89,10 @@ class _Reader:
         self._texts: dict[int, str | None] = {}  # words that are replaced, by position; None: that one goes
         self._added, self._added_before = list[str](), list[str]()  # behind the command; behind its launcher
         of_script = () if grammar.known else (name for one in script.arguments for name in one.words)
-        self._result = Recognition(template=CommandTemplate(words=()), declared=frozenset(of_script), file=file)
+        self._result = Recognition(
+            template=CommandTemplate(words=()), declared=frozenset(of_script), file=file,
+            has_training_arguments="TrainingArguments" in script.marks,
+        )  # fmt: skip
         self._check(corrections)
 
     def read(self) -> Recognition:
@@ -292,7 +297,3 @@ def _pair(argument: Argument, meaning: Meaning, *, is_on: bool) -> str:
 
 def _shown(default: Any) -> str:
     return {True: "on", False: "off"}.get(default, str(default)) if isinstance(default, bool) else str(default)
-
-
-def _typed(corrections: Mapping[str, str]) -> str:
-    return ",".join(f"{name}={value}" for name, value in corrections.items())

@@ -8,7 +8,8 @@ from pathlib import Path
 
 AGREED = {"model", "trainer"}  # the names that a file of functions cannot do without
 LIGHTNING = "LightningModule"
-TRAINS = {"backward", "step", "zero_grad", "fit"}  # methods that a loop calls to train
+TRAINS = {"backward", "step", "zero_grad", "fit", "trainer", "trainer.train"}  # what is called at the top to train
+TRAINS_WITHIN = "backward"  # what a function calls that trains: scalers and schedules have a `fit` and a `step`, too
 
 
 def trains_when_run(path: Path) -> bool:
@@ -23,7 +24,7 @@ def trains_when_run(path: Path) -> bool:
         return False
     top = [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
     run_always = [node for node in top if not _is_guard(node)]
-    if any(name in TRAINS for node in run_always for name in _methods(node)):
+    if any(name in TRAINS for node in run_always for name in _called(node)) or _trains_within(tree, run_always):
         return True
     if AGREED & set(_defined(tree)) or any(map(_is_lightning, tree.body)):
         return False
@@ -36,14 +37,28 @@ def _is_guard(node: ast.stmt) -> bool:
     return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) and "__main__" in ast.unparse(node.test)
 
 
-def _methods(node: ast.AST) -> Iterator[str]:
-    """Yield the names of the methods that are called, but for those inside functions and classes."""
+def _called(node: ast.AST) -> Iterator[str]:
+    """Yield what is called, `one` and also `one.method` and `method`; nothing inside functions and classes."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
         return
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        yield node.func.attr
+    if isinstance(node, ast.Call):
+        yield ast.unparse(node.func)
+        if isinstance(node.func, ast.Attribute):
+            yield node.func.attr
     for child in ast.iter_child_nodes(node):
-        yield from _methods(child)
+        yield from _called(child)
+
+
+def _trains_within(tree: ast.Module, run_always: list[ast.stmt]) -> bool:
+    """Return whether functions of the file that are called at its top, or by those, train."""
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    names = [name for node in run_always for name in _called(node)]
+    for name in names:  # which grows meanwhile
+        if name == TRAINS_WITHIN:
+            return True
+        function = functions.pop(name, None)
+        names += [within for node in (function.body if function else ()) for within in _called(node)]
+    return False
 
 
 def _defined(tree: ast.Module) -> Iterator[str]:

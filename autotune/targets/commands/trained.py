@@ -8,9 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from autotune.knobs.wording import IMAGE_DIMENSIONS
 from autotune.targets.batches import dtype_name
 
 _HALVES = ("bfloat16", "float16")
@@ -24,6 +26,7 @@ class Trained:
     with_gradient: int = 0  # of the parameters, when the first step was over
     precisions: frozenset[str] = frozenset()  # below float32
     device: str = ""
+    channels_last: bool | None = None  # the memory format of weights; None: no weight is the same in one format alone
 
     @classmethod
     def of(cls, optimizer: Optimizer) -> Self:
@@ -38,6 +41,7 @@ class Trained:
             parameters=parameters,
             precisions=frozenset(name for one in parameters if (name := dtype_name(one)) in _HALVES),
             device=str(parameters[0].device) if parameters else "",
+            channels_last=_is_channels_last(parameters),
         )
 
     def count_gradients(self) -> int:
@@ -52,6 +56,14 @@ class Trained:
         roots = [one for one in modules if id(one) not in inner and wanted & set(map(id, one.parameters()))]
         found = max(roots, key=lambda one: sum(id(part) in wanted for part in one.parameters()), default=None)
         return None if found is None else _unwrapped(found)
+
+
+def _is_channels_last(parameters: Iterable[Tensor]) -> bool | None:
+    """Return whether most weights that have one of the two formats, and not both, have this one."""
+    images = [one for one in parameters if one.dim() == IMAGE_DIMENSIONS]
+    found = [one.is_contiguous(memory_format=torch.channels_last) for one in images]
+    told = [last for one, last in zip(images, found, strict=True) if last != one.is_contiguous()]
+    return sum(told) * 2 > len(told) if told else None
 
 
 def _children(module: Any) -> Iterable[nn.Module]:

@@ -11,6 +11,11 @@ from autotune.targets.commands.recognition import recognise
 from autotune.targets.commands.scripts import trains_when_run
 from autotune.targets.commands.template import CommandTemplate, is_command
 
+WITH_TRAINING_ARGUMENTS = (
+    "The script writes its TrainingArguments itself. Move what makes the Trainer into a function trainer() that "
+    "returns it, and name the file without `python`: then they are tuned, too"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class TypedTarget:
@@ -39,7 +44,7 @@ def typed_target(
             f"-- {' '.join(words)}."
         )
     if text.endswith(".py") and trains_when_run(Path(text)):
-        said = f"{text} trains when it is run and has no model(): taken as the command `python {text}`"
+        said = f"{text} trains when it is run: taken as the command `python {text}`"
         return _of_command(("python", text), corrections, (said,))
     if corrections:
         raise TargetError(
@@ -56,6 +61,8 @@ def _of_command(
     taken = [f"{shown}: taken for {name}" for shown, name in found.taken]
     if not found.template.knobs:
         before = (*before, "No argument of the command is a knob; what can be set from outside of it is tuned")
+        if found.has_training_arguments:
+            before = (*before, WITH_TRAINING_ARGUMENTS)
         if found.file:
             before = (
                 *before,

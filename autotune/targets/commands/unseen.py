@@ -7,8 +7,8 @@ BY_HAND = (
     "autotune.step(loss=loss, samples=len(batch)) after each, which does nothing in other runs."
 )
 NO_MODULE = (
-    "{} trains parameters that belong to no nn.Module, and its model has to be changed here: for recomputed "
-    "activations, or to compare losses. It cannot be found. Leave that out: --stability off, no checkpointing."
+    "{} trains parameters that belong to no nn.Module, and its model is looked into to compare "
+    "losses. It cannot be found. Leave that comparison out: --stability off."
 )
 NO_BATCH = (
     "{} trains with batches that cannot be seen: neither a DataLoader gave them, nor was a model called with tensors. "

@@ -38,6 +38,7 @@ from autotune.targets.commands.fetching import Fetched, Fetching, samples_of
 from autotune.targets.commands.losses import Losses
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.pauses import Pauses
+from autotune.targets.commands.recomputed import Recomputed
 from autotune.targets.commands.tally import Tally
 from autotune.targets.commands.told import MicroBatch, ToldSteps
 from autotune.targets.commands.trained import Trained, is_inner_step
@@ -69,12 +70,13 @@ class Witness:
         self._process = os.getpid()
         self._counted: Optimizer | None = None  # whose steps count
         self._others: Counter[int] = Counter()  # steps of each optimizer since the last that counted
-        self._is_in_backward = self._has_optimizer = self._is_stepping = False
+        self._is_in_backward = self._is_stepping = self.has_optimizer = False
         self._unfetched: list[MicroBatch] = []  # micro-batches since the last step, where there is no DataLoader
         self._asked = asked
         self._given: int | None = None  # samples of a forward pass, where there is no DataLoader
         self._called: Any = lambda: None  # weakly, the model of that pass
         self._losses = Losses()
+        self._recomputed = Recomputed()
         self._has_stepped = False  # within a call of a gradient scaler
         self._threads: int | None = None
 
@@ -88,6 +90,8 @@ class Witness:
             workers=self.batches.workers,
             threads=self._threads,
             precisions=frozenset(self._losses.precisions | self.trained.precisions),
+            recomputes=self._recomputed.seen,
+            channels_last=self.trained.channels_last,
         )
 
     def begin(self) -> None:
@@ -105,6 +109,7 @@ class Witness:
             (torch.autograd, "backward", self._backward),
             (torch.amp.GradScaler, "step", self._maybe_stepping),
             *self._losses.replacements,
+            *self._recomputed.replacements,
             (Optimizer, "__init__", self._making),
             (telling, "listener", lambda before: self._tell),
             *self.exits.replacements,
@@ -163,7 +168,7 @@ class Witness:
         self.pauses.cancel()
         self.tally.backward()
         if self.tally.backwards > unseen.MOST_BACKWARDS_WITHOUT_OPTIMIZER and not (
-            self._has_optimizer or self._told.are_awaited
+            self.has_optimizer or self._told.are_awaited
         ):
             self._guest.leave(TargetError(unseen.BY_HAND.format(self._label)))
         if (fetched := self.batches.take()) is not None:
@@ -187,13 +192,11 @@ class Witness:
         else:
             self.tally.add(fetched, loss)
 
-    # -- steps
-
     def _making(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def make(optimizer: Optimizer, *arguments: Any, **named: Any) -> None:
             original(optimizer, *arguments, **named)
-            self._has_optimizer = True
+            self.has_optimizer = True
             if self._transforms and not self._is_elsewhere:
                 model = Trained.of(optimizer).model()
                 if model is None:
@@ -288,8 +291,6 @@ class Witness:
         self._report.paused(self.pauses.take())
         if not self._report.step(skipped=skipped):
             self._guest.finish()
-
-    # -- what ends it
 
     def _early(self, check: Callable[[], T]) -> T:
         """Make a check whose error the program is not to see."""

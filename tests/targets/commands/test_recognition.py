@@ -256,6 +256,15 @@ def test_the_defaults_of_training_arguments_are_known():
     }  # fmt: skip
 
 
+def test_recomputed_activations_of_a_trainer_are_tuned_where_they_are_typed():
+    left = _recognised(HUGGING_FACE, "train.py").left
+    typed = _recognised(HUGGING_FACE, "train.py --gradient_checkpointing False")
+
+    assert any(one.startswith("--gradient_checkpointing of the script is left alone: what it is today") for one in left)
+    assert typed.template.baseline["activation_checkpointing"] is False
+    assert not any("checkpointing" in one for one in typed.left)
+
+
 def test_the_configurator_of_nanogpt_takes_what_was_recognised():
     """Its rules: `--key=value`, a literal of the same type as the global (its configurator.py)."""
     found = _recognised(NANOGPT, "train.py --batch_size=8 --compile=False", amp_dtype="--dtype")
@@ -433,6 +442,7 @@ def test_the_trainer_of_the_lightning_command_line_is_known():
         ("--gradient-accumulation-steps", "gradient_accumulation_steps"),
         ("--accumulate_grad_batches", "gradient_accumulation_steps"), ("--accum_iter", "gradient_accumulation_steps"),
         ("--accum-freq", "gradient_accumulation_steps"), ("--grad_accum_steps", "gradient_accumulation_steps"),
+        ("--grad-acc-steps", "gradient_accumulation_steps"),
         ("--precision", "amp_dtype"), ("--mixed_precision", "amp_dtype"), ("--trainer.precision", "amp_dtype"),
         ("--bf16", "bf16"), ("--use-fp16", "fp16"), ("--grad-checkpointing", "activation_checkpointing"),
         ("--output_dir", "output_dir"), ("--outf", "output_dir"), ("--save-folder", "output_dir"),
@@ -448,8 +458,9 @@ def test_names_are_known(name, meant):
 
 @pytest.mark.parametrize(
     "name",
-    ["--val-batch-size", "eval.batch_size", "--eval_workers", "per_device_eval_batch_size", "--test-batch-size",
-     "--batch-norm", "--lr", "--epochs", "--max_steps", "--warmup-steps", "val_loader.num_workers"],
+    ["--val-batch-size", "eval.batch_size", "--eval_workers", "--acc", "per_device_eval_batch_size",
+     "--test-batch-size", "--batch-norm", "--lr", "--epochs", "--max_steps", "--warmup-steps",
+     "val_loader.num_workers"],
 )  # fmt: skip
 def test_other_names_mean_nothing(name):
     assert meaning_of(name) is None

@@ -190,6 +190,12 @@ def test_an_argument_that_arrives_is_measured(tmp_path):
         ("model.bfloat16()\nfor x, y in batches(): step(x.bfloat16(), y)\n", {}, "trained with amp bfloat16"),
         ("for x, y in batches(num_workers=0): step(x, y)\n", {"num_workers": 1}, "1 loader worker and trained with no"),
         (f"torch.set_num_threads(2)\n{TRAIN}", {"num_threads": 3}, "3 torch threads and trained with 2 torch threads"),
+        (TRAIN, {"activation_checkpointing": True}, "given activation checkpointing and trained with activation_check"),
+        (
+            "model.image = nn.Conv2d(3, 4, 3)\noptimizer = torch.optim.SGD(model.parameters())\n" + TRAIN,
+            {"channels_last": True},
+            "was given channels_last and trained with channels_last nchw",
+        ),
     ],
 )
 def test_a_setting_that_did_not_arrive_is_never_measured(tmp_path, text, values, words):
@@ -197,6 +203,54 @@ def test_a_setting_that_did_not_arrive_is_never_measured(tmp_path, text, values,
 
     with pytest.raises(TargetError, match=words):
         steps(tmp_path, text, arguments=arguments, **values)
+
+
+OF_THE_MODEL = """
+import argparse
+from torch.utils.checkpoint import checkpoint
+parser = argparse.ArgumentParser()
+parser.add_argument("--channels-last", action="store_true")
+parser.add_argument("--grad-checkpointing", action="store_true")
+parser.add_argument("--reentrant", action="store_true")
+args = parser.parse_args()
+parts = [nn.Sequential(nn.Conv2d(n, 4, 3), nn.ReLU()) for n in (3, 4)]
+model = nn.Sequential(*parts)
+if args.channels_last:
+    model = model.to(memory_format=torch.channels_last)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, in DataLoader(TensorDataset(torch.randn(800, 3, 9, 9)), 8):
+    assert all(type(one) is nn.Sequential for one in parts) and x.is_contiguous()
+    x.requires_grad_()
+    y = checkpoint(model, x, use_reentrant=args.reentrant) if args.grad_checkpointing else model(x)
+    y.mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("values", [{}, {"channels_last": True}, {"activation_checkpointing": True}])
+@pytest.mark.parametrize("typed", ["", "--grad-checkpointing", "--grad-checkpointing --reentrant --channels-last"])
+def test_what_arguments_do_to_a_model_is_left_to_them(tmp_path, typed, values):
+    target = recognise(CommandTemplate.split(command(tmp_path, OF_THE_MODEL, typed))).template
+    arguments = " ".join(target.text.split()[3:])
+
+    facts = inspect(tmp_path, OF_THE_MODEL, arguments)
+
+    today = {"channels_last": "--channels" in typed, "activation_checkpointing": "--grad" in typed}
+    assert facts.baseline is not None and facts.settable is not None
+    assert today.items() <= facts.baseline.items()
+    assert today.keys() <= set(facts.settable)
+    assert len(steps(tmp_path, OF_THE_MODEL, arguments=arguments, **values)) == 3
+
+
+@pytest.mark.parametrize("typed", ["--grad-checkpointing", "--grad-checkpointing --reentrant --channels-last"])
+def test_what_a_script_does_to_its_model_unasked_is_its_baseline(tmp_path, typed):
+    facts = inspect(tmp_path, OF_THE_MODEL, typed)
+
+    assert facts.baseline is not None and facts.settable is not None
+    assert facts.baseline["activation_checkpointing"] is True
+    assert facts.baseline["channels_last"] is ("--channels" in typed)
+    assert not {"activation_checkpointing", "channels_last"} & set(facts.settable)
+    assert len(steps(tmp_path, OF_THE_MODEL, arguments=typed, **facts.baseline)) == 3
 
 
 AS_TIMM = """
@@ -514,7 +568,7 @@ for x, y in batches():
         ("input('continue? ')\n", r"reads the standard input, which is empty in a probe: .*Give the answer as an arg"),
         (
             "for x, y in batches():\n  model(x).sum().backward()\n  if model.weight.grad.norm() > 1e4: break\n",
-            r"computes gradients and steps no optimizer of torch\.optim\. Its updates are probably written by hand",
+            r"after [\d,]+ calls of backward\(\), before its optimizer took a step\. It probably accumulates over more",
         ),
         ("import torch.multiprocessing as mp\nmp.spawn(print, nprocs=2)\n", r"trains in processes that it starts its"),
         ("import subprocess\nsubprocess.run(['torchrun', 'x.py'])\n", r"trains in processes that it starts itself"),
@@ -522,6 +576,11 @@ for x, y in batches():
         (
             "import subprocess\nsubprocess.run([sys.executable, 'real.py', '--lr', '1'])\n",
             r"or trains in another process: it started \S+python\S* real.py --lr 1\. Run it by itself, and name the",
+        ),
+        (
+            "import os, subprocess\nos.environ['_AUTOTUNE_OUTPUT'] = '/scratch'\n"
+            "subprocess.run([sys.executable, 'real.py', '--out', '/scratch/1'])\n",
+            r"it started \S+python\S* real.py --out OUTPUT_DIR/1\.",
         ),
         ("while True:\n  try: raise KeyError\n  except: sys.exit(9)\n", r"ended with exit status 9"),
     ],

@@ -1,0 +1,41 @@
+"""What a person is told while a command prepares its training."""
+
+from pathlib import Path
+from queue import Queue
+
+import pytest
+
+from autotune.cli import launching
+from autotune.cli.launching import SayingLauncher
+from autotune.core.requests import InspectRequest
+
+
+class WaitingForAWord:
+    """A launcher whose training begins when something was said."""
+
+    def __init__(self, said):
+        self._said = said
+
+    def run(self, request, folder):
+        return self._said.get(timeout=60)
+
+
+def test_a_command_that_takes_its_time_before_its_first_step_is_told_of(monkeypatch):
+    said = Queue()
+    monkeypatch.setattr(launching, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(launching, "say", lambda text, *, stderr: said.put((text, stderr)))
+
+    text, is_error = SayingLauncher(WaitingForAWord(said)).run(InspectRequest(target="-- python train.py"), Path())
+
+    assert text.startswith("train.py has taken no training step for 0 s.")
+    assert "TORCHDYNAMO_DISABLE=1" in text
+    assert is_error
+
+
+@pytest.mark.parametrize("target", [None, "model.py"])
+def test_of_other_targets_nothing_is_told(monkeypatch, target):
+    said = Queue()
+    said.put("an answer")
+    monkeypatch.setattr(launching.threading, "Timer", None)
+
+    assert SayingLauncher(WaitingForAWord(said)).run(InspectRequest(target=target), Path()) == "an answer"
