@@ -189,11 +189,12 @@ def _unsettable(request: StudyRequest) -> list[str]:
     if is_command(request.target) and not carried:
         advice = "add an argument for each to your script, or write a model.py: autotune init"
     told = f"no argument of the command sets {'them' if len(names) > 1 else 'it'} ({advice})"
-    lines = [f"{', '.join(names)} not tuned: {told}"] * bool(names)
+    lines = [f"{', '.join(names)} not tuned: {told}"] * bool(names and is_command(request.target))
     lines += [f"{one.label} not tuned: {BF16_NEEDS_USE_CPU}" for one in unsettable if one.name in carried]
     batch, accumulation = (name in facts.settable for name in ("batch_size", "gradient_accumulation_steps"))
     if held_samples and batch and not accumulation:
-        taker = "the command" if facts.owns_loop else "step()"
+        owner = "manual optimization" if facts.owns_loop else "step()"
+        taker = "the command" if is_command(request.target) else owner
         lines.append(
             f"batch not searched: {held_samples} samples are held per optimizer step, and {taker} takes no "
             f"gradient accumulation (free them with --global-batch free)"

@@ -51,19 +51,21 @@ class Witness:
 
     def __init__(
         self, label: str, report: Report, guest: Guest, *, loader_defaults: Mapping[str, Any],
-        transforms: Sequence[Callable[[Any], Any]], asked: int | None = None,
+        transforms: Sequence[Callable[[Any], Any]], asked: int | None = None, is_told: bool = False,
     ) -> None:  # fmt: skip
         """Prepare the hooks, which `installed` installs.
 
         `loader_defaults`: arguments of every DataLoader whose maker leaves them out. `transforms`: they change the
-        model in place as soon as it has an optimizer. `asked`: the micro-batch that the command was given.
+        model in place as soon as it has an optimizer. `asked`: the micro-batch that the command was given. `is_told`:
+        its steps are those that `autotune.step` tells, without looking for a call in its code.
         """
         self.tally = Tally(report)
         self.trained = Trained()  # what the first step trained
         self.pauses = Pauses()
         self.batches = Fetching(report, self.pauses.end)
         self.defaults = LoaderDefaults(loader_defaults)
-        self._told = ToldSteps(label, self.batches)
+        self.updates = 0  # steps of any optimizer
+        self._told = ToldSteps(label, self.batches, is_told=is_told)
         self._label, self._report, self._guest, self._transforms = label, report, guest, list(transforms)
         self.exits = ExitHooks(label, guest)
         self._process = os.getpid()
@@ -217,6 +219,7 @@ class Witness:
     def _stepped(self, optimizer: Optimizer, *_: Any) -> None:
         if self._is_elsewhere or is_inner_step(optimizer):
             return
+        self.updates += 1
         self._others[id(optimizer)] += 1
         if self._counted is None or self._others[id(optimizer)] > unseen.MOST_OTHER_STEPS:
             self._counted = optimizer
@@ -234,7 +237,7 @@ class Witness:
             self._has_stepped = False
             result = original(scaler, optimizer, *arguments, **named)
             if not self._has_stepped and self._counted in (None, optimizer):
-                self._counted = optimizer
+                self._counted, self.updates = optimizer, self.updates + 1
                 self._end_step(skipped=True)
             return result
 
