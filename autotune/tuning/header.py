@@ -181,15 +181,16 @@ def _unsettable(request: StudyRequest) -> list[str]:
     here = Circumstances(facts=facts, environment=request.environment, global_batch=None)
     unsettable = [one for one in KNOBS if not is_settable(one.name, facts)]
     carried = CommandTemplate.parse(request.target).knobs if is_command(request.target) else ()
+    told_of = {finding.name for finding in facts.findings}  # with the reason
     names = [
         one.label for one in unsettable
-        if one.name not in carried and not one.on_request and len(one.domain(here)) > 1
+        if one.name not in carried and one.label not in told_of and not one.on_request and len(one.domain(here)) > 1
     ]  # fmt: skip
     advice = "type one with its value of today, or name it with --map KNOB=--ARGUMENT"
     if is_command(request.target) and not carried:
         advice = "add an argument for each to your script, or write a model.py: autotune init"
     told = f"no argument of the command sets {'them' if len(names) > 1 else 'it'} ({advice})"
-    lines = [f"{', '.join(names)} not tuned: {told}"] * bool(names and is_command(request.target))
+    lines = [f"{', '.join(names)} not tuned: {told}"] * bool(names)
     lines += [f"{one.label} not tuned: {BF16_NEEDS_USE_CPU}" for one in unsettable if one.name in carried]
     batch, accumulation = (name in facts.settable for name in ("batch_size", "gradient_accumulation_steps"))
     if held_samples and batch and not accumulation:

@@ -172,7 +172,7 @@ def test_a_module_that_asks_its_trainer_has_one(tmp_path: Path, old: str, new: s
     facts = inspect(tmp_path, HEAD + NET.replace(old, new))
 
     assert facts.owns_loop
-    assert _told(facts)["loop"] == f"Trainer.fit(), because its Trainer is read by Net.{method}"
+    assert _told(facts)["loop"] == f"Trainer.fit(), because a Trainer is asked by Net.{method}"
 
 
 @pytest.mark.parametrize("name", ["validation_step", "on_train_epoch_end", "on_validation_epoch_end"])
@@ -346,6 +346,7 @@ SEVERAL = "return {'a': DataLoader(ROWS, 4), 'b': DataLoader(ROWS, 4)}"
         (_trainer("").replace("DataLoader(ROWS, b", "DataLoader(TensorDataset(*ROWS[:5]), b"),
          "has 5 samples, one step needs 8 samples."),
         (_trainer("").replace("return DataLoader(ROWS, batch_size=16, shuffle=True)", SEVERAL), "returned a dict."),
+        (_trainer("").replace("nn.Linear(1, 3)", "nn.LazyLinear(3)"), "Net.net.0.weight has no shape yet."),
         (_trainer("").replace("        return loss", STOPPING), "ended its training before it was measured"),
         (_trainer("").replace("        self.seen.append", "        raise KeyError('mine')  # "), "mine"),
         (_trainer("") + "def dataset(): return ROWS\n", "has dataset, which the loop of autotune would read, and it"),

@@ -46,20 +46,20 @@ def read(loaded: Loaded, offered: Mapping[str, Any]) -> Contract | LightningTrai
         return None
     asked = [f"the file has {NAME}()"] if inspect.isfunction(vars(loaded.module).get(NAME)) else []
     manual = [] if parts.module.automatic_optimization else [f"{parts.name} optimizes manually"]
-    needed = [*asked, *manual, *_said("there is", parts.defined(CHANGING))]
+    needed = [*asked, *manual, *_said("there is {}", parts.defined(CHANGING))]
     ours = [name for name in OURS if name in loaded.names]
     if ours and needed:
         raise TargetError(
             f"{loaded.label} has {' and '.join(ours)}, which the loop of autotune would read, and it needs a Trainer: "
             f"{needed[0]}. A Trainer asks {parts.name} for its data and its optimizers. Leave the names out."
         )
-    reading = _said("its Trainer is read by", parts.reading_trainer())
-    reasons = needed or [*_said("there is", parts.defined(ADDING)), *reading]
+    reading = _said("a Trainer is asked by {}", parts.reading_trainer())
+    reasons = needed or [*_said("there is {}", parts.defined(ADDING)), *reading]
     return LightningTrainer(parts, offered, reasons) if reasons and not ours else _contract(parts, offered)
 
 
 def _said(what: str, names: list[str]) -> list[str]:
-    return [f"{what} {', '.join(names)}"] if names else []
+    return [what.format(", ".join(names))] if names else []
 
 
 def _contract(parts: Parts, offered: Mapping[str, Any]) -> Contract:

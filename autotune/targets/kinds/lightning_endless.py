@@ -21,7 +21,7 @@ def make_endless(trainer: Any) -> None:
     class Fit(type(fit)):  # type: ignore[misc]  # Lightning may be absent
         @property
         def done(self) -> bool:
-            return self.max_batches == 0 or (self.trainer.should_stop and self._can_stop_early)
+            return bool(self.max_batches == 0 or (self.trainer.should_stop and self._can_stop_early))
 
     class Epoch(type(epoch)):  # type: ignore[misc]  # Lightning may be absent
         @property

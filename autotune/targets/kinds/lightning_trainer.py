@@ -14,6 +14,7 @@ from functools import wraps
 from typing import Any, NoReturn
 
 from torch import Tensor
+from torch.nn.parameter import UninitializedParameter
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
 
 from autotune import telling
@@ -55,7 +56,7 @@ class LightningTrainer(OwnLoop):
         self._loader: DataLoader[Any] | None = None  # the user's own
         self._witness: Witness | None = None
         self._updates = 0  # of the steps that were told
-        self._trainable: list[Tensor] = []
+        self._trainable: list[Any] = []
         self._reached: set[int] = set()  # parameters that had a gradient in the first step, by identity
         self._hooks: list[Any] = []
 
@@ -64,7 +65,7 @@ class LightningTrainer(OwnLoop):
         self._plan, self._is_today = plan, config is None
         library, asked = self._parts.library, {} if config is None else self._asked(config)
         function = vars(self._parts.loaded.module).get(NAME)
-        make = bind(function, NAME, self._offered) if inspect.isfunction(function) else lambda **_: library.Trainer()
+        make = bind(function if inspect.isfunction(function) else library.Trainer, NAME, self._offered)
         changing = making(library.Trainer, lambda given: changed(given, library, plan.device, asked))
         with blaming(f"{NAME}()", self.root), as_a_script(self.label, f"{NAME}() ran"), changing:
             self._trainer = make(**self._offered)
@@ -129,7 +130,13 @@ class LightningTrainer(OwnLoop):
         )
 
     def _begin(self, module: Any) -> None:
-        """Change the module as the plan says, on its device and with its layers."""
+        """Change the module as the plan says, on its device and with its layers. Raises `TargetError`."""
+        lazy = [name for name, one in module.named_parameters() if isinstance(one, UninitializedParameter)]
+        if lazy:
+            raise TargetError(
+                f"{self._parts.name}.{lazy[0]} has no shape yet. Lazy modules get theirs from the first batch, after "
+                f"the optimizer wants it. Run one batch through it in __init__() or configure_model()."
+            )
         self._trainable = [one for one in module.parameters() if one.requires_grad]
         for parameter in self._trainable:
             self._hooks.append(parameter.register_post_accumulate_grad_hook(lambda now: self._reached.add(id(now))))
