@@ -55,16 +55,14 @@ class Witness:
     ) -> None:  # fmt: skip
         """Prepare the hooks, which `installed` installs.
 
-        `loader_defaults`: arguments of every DataLoader whose maker leaves them out. `transforms`: they change the
-        model in place as soon as it has an optimizer. `asked`: the micro-batch that the command was given. `is_told`:
-        its steps are those that `autotune.step` tells, without looking for a call in its code.
+        `loader_defaults`: arguments of DataLoaders whose maker leaves them out. `transforms`: they change the model in
+        place as soon as it has an optimizer. `asked`: the micro-batch that is asked for. `is_told`: steps will be told.
         """
         self.tally = Tally(report)
         self.trained = Trained()  # what the first step trained
         self.pauses = Pauses()
         self.batches = Fetching(report, self.pauses.end)
         self.defaults = LoaderDefaults(loader_defaults)
-        self.updates = 0  # steps of any optimizer
         self._told = ToldSteps(label, self.batches, is_told=is_told)
         self._label, self._report, self._guest, self._transforms = label, report, guest, list(transforms)
         self.exits = ExitHooks(label, guest)
@@ -77,7 +75,7 @@ class Witness:
         self._given: int | None = None  # samples of a forward pass, where there is no DataLoader
         self._called: Any = lambda: None  # weakly, the model of that pass
         self._losses = Losses()
-        self._has_stepped = False  # within a call of a gradient scaler
+        self._has_stepped, self.updates = False, 0  # within a call of a gradient scaler; steps of any optimizer
         self._threads: int | None = None
 
     def observed(self) -> Observed:
