@@ -183,9 +183,10 @@ def _unsettable(request: StudyRequest) -> list[str]:
     here = Circumstances(facts=facts, environment=request.environment, global_batch=None)
     unsettable = [one for one in KNOBS if not is_settable(one.name, facts)]
     carried = CommandTemplate.parse(request.target).knobs if is_command(request.target) else ()
+    told_of = {finding.name for finding in facts.findings}  # with the reason
     names = [
         one.label for one in unsettable
-        if one.name not in carried and not one.on_request and len(one.domain(here)) > 1
+        if one.name not in carried and one.label not in told_of and not one.on_request and len(one.domain(here)) > 1
     ]  # fmt: skip
     advice = "type one with its value of today, or name it with --map KNOB=--ARGUMENT"
     if is_command(request.target) and not carried:
@@ -195,7 +196,8 @@ def _unsettable(request: StudyRequest) -> list[str]:
     lines += [f"{one.label} not tuned: {BF16_NEEDS_USE_CPU}" for one in unsettable if one.name in carried]
     batch, accumulation = (name in facts.settable for name in ("batch_size", "gradient_accumulation_steps"))
     if held_samples and batch and not accumulation:
-        taker = "the command" if facts.owns_loop else "step()"
+        owner = "manual optimization" if facts.owns_loop else "step()"
+        taker = "the command" if is_command(request.target) else owner
         lines.append(
             f"batch not searched: {held_samples} samples are held per optimizer step, and {taker} takes no "
             f"gradient accumulation (free them with --global-batch free)"

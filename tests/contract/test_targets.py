@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import ExitStack
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -218,6 +219,31 @@ def test_a_loop_that_does_not_do_what_it_is_asked_breaks_the_contract(tmp_path, 
 @needs("lightning")
 class TestLightningModule(TargetContract):
     text = LIGHTNING
+
+
+WITH_TRAINER = """
+from lightning import Trainer
+
+def trainer(**arguments): return Trainer(max_epochs=1, gradient_clip_val=1.0, **arguments)
+"""
+
+
+@THEIRS
+@needs("lightning")
+class TestLightningTrainer(TargetContract):
+    text = LIGHTNING + WITH_TRAINER
+
+
+@THEIRS
+@needs("pytorch_lightning")
+class TestPytorchLightningTrainer(TargetContract):
+    """The same library under its other name, with classes of its own."""
+
+    text = (LIGHTNING + WITH_TRAINER).replace("from lightning", "from pytorch_lightning")
+
+    @pytest.fixture(autouse=True)
+    def imported(self):
+        import_module("pytorch_lightning")  # which stays imported: it cannot be imported twice
 
 
 @THEIRS

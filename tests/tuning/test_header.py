@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.records import Goal, Limit
+from autotune.core.records import Finding, Goal, Limit
 from autotune.testing import FakeLauncher
 from autotune.tuning.header import held, moving, not_searched, opening_lines, short_budget, shown
 from autotune.tuning.settings import Settings
@@ -115,6 +115,17 @@ def test_what_a_command_does_not_take_is_said_with_what_follows(settable, held, 
 
     assert len(told) == len(said)
     assert all(text.startswith(start) for text, start in zip(told, said, strict=True))
+
+
+def test_a_loop_of_the_users_says_itself_what_it_does_not_take():
+    own = Finding(name="precision", text="not tuned: the Trainer has precision='bf16-true'")
+    of = facts(settable=("batch_size", "num_workers"), owns_loop=True, has_convolution=False, findings=(own,))
+    goal, today = Goal(global_batch=64), config(batch_size=64)
+
+    told = not_searched(study_request(goal=goal, facts=of), space(goal, today, of=of))
+
+    assert not any("precision" in line for line in told)
+    assert any("64 samples are held per optimizer step, and manual optimization takes no" in line for line in told)
 
 
 def test_precision_that_an_argument_sets_and_a_framework_refuses_is_said():

@@ -39,19 +39,22 @@ MicroBatch = tuple[Fetched, Tensor]  # and its share of the loss
 class ToldSteps:
     """The steps that a program tells, and the micro-batches since it did."""
 
-    def __init__(self, label: str, batches: Fetching) -> None:
+    def __init__(self, label: str, batches: Fetching, *, is_told: bool = False) -> None:
+        """`is_told`: it is known that they will be told."""
         self.skipped = False  # a gradient scaler left out a step since the last call
         self._label, self._batches = label, batches
         self._patience: int | None = None  # steps that a call is waited for; None: not looked up yet
-        self._is_heard = False
+        self._is_heard = is_told
         self._held: list[MicroBatch] = []
 
     @property
     def are_awaited(self) -> bool:
         """Whether steps are those that the program tells."""
+        if self._is_heard:
+            return True
         if self._patience is None:
             self._patience = MOST_STEPS_WITHOUT_CALL if _calls_it() else 0
-        return self._is_heard or self._patience > 0
+        return self._patience > 0
 
     def hold(self, fetched: Fetched, loss: Tensor) -> None:
         """Keep a micro-batch for the step that it will belong to."""

@@ -52,19 +52,19 @@ class Witness:
 
     def __init__(
         self, label: str, report: Report, guest: Guest, *, loader_defaults: Mapping[str, Any],
-        transforms: Sequence[Callable[[Any], Any]], asked: int | None = None,
+        transforms: Sequence[Callable[[Any], Any]], asked: int | None = None, is_told: bool = False,
     ) -> None:  # fmt: skip
         """Prepare the hooks, which `installed` installs.
 
-        `loader_defaults`: arguments of every DataLoader whose maker leaves them out. `transforms`: they change the
-        model in place as soon as it has an optimizer. `asked`: the micro-batch that the command was given.
+        `loader_defaults`: arguments of DataLoaders whose maker leaves them out. `transforms`: they change the model in
+        place as soon as it has an optimizer. `asked`: the micro-batch that is asked for. `is_told`: steps will be told.
         """
         self.tally = Tally(report)
         self.trained = Trained()  # what the first step trained
         self.pauses = Pauses()
         self.batches = Fetching(report, self.pauses.end)
         self.defaults = LoaderDefaults(loader_defaults)
-        self._told = ToldSteps(label, self.batches)
+        self._told = ToldSteps(label, self.batches, is_told=is_told)
         self._label, self._report, self._guest, self._transforms = label, report, guest, list(transforms)
         self.exits = ExitHooks(label, guest)
         self._process = os.getpid()
@@ -77,7 +77,7 @@ class Witness:
         self._called: Any = lambda: None  # weakly, the model of that pass
         self._losses = Losses()
         self._recomputed = Recomputed()
-        self._has_stepped = False  # within a call of a gradient scaler
+        self._has_stepped, self.updates = False, 0  # within a call of a gradient scaler; steps of any optimizer
         self._threads: int | None = None
 
     def observed(self) -> Observed:
@@ -220,6 +220,7 @@ class Witness:
     def _stepped(self, optimizer: Optimizer, *_: Any) -> None:
         if self._is_elsewhere or is_inner_step(optimizer):
             return
+        self.updates += 1
         self._others[id(optimizer)] += 1
         if self._counted is None or self._others[id(optimizer)] > unseen.MOST_OTHER_STEPS:
             self._counted = optimizer
@@ -237,7 +238,7 @@ class Witness:
             self._has_stepped = False
             result = original(scaler, optimizer, *arguments, **named)
             if not self._has_stepped and self._counted in (None, optimizer):
-                self._counted = optimizer
+                self._counted, self.updates = optimizer, self.updates + 1
                 self._end_step(skipped=True)
             return result
 

@@ -1,0 +1,111 @@
+"""The arguments that a probe makes a Trainer of Lightning with: the user's, apart from what writes, tells or stops."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from autotune.errors import TargetError
+
+GIVEN = "_given_to_autotune"  # attribute of a Trainer: the user's arguments
+QUIET = {  # a probe writes nothing, tells nobody and does not stop by itself; it trains on one device
+    "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False,
+    "num_sanity_val_steps": 0, "limit_val_batches": 0, "val_check_interval": None, "check_val_every_n_epoch": 1,
+    "profiler": None, "fast_dev_run": False, "max_time": None,
+    "num_nodes": 1, "strategy": "auto", "default_root_dir": tempfile.gettempdir(),
+}  # fmt: skip
+LEFT_OUT = ("Checkpoint", "ProgressBar", "ModelSummary", "EarlyStopping", "Timer", "LearningRateFinder")  # callbacks
+REFUSED = {  # callbacks, and what they do
+    "BatchSizeFinder": "changes the batch size by itself",
+    "GradientAccumulationScheduler": "changes the accumulation between epochs",
+}
+SEVERAL = ("fsdp", "deepspeed", "parallel", "xla")  # parts of the names of strategies that divide a model
+# What `precision` may be for autotune to set another one (lightning 2.6, `_convert_precision_to_unified_args`), and the
+# dtype of autocast that it means. Others also change the weights.
+PRECISIONS = {
+    None: None, 32: None, "32": None, "32-true": None, "bf16": "bfloat16", "bf16-mixed": "bfloat16",
+    16: "float16", "16": "float16", "16-mixed": "float16",
+}  # fmt: skip
+
+
+def changed(given: Mapping[str, Any], library: ModuleType, device: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a probe, where the user gives `given` and a configuration asks for `asked`.
+
+    Raises `TargetError` for what no probe can do.
+    """
+    strategy = given.get("strategy", "auto")
+    name = strategy if isinstance(strategy, str) else type(strategy).__name__
+    if any(part in name.lower() and not name.lower().startswith("ddp") for part in SEVERAL):
+        raise TargetError(
+            f"The Trainer has the strategy {name}, which divides a model among devices. A probe trains on one device. "
+            f"Leave the strategy out."
+        )
+    callbacks = kept(given.get("callbacks"), library)
+    precision = {} if has_own_precision(given, library) else asked
+    return {
+        **given, **QUIET, **_on(device), **{name: value for name, value in asked.items() if name != "precision"},
+        **{name: value for name, value in precision.items() if name == "precision"},
+        "callbacks": callbacks, "logger": given.get("logger") is not False and _silent(library),
+    }  # fmt: skip
+
+
+def has_own_precision(given: Mapping[str, Any], library: ModuleType) -> bool:
+    """Whether the user's precision is one that cannot be exchanged for an autocast, or given by a plugin."""
+    plugins = given.get("plugins") or []
+    plugins = plugins if isinstance(plugins, list | tuple) else [plugins]
+    own = any(isinstance(one, library.plugins.Precision) for one in plugins)
+    return own or given.get("precision") not in PRECISIONS
+
+
+def kept(callbacks: Any, library: ModuleType) -> list[Any]:
+    """Those of the callbacks that a probe runs. Raises `TargetError`."""
+    found = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks] if callbacks is not None else []
+    for name, does in REFUSED.items():
+        if any(isinstance(one, getattr(library.callbacks, name)) for one in found):
+            raise TargetError(
+                f"The Trainer has the callback {name}, which {does}. A probe needs settings that stay. Leave it out "
+                f"where it is tuned."
+            )
+    left_out = tuple(getattr(library.callbacks, name) for name in LEFT_OUT)
+    return [one for one in found if not isinstance(one, left_out)]
+
+
+@contextmanager
+def making(trainer: type, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Iterator[None]:
+    """Make all objects of `trainer` with changed arguments until the end; the user's are kept in their `GIVEN`."""
+    original = trainer.__init__  # type: ignore[misc]  # of this very class
+
+    @wraps(original)
+    def make(self: Any, *arguments: Any, **given: Any) -> None:
+        vars(self)[GIVEN] = given
+        original(self, *arguments, **change(given))
+
+    trainer.__init__ = make  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        trainer.__init__ = original  # type: ignore[misc]
+
+
+def _silent(library: ModuleType) -> Any:
+    """A logger that takes everything, as the user's does, and keeps nothing."""
+    return import_module(f"{library.__name__}.loggers.logger").DummyLogger()
+
+
+def _on(device: str) -> dict[str, Any]:
+    """The arguments for one device. Raises `TargetError` for one that Lightning does not know."""
+    kind, _, index = device.partition(":")
+    if kind not in ("cpu", "cuda", "mps"):
+        raise TargetError(
+            f"Lightning has no accelerator {kind}. It knows cpu, cuda and mps. Choose one of them: --device cpu."
+        )
+    if kind != "cuda":
+        return {"accelerator": kind, "devices": 1}
+    return {"accelerator": kind, "devices": [int(index or torch.cuda.current_device())]}

@@ -1,0 +1,68 @@
+"""A Trainer of Lightning that goes on over as many epochs as a probe needs, and tells of them.
+
+The user's own number of epochs or steps makes the schedule of learning rates; when it is reached, the rates stay.
+Not covered: schedulers that a module steps itself, in manual optimization.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from autotune.targets.own_loop import Report
+
+
+def make_endless(trainer: Any) -> None:
+    """Have its loops pass over `max_epochs` and `max_steps`, whose values stay (lightning 2.6, `_FitLoop.done`)."""
+    fit, epoch = trainer.fit_loop, trainer.fit_loop.epoch_loop
+
+    class Fit(type(fit)):  # type: ignore[misc]  # Lightning may be absent
+        @property
+        def done(self) -> bool:
+            return bool(self.max_batches == 0 or (self.trainer.should_stop and self._can_stop_early))
+
+    class Epoch(type(epoch)):  # type: ignore[misc]  # Lightning may be absent
+        @property
+        def _is_training_done(self) -> bool:
+            return bool(self._num_ready_batches_reached())
+
+    fit.__class__, epoch.__class__ = Fit, Epoch
+
+
+def telling_of(library: ModuleType, report: Report, begin: Callable[[Any], None], batch_end: Callable[[], None]) -> Any:
+    """A callback that tells `report` of epochs, and leaves out what has no meaning beyond the user's own end.
+
+    `begin` is called with the module before it trains, `batch_end` after every batch.
+    """
+
+    class Telling(library.Callback):  # type: ignore[misc, name-defined]  # Lightning may be absent
+        def on_train_start(self, trainer: Any, module: Any) -> None:
+            loop, strategy = trainer.fit_loop, trainer.strategy
+            accumulated = trainer.accumulate_grad_batches
+            if math.isfinite(loop.max_batches) and loop.max_batches > accumulated:  # no step of fewer micro-batches
+                loop.max_batches -= loop.max_batches % accumulated
+            if module.automatic_optimization:  # what waits for an evaluation would find none, and raise an error
+                configs = strategy.lr_scheduler_configs
+                strategy.lr_scheduler_configs = [one for one in configs if not one.reduce_on_plateau]
+            begin(module)
+
+        def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
+            if trainer.current_epoch and math.isfinite(trainer.fit_loop.max_batches):  # else the loader's end is seen
+                report.epoch()
+            if 0 <= trainer.max_epochs <= trainer.current_epoch:
+                _hold_rates(trainer, module)
+
+        def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
+            if 0 <= trainer.max_steps <= trainer.global_step:
+                _hold_rates(trainer, module)
+            batch_end()
+
+    return Telling()
+
+
+def _hold_rates(trainer: Any, module: Any) -> None:
+    """Step no scheduler any more: some raise an error beyond their end."""
+    if module.automatic_optimization:
+        trainer.strategy.lr_scheduler_configs = []

@@ -1,0 +1,292 @@
+"""A LightningModule that is trained by the user's own Trainer, or by one like it: `Trainer.fit` runs and is watched.
+
+    Trainer(...), as it is made ─► with the values of the knobs ─► fit ─► train_dataloader ─► its loader, made again
+
+What watches commands watches it, too (`commands/witness.py`).
+Not covered: a knob that adds a forward context and has no argument in `Knob.wording`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, NoReturn
+
+from torch import Tensor
+from torch.nn.parameter import UninitializedParameter
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
+
+from autotune import telling
+from autotune.core.records import Config, Finding, StepFacts, TargetFacts, Value
+from autotune.errors import TargetError
+from autotune.knobs import KNOBS
+from autotune.knobs.base import Knob, Plan
+from autotune.knobs.observed import Observed
+from autotune.knobs.wording import Framework
+from autotune.targets.arguments import bind
+from autotune.targets.batches import move
+from autotune.targets.commands.main_thread import Guest
+from autotune.targets.commands.witness import Witness
+from autotune.targets.contract import Contract
+from autotune.targets.importing import as_a_script
+from autotune.targets.kinds.lightning_arguments import GIVEN, PRECISIONS, changed, has_own_precision, kept, making
+from autotune.targets.kinds.lightning_endless import make_endless, telling_of
+from autotune.targets.kinds.lightning_parts import OF_WORKERS, Parts, checked
+from autotune.targets.model_facts import facts_of
+from autotune.targets.own_loop import OwnLoop, Report
+from autotune.targets.settings import read_settings
+from autotune.targets.user_errors import blaming
+
+NAME = "trainer"
+ACCUMULATION = "gradient_accumulation_steps"
+_OF_A_LOADER = ("batch_size", "num_workers", "pin_memory", "prefetch_factor", "persistent_workers")
+_INSTEAD = "Or tune the command that runs your Trainer: autotune search -- python train.py"
+
+
+class LightningTrainer(OwnLoop):
+    """One run of `Trainer.fit`."""
+
+    def __init__(self, parts: Parts, offered: Mapping[str, Any], reasons: Sequence[str]) -> None:
+        """`reasons`: what takes a Trainer, in words."""
+        self.label, self.root = parts.loaded.label, parts.loaded.root
+        self._parts, self._offered, self._reasons = parts, offered, reasons
+        self._plan, self._is_today = Plan(device="cpu"), True
+        self._trainer: Any = None
+        self._loader: DataLoader[Any] | None = None  # the user's own
+        self._witness: Witness | None = None
+        self._updates = 0  # of the steps that were told
+        self._trainable: list[Any] = []
+        self._reached: set[int] = set()  # parameters that had a gradient in the first step, by identity
+        self._hooks: list[Any] = []
+
+    def build(self, config: Config | None, plan: Plan) -> None:
+        """Make the Trainer with the user's arguments, or those of `config`. Raises `TargetError`."""
+        self._plan, self._is_today = plan, config is None
+        library, asked = self._parts.library, {} if config is None else self._asked(config)
+        function = vars(self._parts.loaded.module).get(NAME)
+        make = bind(function if inspect.isfunction(function) else library.Trainer, NAME, self._offered)
+        changing = making(library.Trainer, lambda given: changed(given, library, plan.device, asked))
+        with blaming(f"{NAME}()", self.root), as_a_script(self.label, f"{NAME}() ran"), changing:
+            self._trainer = make(**self._offered)
+        self._check(asked)
+        module, strategy = self._parts.module, self._trainer.strategy
+        _replace(module, "configure_callbacks", lambda callbacks: kept(callbacks, library))
+        _replace(self._parts.source, "train_dataloader", self._made_again)
+        if plan.batch_transforms:
+            _replace(strategy, "batch_to_device", lambda batch: move(batch, self._changed, plan.device))
+
+    def run(self, report: Report) -> None:
+        """Train until the watch stops it."""
+        trainer, parts = self._trainer, self._parts
+        self._witness = witness = Witness(
+            self.label, report, _Leaving(), loader_defaults={}, transforms=(), is_told=True
+        )
+        trainer.callbacks.append(telling_of(parts.library, report, self._begin, self._end_batch))
+        make_endless(trainer)
+        try:
+            with witness.installed():
+                witness.begin()
+                trainer.fit(parts.module, datamodule=parts.data_module)
+        except _Enough:
+            pass
+
+    def observed(self) -> Observed:
+        """The settings that its hooks saw; none where the file says that today's are others than the code's."""
+        says_other = self._is_today and "baseline" in self._parts.loaded.names
+        return self._witness.observed() if self._witness and not says_other else Observed()
+
+    def loss_scale(self) -> float | None:
+        """The factor of the gradient scaler of its precision plugin."""
+        scaler = getattr(self._trainer.precision_plugin, "scaler", None)
+        return float(scaler.get_scale()) if scaler is not None and scaler.is_enabled() else None
+
+    def facts(self) -> TargetFacts:
+        """The facts that its first step showed."""
+        parts, witness, loader = self._parts, self._witness, self._loader
+        assert witness is not None and loader is not None, "asked after a step"
+        samples = _count(loader.dataset)
+        settings = read_settings(Contract(label=self.label, root=self.root, names=parts.loaded.names))
+        fixed = self._fixed()
+        return TargetFacts(
+            **facts_of(parts.module),
+            name=parts.name,
+            data="iterable" if samples is None else "dataset",
+            dataset_samples=samples,
+            baseline=self._today(loader) | (settings.baseline or {}),
+            space=settings.space,
+            global_batch_size=settings.global_batch_size,
+            settable=tuple(one.name for one in KNOBS if one.name not in fixed) if fixed else None,
+            has_collate=loader.collate_fn is not default_collate,
+            has_sampler=samples is not None and type(loader.sampler) not in (RandomSampler, SequentialSampler),
+            owns_loop=True,
+            step=StepFacts(
+                loss=witness.tally.loss(),
+                seconds=witness.tally.seconds,
+                parameters_with_gradient=len(self._reached),
+                trainable_parameters=len(self._trainable),
+            ),
+            findings=(*self._findings(samples), *fixed.values()),
+        )
+
+    def _begin(self, module: Any) -> None:
+        """Change the module as the plan says, on its device and with its layers. Raises `TargetError`."""
+        lazy = [name for name, one in module.named_parameters() if isinstance(one, UninitializedParameter)]
+        if lazy:
+            raise TargetError(
+                f"{self._parts.name}.{lazy[0]} has no shape yet. Lazy modules get theirs from the first batch, after "
+                f"the optimizer wants it. Run one batch through it in __init__() or configure_model()."
+            )
+        self._trainable = [one for one in module.parameters() if one.requires_grad]
+        for parameter in self._trainable:
+            self._hooks.append(parameter.register_post_accumulate_grad_hook(lambda now: self._reached.add(id(now))))
+        for transform in self._plan.model_transforms:
+            transform(module)
+
+    def _end_batch(self) -> None:
+        """A step is over when a batch is, in which an optimizer stepped: whichever, and however often."""
+        assert self._witness is not None, "trains"
+        if self._witness.updates == self._updates:
+            return
+        self._updates = self._witness.updates
+        while self._hooks:  # the first step tells which parameters have a gradient
+            self._hooks.pop().remove()
+        telling.step()
+
+    # -- what it trains with
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        """The arguments that the user gives the Trainer."""
+        given: dict[str, Any] = vars(self._trainer)[GIVEN]
+        return given
+
+    @property
+    def _is_manual(self) -> bool:
+        return not self._parts.module.automatic_optimization
+
+    def _asked(self, config: Config) -> dict[str, Any]:
+        """The arguments of a configuration; a Trainer refuses accumulation where the module steps by itself."""
+        words = (one.wording(config[one.name], Framework.LIGHTNING, self._plan.device) for one in KNOBS)
+        named = {name: value for word in words for name, value in word.arguments.items()}
+        return named if self._is_manual else {**named, "accumulate_grad_batches": self._plan.accumulation_steps}
+
+    def _check(self, asked: Mapping[str, Any]) -> None:
+        """Raise `TargetError` unless there is a Trainer that will do what was asked for."""
+        trainer, library = self._trainer, self._parts.library
+        if not isinstance(trainer, library.Trainer):
+            raise TargetError(
+                f"{NAME}() returned a {type(trainer).__name__}. The function of that name is called for a "
+                f"{library.__name__}.Trainer, which then trains {self._parts.name}. Return one, or rename the function."
+            )
+        if GIVEN not in vars(trainer):
+            raise TargetError(
+                f"{NAME}() returned a Trainer that was made before it was called. No configuration could reach it. "
+                f"Make it in {NAME}()."
+            )
+        tuned = {name for name in asked if name != "precision" or not has_own_precision(self._given, library)}
+        if lost := [name for name in tuned if getattr(trainer, name) != asked[name]]:
+            raise TargetError(
+                f"{NAME}() returned a Trainer with another {' and '.join(lost)} than it was given. Its code or "
+                f"Lightning changed that after it was made. Leave it as it is given."
+            )
+
+    def _changed(self, tensor: Tensor) -> Tensor:
+        for transform in self._plan.batch_transforms:
+            tensor = transform(tensor)
+        return tensor
+
+    def _made_again(self, loader: Any) -> DataLoader[Any]:
+        """The user's loader with the options of the configuration, without its last partial batch.
+
+        An object of the same class, with its attributes. Raises `TargetError`.
+        """
+        asked = f"{type(self._parts.source).__name__}.train_dataloader()"
+        self._loader = own = checked(loader, asked, _INSTEAD)
+        options = {name: getattr(own, name) for name in _OF_A_LOADER} if self._is_today else self._plan.loader_options
+        samples, size, steps = _count(own.dataset), int(options["batch_size"]), self._trainer.accumulate_grad_batches
+        if samples is not None and samples < size * steps:
+            needed = f"{size} samples" if steps == 1 else f"{steps} batches of {size}"
+            raise TargetError(
+                f"{asked} has {samples} samples, one step needs {needed}. A last partial step is left out, so there "
+                f"would be none at all. Lower the batch or its accumulation, or give more samples."
+            )
+        kept = {name: getattr(own, name) for name in OF_WORKERS} if options["num_workers"] else {}
+        if not isinstance(own.dataset, IterableDataset):
+            kept["sampler"] = own.sampler
+        again: DataLoader[Any] = object.__new__(type(own))
+        vars(again).update({name: value for name, value in vars(own).items() if name != "_DataLoader__initialized"})
+        DataLoader.__init__(
+            again, own.dataset, collate_fn=own.collate_fn, generator=own.generator, **kept, **options, drop_last=True
+        )
+        return again
+
+    # -- what is told of it
+
+    def _today(self, loader: DataLoader[Any]) -> dict[str, Value]:
+        """The values of knobs that the user trains with, as the loader and the Trainer have them, or as was seen."""
+        assert self._witness is not None, "asked after a step"
+        seen, given, has_sizes = self._witness.observed(), self._given, self._parts.has_own_sizes
+        is_seen = self._is_today or has_own_precision(given, self._parts.library)
+        dtype = PRECISIONS.get(given.get("precision"))
+        today = Observed(
+            micro_batch=loader.batch_size if has_sizes else None,
+            micro_batches=seen.micro_batches if self._is_manual else given.get("accumulate_grad_batches", 1),
+            workers=loader.num_workers if has_sizes else None,
+            precisions=seen.precisions if is_seen else frozenset({dtype} if dtype else ()),
+        )
+        return {one.name: values[0] for one in KNOBS if (values := one.seen(today))}
+
+    def _fixed(self) -> dict[str, Finding]:
+        """The knobs that cannot be set, by name, with the reason."""
+        fixed: dict[str, str] = {}
+        if self._is_manual:
+            fixed[ACCUMULATION] = f"{self._parts.name} optimizes manually, and decides itself when it steps"
+        if has_own_precision(self._given, self._parts.library):
+            own = "a plugin" if self._given.get("precision") is None else f"precision={self._given['precision']!r}"
+            why = f"the Trainer has {own}, which an autocast cannot replace"
+            fixed |= {one.name: why for one in KNOBS if self._sets_precision(one)}
+        labels = {one.name: one.label for one in KNOBS}
+        return {name: Finding(name=labels[name], text=f"not tuned: {why}") for name, why in fixed.items()}
+
+    def _sets_precision(self, knob: Knob) -> bool:
+        return "precision" in knob.wording(knob.default, Framework.LIGHTNING, self._plan.device).arguments
+
+    def _findings(self, samples: int | None) -> list[Finding]:
+        parts, loader = self._parts, self._loader
+        size = "samples not counted" if samples is None else f"{samples:,} samples"
+        count = sum(one.numel() for one in parts.module.parameters())
+        return [
+            Finding(name="model", text=f"{parts.name}, {count:,} parameters"),
+            Finding(name="data", text=f"{type(loader and loader.dataset).__name__}, {size}"),
+            Finding(name="loop", text=f"Trainer.fit(), because {' and '.join(self._reasons)}"),
+            Finding(name="left out", text="loggers, checkpoints, progress bars, early stopping and validation"),
+        ]
+
+
+class _Enough(BaseException):
+    """The watch has enough. Not an `Exception`: code of the user's that catches those shall not catch it."""
+
+
+class _Leaving(Guest):
+    """The place of a training that is run by ours: it is left by raising."""
+
+    def leave(self, error: BaseException | None = None) -> NoReturn:
+        """Leave `Trainer.fit`, which ends its workers."""
+        raise error or _Enough
+
+
+def _replace(owner: Any, method: str, change: Callable[[Any], Any]) -> None:
+    """Have `owner.method` return what `change` makes of its result."""
+    original = getattr(owner, method)
+
+    @wraps(original)
+    def replaced(*arguments: Any, **named: Any) -> Any:
+        return change(original(*arguments, **named))
+
+    setattr(owner, method, replaced)
+
+
+def _count(dataset: Any) -> int | None:
+    """The samples; None where they are not known before they are read."""
+    return len(dataset) if hasattr(dataset, "__len__") and not isinstance(dataset, IterableDataset) else None
