@@ -75,8 +75,7 @@ class Witness:
         self._asked = asked
         self._given: int | None = None  # samples of a forward pass, where there is no DataLoader
         self._called: Any = lambda: None  # weakly, the model of that pass
-        self._losses = Losses()
-        self._recomputed = Recomputed()
+        self._losses, self._recomputed = Losses(), Recomputed()
         self._has_stepped, self.updates = False, 0  # within a call of a gradient scaler; steps of any optimizer
         self._threads: int | None = None
 
