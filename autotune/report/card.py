@@ -83,7 +83,6 @@ def card(view: StudyView, best: Recommendation) -> str:
 
 
 def _rows(view: StudyView, best: Recommendation, y: float) -> Sequence[str]:
-    """What changes, and what each change is worth."""
     parts = []
     for number, row in enumerate(change_rows(best, view)[:MOST_ROWS]):
         place = y + 44 * number

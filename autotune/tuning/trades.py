@@ -99,7 +99,8 @@ class Trades:
         return lines
 
     def _line(self, why: Why, out: Sequence[Config]) -> str:
-        name, skipping = _phrase(out[0]), f"Skipping {len(out):,} of {len(self._space.configs):,} configurations"
+        name = " and ".join(knob(one).phrase(out[0][one]) for one in traded(out[0].values))
+        skipping = f"Skipping {len(out):,} of {len(self._space.configs):,} configurations"
         if why is Why.FITS and len(out) == len(self._trades):
             return f"{skipping}: every batch fits without {name}, which can only be slower."
         if why is Why.FITS:
@@ -181,7 +182,3 @@ def _pace(config: Config) -> tuple[Value, ...]:
     without = traded(config.values)
     own = ("batch_size", "gradient_accumulation_steps")
     return tuple(without.get(k.name, config[k.name]) for k in KNOBS if k.name not in own and not k.counts_workers)
-
-
-def _phrase(config: Config) -> str:
-    return " and ".join(knob(name).phrase(config[name]) for name in traded(config.values))

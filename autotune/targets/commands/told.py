@@ -50,7 +50,7 @@ class ToldSteps:
     def are_awaited(self) -> bool:
         """Whether steps are those that the program tells."""
         if self._patience is None:
-            self._patience = MOST_STEPS_WITHOUT_CALL if _calls_it() else 0
+            self._patience = MOST_STEPS_WITHOUT_CALL if any(map(_names_it, _of_the_program())) else 0
         return self._is_heard or self._patience > 0
 
     def hold(self, fetched: Fetched, loss: Tensor) -> None:
@@ -106,11 +106,6 @@ class ToldSteps:
                 f"{self._label} called autotune.step() with a loss that is no number: {error}. It probably has one "
                 f"entry per sample. Give its mean, or leave it out."
             ) from error
-
-
-def _calls_it() -> bool:
-    """Whether a module of the program calls `autotune.step`, as far as its text says."""
-    return any(_names_it(tree) for tree in _of_the_program())
 
 
 def _of_the_program() -> Iterator[ast.Module]:

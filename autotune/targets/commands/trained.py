@@ -6,7 +6,7 @@ import gc
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -48,14 +48,10 @@ class Trained:
         """Return the outermost module that has the parameters; None if they are in none."""
         wanted = set(map(id, self.parameters))
         modules = [one for one in gc.get_objects() if issubclass(type(one), nn.Module)]
-        inner = {id(child) for one in modules for child in _children(one)}
+        inner = {id(child) for one in modules for child in vars(one).get("_modules", {}).values() if child is not None}
         roots = [one for one in modules if id(one) not in inner and wanted & set(map(id, one.parameters()))]
         found = max(roots, key=lambda one: sum(id(part) in wanted for part in one.parameters()), default=None)
         return None if found is None else _unwrapped(found)
-
-
-def _children(module: Any) -> Iterable[nn.Module]:
-    return [part for part in vars(module).get("_modules", {}).values() if part is not None]
 
 
 def _unwrapped(module: nn.Module) -> nn.Module:

@@ -130,7 +130,6 @@ def _defines(owner: Any, hook: str) -> bool:
 
 
 def _refuse(module: Any, source: Any) -> None:
-    """Raise `TargetError` for steps that take a Trainer."""
     name = type(module).__name__
     if not module.automatic_optimization:
         raise TargetError(
@@ -228,7 +227,6 @@ def _explain(error: RuntimeError, asking: str, instead: str) -> None:
 
 
 def _notes(module: Any, source: Any, *, has_baseline: bool) -> tuple[Finding, ...]:
-    """Return what `check` says of the Trainer that does not run."""
     hooks = dict.fromkeys(hook for one in (module, source) for hook in LEFT_OUT if _defines(one, hook))
     text = "not run: the loop of autotune trains, without callbacks, loggers, schedulers and clipping"
     left_out = f"; nor are {', '.join(hooks)}" if hooks else ""
