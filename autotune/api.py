@@ -58,17 +58,16 @@ def search(
     `target` is a file, a module, or module:attribute, as for `autotune search`; a function of a module that returns
     what these hold, `(model, dataset)` or a dict of the agreed names, and that probes import by its name; or the words
     of a command: `["python", "train.py", "--batch-size", "64"]`, whose arguments are recognised by name; `map` corrects
-    that, by knob name. `time_budget` is a number of
-    seconds, or a text with its unit like `10m`; with `exact` only those knobs move that keep what is computed, up to
-    the order of rounding; `headroom` is a share of the memory limit, in [0, 1); `loss_tolerance` a share of the
-    full-precision loss decrease, in [0, 1). `step_timeout` is how long a micro-batch may take before it counts as hung,
-    in seconds or as a text. With `isolation` "fork" probes start from a process that has torch imported, where that is
-    safe; with "fresh" none does. Options of an objective, like `within` of "memory" and `price` of "cost", are those of
-    `autotune search --help`. A share or a price may also be a text, as on the command line: `5%`. `space` says what a
-    knob may take, by knob name, as `space` in a target does: a tuple of two whole numbers is a range, a list are
-    values, one value holds it. Prints nothing; hand in a `reporter` to follow, such
-    as a `SilentReporter` with methods of yours. Raises `UsageError`, `TargetError`,
-    `StudyError`, `EnvironmentUnfit` or `NoRecommendation`.
+    that, by knob name. `time_budget` is a number of seconds, or a text with its unit like `10m`; with `exact` only
+    those knobs move that keep what is computed, up to the order of rounding; `headroom` is a share of the memory limit,
+    in [0, 1); `loss_tolerance` a share of the full-precision loss decrease, in [0, 1). `step_timeout` is how long a
+    micro-batch may take before it counts as hung, in seconds or as a text. With `isolation` "fork" probes start from a
+    process that has torch imported, where that is safe; with "fresh" none does. Options of an objective, like `within`
+    of "memory" and `price` of "cost", are those of `autotune search --help`. A share or a price may also be a text, as
+    on the command line: `5%`. `space` says what a knob may take, by knob name, as `space` in a target does: a tuple of
+    two whole numbers is a range, a list are values, one value holds it. Prints nothing; hand in a `reporter` to follow,
+    such as a `SilentReporter` with methods of yours. Raises `UsageError`, `TargetError`, `StudyError`,
+    `EnvironmentUnfit` or `NoRecommendation`.
     """
     asked = {**locals(), **objective_options}
     if TAG in os.environ:
@@ -78,12 +77,25 @@ def search(
         )
     for name in objective_options.keys() - {one.name for one in options()}:
         raise TypeError(f"search() got an unexpected keyword argument {name!r}")
-    typed = _typed(target, map or {})
+    typed, follower = _typed(target, map or {}), reporter or SilentReporter()
+    settings = _settings(typed, asked)
+    for remark in typed.remarks:
+        follower.note(f"{remark}.")
+    resolve(settings.target)  # a missing file is told before a folder is made for its study
+    with SubprocessLauncher(
+        step_timeout_seconds=settings.step_timeout_seconds, isolation=settings.isolation
+    ) as launcher:
+        return run(settings, launcher, follower)
+
+
+def _settings(typed: TypedTarget, asked: Mapping[str, Any]) -> Settings:
+    """Return the arguments of `search`, by name, as settings. Raises `UsageError` for a value that means nothing."""
+    space = asked["space"] or {}
     try:
-        settings = Settings.of(
+        return Settings.of(
             target=typed.text,
-            mode=mode,
-            limits={full_name(name): limit(full_name(name), allowed) for name, allowed in (space or {}).items()},
+            mode=asked["mode"],
+            limits={full_name(name): limit(full_name(name), allowed) for name, allowed in space.items()},
             **{one.field: _value(one, asked.get(one.name)) for one in options()},
         )
     except (ValueError, TypeError) as error:
@@ -91,13 +103,6 @@ def search(
             f"{error}{'' if str(error).endswith(('.', '?')) else '.'} The argument was probably meant otherwise. See "
             f"help(autotune.search) for what each one takes."
         ) from error
-    follower = reporter or SilentReporter()
-    for remark in typed.remarks:
-        follower.note(f"{remark}.")
-    resolve(settings.target)  # a missing file is told before a folder is made for its study
-    launcher = SubprocessLauncher(step_timeout_seconds=settings.step_timeout_seconds, isolation=settings.isolation)
-    with launcher:
-        return run(settings, launcher, follower)
 
 
 def _typed(target: object, corrections: Mapping[str, str]) -> TypedTarget:

@@ -24,6 +24,9 @@ _ENCODING = re.compile("coding(?=[:=])")
 _UNUSUAL = re.compile("[^\n\t -~]")
 
 
+LONGEST_MESSAGE = 600  # characters of a message that are shown; log and best.json have all of it
+
+
 def plain(text: str) -> str:
     """`text` on one line, for a terminal or a message: a space for everything that is not printable."""
     if not text.isprintable():
@@ -37,7 +40,7 @@ def cropped(text: str, most: int) -> str:
 
 
 def plain_lines(text: str) -> str:
-    """The same for several lines, such as a traceback or a log: they and their tabs stay."""
+    """Return several lines, such as a traceback or a log, without harmful characters: line ends and tabs stay."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return _UNUSUAL.sub(lambda found: found[0] if found[0].isprintable() else " ", text)
 

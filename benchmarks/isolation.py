@@ -46,7 +46,7 @@ def main() -> int:
     with SubprocessLauncher(isolation="fork") as fork:
         for target in options.targets:
             for values in CONFIGS:
-                probe(fork, target, values)  # starts the template
+                probe(fork, target, values)  # starts the fork server
                 pairs = [(probe(fork, target, values), probe(FRESH, target, values)) for _ in range(options.rounds)]
                 rate = statistics.median(of(a).samples_per_second / of(b).samples_per_second for a, b in pairs) - 1
                 peak = statistics.median(of(a).memory.bytes / of(b).memory.bytes for a, b in pairs) - 1
@@ -71,7 +71,7 @@ def probe(launcher: SubprocessLauncher, target: str, values: dict[str, int | str
     )
     with tempfile.TemporaryDirectory() as folder:
         result = launcher.run(request, Path(folder))
-    assert result.isolation == ("fork" if launcher.templates else "fresh"), result.isolation_reason
+    assert result.isolation == ("fork" if launcher.fork_servers else "fresh"), result.isolation_reason
     return result
 
 

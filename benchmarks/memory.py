@@ -110,7 +110,7 @@ def foretell(target: str, batches: Sequence[int], *, checkpointed: bool) -> tupl
 def compare(target: str, arm: Arm, batches: Sequence[int], steps: int) -> Row | str:
     """Real runs of one model in one dtype against its dry run; a sentence where one of them could not be made."""
     if not arm.points:
-        return arm.reason
+        return arm.why
     began, measured = time.monotonic(), []
     for batch in batches:
         line = [sys.executable, __file__, "--measure", target, json.dumps(arm.values), str(batch), str(steps)]

@@ -97,7 +97,7 @@ def main() -> None:
 
 
 def measured(target: str, runs: int) -> dict[str, tuple[list[dict[str, float]], list[float]]]:
-    """Of each kind the probes and the bare scripts, in turn, after a forked probe that starts the template."""
+    """Of each kind the probes and the bare scripts, in turn, after a forked probe that starts the fork server."""
     found: dict[str, tuple[list[dict[str, float]], list[float]]] = {kind: ([], []) for kind in GOAL_SECONDS}
     with SubprocessLauncher(isolation="fork") as fork:
         launchers = {"fork": fork, "fresh": SubprocessLauncher()}

@@ -39,7 +39,7 @@ from autotune.sampler.grid import Hardware
 from autotune.sampler.guard import Guard
 from autotune.sampler.names import SamplerName
 from autotune.sampler.observation import Observation
-from autotune.sampler.optuna import Encoding, GuardedSampler, make
+from autotune.sampler.optuna import Encoding, GuardedSampler, make_sampler
 from autotune.sampler.space import SearchSpace
 from autotune.testing import ENVIRONMENT, FACTS
 
@@ -131,7 +131,7 @@ def _optuna(name: str, space: Space, machine: Machine, surface: Surface, seed: i
     guard, trial = Guard(space.space), None
     dry = _DryRun(space, machine) if name == FORETOLD else None
     plain, longest = cast(SamplerName, "structured" if name in (FORETOLD, BY_GAIN) else name), 0.0
-    inner = make(
+    inner = make_sampler(
         plain, seed, space.encoding, guard, Hardware(cores=machine.cores), dry.of if dry else None,
         probe_duration=None if name == BY_GAIN else lambda: replace(DURATION, most_seconds=STEP_UP * longest),
     )  # fmt: skip

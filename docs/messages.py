@@ -19,6 +19,7 @@ Written by `make docs` from `autotune/core/codes.py`. An answer carries each of 
 KINDS = (
     "Sentences of earlier versions", "Warnings", "Reasons for the choice", "Why a configuration was not chosen",
     "Losses", "Configurations that were not tried", "Gains other than speed",
+    "Why a probe does not count", "Why a change was not tested", "Why memory is not predicted",
 )  # fmt: skip
 
 
@@ -32,9 +33,9 @@ def text() -> str:
     return "\n".join(parts)
 
 
-def _named(template: str) -> str:
+def _named(sentence: str) -> str:
     """The sentence with the names of its numbers in place of them; what may be left out in brackets."""
-    return re.sub(r"\{(\w+)[^}]*\}", r"*\1*", template).replace("|", "\\|").replace("__", "\\_\\_")
+    return re.sub(r"\{(\w+)[^}]*\}", r"*\1*", sentence).replace("|", "\\|").replace("__", "\\_\\_")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotune.child import template
+from autotune.child import fork_server
 from autotune.child.__main__ import main, parse
 
 if __name__ == "__main__":
@@ -19,7 +19,7 @@ if __name__ == "__main__":
         return main(arguments)
 
     options = parse(arguments)
-    if options.template is None:
-        template.leave(work(arguments))
-    template.serve(options.template, options.lifeline, work, template.prepare)
-    template.leave(0)
+    if options.fork_server is None:
+        fork_server.leave(work(arguments))
+    fork_server.serve(options.fork_server, options.lifeline, work, fork_server.prepare)
+    fork_server.leave(0)

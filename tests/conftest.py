@@ -78,8 +78,8 @@ def _environment_as_before() -> Iterator[None]:
 def forking_launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionLauncher]:
     """One launcher for all tests that need a process of its own for a probe, but not one that was exec'd.
 
-    It starts its templates when they are needed. Commands that run in this process are lent it, too.
+    It starts its fork servers when they are needed. Commands that run in this process are lent it, too.
     """
-    place = tmp_path_factory.mktemp("templates")
+    place = tmp_path_factory.mktemp("fork-servers")
     with SessionLauncher(place) as launcher, mock.patch.object(commandline, "lent", launcher.lent):
         yield launcher

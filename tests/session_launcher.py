@@ -1,4 +1,4 @@
-"""One launcher for a whole session of tests: it forks probes from a template that all tests share, wherever they work.
+"""One launcher for a whole session of tests: all tests share its fork servers, wherever they work.
 
 A fork takes a tenth of a second where a fresh interpreter with torch takes three.
 """
@@ -14,14 +14,14 @@ from typing import Any, Self
 from unittest import mock
 
 from autotune.core.forking import Imports
-from autotune.core.requests import Answered, Request
+from autotune.core.requests import Request, ResultT
 from autotune.core.results import Isolation
+from autotune.launch.fork_servers import ForkServer, ForkServers
 from autotune.launch.imports import WITH_OPTIMIZERS
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.launch.template import Template, Templates
 
 MARK = "_AUTOTUNE_TEST_HOME"  # of the folder that a command runs in
-# Variables that differ from test to test and mean nothing to a probe: each set of variables has a template of its own.
+# Variables that differ from test to test and mean nothing to a probe: each set has its fork server.
 OF_TESTS = ("PYTEST_", "AUTOTUNE_", "TERM", "COLUMNS", "LINES", "NO_COLOR", "TORCHINDUCTOR_CACHE_DIR", MARK)
 
 
@@ -31,13 +31,13 @@ class SessionLauncher(SubprocessLauncher):
     doubted = frozenset()
 
     def __init__(self, place: Path) -> None:
-        """`place`: an empty folder that templates are started in."""
+        """`place`: an empty folder that fork servers are started in."""
         child = str(Path(__file__).with_name("child_anywhere.py"))
         super().__init__(command=(sys.executable, "-P", child, str(place)), isolation="fork")
-        self.templates = _Templates(self._command, place)
+        self.fork_servers = _ForkServers(self._command, place)
         self._place = place
 
-    def run(self, request: Request[Answered], folder: Path) -> Answered:
+    def run(self, request: Request[ResultT], folder: Path) -> ResultT:
         """Run the request in a forked process; see `Launcher`."""
         (self._place / "here").write_text(str(Path.cwd()))
         return super().run(request, folder)
@@ -56,7 +56,7 @@ class SessionLauncher(SubprocessLauncher):
 
 class _Lent:
     def __init__(self, launcher: SessionLauncher, step_timeout_seconds: float | None) -> None:
-        self._launcher, self._timeout, self.templates = launcher, step_timeout_seconds, launcher.templates
+        self._launcher, self._timeout, self.fork_servers = launcher, step_timeout_seconds, launcher.fork_servers
 
     def __enter__(self) -> Self:
         return self
@@ -64,19 +64,19 @@ class _Lent:
     def __exit__(self, *_: object) -> None:
         return
 
-    def run(self, request: Request[Answered], folder: Path) -> Answered:
+    def run(self, request: Request[ResultT], folder: Path) -> ResultT:
         with mock.patch.object(self._launcher, "_step_timeout_seconds", self._timeout):
             return self._launcher.run(request, folder)
 
 
-class _Templates(Templates):
-    """One template for each environment: it imports nothing but torch, and forks leave the folder it was started in."""
+class _ForkServers(ForkServers):
+    """One fork server for each environment: it imports nothing but torch, forks leave its folder."""
 
     def __init__(self, command: tuple[str, ...], place: Path) -> None:
         super().__init__(command)
         self._place = place
 
-    def _for(self, target: str | None, environ: Mapping[str, str]) -> Template:
+    def _for(self, target: str | None, environ: Mapping[str, str]) -> ForkServer:
         self._imports = {target: Imports(statements=(WITH_OPTIMIZERS,))}
         with chdir(self._place):
             return super()._for(target, environ)

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from autotune.core.notices import earlier
 from autotune.core.records import Config, Goal, StudyRequest, Value
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial, Verdict
@@ -81,7 +82,7 @@ def good(value):
 
 
 def bad(reason="out of memory"):
-    return Verdict(value=None, constraints={"memory": 1.0, "stability": -1.0, "runnable": -1.0}, reason=reason)
+    return Verdict(value=None, constraints={"memory": 1.0, "stability": -1.0, "runnable": -1.0}, reason=earlier(reason))
 
 
 class Listener(SilentReporter):

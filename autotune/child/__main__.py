@@ -21,23 +21,23 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from autotune.child import UnstableTraining, rank, ranks, template
+from autotune.child import UnstableTraining, fork_server, rank, ranks
 from autotune.child.collector import uncollected
 from autotune.child.lifeline import Progress, harden
 from autotune.core import codec
 from autotune.core.kinds import KINDS, decode
 from autotune.core.requests import Request
-from autotune.core.results import Answer, Failure, Outcome
+from autotune.core.results import Failure, Outcome, Result
 from autotune.errors import EnvironmentUnfit, TargetError
 from autotune.failures import classify
 from autotune.knobs import environ
 from autotune.launch.base import REQUEST, RESULT
 from autotune.targets.base import SharedMemoryTooSmall
 from autotune.targets.commands import hygiene, main_thread
+from autotune.targets.commands.command import is_command
 from autotune.targets.commands.program import starts_ranks
-from autotune.targets.commands.template import is_command
 
-Work = Callable[..., Answer]  # of a request and its progress
+Work = Callable[..., Result]  # of a request and its progress
 # Frames of a failed run hold tensors, and freeing page-locked ones of a dead device throws in a destructor of C++: the
 # process would abort before its result is written (torch 2.11, c10/cuda/CUDAEvent.h, `record`).
 _kept: list[BaseException] = []
@@ -46,8 +46,8 @@ _kept: list[BaseException] = []
 def main(arguments: Sequence[str]) -> int:
     """Do one request and return the exit status."""
     options = parse(arguments)
-    if options.template is not None:
-        template.serve(options.template, options.lifeline, main, template.prepare)
+    if options.fork_server is not None:
+        fork_server.serve(options.fork_server, options.lifeline, main, fork_server.prepare)
         return 0
     if options.ranks is not None:
         rank.take_part(options.ranks, _do)
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
         hygiene.contain(folder)
         if starts_ranks(request.target or ""):
             return _do(request, folder, progress, started, born, partial(ranks.supervise, folder=folder))
-        main_thread.lend(lambda: template.leave(_do(request, folder, progress, started, born)))
+        main_thread.lend(lambda: fork_server.leave(_do(request, folder, progress, started, born)))
     return _do(request, folder, progress, started, born)
 
 
@@ -69,11 +69,11 @@ def _do(
     request: Request[Any], folder: Path, progress: Progress, started: str, born: int, work: Work | None = None
 ) -> int:
     """Answer the request into its folder, and return the exit status. `work` does it in other processes."""
-    answer = _answer(request, progress, started, work)
-    if os.getpid() != born:  # a process that the target forked came back here, too; the answer is not its business
+    result = _result(request, progress, started, work)
+    if os.getpid() != born:  # a process that the target forked came back here, too; the result is not its business
         os._exit(0)
     try:
-        codec.write(folder / RESULT, answer)
+        codec.write(folder / RESULT, result)
     except OSError as error:
         with suppress(Exception):  # the log lies on the same full disk, or the target closed it
             print(f"autotune: the result could not be written: {error}", file=sys.stderr, flush=True)
@@ -81,14 +81,14 @@ def _do(
     return 0
 
 
-def _answer(request: Request[Any], progress: Progress, started: str, work: Work | None) -> Answer:
+def _result(request: Request[Any], progress: Progress, started: str, work: Work | None) -> Result:
     try:
         os.environ.update(hygiene.environ(request))
         os.environ.update(environ(request.process_config().values))  # the OpenMP runtime reads it once, with torch
         if work is None:
             _import_torch()
             work = _work(request)
-        answer = work(request, progress=progress)
+        result = work(request, progress=progress)
         progress.phase("done")
     except BaseException as error:  # the one place: whatever happened is the result
         with suppress(Exception):  # the target may have closed the log
@@ -96,9 +96,9 @@ def _answer(request: Request[Any], progress: Progress, started: str, work: Work 
         outcome, failure = _judge(error, request, progress.current)
         if outcome is Outcome.DEVICE_FAULT:
             _kept.append(error)
-        answer = request.failed(outcome, failure)
+        result = request.failed(outcome, failure)
     seconds = {name: round(value, 3) for name, value in progress.seconds.items()}
-    return replace(answer, phase_seconds=seconds, started_at=started)
+    return replace(result, phase_seconds=seconds, started_at=started)
 
 
 def _work(request: Request[Any]) -> Work:
@@ -149,7 +149,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options of `python -m autotune.child`."""
     parser = argparse.ArgumentParser(prog="python -m autotune.child", description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?")
-    parser.add_argument("--template", type=int, help="descriptor of requests: fork a process for each")
+    parser.add_argument("--fork-server", type=int, help="descriptor of requests: fork a process for each")
     parser.add_argument("--lifeline", type=int, help="descriptor that closes when the search ends")
     parser.add_argument("--progress", type=int, help="descriptor that phases and heartbeats are written to")
     parser.add_argument("--ranks", type=Path, help="folder of the ranks that this process is one of")
@@ -158,4 +158,4 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    template.leave(main(sys.argv[1:]))
+    fork_server.leave(main(sys.argv[1:]))

@@ -19,7 +19,7 @@ STACK_BYTES = 64 * 8 * 2**20  # of 64 threads, 8 MiB each (glibc), of which 16 K
 FLOAT16_CAPABILITY = (7, 0)  # tensor cores; before Volta float16 autocast is no faster (CUDA C programming guide)
 
 
-def choose(name: str | None) -> str:
+def choose_device(name: str | None) -> str:
     """The device to use: `name` if it exists, without a name the accelerator, without an accelerator the CPU.
 
     Of several cards it is the current one from then on: torch's events, its thread that pins batches and a bare

@@ -119,7 +119,7 @@ def _peak_resident_bytes() -> int:
 def _proportional_bytes(process: psutil.Process, sharers: int) -> int:
     """Return its own memory and its part of what probe and workers share (the plain sum was three times too high).
 
-    Not the kernel's PSS: whoever else has the same files open, or the same template, would make it smaller.
+    Not the kernel's PSS: whoever else has the same files open, or the same fork server, would make it smaller.
     """
     try:
         usage = process.memory_full_info()

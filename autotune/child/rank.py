@@ -1,4 +1,4 @@
-"""One rank among those that a launcher started: a probe like any other, that does not end before the others have."""
+"""One rank that a distributed launcher started: a probe like any other, that does not end before the others have."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from autotune.child import template
+from autotune.child import fork_server
 from autotune.child.lifeline import Progress, harden
 from autotune.child.ranks import PROGRESS, STACKS
 from autotune.core.kinds import decode
 from autotune.launch.base import REQUEST
 from autotune.targets.commands import main_thread
-from autotune.targets.commands.group import world_size
+from autotune.targets.commands.distributed import world_size
 
 
 def take_part(folder: Path, do: Callable[..., Any]) -> NoReturn:
@@ -25,7 +25,7 @@ def take_part(folder: Path, do: Callable[..., Any]) -> NoReturn:
     os.environ.pop("PYTHONSAFEPATH", None)  # it was for this interpreter, not for what the script starts
     harden(None, None)
     place = folder / os.environ.get("RANK", "0")
-    if not place.is_dir():  # the launcher started more ranks than the command says; the expected ones report it
+    if not place.is_dir():  # more ranks were started than the command says; the expected ones report it
         threading.Event().wait()
     # A file of its own: in the log those of several ranks would be mixed.
     faulthandler.register(signal.SIGUSR1, (place / STACKS).open("w"), all_threads=True)
@@ -38,6 +38,6 @@ def take_part(folder: Path, do: Callable[..., Any]) -> NoReturn:
         status = do(request, place, progress, started, os.getpid())
         if world_size() > 1:
             threading.Event().wait()  # until all have what they need: without this one they would fail
-        template.leave(status)
+        fork_server.leave(status)
 
     main_thread.lend(work)

@@ -1,6 +1,6 @@
-"""Watches over the ranks of a command that begins with a launcher, and makes one answer of theirs.
+"""Watches over the ranks of a command that begins with a distributed launcher, and makes one result of theirs.
 
-    this process ──► the launcher, as it was typed ──► rank 0, 1, ...    each is `python -m autotune.child --ranks DIR`
+    this process ──► torchrun, as it was typed ──► rank 0, 1, ...    each is `python -m autotune.child --ranks DIR`
          ▲                                                  │            and runs the user's script in its own process
          └──── DIR/N: progress, result, stacks ─────────────┘
 
@@ -28,9 +28,9 @@ from typing import Any, NoReturn
 import psutil
 
 from autotune.child.lifeline import Progress
-from autotune.child.rank_answers import (
+from autotune.child.rank_results import (
     MAIN_THREAD,
-    Answered,
+    ResultT,
     died,
     exit_status,
     failed_to_start,
@@ -46,16 +46,16 @@ from autotune.core.requests import Request, StabilityRequest
 from autotune.launch.base import REQUEST, RESULT
 from autotune.machine.host import process_bytes
 from autotune.machine.interference import LEADER
+from autotune.targets.commands.command import Command
+from autotune.targets.commands.distributed import Launch
 from autotune.targets.commands.hygiene import RANKS_FOLDER
-from autotune.targets.commands.launchers import Launch
 from autotune.targets.commands.program import configured
-from autotune.targets.commands.template import CommandTemplate
 
 PROGRESS, STACKS = "progress", "stacks"  # in a rank's folder
 TICK_SECONDS = 0.25  # between looks, where no rank tells anything
 SETTLE_SECONDS = 0.5  # from a first failure to the verdict: the others' were there within 0.4 s (measured, gloo)
 STACKS_SECONDS = 0.5  # for silent ranks to write their stacks; the search waits for a second
-END_SECONDS = 10.0  # for a launcher to tell how its ranks ended, once they are all dead
+END_SECONDS = 10.0  # for a distributed launcher to tell how its ranks ended, once they are all dead
 _READ_BYTES = 2**16
 
 
@@ -75,10 +75,10 @@ class Rank:
         self.phases: list[str] = []
         self.has_beat = False
         self.pid: int | None = None
-        self.world_size: int | None = None  # that its launcher told it
-        self.is_dead = False  # without an answer
-        self.answer: Any = None
-        self._kind, self._unread = request.kind().answer, b""
+        self.world_size: int | None = None  # that it was told
+        self.is_dead = False  # without a result
+        self.result: Any = None
+        self._kind, self._unread = request.kind().result, b""
 
     def look(self) -> None:
         """Take note of what it told, and of its end."""
@@ -90,14 +90,14 @@ class Rank:
                 elif word == "phase":
                     self.phases.append(value)
                 self.has_beat |= word == "step"
-        if self.answer is None and (self.folder / RESULT).exists():
-            self.answer = codec.read(self.folder / RESULT, self._kind)
-        self.is_dead = self.answer is None and self.pid is not None and not _lives(self.pid)
+        if self.result is None and (self.folder / RESULT).exists():
+            self.result = codec.read(self.folder / RESULT, self._kind)
+        self.is_dead = self.result is None and self.pid is not None and not _lives(self.pid)
 
     @property
     def has_failed(self) -> bool:
         """Whether it will not measure anything."""
-        return self.is_dead or (self.answer is not None and self.answer.failure is not None)
+        return self.is_dead or (self.result is not None and self.result.failure is not None)
 
     def send(self, number: int) -> None:
         """Send it a signal, if it has begun and lives."""
@@ -112,19 +112,19 @@ class Rank:
         return ""
 
 
-def supervise(request: Request[Answered], progress: Progress, folder: Path) -> Answered:
+def supervise(request: Request[ResultT], progress: Progress, folder: Path) -> ResultT:
     """Run the request in every rank that its command starts. Raises `TargetError` for a command that starts none."""
     assert request.target is not None, "it is a command"
-    program = configured(CommandTemplate.parse(request.target), _config(request))
+    program = configured(Command.parse(request.target), _config(request))
     launch, place = program.launch, folder / RANKS_FOLDER
-    assert launch is not None, "it begins with a launcher"
+    assert launch is not None, "it begins with a distributed launcher"
     ranks = [Rank(number, place, share(request, launch.ranks)) for number in range(launch.ranks)]
     process = _started(launch, place)
     group = _Group(request, ranks, process, launch, progress)
     try:
         with _asked_for_stacks():
-            answer: Answered = group.until_answered()
-            return answer
+            result: ResultT = group.until_measured()
+            return result
     except _Silent:
         return hung(request, group.stacks(), progress.current)
     finally:
@@ -135,16 +135,16 @@ def supervise(request: Request[Answered], progress: Progress, folder: Path) -> A
 
 
 def _config(request: Request[Any]) -> Config | None:
-    """Return what the launcher's own options are to say; None: what is typed."""
+    """Return what the distributed launcher's own options are to say; None: what is typed."""
     if isinstance(request, StabilityRequest):
         return request.candidate if request.roles == ("candidate",) else request.reference
     return getattr(request, "config", None)
 
 
 def _started(launch: Launch, place: Path) -> subprocess.Popen[bytes]:
-    """Start the launcher as it was typed, but with this package in place of the script."""
+    """Start the distributed launcher as it was typed, but with this package in place of the script."""
     rank = ("-m", "autotune.child", "--ranks", str(place))
-    words = (sys.executable, "-m", launch.launcher.module, *launch.options, *rank)
+    words = (sys.executable, "-m", launch.distributed.module, *launch.options, *rank)
     # The user's json.py must not stand in for ours; a rank takes the variable back.
     own = {LEADER: str(os.getpid()), "PYTHONSAFEPATH": "1"}
     return subprocess.Popen(words, stdin=subprocess.DEVNULL, env={**os.environ, **own})
@@ -152,17 +152,15 @@ def _started(launch: Launch, place: Path) -> subprocess.Popen[bytes]:
 
 @dataclass
 class _Group:
-    """All ranks of a probe."""
-
     request: Request[Any]
     ranks: list[Rank]
-    process: subprocess.Popen[bytes]  # the launcher
+    process: subprocess.Popen[bytes]  # the distributed launcher
     launch: Launch
     progress: Progress
     phases: int = 0  # that the search was told of
 
-    def until_answered(self) -> Any:
-        """Return one answer, once all ranks have measured, or one has failed."""
+    def until_measured(self) -> Any:
+        """Return one result, once all ranks have measured, or one has failed."""
         poll, verdict_at = select.poll(), 0.0
         for rank in self.ranks:
             poll.register(rank.pipe, select.POLLIN)
@@ -173,8 +171,8 @@ class _Group:
             self._pass_on()
             if started := {rank.world_size or len(self.ranks) for rank in self.ranks} - {len(self.ranks)}:
                 raise other_ranks(self.launch, started.pop())
-            if all(rank.answer is not None and rank.answer.failure is None for rank in self.ranks):
-                return merged([rank.answer for rank in self.ranks], process_bytes("VmHWM", pid=self.process.pid) or 0)
+            if all(rank.result is not None and rank.result.failure is None for rank in self.ranks):
+                return merged([rank.result for rank in self.ranks], process_bytes("VmHWM", pid=self.process.pid) or 0)
             now = time.monotonic()
             if not verdict_at and (self.process.poll() is not None or any(rank.has_failed for rank in self.ranks)):
                 verdict_at = now + SETTLE_SECONDS
@@ -182,8 +180,8 @@ class _Group:
                 return self._verdict()
 
     def stacks(self) -> dict[int, str]:
-        """Return the stacks of all ranks that have not answered, by number."""
-        silent = [rank for rank in self.ranks if rank.answer is None]
+        """Return the stacks of all ranks that have not reported, by number."""
+        silent = [rank for rank in self.ranks if rank.result is None]
         for rank in silent:
             rank.send(signal.SIGUSR1)
         give_up = time.monotonic() + STACKS_SECONDS
@@ -193,7 +191,7 @@ class _Group:
 
     def _pass_on(self) -> None:
         """Tell the search of what all ranks have come to: one that hangs is not to hide behind the others."""
-        waiting = [rank for rank in self.ranks if rank.answer is None]
+        waiting = [rank for rank in self.ranks if rank.result is None]
         reached = min((len(rank.phases) for rank in waiting), default=0)
         for name in waiting[0].phases[self.phases : reached] if waiting else ():
             self.progress.phase(name)
@@ -204,20 +202,20 @@ class _Group:
                 rank.has_beat = False
 
     def _verdict(self) -> Any:
-        """Return the answer of the rank that failed first, or end as it ended. Raises `TargetError`."""
+        """Return the result of the rank that failed first, or end as it ended. Raises `TargetError`."""
         dead = [rank for rank in self.ranks if rank.is_dead]
-        answers = {rank.number: rank.answer for rank in self.ranks if rank.answer is not None}
-        answer = failure_that_caused_the_others(answers, len(self.ranks), has_died=bool(dead))
-        if answer is not None:
-            return answer
+        results = {rank.number: rank.result for rank in self.ranks if rank.result is not None}
+        result = failure_that_caused_the_others(results, len(self.ranks), has_died=bool(dead))
+        if result is not None:
+            return result
         for rank in self.ranks if self.process.poll() is None else ():
-            rank.send(signal.SIGKILL)  # a launcher waits for those that ignore milder signals
+            rank.send(signal.SIGKILL)  # a distributed launcher waits for those that ignore milder signals
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(END_SECONDS)
         if not dead:
             raise failed_to_start(self.launch.label, self.process.poll())
         ends = [(rank.number, exit_status(rank.pid or 0)) for rank in dead]
-        number, status = min(ends, key=lambda end: end[1] in (None, -signal.SIGTERM))  # which launchers send the others
+        number, status = min(ends, key=lambda end: end[1] in (None, -signal.SIGTERM))  # which the others are sent
         if status is not None:
             _end_as(number, len(self.ranks), status)
         return died(self.request, number, len(self.ranks), self.progress.current)

@@ -32,7 +32,7 @@ VALIDATION_BATCHES = 2  # enough to see the memory of evaluation; its speed is n
 
 def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     """One short training run. Raises whatever the user's code, torch or the machine raise."""
-    device = devices.choose(request.device)
+    device = devices.choose_device(request.device)
     seed_all(request.seed)
     devices.limit_memory(device, request.memory_limit_bytes)
     config = completed(request.config)
@@ -137,7 +137,7 @@ def _measurement(
 
 def inspect(request: InspectRequest, progress: Progress) -> Inspection:
     """Look at the device, then at the target if there is one."""
-    device = devices.choose(request.device)
+    device = devices.choose_device(request.device)
     environment = devices.describe(device)
     if request.target is None:
         return Inspection(environment=environment)

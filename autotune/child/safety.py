@@ -14,7 +14,7 @@ _STREAMS = range(3)  # forked probes get streams of their own
 
 
 def unsafe(own: Collection[int], probes: Collection[int] = ()) -> str:
-    """Why this process may not be forked; empty if it may. `own`: descriptors of ours; `probes`: children of ours."""
+    """Return why this process may not be forked, or empty. `own`: descriptors of ours; `probes`: children of ours."""
     if (threads := len(list(Path("/proc/self/task").iterdir()))) != 1:
         return f"has {threads} threads"
     torch = sys.modules.get("torch")
@@ -43,7 +43,7 @@ def _descriptor(own: Collection[int]) -> str:
 
 
 def _mapping() -> str:
-    """Memory that a probe would share with the template and all later ones: a lock in it, say."""
+    """Memory that a probe would share with the fork server and all later ones: a lock in it, say."""
     for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
         span, permissions, *_ = line.split(maxsplit=2)
         if "w" in permissions and permissions[3] == "s" and _HARMLESS_MAPPING not in line:

@@ -159,7 +159,6 @@ class Window:
         return sum(step.own_seconds for step in later) / len(later) / self.steps_per_block if later else None
 
     def _learned(self, step: Step) -> None:
-        """Take note of steps that count."""
         # A scalar that stays in the heap of the CPU splits the block that the next activations would have reused:
         # 1000 steps of 128 KiB tensors grew the process by 370 MiB (measured). On the CPU reading it costs no waiting.
         self._losses.append(step.loss.item() if step.loss.device.type == "cpu" else step.loss)

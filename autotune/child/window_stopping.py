@@ -1,6 +1,6 @@
 """When a window has measured enough. It knows steps by their length alone: no torch, no clock.
 
-clearly slower than the best so far       cut short: what was measured until then is the answer
+clearly slower than the best so far       cut short: what was measured until then is the result
 clearly apart from it                     a rough interval is enough, nobody confuses the two
 too near to tell, or nothing to beat      a precise interval
 all of them                               whole rounds of the workers, and not beyond the cap

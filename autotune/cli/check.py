@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.output import plain_console
-from autotune.cli.target import Command, Map, Words, target_text
+from autotune.cli.target import CommandArgument, Map, Words, target_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,7 +38,7 @@ def check(
         ),
     ] = None,
     map: Map = None,
-    command: Command = None,
+    command: CommandArgument = None,
     json_output: Annotated[bool, typer.Option("--json", help="As JSON; with --memory the prediction.")] = False,
 ) -> None:
     """Check your training code, and list what would be tuned.

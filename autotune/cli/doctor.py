@@ -31,8 +31,8 @@ def doctor(
     check_device(device)
     with tempfile.TemporaryDirectory(prefix="autotune-") as place, SubprocessLauncher(isolation="fork") as launcher:
         inspection = launcher.run(InspectRequest(device=device), Path(place))
-        template_bytes = launcher.templates.resident_bytes if launcher.templates else 0
-    checks = examine(inspection, chosen=device is not None, template_bytes=template_bytes)
+        fork_server_bytes = launcher.fork_servers.resident_bytes if launcher.fork_servers else 0
+    checks = examine(inspection, chosen=device is not None, fork_server_bytes=fork_server_bytes)
     if json_output:
         found = {"environment": inspection.environment, "failure": inspection.failure, "checks": checks}
         sys.stdout.write(codec.encode(found).decode())

@@ -18,6 +18,7 @@ def plan(settings: Settings, *, as_json: bool) -> None:
     from autotune.cli.launching import SayingLauncher
     from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
+    from autotune.study.layout import read_asked
     from autotune.tuning.header import opening_lines, short_budget
     from autotune.tuning.open_study import place_aside, preview
 
@@ -28,7 +29,10 @@ def plan(settings: Settings, *, as_json: bool) -> None:
         asked = {"request": request, "configurations": [config.values for config in space.configs]}
         sys.stdout.write(codec.encode(asked).decode())
     else:
-        lines = opening_lines(settings.folder, request, space, settings, resumed=resumed, refused=refusal is not None)
+        lines = opening_lines(
+            settings.folder, request, space, settings, resumed=resumed, refused=refusal is not None,
+            seeds=[one.seed for one in read_asked(settings.folder)] if resumed else (),
+        )  # fmt: skip
         aside = place_aside(settings.folder) if settings.mode == "fresh" else None
         moves = f"A search would move the study in {settings.folder} to {aside}." if aside else ""
         step_seconds = request.facts.step.seconds if request.facts.step is not None else 0.0
@@ -51,8 +55,11 @@ def _begins(settings: Settings, request: StudyRequest) -> tuple[bool, AutotuneEr
     try:
         check_place(settings)
         disk.check_writable(folder)
-        if not is_rebuilt:
-            check_resumable(folder, settings.mode)
-        return settings.mode != "fresh" and (is_rebuilt or check_alike(folder, request)), None
+        if is_rebuilt:
+            return settings.mode != "fresh", None
+        earlier = check_resumable(folder, settings.mode)
+        if earlier is not None:
+            check_alike(folder, earlier, request)
+        return earlier is not None, None
     except (StudyError, EnvironmentUnfit) as error:
         return False, error

@@ -11,10 +11,11 @@ import typer
 from autotune.knobs.wording import Framework
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from autotune.core.records import Value
     from autotune.export.recipe import Recipe
+    from autotune.study.recommendation import Recommendation
 
 PLAIN = ("json", "yaml", "env")  # the settings by knob name
 CHECKED = (Framework.HUGGING_FACE, Framework.LIGHTNING, Framework.ACCELERATE)  # classes that take arguments
@@ -40,36 +41,23 @@ def export(
     ] = None,
     world_size: Annotated[
         int | None,
-        typer.Option(
-            help="Devices that train together: accumulation falls, the global batch stays. [default: as many as were "
-            "measured]"
-        ),
+        typer.Option(help="Devices that train together: accumulation falls. [default: as many as were measured]"),
     ] = None,
     check: Annotated[
         bool,
-        typer.Option(
-            "--check",
-            help="Check it: build TrainingArguments, Trainer or Accelerator from the exported arguments with the "
-            "installed library.",
-        ),
+        typer.Option("--check", help="Build TrainingArguments, Trainer or Accelerator with the installed library."),
     ] = False,
 ) -> None:
     """Print the recommendation as code for your framework.
 
     Where a framework has no argument for a setting, the line of code stands beside it.
     """
-    from msgspec.structs import replace
-
     from autotune.cli.options import one_of
     from autotune.cli.output import say, write
     from autotune.errors import UsageError
-    from autotune.export.deepspeed import beside
     from autotune.export.merging import merged
-    from autotune.export.programs import emitter, exported_text
+    from autotune.export.programs import exported_text
     from autotune.export.recipe import on_devices, recipe
-    from autotune.harmless import comment
-    from autotune.study.layout import STUDY, find, read_request
-    from autotune.study.recommendation import at_global_batch, load_result
 
     one_of("--to", to, (*Framework, *PLAIN))
     if check and to not in CHECKED:
@@ -77,10 +65,7 @@ def export(
             f"--check builds an object of a framework. --to {to} has none. Choose {', '.join(CHECKED)}, or leave "
             f"--check out."
         )
-    folder = find(study)
-    best = at_global_batch(load_result(folder), global_batch)
-    if best.facts is None and (folder / STUDY).is_file():  # an earlier version kept them in the study alone
-        best = replace(best, facts=read_request(folder).facts)
+    best = _recommended(study, global_batch)
     framework = None if to in PLAIN else Framework(to)
     found = recipe(best, framework or Framework.TORCH, world_size)
     params = on_devices(best, world_size).params
@@ -94,18 +79,39 @@ def export(
     else:
         write(Path(output), text)
         say(f"wrote {output}", stderr=True)
-    if check and framework is not None:
-        from autotune.export import making
+    for line in _remarks(framework, found, check=check):
+        say(line, stderr=True)
 
+
+def _recommended(study: str | None, global_batch: int | None) -> Recommendation:
+    """Return the recommendation with the facts of the target, which earlier versions kept in the study alone."""
+    from msgspec.structs import replace
+
+    from autotune.study.layout import STUDY, find, read_request
+    from autotune.study.recommendation import at_global_batch, load_result
+
+    folder = find(study)
+    best = at_global_batch(load_result(folder), global_batch)
+    if best.facts is None and (folder / STUDY).is_file():
+        best = replace(best, facts=read_request(folder).facts)
+    return best
+
+
+def _remarks(framework: Framework | None, found: Recipe, *, check: bool) -> Iterator[str]:
+    """Yield what `--check` found, and the code that stands beside a file of DeepSpeed."""
+    from autotune.export import making
+    from autotune.export.deepspeed import beside
+    from autotune.export.programs import emitter
+    from autotune.harmless import comment
+
+    if check and framework is not None:
         made = emitter(framework)
-        say(making.check(made.MADE, made.arguments(found)), stderr=True)
+        yield making.check(made.MADE, made.arguments(found))
     for statement in beside(found) if framework is Framework.DEEPSPEED else ():
-        for line in statement.splitlines():
-            say(comment(line), stderr=True)
+        yield from map(comment, statement.splitlines())
 
 
 def _plain(to: str, params: Mapping[str, Value], found: Recipe) -> str:
-    """The settings by knob name, in the format `to`."""
     from autotune.export.plain import as_json, as_variables, as_yaml
 
     if to == "json":

@@ -12,7 +12,7 @@ from autotune.cli.output import say, write
 from autotune.errors import UsageError
 from autotune.harmless import shell_word
 
-TEMPLATE = "starting_file.txt"
+STARTING_FILE = "starting_file.txt"
 
 
 def init(
@@ -32,6 +32,6 @@ def init(
             f"{place} is no Python file, and training code is one. The ending was probably forgotten. Write "
             f"autotune init {shell_word(str(place.with_suffix('.py')))}."
         )
-    write(place, files("autotune.cli").joinpath(TEMPLATE).read_text("utf-8"))
+    write(place, files("autotune.cli").joinpath(STARTING_FILE).read_text("utf-8"))
     say(f"wrote {place}")
     say(f"next: autotune check {shell_word(str(place))}")

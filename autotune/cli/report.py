@@ -73,7 +73,6 @@ def _markdown(view: StudyView) -> str:
 
 
 def _answer(view: StudyView) -> Recommendation:
-    """The answer. Raises `NoRecommendation` without one."""
     from autotune.study.recommendation import load_result
 
     return view.recommendation or load_result(view.folder)

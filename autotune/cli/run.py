@@ -29,7 +29,7 @@ def run(
     from autotune.cli.output import say
     from autotune.study.layout import find
     from autotune.study.recommendation import at_global_batch, command_of, load_result, warn_of_mismatches
-    from autotune.targets.commands.template import CommandTemplate
+    from autotune.targets.commands.command import Command
 
     best = at_global_batch(load_result(study), global_batch)
     found = command_of(best)
@@ -38,7 +38,7 @@ def run(
         say(f"The command has no argument for {setting}: set it in the script.", stderr=True)
     if dry_run:
         return
-    if CommandTemplate.parse(best.target).lacks_output_dir:
+    if Command.parse(best.target).lacks_output_dir:
         raise UsageError(
             "The command writes into {output_dir}, and no folder was given. autotune knows none. Run `autotune best "
             "--command` and replace OUTPUT_DIR."

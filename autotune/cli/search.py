@@ -13,7 +13,7 @@ import typer
 from autotune.cli.dry_run import plan
 from autotune.cli.options import Options, with_search_options
 from autotune.cli.output import plain_console, text_width
-from autotune.cli.target import Command, Map, Words, resume_line, target_text
+from autotune.cli.target import CommandArgument, Map, Words, resume_line, target_text
 from autotune.core.records import Limit
 from autotune.errors import UsageError
 from autotune.tuning.settings import Settings
@@ -25,7 +25,7 @@ def search(
     target: Words = None,
     *,
     map: Map = None,
-    command: Command = None,
+    command: CommandArgument = None,
     resume: Annotated[
         bool | None,
         typer.Option(

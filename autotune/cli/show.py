@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 import typer
 
 from autotune.cli.output import plain_console
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from autotune.core.results import Trial
+    from autotune.study.view import StudyView
 
 Sort = Literal["number", "speed", "memory"]
 
@@ -30,8 +36,8 @@ def show(
     from autotune.errors import UsageError
     from autotune.harmless import plain
     from autotune.report.blocks import trials_table
-    from autotune.report.expected import prediction_of, probe_block
-    from autotune.study.layout import find, log_of
+    from autotune.report.expected import probe_block
+    from autotune.study.layout import find
     from autotune.study.view import load_view
     from autotune.tuning.no_answer import unanswered
     from autotune.units import counted
@@ -45,19 +51,7 @@ def show(
             f"`autotune show {view.folder}` lists them all."
         )
     if json_output:
-        rows = [
-            {
-                "trial": trial,
-                "verdict": verdict,
-                "samples_per_second": None if measured is None else measured.samples_per_second,
-                "log": str(log_of(view.folder, trial.number)),
-                "prediction": prediction_of(view, trial),
-            }
-            for trial in asked
-            if not ((verdict := view.verdict(trial)).feasible and failed)
-            for measured in (trial.result.measurement,)
-        ]
-        sys.stdout.write(codec.encode(rows).decode())
+        sys.stdout.write(codec.encode(_rows(view, asked, failed=failed)).decode())
         return
     console = plain_console()
     if probe is not None:
@@ -70,12 +64,36 @@ def show(
         console.print(plain(unanswered(view)), soft_wrap=True)
     width = console.width if console.is_terminal else None
     console.print(trials_table(view, failed_only=failed, sort=cast(Sort, sort), width=width), soft_wrap=True)
-    for compared in view.stability:
-        if compared.verdict == "ok" and failed:
-            continue
-        line = compared.reason.text if compared.verdict == "ok" else f"{compared.verdict}: {compared.reason.text}"
+    for line in _below(view, failed=failed):
         console.print(plain(line), style="dim", soft_wrap=True)
+
+
+def _rows(view: StudyView, asked: Sequence[Trial], *, failed: bool) -> list[dict[str, Any]]:
+    from autotune.report.expected import prediction_of
+    from autotune.study.layout import log_of
+
+    return [
+        {
+            "trial": trial,
+            "verdict": verdict,
+            "samples_per_second": None if measured is None else measured.samples_per_second,
+            "log": str(log_of(view.folder, trial.number)),
+            "prediction": prediction_of(view, trial),
+        }
+        for trial in asked
+        if not ((verdict := view.verdict(trial)).feasible and failed)
+        for measured in (trial.result.measurement,)
+    ]
+
+
+def _below(view: StudyView, *, failed: bool) -> Iterator[str]:
+    """Yield the lines below the table: the comparisons of losses, and where the logs of what failed are."""
+    from autotune.study.layout import log_of
+
+    for compared in view.stability:
+        is_ok = compared.verdict == "ok"
+        if not (is_ok and failed):
+            yield compared.reason.text if is_ok else f"{compared.verdict}: {compared.reason.text}"
     for trial in view.trials if failed else ():
         if not view.verdict(trial).feasible:
-            log = plain(str(log_of(view.folder, trial.number)))
-            console.print(f"log of {trial.number}: {log}", style="dim", soft_wrap=True)
+            yield f"log of {trial.number}: {log_of(view.folder, trial.number)}"

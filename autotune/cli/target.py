@@ -21,7 +21,7 @@ Map = Annotated[
         help="Which arguments of a command are which knobs: batch=--train_bs,bf16=--amp; workers=no for none.",
     ),
 ]
-Command = Annotated[
+CommandArgument = Annotated[
     str | None,
     typer.Option(
         "--command",
@@ -60,7 +60,7 @@ def target_text(
     Raises `UsageError` where there is none, and `TargetError` for a command that cannot be watched.
     """
     from autotune.cli.output import say
-    from autotune.targets.commands.template import PREFIX
+    from autotune.targets.commands.command import PREFIX
     from autotune.targets.commands.typed import typed_target
 
     if not words and not command:

@@ -63,9 +63,10 @@ def _upgraded(content: Any, kind: Any) -> Any:
 
     Records that it holds are looked into, alone and in tuples; those in dicts are not.
     """
-    if isinstance(content, list) and get_origin(kind) is tuple:
-        return [_upgraded(value, get_args(kind)[0]) for value in content]
     among = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    if isinstance(content, list):
+        part = next((get_args(one)[0] for one in among if get_origin(one) is tuple), None)
+        return [_upgraded(value, part) for value in content]
     kinds = [one for one in among if isinstance(one, type) and issubclass(one, Record)]
     for one in kinds:
         content = one.upgraded(content)

@@ -18,7 +18,7 @@ LEARNING_RATE = "restate schedules in samples, and compare the losses; or hold t
 
 
 class Code(StrEnum):
-    """1xx warnings, 2xx reasons for the choice, 3xx why not chosen, 4xx losses, 5xx what was not tried, 6xx gains.
+    """The code of a notice, by number: 1xx are warnings, 2xx reasons for the choice, and so on as the comments say.
 
     A number never gets another meaning.
     """
@@ -37,264 +37,235 @@ class Code(StrEnum):
 
     # 1xx: warnings
     # fmt: off
-    ONLY_BASELINE_TRIED = (
-        "only-baseline-tried", 101, "Only the baseline was tried: it used up the budget.",
+    ONLY_BASELINE_TRIED = ("only-baseline-tried", 101, "Only the baseline was tried: it used up the budget.",
         "Search again with a longer --time-budget (or more --probes); the measurements are kept.")
-    GLOBAL_BATCH_CHANGED = (
-        "global-batch-changed", 102, BATCH_CHANGES,
+    GLOBAL_BATCH_CHANGED = ("global-batch-changed", 102, BATCH_CHANGES,
         "As a starting point, multiply the learning rate by {learning_rate_factor:.2g} (the square root of "
         "{factor:.3g}), " + LEARNING_RATE)
-    GLOBAL_BATCH_CHANGED_NOISE_SCALE = (
-        "global-batch-changed-noise-scale", 103, BATCH_CHANGES,
+    GLOBAL_BATCH_CHANGED_NOISE_SCALE = ("global-batch-changed-noise-scale", 103, BATCH_CHANGES,
         "As a starting point, multiply the learning rate by {sgd_factor:.2g} with SGD, or by {adam_factor:.2g} with "
         "Adam and its beta2 to the power of {factor:.3g} (from the noise scale, right to about a factor of 2), "
         + LEARNING_RATE)
-    LOADER_BOUND = (
-        "loader-bound", 104, TROUBLE_WITH_LOADER,
+    LOADER_BOUND = ("loader-bound", 104, TROUBLE_WITH_LOADER,
         "Allow more workers with --workers 0:{workers}, or make the samples cheaper.")
-    LOADER_BOUND_SEARCH_SHORT = (
-        "loader-bound-search-short", 105, TROUBLE_WITH_LOADER,
+    LOADER_BOUND_SEARCH_SHORT = ("loader-bound-search-short", 105, TROUBLE_WITH_LOADER,
         "Search longer (up to {workers} workers are allowed), or make the samples cheaper.")
-    LOADER_BOUND_WORKERS_TRIED = (
-        "loader-bound-workers-tried", 106, TROUBLE_WITH_LOADER,
+    LOADER_BOUND_WORKERS_TRIED = ("loader-bound-workers-tried", 106, TROUBLE_WITH_LOADER,
         "More workers, up to {workers}, were tried and gained nothing: make the samples cheaper.")
-    LOADER_BOUND_WORKERS_FIXED = (
-        "loader-bound-workers-fixed", 107, TROUBLE_WITH_LOADER,
+    LOADER_BOUND_WORKERS_FIXED = ("loader-bound-workers-fixed", 107, TROUBLE_WITH_LOADER,
         "Let dataloader() take num_workers, which is then tuned, or make the samples cheaper.")
-    SAMPLES_REPEATED = (
-        "samples-repeated", 108,
+    SAMPLES_REPEATED = ("samples-repeated", 108,
         "Each of the {workers} workers iterates over the whole iterable dataset, so every sample comes {workers} "
         "times, unless __iter__ splits it by torch.utils.data.get_worker_info().",
         "Check that it does, or keep the workers with --fix workers={before}.")
-    MEMORY_GROWS = (
-        "memory-grows", 109,
+    MEMORY_GROWS = ("memory-grows", 109,
         "Memory grows by {step_bytes:bytes} with every step: it runs out after about {steps_left:,} steps, with any "
         "configuration. Something probably keeps the graph of every step, such as `total += loss` or a list of "
         "outputs.",
         "Keep numbers instead (`total += loss.item()`), or use `.detach()`.")
-    LARGEST_BATCH_UNTRIED = (
-        "largest-batch-untried", 110,
+    LARGEST_BATCH_UNTRIED = ("largest-batch-untried", 110,
         "Batches differ in shape, and the largest was not tried, because this data does not show which one it is. "
         "{free_share:share} of the memory is kept free for it.",
         "Write worst_batch(batch_size), which returns one such batch, to have it tried.")
-    BATCH_NORM = (
-        "batch-norm", 111,
+    BATCH_NORM = ("batch-norm", 111,
         "BatchNorm now sees micro-batches of {now} instead of {before}, which changes its statistics.",
         "Keep batch_size {before} where that matters (--fix batch={before}, or --exact).")
-    RATES_SPREAD = (
-        "rates-spread", 112,
+    RATES_SPREAD = ("rates-spread", 112,
         "Repeats of one configuration differed by {spread:.0%}: this machine is busy or throttled. Smaller gains are "
         "not reliable.",
         "Search again when the machine is quiet.")
-    INTERFERENCE_THROUGHOUT = (
-        "interference-throughout", 113,
+    INTERFERENCE_THROUGHOUT = ("interference-throughout", 113,
         "Other processes interfered throughout: rates are underestimated, and small differences are unreliable.",
         "Search again when the machine is quiet.")
-    SYNTHETIC_BATCHES = (
-        "synthetic-batches", 114, "The batches are synthetic: data loading was neither measured nor tuned.",
+    SYNTHETIC_BATCHES = ("synthetic-batches", 114,
+        "The batches are synthetic: data loading was neither measured nor tuned.",
         "Write dataset() to measure and tune it.")
-    PROBES_LEFT_OUT = (
-        "probes-left-out", 115, "The confirmation leaves out {count:counted probe} that something slowed: {probes}.",
+    PROBES_LEFT_OUT = ("probes-left-out", 115,
+        "The confirmation leaves out {count:counted probe} that something slowed: {probes}.",
         "Close other work while a search runs.")
-    CONFIRMATION_INTERFERENCE = (
-        "confirmation-interference", 116,
+    CONFIRMATION_INTERFERENCE = ("confirmation-interference", 116,
         "There was interference in too many rounds of the confirmation: {rounds}.[ These probes count for want of "
         "better: {probes}.] The rates are probably too low, and which configuration is faster is not certain.",
         "Close other work and run the same command again.")
-    LOSSES_UNJUDGED = (
-        "losses-unjudged", 117, "The losses were not checked (--stability off), and {doubt}.",
+    LOSSES_UNJUDGED = ("losses-unjudged", 117,
+        "The losses were not checked (--stability off), and training is {doubt}.",
         "Search without --stability off.")
-    PRECISION_UNDECIDED = (
-        "precision-undecided", 118, "Whether this learns as full precision does is undecided: {why}.",
+    PRECISION_UNDECIDED = ("precision-undecided", 118,
+        "Whether this learns as full precision does is undecided: {why}.",
         "Compare a longer run of both, or search with --amp none.")
-    NOISE_SCALE_UNKNOWN = (
-        "noise-scale-unknown", 119,
+    NOISE_SCALE_UNKNOWN = ("noise-scale-unknown", 119,
         "{why} The recommendation has the most samples/s; nothing is known about large batches.",
         "Search again when the cause is gone, or with --objective throughput.")
-    NOISE_SCALE_EARLY = (
-        "noise-scale-early", 120,
+    NOISE_SCALE_EARLY = ("noise-scale-early", 120,
         "The loss had not fallen by 10% in the {steps} steps before the noise scale was measured. At the start of "
         "training it can be wrong by a factor of {factor}.",
         "Train longer with each batch before you rely on it, or search with --objective throughput.")
-    LARGEST_BATCH_UNTRIED_OWN_LOOP = (
-        "largest-batch-untried-own-loop", 121,
+    LARGEST_BATCH_UNTRIED_OWN_LOOP = ("largest-batch-untried-own-loop", 121,
         "Batches differ in shape, and the largest was not tried, because this data does not show which one it is. "
         "{free_share:share} of the memory is kept free for it.",
         "The target's own loop chooses its batches: pad all of them to the longest to have it tried.")
-    PAUSES_LEFT_OUT = (
-        "pauses-left-out", 122, "Evaluations and checkpoints took {seconds:.3g} s, training steps {measured:.3g} s.",
+    PAUSES_LEFT_OUT = ("pauses-left-out", 122,
+        "Evaluations and checkpoints took {seconds:.3g} s, training steps {measured:.3g} s.",
         "Only the steps are measured; your own run also spends the rest.")
-    LOADER_BOUND_COMMAND = (
-        "loader-bound-command", 123, TROUBLE_WITH_LOADER,
+    LOADER_BOUND_COMMAND = ("loader-bound-command", 123, TROUBLE_WITH_LOADER,
         "If the command takes an argument for its workers, add it to the command with its present value, and it is "
         "tuned; or make the samples cheaper.")
-    CODE_CHANGED = (
-        "code-changed", 124, "{file} changed since this study began: its probes may not be those of today's code.",
+    CODE_CHANGED = ("code-changed", 124,
+        "{file} changed since this study began: its probes may not be those of today's code.",
         "Begin anew with --fresh.")
-    NOT_CONFIRMED = (
-        "not-confirmed", 125, "There was no time to confirm this: a probe of it and one of the baseline are compared.",
+    NOT_CONFIRMED = ("not-confirmed", 125,
+        "There was no time to confirm this: a probe of it and one of the baseline are compared.",
         "Search again with a longer --time-budget; the measurements are kept.")
 
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"
     EXACT = "exact", 202, "computes what the baseline computes, up to the order of rounding (--exact)"
-    FASTER_BUT_FAILED = (
-        "faster-but-failed", 203,
+    FASTER_BUT_FAILED = ("faster-but-failed", 203,
         "{configuration} was faster in the search and failed when re-measured: {failure}")
-    COST = (
-        "cost", 204,
+    COST = ("cost", 204,
         "costs {million_samples:money} per million samples[, {epoch:money} per epoch,] at {hour:money} an hour")
-    COST_OF_BASELINE = (
-        "cost-of-baseline", 205,
+    COST_OF_BASELINE = ("cost-of-baseline", 205,
         "the baseline costs {million_samples:money} per million samples[, {epoch:money} per epoch]")
     COST_SAVED = "cost-saved", 206, "saves {saved:money} of the {total:money} that 1,000 h of the baseline cost"
     COST_ADDED = "cost-added", 207, "costs {added:money} more than the {total:money} that 1,000 h of the baseline cost"
-    ENERGY = (
-        "energy", 208,
+    ENERGY = ("energy", 208,
         "{samples_per_joule:.3g} samples/J at {watts:,.0f} W of the GPU[ (baseline "
         "{baseline_samples_per_joule:.3g} samples/J at {baseline_watts:,.0f} W)]")
-    LEAST_MEMORY_IS_FASTEST = (
-        "least-memory-is-fastest", 209,
+    LEAST_MEMORY_IS_FASTEST = ("least-memory-is-fastest", 209,
         "the fastest configuration also needs the least memory of those within {within:share} of its speed")
-    LEAST_MEMORY = (
-        "least-memory", 210,
+    LEAST_MEMORY = ("least-memory", 210,
         "least memory within {within:share} of the fastest: {slower:share} slower, and the fastest needs "
         "{fastest_bytes:bytes}")
-    NOISE_SCALE = (
-        "noise-scale", 211,
+    NOISE_SCALE = ("noise-scale", 211,
         "gradient noise scale after {steps} steps: {phi:batch} samples ({low:batch} to {high:batch}); batches up to "
         "about {phi:batch} waste less than 50% of the samples")
-    NOISE_SCALE_AT_LEAST = (
-        "noise-scale-at-least", 212,
+    NOISE_SCALE_AT_LEAST = ("noise-scale-at-least", 212,
         "gradient noise scale after {steps} steps: at least {low:batch} samples; no evidence that the largest batch "
         "wastes samples")
-    BATCH_EFFICIENCY = (
-        "batch-efficiency", 213,
+    BATCH_EFFICIENCY = ("batch-efficiency", 213,
         "estimated efficiency of a global batch of {batch}: {efficiency:.0%} ({low:.0%} to {high:.0%})")
-    NOISE_SCALE_GROWS = (
-        "noise-scale-grows", 214,
+    NOISE_SCALE_GROWS = ("noise-scale-grows", 214,
         "the noise scale normally grows {least:.0f} to {most} times during training, so late training tolerates "
         "larger batches")
-    BEST_GLOBAL_BATCH = (
-        "best-global-batch", 215,
+    BEST_GLOBAL_BATCH = ("best-global-batch", 215,
         "estimate: a global batch of {low:batch} to {high:batch} (middle {middle:batch}) reaches a given training "
         "loss soonest; how well the model generalises is not measured")
-    GLOBAL_BATCH_UNDECLARED = (
-        "global-batch-undeclared", 216,
+    GLOBAL_BATCH_UNDECLARED = ("global-batch-undeclared", 216,
         "no batch size was declared: {batch} reaches {share:.0%} of the fastest; declare yours to hold it")
-    GLOBAL_BATCH_FREE = (
-        "global-batch-free", 217,
+    GLOBAL_BATCH_FREE = ("global-batch-free", 217,
         "the global batch is free: {batch} reaches {share:.0%} of the fastest; hold yours with --global-batch {before}")
-    FASTER_WITH_BASELINE_BATCH = (
-        "faster-with-baseline-batch", 218,
+    FASTER_WITH_BASELINE_BATCH = ("faster-with-baseline-batch", 218,
         "if you train with {batch} today:[ {speedup:.2f}×][ ({low:.2f} to {high:.2f}),] {samples_per_second:rate} "
         "samples/s without changing it")
-    NOT_FASTER_WITH_BASELINE_BATCH = (
-        "not-faster-with-baseline-batch", 219,
+    NOT_FASTER_WITH_BASELINE_BATCH = ("not-faster-with-baseline-batch", 219,
         "if you train with {batch} today: nothing that was measured is faster without changing it")
 
     # 3xx: why a configuration was not chosen
     NOT_MEASURED_AGAIN = "not-measured-again", 301, "not re-measured"
     FAILED = "failed", 302, "{failure}"
     MEASURED_FOR_COMPARISON = "measured-for-comparison", 303, "measured for comparison only: {why}"
-    FASTER_WITHIN_LIMIT = (
-        "faster-within-limit", 304, "{share:.1%} {better}, which is within what may be given up" + MORE_MEMORY)
-    FASTER_BELOW_THRESHOLD = (
-        "faster-below-threshold", 305, "{share:.1%} {better} (below the {threshold:.0%} threshold)" + MORE_MEMORY)
+    FASTER_WITHIN_LIMIT = ("faster-within-limit", 304,
+        "{share:.1%} {better}, which is within what may be given up" + MORE_MEMORY)
+    FASTER_BELOW_THRESHOLD = ("faster-below-threshold", 305,
+        "{share:.1%} {better} (below the {threshold:.0%} threshold)" + MORE_MEMORY)
     FASTER_NOT_SIGNIFICANT = "faster-not-significant", 306, "{share:.1%} {better} (not significant)" + MORE_MEMORY
     SLOWER_NOT_SIGNIFICANT = "slower-not-significant", 307, "{share:.1%} {worse} (not significant)" + MORE_MEMORY
     SLOWER = "slower", 308, "{share:.1%} {worse}" + MORE_MEMORY
-    FASTER_WITH_LARGER_BATCH = (
-        "faster-with-larger-batch", 309, "{share:.1%} {better}, too little for a global batch of {batch}" + MORE_MEMORY)
+    FASTER_WITH_LARGER_BATCH = ("faster-with-larger-batch", 309,
+        "{share:.1%} {better}, too little for a global batch of {batch}" + MORE_MEMORY)
 
     # 4xx: what is known of the losses
     LOSSES_NOT_CHECKED = "losses-not-checked", 401, "not checked (--stability off)"
-    LOSSES_FINITE = (
-        "losses-finite", 402,
+    LOSSES_FINITE = ("losses-finite", 402,
         "full precision; losses finite over {steps} optimizer steps[, {skipped} skipped by the gradient scaler]")
-    LOSSES_NOT_COMPARED = (
-        "losses-not-compared", 403,
+    LOSSES_NOT_COMPARED = ("losses-not-compared", 403,
         "losses finite over {steps} optimizer steps[, {skipped} skipped by the gradient scaler]; not compared with "
         "full precision step by step")
-    LOSSES_NOT_CLEARED = (
-        "losses-not-cleared", 404,
+    LOSSES_NOT_CLEARED = ("losses-not-cleared", 404,
         "losses finite over {steps} optimizer steps[, {skipped} skipped by the gradient scaler]; not shown to match "
         "full precision")
-    LOSSES_MATCH = (
-        "losses-match", 405,
+    LOSSES_MATCH = ("losses-match", 405,
         "{candidate} loss matches {reference}: {difference:.2%} apart after " + PAIRED + " (tolerance {allowed:.1%})")
-    LEARNS_LESS = (
-        "learns-less", 406,
+    LEARNS_LESS = ("learns-less", 406,
         "{candidate} learns less than {reference}: its loss decreases {difference:.1%} less over " + PAIRED
         + " (tolerance {allowed:.1%})")
-    LOSSES_UNDECIDED = (
-        "losses-undecided", 407,
+    LOSSES_UNDECIDED = ("losses-undecided", 407,
         "{candidate} may or may not match {reference}: its loss decreases {low:.1%} to {high:.1%} less over " + PAIRED
         + " (tolerance {allowed:.1%})")
-    ONE_SEED_UNDECIDED = (
-        "one-seed-undecided", 408,
+    ONE_SEED_UNDECIDED = ("one-seed-undecided", 408,
         "{candidate} cannot be judged from one seed: something random differs between runs, so that even {reference} "
         "differs from itself by {looseness:.1%} of the loss decrease")
-    COMPARISON_FAILED = (
-        "comparison-failed", 409, "{candidate} could not be compared with {reference}: {failure} ({evidence})")
-    COMPARISON_SHORT = (
-        "comparison-short", 410,
+    COMPARISON_FAILED = ("comparison-failed", 409,
+        "{candidate} could not be compared with {reference}: {failure} ({evidence})")
+    COMPARISON_SHORT = ("comparison-short", 410,
         "{candidate} could not be compared with {reference}: {steps} of {asked} paired steps were done[ in "
         "{limit:seconds}], and it takes {least}")
-    REFERENCE_NOT_FINITE = (
-        "reference-not-finite", 411,
+    REFERENCE_NOT_FINITE = ("reference-not-finite", 411,
         "{candidate} cannot be judged: {broken} of {steps} losses of {reference} itself are not finite")
-    REFERENCE_LEARNS_NOTHING = (
-        "reference-learns-nothing", 412,
+    REFERENCE_LEARNS_NOTHING = ("reference-learns-nothing", 412,
         "{candidate} cannot be judged: the loss of {reference} itself did not decrease in {steps} steps ({start:.4g} "
         "to {end:.4g} ± {noise:.2g})")
-    LOSSES_NOT_FINITE = (
-        "losses-not-finite", 413,
+    LOSSES_NOT_FINITE = ("losses-not-finite", 413,
         "{candidate} is unstable here: {broken} of {steps} losses are not finite ({reference}: all are finite)")
-    FIRST_STEPS_SKIPPED = (
-        "first-steps-skipped", 414,
+    FIRST_STEPS_SKIPPED = ("first-steps-skipped", 414,
         "{candidate} is unstable here: the gradient scaler skipped the first {skipped} steps")
-    STEPS_SKIPPED = (
-        "steps-skipped", 415,
+    STEPS_SKIPPED = ("steps-skipped", 415,
         "{candidate} is unstable here: the gradient scaler skipped {skipped} of {steps} steps after the first success")
     LOSS_SCALE_FELL = "loss-scale-fell", 416, "{candidate} is unstable here: the loss scale fell to {scale:g}"
-    GRADIENTS_UNDERFLOW = (
-        "gradients-underflow", 417,
+    GRADIENTS_UNDERFLOW = ("gradients-underflow", 417,
         "{candidate} is unstable here: gradients underflow, {zeros:.0%} of their entries are exactly zero "
         "({reference}: {reference_zeros:.1%})")
-    GRADIENTS_JUMP = (
-        "gradients-jump", 418,
+    GRADIENTS_JUMP = ("gradients-jump", 418,
         "{candidate} is unstable here: the gradient norm exceeded {factor:g} times its running median {jumps} times in "
         "{steps} steps ({reference}: {reference_jumps} times)")
 
     # 5xx: what is known of the configurations that were not tried
-    ALL_MEASURED = (
-        "all-measured", 501,
+    ALL_MEASURED = ("all-measured", 501,
         "all candidates measured: {measured:counted configuration}; no other in the space could fit and be {better}")
     BOUNDED = "bounded", 502, "untried configurations: at most {rest:.0%} {better} (90% confidence, model estimate)"
     SAMPLED = "sampled", 503, "{measured:,} of {total:counted configuration} tried; no estimate for the rest"
 
     # 6xx: what was gained, where that is not speed
-    LESS_MEMORY = (
-        "less-memory", 601,
+    LESS_MEMORY = ("less-memory", 601,
         "{saved:share} less memory than {baseline} ({peak_bytes:bytes} instead of {baseline_bytes:bytes}) at "
         "{speedup:.2f}× its speed")
     LESS_ENERGY = "less-energy", 602, "{gain:.2f}× as many samples per joule as {baseline} ({low:.2f} to {high:.2f})"
-    SOONER_TO_LOSS = (
-        "sooner-to-loss", 603,
+    SOONER_TO_LOSS = ("sooner-to-loss", 603,
         "{gain:.2f}× as fast to a given loss as {baseline} ({low:.2f} to {high:.2f}, estimated)")
+
+    # 7xx: why a probe does not count
+    PROBE_FAILED = "probe-failed", 701, "{outcome}: {failure}"
+    NEEDS_MEMORY = "needs-memory", 702, "needs {peak_bytes:bytes}, {usable_bytes:bytes} may be used"
+    MEMORY_THRASHES = (
+        "memory-thrashes", 703, "memory thrashes: its cache was flushed {retries} times in the window")
+    MEMORY_SPILLED = ("memory-spilled", 704,
+        "a sample takes {factor:.1f} times as long as with batch_size {batch}, with {used:share} of the device's "
+        "memory in use: the driver probably moved part of it to the host")
+    UNSTABLE_NOT_FINITE = "unstable-not-finite", 705, "unstable: {broken} of {losses} losses are not finite"
+    UNSTABLE_STEPS_SKIPPED = ("unstable-steps-skipped", 706,
+        "unstable: the gradient scaler skipped {skipped} of {steps} steps after calibration")
+    UNSTABLE_LOSS_GREW = ("unstable-loss-grew", 707,
+        "unstable: the loss grew from {first:.3g} to {last:.3g} in {losses} steps")
+    NO_SCORE = ("no-score", 708,
+        "The probe did not measure what this objective needs.", "Search with --objective throughput.")
+    NO_ENERGY = ("no-energy", 709, "The probe has no reading of the GPU's energy counter.",
+        "Search with --objective throughput: what is faster mostly takes less energy too.")
+
+    # 8xx: why a change was not tested
+    CHANGE_WITHOUT_TIME = "change-without-time", 801, "no time was left"
+    CHANGE_DROPPED_WITH_OTHERS = "change-dropped-with-others", 802, "dropped together with others"
+    CHANGE_NOT_MEASURED = "change-not-measured", 803, "not measured"
+    CHANGE_INTERRUPTED = "change-interrupted", 804, "interrupted"
+    CHANGE_OUTSIDE_SPACE = "change-outside-space", 805, "{why}"
+    CHANGE_CRASHED = "change-crashed", 806, "it crashed, or took the search down with it, twice"
+    CHANGE_NEEDS_MEMORY = "change-needs-memory", 807, "it would not fit into memory"
+    CHANGE_NOT_YET_MEASURED = "change-not-yet-measured", 808, "not measured yet"
+    CHANGE_NOT_ALONE = "change-not-alone", 809, "not measured alone"
+
+    # 9xx: why the memory of an arm is not predicted
+    NOT_PREDICTED_IN_TIME = "not-predicted-in-time", 901, "there was no time left for it"
+    CONTENTS_DECIDE = ("contents-decide", 902,
+        "what it computes depends on the contents of tensors ({operator})")
+    NEEDS_REAL_TENSORS = "needs-real-tensors", 903, "an operator can only run on real tensors ({operator})"
+    CANNOT_PREDICT = "cannot-predict", 904, "{why}"
     # fmt: on
-
-
-# What is not in it costs least: an earlier version's sentence. First what spoils the model or ends the training.
-COSTLIEST_WARNINGS = (
-    Code.CODE_CHANGED, Code.PRECISION_UNDECIDED, Code.LOSSES_UNJUDGED, Code.MEMORY_GROWS, Code.SAMPLES_REPEATED,
-    Code.GLOBAL_BATCH_CHANGED, Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE, Code.BATCH_NORM,
-    Code.LARGEST_BATCH_UNTRIED, Code.LARGEST_BATCH_UNTRIED_OWN_LOOP,
-    # then what makes the answer doubtful or leaves speed on the table, then what is good to know
-    Code.ONLY_BASELINE_TRIED, Code.NOT_CONFIRMED,
-    Code.CONFIRMATION_INTERFERENCE, Code.INTERFERENCE_THROUGHOUT, Code.RATES_SPREAD,
-    Code.LOADER_BOUND, Code.LOADER_BOUND_SEARCH_SHORT, Code.LOADER_BOUND_WORKERS_FIXED, Code.LOADER_BOUND_WORKERS_TRIED,
-    Code.LOADER_BOUND_COMMAND, Code.NOISE_SCALE_UNKNOWN, Code.NOISE_SCALE_EARLY, Code.SYNTHETIC_BATCHES,
-    Code.PROBES_LEFT_OUT, Code.PAUSES_LEFT_OUT,
-)  # fmt: skip

@@ -1,4 +1,4 @@
-"""The messages between a launcher and its template process: one record each."""
+"""The messages between a launcher and its fork server: one record each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MESSAGE_BYTES = 2**16  # that a message may have
 
 
 class Imports(Record, frozen=True, kw_only=True):
-    """The launcher's first message: what the template imports besides torch."""
+    """The launcher's first message: what the fork server imports besides torch."""
 
     statements: tuple[str, ...] = ()  # lines of Python
     program: str = ""  # what `sys.argv` names while they are imported
@@ -16,7 +16,7 @@ class Imports(Record, frozen=True, kw_only=True):
 
 
 class Ready(Record, frozen=True, kw_only=True):
-    """The template's answer: processes may be forked from it, or why not."""
+    """The fork server's reply: processes may be forked from it, or why not."""
 
     unsafe: str = ""  # empty: forked processes are as good as fresh ones
     safe_statements: int | None = None  # with so many of the statements it would be safe; None: with none
@@ -39,7 +39,7 @@ class Refused(Record, frozen=True, kw_only=True, tag="refused"):
     """No process was forked."""
 
     reason: str
-    for_good: bool  # the template is no longer safe; otherwise the machine could not just then
+    for_good: bool  # the fork server is no longer safe; otherwise the machine could not just then
 
 
 class Ended(Record, frozen=True, kw_only=True, tag="ended"):

@@ -16,7 +16,7 @@ from autotune.core.requests import (
 
 KINDS: dict[type[Request[Any]], str] = {  # request -> module:function of the child; it takes request and `Progress`
     ProbeRequest: "autotune.child.run:probe",
-    StabilityRequest: "autotune.precision.child:compare",
+    StabilityRequest: "autotune.precision.child:compare_losses",
     NoiseScaleRequest: "autotune.gradient_noise.child:measure",
     DryRunRequest: "autotune.memory.child:predict_peaks",
     InspectRequest: "autotune.child.run:inspect",

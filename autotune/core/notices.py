@@ -8,11 +8,23 @@ from collections.abc import Iterable, Set
 from string import Formatter
 from typing import Any
 
-from autotune.core.codes import COSTLIEST_WARNINGS, Code
+from autotune.core.codes import Code
 from autotune.core.records import Record, Value
 from autotune.units import counted, format_bytes, format_rate, format_seconds, format_share
 
 OPTIONAL = re.compile(r"\[([^]]*)\]")
+# What is not in it costs least. First what spoils the model or ends the training.
+COSTLIEST_WARNINGS = (
+    Code.CODE_CHANGED, Code.PRECISION_UNDECIDED, Code.LOSSES_UNJUDGED, Code.MEMORY_GROWS, Code.SAMPLES_REPEATED,
+    Code.GLOBAL_BATCH_CHANGED, Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE, Code.BATCH_NORM,
+    Code.LARGEST_BATCH_UNTRIED, Code.LARGEST_BATCH_UNTRIED_OWN_LOOP,
+    # then what makes the answer doubtful or leaves speed on the table, then what is good to know
+    Code.ONLY_BASELINE_TRIED, Code.NOT_CONFIRMED,
+    Code.CONFIRMATION_INTERFERENCE, Code.INTERFERENCE_THROUGHOUT, Code.RATES_SPREAD,
+    Code.LOADER_BOUND, Code.LOADER_BOUND_SEARCH_SHORT, Code.LOADER_BOUND_WORKERS_FIXED, Code.LOADER_BOUND_WORKERS_TRIED,
+    Code.LOADER_BOUND_COMMAND, Code.NOISE_SCALE_UNKNOWN, Code.NOISE_SCALE_EARLY, Code.SYNTHETIC_BATCHES,
+    Code.PROBES_LEFT_OUT, Code.PAUSES_LEFT_OUT,
+)  # fmt: skip
 
 
 class Notice(Record, frozen=True, kw_only=True):
@@ -37,7 +49,11 @@ def notice(code: Code, **numbers: Value) -> Notice:
     keep five digits, as in the rest of an answer.
     """
     said: dict[str, Value] = {name: value for name, value in numbers.items() if value is not None}
-    given: dict[str, Value] = {name: _five_digits(value) for name, value in said.items() if _is_finite(value)}
+    given: dict[str, Value] = {
+        name: _five_digits(value)
+        for name, value in said.items()
+        if not isinstance(value, float) or math.isfinite(value)
+    }
     text = " ".join(_worded(part, said | given, given.keys()) for part in (code.sentence, code.next_step) if part)
     return Notice(code=code, numbers=given, text=text)
 
@@ -53,13 +69,13 @@ def costliest_first(warnings: Iterable[Notice]) -> list[Notice]:
     return sorted(warnings, key=lambda one: places.get(one.code, len(places)))
 
 
-def named(template: str) -> set[str]:
-    """Return the names of the numbers in a template."""
-    return {name for _, name, _, _ in Formatter().parse(template) if name}
+def named(sentence: str) -> set[str]:
+    """Return the names of the numbers in a sentence."""
+    return {name for _, name, _, _ in Formatter().parse(sentence) if name}
 
 
-def _worded(template: str, numbers: dict[str, Value], given: Set[str]) -> str:
-    shown = OPTIONAL.sub(lambda part: part[1] if named(part[1]) <= given else "", template)
+def _worded(sentence: str, numbers: dict[str, Value], given: Set[str]) -> str:
+    shown = OPTIONAL.sub(lambda part: part[1] if named(part[1]) <= given else "", sentence)
     return _WORDS.vformat(shown, (), numbers)
 
 
@@ -85,10 +101,6 @@ def _money(amount: float) -> str:
 
 def _five_digits(value: Value) -> Value:
     return float(f"{value:.5g}") if isinstance(value, float) else value
-
-
-def _is_finite(value: Value) -> bool:
-    return not isinstance(value, float) or math.isfinite(value)
 
 
 _FORMATS = {

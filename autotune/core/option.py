@@ -101,7 +101,6 @@ def described(kind: type[Any], objectives: tuple[str, ...] = ()) -> tuple[Option
 
 
 def _belonging(option: Option, objectives: tuple[str, ...]) -> Option:
-    """Return the option as one of `objectives`."""
     told = "" if option.default is None else f" [default: {option.write(option.default)}]"
     return replace(
         option, help=f"{option.help}{told}", objectives=objectives, parts=(*option.parts, NoneType), default=None

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, get_arg
 from msgspec.structs import replace
 
 from autotune.core.records import PROTOCOL, Config, Purpose, Record, Value
-from autotune.core.results import Answer, Failure, Inspection, Outcome, ProbeResult, StabilityResult
+from autotune.core.results import Failure, Inspection, Outcome, ProbeResult, Result, StabilityResult
 from autotune.gradient_noise.records import NoiseScaleResult
 from autotune.memory.model import DryRun
 
 Asked = TypeVar("Asked", bound="Request[Any]")
-Answered = TypeVar("Answered", bound=Answer)
+ResultT = TypeVar("ResultT", bound=Result)
 
 FEWEST_STEPS = 7  # of a probe whose steps are long: warm-up 2, computing alone, settling, window 2, worst case
 FEWEST_STEPS_IN_TURN = 4  # the same where nothing is timed alone: warm-up 2, window 2
@@ -53,16 +53,16 @@ def patient(budget: ProbeBudget, seconds: float) -> ProbeBudget:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind(Generic[Asked, Answered]):
-    """One kind of measurement: the record that asks, the record that answers, and its folder in a study."""
+class Kind(Generic[Asked, ResultT]):
+    """One kind of measurement: its request, its result, and their folder in a study."""
 
     request: type[Asked]
-    answer: type[Answered]
+    result: type[ResultT]
     folder: str
 
 
-class Request(Record, Generic[Answered], frozen=True, kw_only=True):
-    """The base of all requests. `class ProbeRequest(Request[ProbeResult])` names the record that answers."""
+class Request(Record, Generic[ResultT], frozen=True, kw_only=True):
+    """The base of all requests. `class ProbeRequest(Request[ProbeResult])` names the result."""
 
     FOLDER: ClassVar[str]
 
@@ -73,14 +73,14 @@ class Request(Record, Generic[Answered], frozen=True, kw_only=True):
     memory_limit_bytes: int | None = None  # that the process keeps to; None: all there is
 
     @classmethod
-    def kind(cls) -> Kind[Self, Answered]:
-        """The request with its answer, for functions that work with any kind."""
-        (answer,) = get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]  # typeshed has it for no class
-        return Kind(request=cls, answer=cast("type[Answered]", answer), folder=cls.FOLDER)
+    def kind(cls) -> Kind[Self, ResultT]:
+        """The request with its result, for functions that work with any kind."""
+        (result,) = get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]  # typeshed has it for no class
+        return Kind(request=cls, result=cast("type[ResultT]", result), folder=cls.FOLDER)
 
-    def failed(self, outcome: Outcome, failure: Failure) -> Answered:
-        """The answer that says why there is none."""
-        return self.kind().answer(outcome=outcome, failure=failure)
+    def failed(self, outcome: Outcome, failure: Failure) -> ResultT:
+        """The result that says why there is none."""
+        return self.kind().result(outcome=outcome, failure=failure)
 
     def process_config(self) -> Config:
         """The configuration whose environment variables the process has from its start on."""

@@ -170,7 +170,7 @@ class Measurement(Record, frozen=True, kw_only=True):
 
 
 class Failure(Record, frozen=True, kw_only=True):
-    """Why a probe has no measurement."""
+    """The reason why a probe has no measurement."""
 
     phase: str  # start | load | build | warm-up | alone | measure | validate
     message: str  # one line, the user's own error first
@@ -179,8 +179,8 @@ class Failure(Record, frozen=True, kw_only=True):
     user_frame: str = ""  # file:line of the innermost frame in the user's code
 
 
-class Answer(Record, frozen=True, kw_only=True):
-    """The answer that a process of its own leaves behind, to any request. Every outcome but OK has a failure."""
+class Result(Record, frozen=True, kw_only=True):
+    """The record that the process of a request leaves behind. Every outcome but OK has a failure."""
 
     protocol: int = PROTOCOL
     outcome: Outcome
@@ -196,8 +196,8 @@ class Answer(Record, frozen=True, kw_only=True):
             raise ValueError(f"outcome {self.outcome} does not fit failure {self.failure}")
 
 
-class ProbeResult(Answer, frozen=True, kw_only=True):
-    """The answer to a `ProbeRequest`: OK has a measurement."""
+class ProbeResult(Result, frozen=True, kw_only=True):
+    """The result of a `ProbeRequest`: OK has a measurement."""
 
     measurement: Measurement | None = None
     gpu: GpuUse | None = None
@@ -230,14 +230,14 @@ class LossRun(Record, frozen=True, kw_only=True):
     loss_scale: float | None = None  # at the end; None: no scaler
 
 
-class StabilityResult(Answer, frozen=True, kw_only=True):
-    """The answer to a `StabilityRequest`: the runs that were finished."""
+class StabilityResult(Result, frozen=True, kw_only=True):
+    """The result of a `StabilityRequest`: the runs that were finished."""
 
     runs: tuple[LossRun, ...] = ()
 
 
-class Inspection(Answer, frozen=True, kw_only=True):
-    """The answer to an `InspectRequest`."""
+class Inspection(Result, frozen=True, kw_only=True):
+    """The result of an `InspectRequest`."""
 
     outcome: Outcome = Outcome.OK
     environment: Environment | None = None
@@ -253,6 +253,7 @@ class Trial(Record, frozen=True, kw_only=True):
     config: Config
     result: ProbeResult
     repeats: int | None = None  # number of the disturbed probe that this one repeats
+    seed: int = 0
 
 
 class Verdict(Record, frozen=True, kw_only=True):
@@ -260,7 +261,12 @@ class Verdict(Record, frozen=True, kw_only=True):
 
     value: float | None  # the objective's score, maximised; None: nothing was measured
     constraints: dict[str, float]
-    reason: str = ""  # why infeasible, in words
+    reason: Notice | None = None  # why infeasible
+
+    @property
+    def why(self) -> str:
+        """The reason on one line; empty without one."""
+        return self.reason.text.strip().partition("\n")[0] if self.reason else ""
 
     @property
     def feasible(self) -> bool:

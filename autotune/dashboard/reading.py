@@ -54,7 +54,6 @@ def read_kept(folder: Path) -> Recommendation | None:
 
 @lru_cache(maxsize=MOST_TRIALS)
 def _trial(probe: Path, _times: Times) -> Trial:
-    """A finished probe, decoded once for all pages."""
     return disk.read_trial(probe)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from autotune.core.records import BatchLayout, TargetFacts
 from autotune.harmless import python
 from autotune.knobs.wording import IMAGE_DIMENSIONS
-from autotune.targets.commands.template import is_command
+from autotune.targets.commands.command import is_command
 
 WIDTH = 100  # characters of a call that stays on one line
 OF_A_LOADER = ("pin_memory", "persistent_workers", "prefetch_factor")  # handed to a dataloader() that takes them
@@ -99,7 +99,7 @@ class ExportedData:
 
 
 def data_of(facts: TargetFacts | None, target: str = "") -> ExportedData:
-    """The same in short; of an earlier version nothing is known, and most targets' data are taken for granted.
+    """Return the exported form of the data in `facts`; most targets' for an earlier version, of which nothing is known.
 
     Of a command nothing more is said: its script makes batches and losses by itself, and was measured as it is.
     """

@@ -28,7 +28,7 @@ def text(found: Recipe) -> str:
 
 
 def with_autotune(study: str, facts: TargetFacts | None) -> str:
-    """The same about what `autotune.apply(study)` gives, as the page shows it: the same lines for every answer."""
+    """Return a loop around `autotune.apply(study)`, as the page shows it: the same lines for every answer."""
     data = data_of(facts)
     options = {name: f"tuned[{python(name)}]" for name in ("batch_size", "num_workers")}
     made = data.loader(options, spread="tuned.dataloader_kwargs()")

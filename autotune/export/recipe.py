@@ -16,7 +16,7 @@ from autotune.knobs import KNOBS, check, defaults, environ, plan_of
 from autotune.knobs.base import Plan
 from autotune.knobs.wording import Framework, Wording
 from autotune.study.recommendation import Recommendation, baseline_name
-from autotune.targets.commands.template import CommandTemplate, is_command
+from autotune.targets.commands.command import Command, is_command
 from autotune.units import counted, format_rate, format_speedup
 
 MAPPING = "from collections.abc import Mapping"  # which the function for a batch needs
@@ -142,7 +142,7 @@ def _loader_options(best: Recommendation, plan: Plan) -> dict[str, Any]:
     """Return the arguments of a DataLoader that were measured; of a command no more than autotune set."""
     if not is_command(best.target):
         return {**plan.loader_options, "drop_last": True}
-    if WORKERS not in CommandTemplate.parse(best.target).knobs:
+    if WORKERS not in Command.parse(best.target).knobs:
         return dict(plan.loader_options)
     return {name: plan.loader_options[name] for name in ("batch_size", WORKERS)}
 

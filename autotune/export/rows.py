@@ -37,14 +37,13 @@ def rows(view: StudyView) -> list[Row]:
 
 
 def _row(trial: Trial, verdict: Verdict, best: Recommendation | None) -> Row:
-    """Configuration, verdict, and measurements with units in their names."""
     return {
         "number": trial.number,
         "purpose": trial.purpose,
         "outcome": str(trial.result.outcome),
         "feasible": verdict.feasible,
         "recommended": best is not None and trial.config.values == best.params,
-        "reason": "" if verdict.feasible else plain(verdict.reason.partition("\n")[0])[:LONGEST_REASON],
+        "reason": plain(verdict.why)[:LONGEST_REASON],
         "started_at": trial.result.started_at,
         **{name: trial.config.values.get(name) for name in CONFIG},
         **dict.fromkeys(MEASURED),

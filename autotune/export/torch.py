@@ -119,7 +119,6 @@ class Tuned(dict[str, Any]):
         return moved
 
     def _set_up(self) -> None:
-        """Flip the process-wide switches, once."""
         if not self._is_set_up:
             for switch in self._plan.setup:
                 switch()

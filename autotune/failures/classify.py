@@ -37,9 +37,7 @@ _DEATH_NOTE = re.compile(
 )
 
 
-class _Verdict(NamedTuple):
-    """The outcome that one exception speaks for."""
-
+class _Judgement(NamedTuple):
     outcome: Outcome
     evidence: str
     weakness: tuple[int, int]  # by what it was judged (0: code ... 3: message), and by which rule of these
@@ -196,8 +194,8 @@ def _unwrap(link: Link) -> Iterator[Link]:
         yield replace(link, type_name=type_name, bases=(), message=f"{message} (in {wrapped[2]})".strip())
 
 
-def _verdict(link: Link, memory_share: float | None) -> _Verdict | None:
-    judges: tuple[Callable[[Link], _Verdict | None], ...] = (_by_code, _by_type, _by_errno)
+def _verdict(link: Link, memory_share: float | None) -> _Judgement | None:
+    judges: tuple[Callable[[Link], _Judgement | None], ...] = (_by_code, _by_type, _by_errno)
     known = next((verdict for judge in judges if (verdict := judge(link))), None)
     return known or _by_message(link, memory_share)
 
@@ -206,16 +204,19 @@ def _says_memory(outcome: Outcome) -> bool:
     return outcome.out_of_memory and outcome is not Outcome.TOO_LARGE
 
 
-def _by_code(link: Link) -> _Verdict | None:
+def _by_code(link: Link) -> _Judgement | None:
     outcome = CODES.get(link.error_code or 0) if link.is_a(frozenset({"AcceleratorError"})) else None
-    return _Verdict(outcome, f"cudaError {link.error_code}, {_shorten(str(link))}", (0, 0)) if outcome else None
+    why = f"cudaError {link.error_code}, {_shorten(str(link))}"
+    return _Judgement(outcome, why, (0, 0)) if outcome else None
 
 
-def _by_type(link: Link) -> _Verdict | None:
-    return next((_Verdict(rule.outcome, _shorten(str(link)), (1, 0)) for rule in TYPES if link.is_a(rule.names)), None)
+def _by_type(link: Link) -> _Judgement | None:
+    return next(
+        (_Judgement(rule.outcome, _shorten(str(link)), (1, 0)) for rule in TYPES if link.is_a(rule.names)), None
+    )
 
 
-def _by_errno(link: Link) -> _Verdict | None:
+def _by_errno(link: Link) -> _Judgement | None:
     if not link.is_a(frozenset({"OSError"})):
         return None
     locks = link.raised_in == LOCKS and link.errno not in FEW
@@ -225,10 +226,10 @@ def _by_errno(link: Link) -> _Verdict | None:
     outcome, what = rule
     if link.errno == errno.ENOSPC and SHARED_MEMORY in link.message:
         outcome, what = Outcome.OOM_SHM, f"{SHARED_MEMORY} is full"
-    return _Verdict(outcome, f"{_shorten(str(link))}, {what}", (2, 0))
+    return _Judgement(outcome, f"{_shorten(str(link))}, {what}", (2, 0))
 
 
-def _by_message(link: Link, memory_share: float | None) -> _Verdict | None:
+def _by_message(link: Link, memory_share: float | None) -> _Judgement | None:
     if link.is_a(CERTAIN):
         return None
     for index, rule in enumerate(MESSAGES):
@@ -237,8 +238,8 @@ def _by_message(link: Link, memory_share: float | None) -> _Verdict | None:
             evidence = f"{link.type_name.removeprefix('builtins.')}: {_shorten(found[0])}"
             if rule.near_memory and memory_share is not None and memory_share > NEAR_LIMIT:
                 evidence = f"{evidence}, with {memory_share:.0%} of the device's memory in use or asked for"
-                return _Verdict(Outcome.OOM_DEVICE, evidence, (3, index))
-            return _Verdict(rule.outcome, f"{evidence}, {rule.note}" if rule.note else evidence, (3, index))
+                return _Judgement(Outcome.OOM_DEVICE, evidence, (3, index))
+            return _Judgement(rule.outcome, f"{evidence}, {rule.note}" if rule.note else evidence, (3, index))
     return None
 
 

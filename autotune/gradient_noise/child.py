@@ -35,7 +35,7 @@ SKETCH = 65_521  # numbers: the largest prime below 2^16, so that no row of a we
 
 def measure(request: NoiseScaleRequest, progress: Progress) -> NoiseScaleResult:
     """Return the sampled gradients. Raises whatever the user's code, torch or the machine raise."""
-    device = devices.choose(request.device)
+    device = devices.choose_device(request.device)
     seed_all(request.seed)
     devices.limit_memory(device, request.memory_limit_bytes)
     config = completed(request.config)

@@ -6,7 +6,7 @@ Raw values are kept; `gradient_noise/estimate.py` makes the noise scale of them.
 from __future__ import annotations
 
 from autotune.core.records import Record
-from autotune.core.results import Answer, Outcome
+from autotune.core.results import Outcome, Result
 
 
 class GradientSample(Record, frozen=True, kw_only=True):
@@ -40,8 +40,8 @@ class NoiseScale(Record, frozen=True, kw_only=True):
     samples: int  # that it was measured with
 
 
-class NoiseScaleResult(Answer, frozen=True, kw_only=True):
-    """The answer to a `NoiseScaleRequest`: OK has a sample."""
+class NoiseScaleResult(Result, frozen=True, kw_only=True):
+    """The result of a `NoiseScaleRequest`: OK has a sample."""
 
     sample: GradientSample | None = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from autotune.core.requests import Answered, Request
+from autotune.core.requests import Request, ResultT
 
 REQUEST = "request.json"
 RESULT = "result.json"
@@ -13,15 +13,15 @@ LOG = "log.txt"
 
 
 class Launcher(Protocol):
-    """Runs one request in `folder`, and always comes back with its answer.
+    """Runs one request in `folder`, and always comes back with its result.
 
-    Whatever the process does (runs out of memory, hangs, is killed), the answer has an outcome, and no
+    Whatever the process does (runs out of memory, hangs, is killed), the result has an outcome, and no
     process is left behind; the same holds when `KeyboardInterrupt` passes through.
-    `folder` must exist; afterwards it holds request, log and answer, and after an interrupt only the log:
-    a request without an answer means that the searching process died.
+    `folder` must exist; afterwards it holds request, log and result, and after an interrupt only the log:
+    a request without a result means that the searching process died.
     Raises `EnvironmentUnfit` if the folder cannot be written (disk full, read-only).
     """
 
-    def run(self, request: Request[Answered], folder: Path) -> Answered:
-        """The record that answers this kind of request."""
+    def run(self, request: Request[ResultT], folder: Path) -> ResultT:
+        """The record that this kind of request asks for."""
         ...

@@ -1,4 +1,4 @@
-"""The installed modules that a target's file imports before it does anything else: a template may import them, too.
+"""The installed modules that a target's file imports before it does anything else: a fork server may import them, too.
 
 Never code of the user, which may change between two probes, and never what comes after such code: it may set a
 variable that a library reads when it is imported. So nothing counts from the first statement on that is not an import

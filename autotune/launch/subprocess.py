@@ -2,7 +2,7 @@
 
     store request ─► start ─► monitor ─► (silent: stacks into the log) ─► kill what is left ─► result, or our verdict
 
-Start is to execute Python anew (fresh), or to fork a template that has torch imported already (fork). A process of its
+Start is to execute Python anew (fresh), or to fork a server that has torch imported already (fork). A process of its
 own, because a failed probe leaves fragments, poisoned device contexts and pinned memory behind
 (measured: 1.6 GB held by one exception), and because settings such as PYTORCH_ALLOC_CONF are read once per process.
 """
@@ -25,19 +25,19 @@ from msgspec.structs import replace
 
 from autotune.core import codec
 from autotune.core.interference import GpuUse
-from autotune.core.requests import Answered, ProbeRequest, Request, patient
+from autotune.core.requests import ProbeRequest, Request, ResultT, patient
 from autotune.core.results import Failure, Isolation, Outcome
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.failures.classify import EXIT_CANNOT_WRITE, death_note, judge_exit, judge_worker_kill
 from autotune.knobs import environ
 from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import log_tail, new_pipe, open_log, store, take_outputs_away, tidy, unwritable
+from autotune.launch.fork_servers import Forked, ForkServer, ForkServers, NoForkServer
 from autotune.launch.monitor import Monitor
 from autotune.launch.oom import oom_kills
 from autotune.launch.processes import TAG, Leader, carries, family, insist, kill_all, only_leader
 from autotune.launch.telemetry import Telemetry
-from autotune.launch.template import Forked, NoTemplate, Template, Templates
-from autotune.machine.nvml import find, library
+from autotune.machine.nvml import find_card, library
 from autotune.targets.commands import hygiene
 from autotune.targets.commands.program import starts_ranks
 
@@ -62,13 +62,13 @@ class ProbeEnd:
     host_available_share: float  # the least seen, 0..1
     gpu: GpuUse | None = None
     has_stepped: bool = False  # an optimizer step was told
-    lost: str = ""  # how the template of a forked process went meanwhile; empty: it did not
+    lost: str = ""  # how the fork server of a forked process went meanwhile; empty: it did not
 
 
 class SubprocessLauncher:
     """The launcher for this machine. Safe to use from several threads; a probe runs in the thread that asks for it.
 
-    With `isolation` "fork" it owns template processes: use it as a context manager, which ends them.
+    With `isolation` "fork" it owns fork servers: use it as a context manager, which ends them.
 
     That thread must live as long as the probe: Linux kills a process whose parent-death signal is set when the
     *thread* that started it ends. `command` replaces `python -m autotune.child`, `environ` adds variables and `nvml`
@@ -88,7 +88,7 @@ class SubprocessLauncher:
         self._command = tuple(command or (sys.executable, "-P", "-m", "autotune.child"))
         self._environ = dict(environ or {})
         self._nvml, self._step_timeout_seconds = nvml, step_timeout_seconds
-        self.templates = Templates(self._command) if isolation == "fork" else None
+        self.fork_servers = ForkServers(self._command) if isolation == "fork" else None
 
     def __enter__(self) -> Self:
         return self
@@ -97,62 +97,61 @@ class SubprocessLauncher:
         self.close()
 
     def close(self) -> None:
-        """End the templates."""
-        if self.templates is not None:
-            self.templates.close()
+        """End the fork servers."""
+        if self.fork_servers is not None:
+            self.fork_servers.close()
 
-    def run(self, request: Request[Answered], folder: Path) -> Answered:
+    def run(self, request: Request[ResultT], folder: Path) -> ResultT:
         """Run the request in a process of its own; see `Launcher`."""
-        answer, reason = self._forked(request, folder, self.templates) if self.templates else (None, "")
-        if answer is None:
-            answer = replace(self._answer(request, folder)[0], isolation="fresh", isolation_reason=reason)
-        store(folder, RESULT, answer)
-        return answer
+        result, reason = self._forked(request, folder, self.fork_servers) if self.fork_servers else (None, "")
+        if result is None:
+            result = replace(self._result(request, folder)[0], isolation="fresh", isolation_reason=reason)
+        store(folder, RESULT, result)
+        return result
 
-    def _forked(self, request: Request[Answered], folder: Path, templates: Templates) -> tuple[Answered | None, str]:
-        """The answer of a forked process; None, and why, where a fresh one has to be asked.
+    def _forked(self, request: Request[ResultT], folder: Path, servers: ForkServers) -> tuple[ResultT | None, str]:
+        """The result of a forked process; None, and why, where a fresh one has to be asked.
 
         A probe may fail before its first step because it was forked: a fresh one is believed, and may end all forking.
         """
         try:
-            with templates.lent(request, self._environment(request)) as template:
+            with servers.lent(request, self._environment(request)) as fork_server:
                 try:
-                    answer, ending = self._answer(request, folder, template)
-                except NoTemplate as error:
-                    templates.lose(template, str(error), for_good=error.for_good)
+                    result, ending = self._result(request, folder, fork_server)
+                except NoForkServer as error:
+                    servers.lose(fork_server, str(error), for_good=error.for_good)
                     raise
                 if ending.lost:
-                    templates.lose(template, ending.lost)
-                    if answer.failure is not None:
-                        raise NoTemplate(ending.lost)
-                if answer.outcome in self.doubted and not ending.has_stepped:
-                    ended = f"{answer.outcome}: {answer.failure and answer.failure.message}"
+                    servers.lose(fork_server, ending.lost)
+                    if result.failure is not None:
+                        raise NoForkServer(ending.lost)
+                if result.outcome in self.doubted and not ending.has_stepped:
+                    ended = f"{result.outcome}: {result.failure and result.failure.message}"
                     reason = f"a forked process ended before its first step: {ended}"
-                    fresh, _ = self._answer(request, folder)
-                    if fresh.outcome is not answer.outcome:
-                        templates.stay_fresh(reason)
+                    fresh, _ = self._result(request, folder)
+                    if fresh.outcome is not result.outcome:
+                        servers.stay_fresh(reason)
                     return replace(fresh, isolation="fresh", isolation_reason=reason), ""
-                return replace(answer, isolation="fork"), ""
-        except NoTemplate as error:
+                return replace(result, isolation="fork"), ""
+        except NoForkServer as error:
             return None, str(error)
 
-    def _answer(
-        self, request: Request[Answered], folder: Path, template: Template | None = None
-    ) -> tuple[Answered, ProbeEnd]:
-        """Run one process; return its answer, or the failure that its end means, and that end."""
-        ending = self._run(request, folder, template)
-        found = _read(folder, request.kind().answer)
+    def _result(
+        self, request: Request[ResultT], folder: Path, fork_server: ForkServer | None = None
+    ) -> tuple[ResultT, ProbeEnd]:
+        """Run one process; return its result, or the failure that its end means, and that end."""
+        ending = self._run(request, folder, fork_server)
+        found = _read(folder, request.kind().result)
         if isinstance(found, str):
             found = request.failed(ending.outcome, _with_evidence(ending.failure, found))
         seen = {"gpu": ending.gpu} if isinstance(request, ProbeRequest) else {}
         return replace(_timed(_told_of_kills(found, ending), ending), **seen), ending
 
     def _environment(self, request: Request[Any]) -> dict[str, str]:
-        """The variables of the process from its start on, but for its tag."""
         own = hygiene.environ(request) | environ(request.process_config().values)
         return {**os.environ, **_ENVIRON, **self._environ, **own}
 
-    def _run(self, request: Request[Any], folder: Path, template: Template | None) -> ProbeEnd:
+    def _run(self, request: Request[Any], folder: Path, fork_server: ForkServer | None) -> ProbeEnd:
         """Run one process from the request to an end after which no process is left.
 
         An interrupt leaves neither request nor result: a request alone says that the searching process died.
@@ -164,7 +163,7 @@ class SubprocessLauncher:
         telemetry = self._telemetry(request, tag)
         kills_before, began, started_at = oom_kills(), time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
         try:
-            with log, self._started(request, folder, log, tag, telemetry, template) as (process, monitor):
+            with log, self._started(request, folder, log, tag, telemetry, fork_server) as (process, monitor):
                 monitor.until_end()
                 if monitor.timed_out:
                     monitor.show_stacks(lambda: os.fstat(log.fileno()).st_size)
@@ -213,13 +212,13 @@ class SubprocessLauncher:
         """Return the telemetry of a timed probe on an NVIDIA card; None for others."""
         if not isinstance(request, ProbeRequest) or not request.device.startswith("cuda"):
             return None
-        card = find(nvml := self._nvml(), request.device_uuid)
+        card = find_card(nvml := self._nvml(), request.device_uuid)
         return None if card is None else Telemetry(nvml, card, lambda pid: carries(pid, tag))
 
     @contextmanager
     def _started(
         self, request: Request[Any], folder: Path, log: BinaryIO, tag: str, telemetry: Telemetry | None,
-        template: Template | None,
+        fork_server: ForkServer | None,
     ) -> Iterator[tuple[Leader, Monitor]]:  # fmt: skip
         """A running probe; on leaving, however that happens, it and everything that it started is dead."""
         process: Leader | None = None
@@ -227,11 +226,11 @@ class SubprocessLauncher:
             lifeline, held = new_pipe(open_ends)  # the probe's guard sees the end of it when this process is gone
             progress, report = new_pipe(open_ends)
             try:
-                if template is None:
+                if fork_server is None:
                     process = self._start(folder, log, tag, lifeline.fileno(), report.fileno())
                 else:
                     process = open_ends.enter_context(
-                        template.fork(folder, tag, (log.fileno(), lifeline.fileno(), report.fileno()))
+                        fork_server.fork(folder, tag, (log.fileno(), lifeline.fileno(), report.fileno()))
                     )
                 lifeline.close()
                 report.close()
@@ -266,7 +265,7 @@ class SubprocessLauncher:
             ) from error
 
 
-def _read(folder: Path, kind: type[Answered]) -> Answered | str:
+def _read(folder: Path, kind: type[ResultT]) -> ResultT | str:
     """The result that the probe left, or, in words, why there is none."""
     try:
         return codec.read(folder / RESULT, kind)
@@ -276,7 +275,7 @@ def _read(folder: Path, kind: type[Answered]) -> Answered | str:
         return f"its {RESULT} cannot be used: {error}"
 
 
-def _timed(result: Answered, ending: ProbeEnd) -> Answered:
+def _timed(result: ResultT, ending: ProbeEnd) -> ResultT:
     return replace(
         result,
         phase_seconds=result.phase_seconds or ending.phase_seconds,
@@ -285,7 +284,7 @@ def _timed(result: Answered, ending: ProbeEnd) -> Answered:
     )
 
 
-def _told_of_kills(result: Answered, ending: ProbeEnd) -> Answered:
+def _told_of_kills(result: ResultT, ending: ProbeEnd) -> ResultT:
     """The result, judged again by what only the launcher could see of a loader worker's death."""
     evidence = result.failure.evidence if result.failure else ""
     judged = judge_worker_kill(evidence, oom_kills=ending.oom_kills, host_available_share=ending.host_available_share)

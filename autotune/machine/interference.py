@@ -20,7 +20,7 @@ import psutil
 
 from autotune.core.interference import Contamination
 
-LEADER = "_AUTOTUNE_LEADER"  # environment variable of ranks: the process that started the launcher which started them
+LEADER = "_AUTOTUNE_LEADER"  # environment variable of ranks: the process that started their distributed launcher
 LOOK_SECONDS = 1.0  # of a look from outside of a probe: ticks of 10 ms err by 1 % of a core
 _SCHEDSTAT = Path("/proc/self/schedstat")  # of the main thread: nanoseconds on a core, waiting for one, time slices
 

@@ -142,7 +142,7 @@ def library() -> Any | None:
         return None
 
 
-def find(nvml: Any, uuid: str | None) -> Any | None:
+def find_card(nvml: Any, uuid: str | None) -> Any | None:
     """Return the handle of the card with that UUID, as torch or NVML write it; None if there is none."""
     if nvml is None or not uuid:
         return None

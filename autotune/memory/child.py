@@ -17,6 +17,8 @@ import torch
 from autotune.child import device as devices
 from autotune.child.lifeline import Progress
 from autotune.child.run import seed_all
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
 from autotune.core.records import Value
 from autotune.core.requests import DryRunRequest
 from autotune.core.results import Outcome
@@ -25,11 +27,10 @@ from autotune.memory.tensor_tracker import Ledger
 from autotune.targets import resolve
 from autotune.targets.base import DryTarget, DryTraining
 from autotune.targets.fake_batches import CannotPredict
-from autotune.targets.tracebacks import headline
+from autotune.targets.tracebacks import error_line
 
 GROWTH = 4  # between micro-batches: two points on the last segment are enough (docs/notes/memory.md 5)
 FIRST_STEPS = 2  # the optimizer's state is allocated in the first, and weighs from the second on
-OUT_OF_TIME = "there was no time left for it"
 _CONTENTS = ("DataDependentOutputException", "DynamicOutputShapeException", "GuardOnDataDependentSymNode")
 _NO_TWIN = ("UnsupportedOperatorException", "UnsupportedFakeTensorException", "UnsupportedMutationAliasingException")
 
@@ -37,7 +38,7 @@ _NO_TWIN = ("UnsupportedOperatorException", "UnsupportedFakeTensorException", "U
 def predict_peaks(request: DryRunRequest, progress: Progress) -> DryRun:
     """Return the peaks of all arms in the time. Raises what loading the target raises, and nothing for an arm."""
     ends = time.monotonic() + request.max_seconds
-    device = devices.choose(request.device)
+    device = devices.choose_device(request.device)
     seed_all(request.seed)
     devices.limit_memory(device, request.memory_limit_bytes)
     target = resolve(request.target).dry(request.config, device, progress.phase, shapes_vary=request.shapes_vary)
@@ -46,7 +47,7 @@ def predict_peaks(request: DryRunRequest, progress: Progress) -> DryRun:
     arms = []
     for values in request.arms:
         if time.monotonic() > ends:
-            arms.append(Arm(values=values, reason=OUT_OF_TIME))
+            arms.append(Arm(values=values, reason=notice(Code.NOT_PREDICTED_IN_TIME)))
             continue
         arms.append(_Climb(request, values, device, base, ends, progress).arm(target))
         gc.collect()  # the model of an arm goes before the next is built
@@ -54,8 +55,6 @@ def predict_peaks(request: DryRunRequest, progress: Progress) -> DryRun:
 
 
 class _Climb:
-    """The climb of one arm, from its smallest micro-batch to the frontier."""
-
     def __init__(
         self, request: DryRunRequest, values: dict[str, Value], device: str, base: int, ends: float, progress: Progress
     ) -> None:
@@ -70,7 +69,7 @@ class _Climb:
             self._run(target.training(self._values, self._request.micro_batches))
         except Exception as error:  # whatever user code and torch make of fake tensors is the reason, not a failure
             return self._known(_why(error))
-        return self._known("" if time.monotonic() <= self._ends else OUT_OF_TIME)
+        return self._known(None if time.monotonic() <= self._ends else notice(Code.NOT_PREDICTED_IN_TIME))
 
     def _run(self, training: DryTraining) -> None:
         for tensor in training.tensors():
@@ -79,7 +78,7 @@ class _Climb:
             self._step(training, batch)
             if self._known().settled or (self._limit is not None and self._points.get(batch, 0) > self._limit):
                 break
-        if self._of_baseline():
+        if self._values.items() <= self._request.config.values.items():  # a real probe is to be held against it
             self._step(training, self._request.config.batch_size)
         for _ in range(2):  # the point at the frontier may move it
             if self._limit is None or (frontier := self._known().frontier(self._limit)) is None:
@@ -94,10 +93,6 @@ class _Climb:
                 ladder.append(batch)
         return ladder if ladder[-1] == batches[-1] else [*ladder, batches[-1]]
 
-    def _of_baseline(self) -> bool:
-        """Whether a real probe of this very arm is to be held against it."""
-        return self._values.items() <= self._request.config.values.items()
-
     def _step(self, training: DryTraining, batch: int) -> None:
         if batch < 1 or batch in self._points or time.monotonic() > self._ends:
             return
@@ -107,20 +102,20 @@ class _Climb:
         self._points[batch] = self._ledger.peak_bytes
         self._progress.beat()
 
-    def _known(self, reason: str = "") -> Arm:
+    def _known(self, reason: Notice | None = None) -> Arm:
         return Arm(values=self._values, points=tuple(sorted(self._points.items())), reason=reason)
 
 
-def _why(error: Exception) -> str:
-    """Return the reason in half a sentence."""
+def _why(error: Exception) -> Notice:
     name = type(error).__name__
+    operator = str(getattr(error, "func", name))
     if isinstance(error, CannotPredict):
-        return str(error)
+        return notice(Code.CANNOT_PREDICT, why=str(error))
     if name in _CONTENTS:
-        return f"what it computes depends on the contents of tensors ({getattr(error, 'func', name)})"
+        return notice(Code.CONTENTS_DECIDE, operator=operator)
     if name in _NO_TWIN or "fake impl" in str(error):
-        return f"an operator can only run on real tensors ({getattr(error, 'func', name)})"
-    return headline(error)
+        return notice(Code.NEEDS_REAL_TENSORS, operator=operator)
+    return notice(Code.CANNOT_PREDICT, why=error_line(error))
 
 
 def _base_bytes(device: str) -> int:

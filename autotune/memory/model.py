@@ -14,8 +14,9 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from autotune.core.notices import Notice
 from autotune.core.records import Record, Value
-from autotune.core.results import Answer
+from autotune.core.results import Result
 
 AGREEMENT = 0.005  # relative difference of two slopes that are one segment: 2 points on the last one err by <= 2.6 %
 START_MARGIN = 0.07  # one-sided, before residuals are known (docs/notes/memory.md 6)
@@ -50,7 +51,12 @@ class Arm(Record, frozen=True, kw_only=True):
 
     values: dict[str, Value]
     points: tuple[tuple[int, int], ...] = ()  # (micro-batch, peak bytes of all tensors), by micro-batch
-    reason: str = ""  # why there are no points, or no more; empty: nothing was in the way
+    reason: Notice | None = None  # why there are no points, or no more; None: nothing was in the way
+
+    @property
+    def why(self) -> str:
+        """The reason as text; empty without one."""
+        return self.reason.text if self.reason else ""
 
     def peak_bytes(self, batch: int) -> float | None:
         """Return the bytes of tensors at their peak with that micro-batch; None if they are unknown.
@@ -103,8 +109,8 @@ class Arm(Record, frozen=True, kw_only=True):
         return (right[1] - left[1]) / (right[0] - left[0])
 
 
-class DryRun(Answer, frozen=True, kw_only=True):
-    """The answer to a `DryRunRequest`: arms, of which each may have failed for itself."""
+class DryRun(Result, frozen=True, kw_only=True):
+    """The result of a `DryRunRequest`: arms, of which each may have failed for itself."""
 
     arms: tuple[Arm, ...] = ()
     base_bytes: int = 0  # that a process of this target holds besides the tensors of training

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from autotune.core.records import Config
 from autotune.core.results import Measurement, Trial
+from autotune.core.stats import mean_of_known
 from autotune.knobs import KNOBS, traded
 from autotune.memory.model import ON_DEVICE, ON_HOST, Arm, Calibration, PredictedPeak, calibrated
 from autotune.sampler.space import SearchSpace
@@ -90,7 +91,7 @@ class MemoryPrediction:
                     peaks.append((predicted, float(own)))
                 if _workers(trial.config):
                     workers.append((memory.bytes - own) / _workers(trial.config))
-            per_worker = sum(workers) / len(workers) if workers else 0.0
+            per_worker = mean_of_known(workers) or 0.0
             prior = ON_HOST if self._request.environment.device_kind == "cpu" else ON_DEVICE
             self._calibrated = self._history.version, calibrated(found.base_bytes, peaks, prior), per_worker
         return self._calibrated[1:]

@@ -66,7 +66,8 @@ def arms(space: SearchSpace, baseline: Config) -> tuple[dict[str, Value], ...]:
 
     The baseline's own arm first; those that trade time for memory last, which matter only where the others do not fit.
     """
-    names = [knob.name for knob in KNOBS if _moves_memory(knob)]
+    moving = (MemoryEffect.CHANGES, MemoryEffect.GROWS)
+    names = [knob.name for knob in KNOBS if knob.memory in moving and knob.name != "batch_size"]
     found = {
         tuple(config[name] for name in names): {name: config[name] for name in names}
         for config in (baseline, *space.configs)
@@ -84,7 +85,7 @@ def describe_dry_run(found: DryRun, space: SearchSpace, fits: Callable[[Arm, int
         return f"Dry run: memory cannot be predicted ({why}). The search goes on without it."
     known = [arm for arm in found.arms if arm.points]
     if not known:
-        why = found.arms[0].reason if found.arms else "no configuration was tried"
+        why = found.arms[0].why if found.arms else "no configuration was tried"
         return f"Dry run: memory cannot be predicted, because {why}. The search goes on without it."
     batches = sorted({config.batch_size for config in space.configs})
     fitting = [(arm, max((batch for batch in batches if fits(arm, batch)), default=0)) for arm in known]
@@ -121,7 +122,3 @@ def _deciding(fitting: Sequence[tuple[Arm, int]]) -> list[Knob]:
         if all(seen.setdefault(tuple(arm.values[o.name] for o in others), most) == most for arm, most in fitting):
             knobs = others
     return knobs
-
-
-def _moves_memory(knob: Knob) -> bool:
-    return knob.memory in (MemoryEffect.CHANGES, MemoryEffect.GROWS) and knob.name != "batch_size"

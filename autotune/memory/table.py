@@ -104,8 +104,8 @@ def memory_block(
     for line in _traded(trading, [batch for batch in batches if batch in searched], peak_range, usable_bytes):
         block.append(f"  {line}\n")
     for arm in found.arms:
-        if arm.reason:
-            block.append(f"  ! {_name(arm, found.arms) or 'peak'}: ", "yellow").append(f"{plain(arm.reason)}\n")
+        if arm.why:
+            block.append(f"  ! {_name(arm, found.arms) or 'peak'}: ", "yellow").append(f"{plain(arm.why)}\n")
     if not known:
         return block.append("  Memory cannot be predicted here; `autotune search` measures it.")
     return block.append(peak_range.explained(usable_bytes))

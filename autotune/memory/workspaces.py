@@ -43,16 +43,12 @@ def _lstm_workspace_bytes(
     """Return the workspace of a real call with `samples` samples; `rest` are the arguments that are no tensors."""
     with _disable_current_modes():  # autograd is not on: this is below it
         tensors = [
-            torch.zeros(_with_batch(shape, samples) if place in BATCHED else shape, dtype=dtype)
+            torch.zeros((*shape[:-2], samples, shape[-1]) if place in BATCHED else shape, dtype=dtype)
             for place, shape in enumerate(shapes)
         ]
         arguments = [list(value) if isinstance(value, tuple) else value for value in rest]
         made = torch.ops.aten.mkldnn_rnn_layer.default(*tensors, *arguments)
     return int(made[WORKSPACE].untyped_storage().nbytes())
-
-
-def _with_batch(shape: tuple[int, ...], samples: int) -> tuple[int, ...]:
-    return (*shape[:-2], samples, shape[-1])
 
 
 def _hashable(value: Any) -> Any:

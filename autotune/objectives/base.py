@@ -78,6 +78,7 @@ class Objective(ABC):
     best: str = "fastest"  # "fastest configuration found"
     unbeaten: str = "measurably faster"  # "no configuration was measurably faster"
     is_speed: bool = False  # the fastest configuration is the best one: what is slow is hopeless
+    missing: Code = Code.NO_SCORE  # why a probe that ran has no score, probably
     uses_noise_scale: bool = False  # the gradient noise scale is measured before the probes
     order_step: float = 1.0  # orders that differ by no more than this factor are the same
     window: ProbeBudget = ProbeBudget()  # how long to measure one configuration, where its speed does not decide
@@ -100,10 +101,6 @@ class Objective(ABC):
     def value_per_sample(self, goal: Goal, noise_scale: float | None = None) -> Callable[[Config], float] | None:
         """Score for one sample/s of a configuration, where it is known before any probe; None: it is to be learned."""
         return None
-
-    def missing(self) -> str:
-        """Why a probe that ran has no score, probably, and what to do: two sentences."""
-        return "The probe did not measure what this objective needs. Search with --objective throughput."
 
     def slack(self, goal: Goal) -> float | None:
         """Return the share of the best score by which a configuration may fall behind and still win by `order`.

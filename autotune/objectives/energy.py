@@ -8,7 +8,7 @@ from autotune.core.records import Environment, Goal, TargetFacts
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import ProbeResult
 from autotune.errors import UsageError
-from autotune.machine.nvml import find, glance, library
+from autotune.machine.nvml import find_card, glance, library
 from autotune.objectives.base import Decision, Objective
 
 INSTEAD = "Search with --objective throughput: what is faster mostly takes less energy too."
@@ -27,6 +27,7 @@ class Energy(Objective):
     wish = "the most samples per joule of the GPU"
     better, worse, best = "more energy-efficient", "less energy-efficient", "most energy-efficient"
     unbeaten = "measurably more energy-efficient"
+    missing = Code.NO_ENERGY  # the counter did not answer, or did not move
     window = ProbeBudget(min_seconds=5.0, max_seconds=8.0, max_steps=10_000)
 
     def check(self, goal: Goal, environment: Environment, facts: TargetFacts) -> None:
@@ -39,7 +40,7 @@ class Energy(Objective):
         if environment.device_uuid is None:  # an old torch does not say which card it is: the first probe will show
             return
         nvml = library()
-        card = find(nvml, environment.device_uuid)
+        card = find_card(nvml, environment.device_uuid)
         if card is None or glance(nvml, card).energy_joules is None:
             raise UsageError(
                 f"--objective energy: NVML tells no energy for {environment.device_name}. The driver's library is "
@@ -49,10 +50,6 @@ class Energy(Objective):
     def score(self, result: ProbeResult, goal: Goal, noise_scale: float | None = None) -> float | None:
         """Samples of the window for the energy that the GPU took during it."""
         return result.samples_per_joule
-
-    def missing(self) -> str:
-        """The counter did not answer, or did not move."""
-        return f"The probe has no reading of the GPU's energy counter. {INSTEAD}"
 
     def headline(self, decision: Decision) -> Notice | None:
         """`1.31× as many samples per joule as your baseline (1.25 to 1.38)`."""

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest, Value
 from autotune.core.results import Measurement, Outcome, ProbeResult, Trial, Verdict
 from autotune.objectives import objective_of
-from autotune.units import format_bytes, format_share
 
 # Every trial carries all of these, in this order: Optuna's GP sampler stacks constraint values without their names. The
 # order is the alphabet's, because that is what comes back from the database's index.
@@ -19,13 +20,10 @@ SATISFIED, VIOLATED = -1.0, 1.0
 MOST_SKIPS_PER_STEP = 1 / 50  # after calibration; healthy float16 runs skip one in 2000 (docs/notes/precision.md 1)
 MOST_LOSS_GROWTH = 3.0  # last against first: beyond it training has left the rails (docs/notes/precision.md 1)
 AVERAGED_LOSSES = 3  # a single micro-batch's loss is noise
-VARIED_HEADROOM = (
-    0.1  # of the limit, where shapes vary: mixed sizes fragment what the allocator holds (docs/notes/memory.md 2)
-)
+# Of the limit, where shapes vary: mixed sizes fragment what the allocator holds (docs/notes/memory.md 2).
+VARIED_HEADROOM = 0.1
 MOST_RETRIES = 0  # of the allocator in the window: each flushes its cache, waits for the device and allocates anew
-NEAR_TOTAL = (
-    0.9  # of the device's memory: above it a driver may spill into the host's and not fail (docs/notes/memory.md 7)
-)
+NEAR_TOTAL = 0.9  # of the device's: above it a driver may spill into the host's and not fail (docs/notes/memory.md 7)
 CLIFF = 2.0  # times the seconds per sample of the next smaller batch, where a larger batch should cost fewer
 
 WORDS = {
@@ -53,45 +51,45 @@ def judge(result: ProbeResult, request: StudyRequest, noise_scale: float | None 
         name = "stability" if result.outcome is Outcome.UNSTABLE else name
         constraints[name] = VIOLATED
         message = result.failure.message if result.failure else ""
-        return Verdict(value=None, constraints=constraints, reason=f"{WORDS[result.outcome]}: {message}")
+        failed = notice(Code.PROBE_FAILED, outcome=WORDS[result.outcome], failure=message)
+        return Verdict(value=None, constraints=constraints, reason=failed)
     measurement = result.measurement
     usable = request.memory_limit_bytes - headroom_bytes(measurement, request)
     constraints["memory"] = math.log(measurement.memory.bytes / usable)
-    unstable = "" if request.goal.stability == "off" else instability(measurement)
-    constraints["stability"] = VIOLATED if unstable else SATISFIED
-    reason = f"unstable: {unstable}" if unstable else ""
+    reason = None if request.goal.stability == "off" else instability(measurement)
+    constraints["stability"] = VIOLATED if reason else SATISFIED
     if constraints["memory"] > 0:
-        reason = f"needs {format_bytes(measurement.memory.bytes)}, {format_bytes(usable)} may be used"
-    elif (measurement.memory.allocator_retries or 0) > MOST_RETRIES:
+        reason = notice(Code.NEEDS_MEMORY, peak_bytes=measurement.memory.bytes, usable_bytes=usable)
+    elif (retries := measurement.memory.allocator_retries or 0) > MOST_RETRIES:
         constraints["memory"] = VIOLATED
-        reason = f"memory thrashes: its cache was flushed {measurement.memory.allocator_retries} times in the window"
+        reason = notice(Code.MEMORY_THRASHES, retries=retries)
     value = objective.score(result, request.goal, noise_scale)
     if value is None:
         constraints["runnable"] = VIOLATED
-        reason = reason or f"no score: {objective.missing()}"
+        reason = reason or notice(objective.missing)
     return Verdict(value=value, constraints=constraints, reason=reason)
 
 
 def judge_among(
     trial: Trial, others: Iterable[Trial], request: StudyRequest, noise_scale: float | None = None
 ) -> Verdict:
-    """The same, and memory is violated too where the smaller batches among `others` show that this one was spilled."""
+    """Judge one of several: memory is violated, too, where smaller batches among `others` show that it was spilled."""
     verdict = judge(trial.result, request, noise_scale)
-    spilled = spill(trial, others, request) if verdict.feasible else ""
+    spilled = spill(trial, others, request) if verdict.feasible else None
     if not spilled:
         return verdict
     return replace(verdict, constraints={**verdict.constraints, "memory": VIOLATED}, reason=spilled)
 
 
-def spill(trial: Trial, others: Iterable[Trial], request: StudyRequest) -> str:
-    """Why this probe seems to have run in the host's memory in part, without an error; empty if it does not.
+def spill(trial: Trial, others: Iterable[Trial], request: StudyRequest) -> Notice | None:
+    """Return why this probe seems to have run in the host's memory in part, without an error; None if it does not.
 
     Drivers under Windows and WSL do so from 536.40 on; what shows is the time (docs/notes/memory.md 7).
     """
     measured = trial.result.measurement
     total = request.environment.device_bytes
     if measured is None or measured.memory.reserved_bytes is None or measured.memory.bytes < NEAR_TOTAL * total:
-        return ""
+        return None
     smaller = [
         (other.config.batch_size, other.result.measurement.samples_per_second)
         for other in others
@@ -100,16 +98,12 @@ def spill(trial: Trial, others: Iterable[Trial], request: StudyRequest) -> str:
         and _all_but_batch(other.config) == _all_but_batch(trial.config)
     ]
     if not smaller:
-        return ""
+        return None
     batch, rate = max(smaller)
     factor = rate / measured.samples_per_second
     if factor < CLIFF:
-        return ""
-    return (
-        f"a sample takes {factor:.1f} times as long as with batch_size {batch}, with "
-        f"{format_share(measured.memory.bytes / total)} of the device's memory in use: the driver probably moved part "
-        f"of it to the host"
-    )
+        return None
+    return notice(Code.MEMORY_SPILLED, factor=factor, batch=batch, used=measured.memory.bytes / total)
 
 
 def headroom_bytes(measurement: Measurement, request: StudyRequest) -> int:
@@ -119,27 +113,23 @@ def headroom_bytes(measurement: Measurement, request: StudyRequest) -> int:
     return max(request.headroom_bytes, int(VARIED_HEADROOM * request.memory_limit_bytes))
 
 
-def instability(measurement: Measurement) -> str:
-    """Why the losses of this probe speak against its configuration; empty if they do not."""
+def instability(measurement: Measurement) -> Notice | None:
+    """Return why the losses of this probe speak against its configuration; None if they do not."""
     losses = measurement.losses
     broken = sum(loss is None for loss in losses)
     if broken:
-        return f"{broken} of {len(losses)} losses are not finite"
+        return notice(Code.UNSTABLE_NOT_FINITE, broken=broken, losses=len(losses))
     steps = measurement.trained_steps - measurement.calibration_skips
     if measurement.skipped_steps > max(1.0, steps * MOST_SKIPS_PER_STEP):
-        return f"the gradient scaler skipped {measurement.skipped_steps} of {steps} steps after calibration"
+        return notice(Code.UNSTABLE_STEPS_SKIPPED, skipped=measurement.skipped_steps, steps=steps)
     finite = [loss for loss in losses if loss is not None]
-    first, last = _mean(finite[:AVERAGED_LOSSES]), _mean(finite[-AVERAGED_LOSSES:])
+    first, last = (sum(some) / max(len(some), 1) for some in (finite[:AVERAGED_LOSSES], finite[-AVERAGED_LOSSES:]))
     if len(finite) > 2 * AVERAGED_LOSSES and first > 0 and last > MOST_LOSS_GROWTH * first:
-        return f"the loss grew from {first:.3g} to {last:.3g} in {len(losses)} steps"
-    return ""
+        return notice(Code.UNSTABLE_LOSS_GREW, first=first, last=last, losses=len(losses))
+    return None
 
 
 def _all_but_batch(config: Config) -> dict[str, Value]:
     """Return the values that two configurations must share for only their micro-batches to differ."""
     free = ("batch_size", "gradient_accumulation_steps")  # one follows from the other where the global batch is held
     return {name: value for name, value in config.values.items() if name not in free}
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / max(len(values), 1)

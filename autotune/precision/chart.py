@@ -35,7 +35,8 @@ def precision(view: StudyView) -> Chart | Absence:
 
 def paired_losses(comparisons: Sequence[Comparison], tolerance: float) -> Chart | Absence:
     """Draw how far each tested precision is behind full precision, within and beyond that tolerance."""
-    tested = [(pair, runs) for pair in pooled(comparisons) if (runs := _learning(pair[1]))]
+    learning = [(pair, [one for one in paired(pair[1].runs) if one.learned]) for pair in pooled(comparisons)]
+    tested = [(pair, runs) for pair, runs in learning if runs]  # else there is nothing to take shares of
     if not tested:
         return Absence(name="precision", title=TITLE, reason=_why(comparisons, tolerance))
     drawn = [[_shares(runs, runs.candidate) for runs in seeds] for _, seeds in tested]
@@ -51,11 +52,11 @@ def paired_losses(comparisons: Sequence[Comparison], tolerance: float) -> Chart 
         plane = Plane(size=size, across=drawing.linear(steps, "optimizer step"), up=up, names=labels)
         parts = [*_allowed(plane, tolerance), *plane.axes()]
         parts += [part for shares in nudged for part in _line(plane, shares, "nudged")]
-        for arm, seeds in enumerate(drawn):
-            parts.append(f'<g class="arm{arm}">')
+        for series, seeds in enumerate(drawn):
+            parts.append(f'<g class="series{series}">')
             for shares in seeds:
                 parts += _line(plane, shares, "line")
-                parts += [drawing.marker(arm, *end)] if (end := _end(plane, shares)) else []
+                parts += [drawing.marker(series, *end)] if (end := _end(plane, shares)) else []
             parts.append("</g>")
         return parts
 
@@ -80,11 +81,6 @@ def paired_losses(comparisons: Sequence[Comparison], tolerance: float) -> Chart 
 def _why(comparisons: Sequence[Comparison], tolerance: float) -> str:
     verdicts = [judge(*pair, Thresholds(tolerance=tolerance)) for pair in pooled(comparisons)]
     return plain(verdicts[0].reason.text) if verdicts else "no paired runs were made"
-
-
-def _learning(result: StabilityResult) -> list[Paired]:
-    """Return the runs of each seed whose full precision learned, for its decrease is what differences are shares of."""
-    return [runs for runs in paired(result.runs) if runs.learned]
 
 
 def _shares(runs: Paired, run: LossRun) -> Shares:
@@ -115,7 +111,6 @@ def _line(plane: Plane, shares: Shares, kind: str) -> list[str]:
 
 
 def _end(plane: Plane, shares: Shares) -> tuple[float, float] | None:
-    """Return the place of the last loss, if it was finite."""
     return (plane.x(len(shares) - 1), plane.y(shares[-1])) if shares and shares[-1] is not None else None
 
 

@@ -27,7 +27,7 @@ from autotune.knobs import completed, plan_of
 from autotune.knobs.base import Plan
 from autotune.targets import resolve
 from autotune.targets.base import Order, Session, Step
-from autotune.targets.commands.template import is_command
+from autotune.targets.commands.command import is_command
 
 PERTURBATION = 1e-6  # relative, of every weight: eight units in the last place of float32 (docs/notes/precision.md 2)
 PHASE = "measure"
@@ -35,11 +35,11 @@ _SEEDS = 2**32  # that numpy accepts
 _STRIDE = 1_000_003  # between the draws of two seeds, so that the steps of one are not the next one's
 
 
-def compare(request: StabilityRequest, progress: Progress) -> StabilityResult:
+def compare_losses(request: StabilityRequest, progress: Progress) -> StabilityResult:
     """Return all runs. Raises whatever the user's code, torch or the machine raise."""
     orders: list[tuple[Role, int]] = [(role, seed) for role in request.roles for seed in request.seeds]
     assert len(orders) == 1 or not is_command(request.target), "a command runs once in a process"
-    device = devices.choose(request.device)
+    device = devices.choose_device(request.device)
     devices.limit_memory(device, request.memory_limit_bytes)
     runs: list[LossRun] = []
     steps = request.steps

@@ -127,7 +127,7 @@ class Paired:
 
 def judge(request: StabilityRequest, result: StabilityResult, lines: Thresholds = THRESHOLDS) -> LossVerdict:
     """Return the verdict on the candidate's precision. Batch sizes are never compared: both runs have the same."""
-    told = _Wording(*names(request))
+    told = _Notices(*names(request))
     pairs = paired(result.runs)
     steps = min((pair.steps for pair in pairs), default=0)
     batch = request.candidate.batch_size
@@ -202,7 +202,7 @@ def paired(runs: Sequence[LossRun]) -> list[Paired]:
 
 
 @dataclass(frozen=True)
-class _Wording:
+class _Notices:
     """Makes notices that name the candidate and the reference."""
 
     candidate: str
@@ -212,7 +212,7 @@ class _Wording:
         return notice(code, candidate=self.candidate, reference=self.reference, **numbers)
 
 
-def _doubt(pair: Paired, told: _Wording) -> Notice | None:
+def _doubt(pair: Paired, told: _Notices) -> Notice | None:
     """Return why full precision itself cannot be compared with; None if it can."""
     for run in (pair.reference, pair.perturbed):
         if broken := sum(loss is None for loss in run.losses[: pair.steps]):
@@ -223,7 +223,7 @@ def _doubt(pair: Paired, told: _Wording) -> Notice | None:
     return told.notice(Code.REFERENCE_LEARNS_NOTHING, steps=pair.steps, **fall)
 
 
-def _instability(pair: Paired, lines: Thresholds, told: _Wording) -> Notice | None:
+def _instability(pair: Paired, lines: Thresholds, told: _Notices) -> Notice | None:
     """Return why the candidate's run went wrong where the reference's did not; None if it did not."""
     run, steps = pair.candidate, pair.steps
     broken = sum(loss is None for loss in run.losses[:steps])
@@ -249,7 +249,7 @@ def _instability(pair: Paired, lines: Thresholds, told: _Wording) -> Notice | No
 
 
 def _compared(
-    found: Callable[..., LossVerdict], pairs: Sequence[Paired], lines: Thresholds, told: _Wording, batch: int
+    found: Callable[..., LossVerdict], pairs: Sequence[Paired], lines: Thresholds, told: _Notices, batch: int
 ) -> LossVerdict:
     """`ok`, `worse`, or inconclusive where noise hides the difference: one seed where it is small, else an interval."""
     decrease = statistics.fmean(pair.decrease for pair in pairs)

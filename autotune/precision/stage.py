@@ -21,7 +21,7 @@ from autotune.knobs import loader_workers, worker_knob
 from autotune.precision.judge import Thresholds, full_precision, judge, names, pooled, precision_of
 from autotune.study.history import Comparison, History
 from autotune.study.summary import ConfigSummary
-from autotune.targets.commands.template import is_command
+from autotune.targets.commands.command import is_command
 from autotune.tuning.choice import finalists
 from autotune.tuning.comparing import SEED_SECONDS, STEPS, comparison_batch, starting_seconds
 from autotune.tuning.context import SearchContext
@@ -116,7 +116,6 @@ def _run(context: SearchContext, request: StabilityRequest) -> StabilityResult:
 
 
 def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
-    """Return the comparison that this configuration still needs, if any."""
     request, history = context.request, context.history
     if request.goal.stability == "off" or full_precision(config) == config:
         return None

@@ -1,1 +1,1 @@
-"""How results are shown: lines on a terminal, and a page in a browser."""
+"""Shows results: as lines on a terminal, and as a page in a browser."""

@@ -14,9 +14,9 @@ from autotune.core.codes import Code
 from autotune.core.notices import Notice, costliest_first
 from autotune.harmless import cropped, python, shell_word
 from autotune.report import phrases
+from autotune.report.bottleneck import bottleneck_of
 from autotune.report.changes import changes_of, value_of, worth, worth_lines
 from autotune.report.durations import durations, steps_per_epoch
-from autotune.report.limits import limit_of
 from autotune.report.losses import is_doubtful, losses_phrase
 from autotune.report.phrases import plain
 from autotune.study.recommendation import Recommendation
@@ -193,7 +193,7 @@ def details(best: Recommendation, view: StudyView | None, width: int) -> Iterato
     for title, texts in (
         ("All", [f"{name}: {python(value)}" for name, value in best.params.items()]),
         ("Time", [durations(best, facts_of(best, view))]),
-        ("Limit", [limit_of(view)] if view and limit_of(view) else []),
+        ("Bottleneck", [bottleneck_of(view)] if view and bottleneck_of(view) else []),
         ("Why", list(dict.fromkeys(one.text for one in told if one is not None))),
         ("Worth", worth_lines(best, view)),
         ("Others", [*lost, phrases.PAIRED] if lost else []),
@@ -226,5 +226,4 @@ def _whole(warning: Notice) -> str:
 
 
 def _meaning(warning: Notice) -> str:
-    """The first sentence of a warning, without what to do."""
     return cropped(NEXT_SENTENCE.split(warning.text, maxsplit=1)[0], LONGEST_TEXT)

@@ -64,7 +64,7 @@ def check_block(
     target: str, facts: TargetFacts, environment: Environment, domains: Mapping[str, Sequence[Value]],
     settled: Sequence[str] = (), left_out: Sequence[str] = (),
 ) -> Text:  # fmt: skip
-    """What was found in a target, what was inferred (and the line that would replace it), what would be tuned or not.
+    """Return what was found in a target, what was inferred (and the line that would replace it), and what is tuned.
 
     `settled` says what would be held and compared with, `left_out` what users expect to be tuned and is not.
     """
@@ -83,9 +83,10 @@ def check_block(
     if facts.step is not None:
         step = facts.step
         learns = step.parameters_with_gradient == step.trainable_parameters and step.loss is not None
+        loss = "not finite" if step.loss is None else f"{step.loss:.3g}"
         sign, style = SIGNS["good" if learns else "advice"]
         block.append(f"  {sign} ", style).append(
-            f"one step on {environment.device}: loss {_loss(step.loss)}, {format_seconds(step.seconds)}, gradients in "
+            f"one step on {environment.device}: loss {loss}, {format_seconds(step.seconds)}, gradients in "
             f"{step.parameters_with_gradient} of {step.trainable_parameters} parameters\n"
         )
     tuned = [f"{name} ({len(values)} values)" for name, values in domains.items() if len(values) > 1]
@@ -123,7 +124,3 @@ def _rank(trial: Trial, sort: str) -> tuple[float, int]:
     if measured is None:
         return float("inf"), trial.number
     return (-measured.samples_per_second if sort == "speed" else measured.memory.bytes), trial.number
-
-
-def _loss(loss: float | None) -> str:
-    return "not finite" if loss is None else f"{loss:.3g}"

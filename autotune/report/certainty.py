@@ -1,4 +1,4 @@
-"""How sure it is that an answer beats the baseline."""
+"""The certainty that an answer beats the baseline."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotune.study.recommendation import Recommendation
 
 @dataclass(frozen=True, kw_only=True)
 class Certainty:
-    """How sure it is that the answer beats the baseline, in a word and why."""
+    """The certainty that the answer beats the baseline, in a word, and why."""
 
     word: Literal["clear", "likely", "tie"]
     why: str

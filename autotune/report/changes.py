@@ -1,10 +1,12 @@
-"""What each change of an answer is worth: how much worse the configuration is without it, in words and as a chart."""
+"""The worth of each change of an answer: how much worse the configuration is without it, in words and as a chart."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, Value
 from autotune.harmless import plain
 from autotune.knobs import defaults, knob
@@ -37,12 +39,12 @@ def changes_of(best: Recommendation, view: StudyView | None) -> tuple[Change, ..
         return tuple(sorted(known, key=lambda one: not one.kept))
     measured = {one.config: one for one in summaries(view) if one.feasible} if view else {}
     groups = changes_between(best.baseline, best.params)
-    untested = "not measured yet" if view and view.running else "not measured alone"
+    untested = notice(Code.CHANGE_NOT_YET_MEASURED if view and view.running else Code.CHANGE_NOT_ALONE)
     return tuple(_earlier(best, group, len(groups), measured, untested) for group in groups)
 
 
 def _earlier(
-    best: Recommendation, names: tuple[str, ...], changes: int, measured: dict[Config, ConfigSummary], untested: str
+    best: Recommendation, names: tuple[str, ...], changes: int, measured: dict[Config, ConfigSummary], untested: Notice
 ) -> Change:
     values, before = ({name: of.get(name) for name in names} for of in (best.params, best.baseline))
     if changes == 1 and best.speedup:  # without it is the baseline, and the race knows it best
@@ -61,7 +63,8 @@ def _earlier(
 def worth(change: Change, best: Recommendation) -> str:
     """Return `without it 35% slower`, or why that was not measured."""
     if change.ratio is None:
-        return plain(change.untested) if best.changes is None else f"not tested: {plain(change.untested)}"
+        why = plain(change.untested.text.partition("\n")[0].rstrip(".")) if change.untested else ""
+        return why if best.changes is None else f"not tested: {why}"
     objective = objective_of(best.goal)
     share = 1 - change.ratio if change.ratio < 1 else change.ratio - 1
     text = f"without it {format_share(share)} {objective.worse if change.ratio < 1 else objective.better}"
@@ -182,6 +185,5 @@ def _bars(changes: Sequence[Change], best: Recommendation, size: Size) -> list[s
 
 
 def _fitting(change: Change, width: int) -> str:
-    """The change with its values, or by name where there is no room for them."""
     words = change_phrase(change) + ("" if change.kept else ": dropped")
     return words if 1.1 * drawing.width_of(words) + 8 < width else label(change)

@@ -43,8 +43,8 @@ def columns(knobs: Sequence[Knob] = KNOBS) -> tuple[Column, ...]:
             cell=lambda config, _: "".join(shown(knob, config.values) for knob in batch),
         ),
         *(_knob_column(knob) for knob in others),
-        Column(title="samples/s", width=9, cell=lambda _, measured: _rate(measured)),
-        Column(title="±", width=4, cell=lambda _, measured: _spread(measured)),
+        Column(title="samples/s", width=9, cell=lambda _, one: format_rate(one.samples_per_second) if one else UNKNOWN),
+        Column(title="±", width=4, cell=lambda _, one: half_width(one.relative_half_width if one else None)),
         Column(
             title="peak", width=8, cell=lambda _, measured: format_bytes(measured.memory.bytes) if measured else UNKNOWN
         ),
@@ -96,11 +96,3 @@ def _knob_column(knob: Knob) -> Column:
         cell=lambda config, _: shown(knob, config.values),
         gives_way=knob.show(knob.default) in TACIT,
     )
-
-
-def _rate(measured: Measurement | None) -> str:
-    return format_rate(measured.samples_per_second) if measured else UNKNOWN
-
-
-def _spread(measured: Measurement | None) -> str:
-    return half_width(measured.relative_half_width if measured else None)

@@ -55,7 +55,7 @@ class Difference(Record, frozen=True, kw_only=True):
 
 
 class Ratio(Record, frozen=True, kw_only=True):
-    """How many times as fast B is as A, with its 95 % interval where there is one."""
+    """The speed of B over that of A, with its 95 % interval where there is one."""
 
     estimate: float
     low: float | None = None
@@ -93,7 +93,7 @@ class Side(Record, frozen=True, kw_only=True):
 
 
 class Comparison(Record, frozen=True, kw_only=True):
-    """What A and B share, and what not."""
+    """The comparison of two studies: what A and B share, and what not."""
 
     a: Side
     b: Side
@@ -176,7 +176,7 @@ def _compared(shared: tuple[Shared, ...]) -> tuple[Shared, ...]:
 
 
 def _overall(pairs: Sequence[Shared]) -> Ratio | None:
-    """By the model of the confirmation, in which each configuration takes the place of a round that both ran."""
+    """Return the mean ratio by the model of the confirmation: each configuration takes the place of a common round."""
     if not pairs:
         return None
     rates = [[one.a_samples_per_second for one in pairs], [one.b_samples_per_second for one in pairs]]

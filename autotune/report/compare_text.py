@@ -39,7 +39,7 @@ def sentence(comparison: Comparison) -> str:
 
 
 def caution(comparison: Comparison) -> str:
-    """What the ratio is the effect of; empty where there is none."""
+    """Return what the ratio may also come from; empty where there is none."""
     if comparison.overall is None:
         return ""
     different = [title for kind, title in KINDS if comparison.differs_in(kind)]
@@ -110,7 +110,7 @@ def comparison_block(comparison: Comparison, width: int | None = None) -> Text:
 
 
 def _fitting(a: str, b: str, most: int | None) -> tuple[str, str]:
-    """Both in at most `most` characters, from shortly before where they begin to differ."""
+    """Return both in at most `most` characters, from shortly before where they begin to differ."""
     a, b = phrases.plain(a), phrases.plain(b)
     if most is None or max(len(a), len(b)) <= most:
         return a, b
@@ -120,7 +120,6 @@ def _fitting(a: str, b: str, most: int | None) -> tuple[str, str]:
 
 
 def _table(block: Text, rows: list[tuple[str, ...]]) -> None:
-    """Rows on common columns; the last one is not padded."""
     rows = [(row[0].rstrip(), *(phrases.plain(cell) for cell in row[1:])) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -128,7 +127,7 @@ def _table(block: Text, rows: list[tuple[str, ...]]) -> None:
 
 
 def _differences(comparison: Comparison) -> list[tuple[str, list[tuple[str, str, str]]]]:
-    """By kind: the name of each, A's and B's."""
+    """Return the differences by kind: the name of each, A's value and B's."""
     found = [
         (title.capitalize(), [(d.name, d.a or "–", d.b or "–") for d in comparison.differs_in(kind)])
         for kind, title in KINDS

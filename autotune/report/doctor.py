@@ -1,4 +1,4 @@
-"""What `autotune doctor` looks at, from facts to findings with advice."""
+"""The checks of `autotune doctor`: from facts to findings with advice."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ SAMPLE_SECONDS = 1.0  # in ticks of 10 ms, which err by 1 %
 
 
 def measure_foreign_cores() -> float | None:
-    """How many cores others keep busy now, by a short look; None: this system does not tell."""
+    """Return how many cores others keep busy now, by a short look; None: this system does not tell."""
     before = look()
     time.sleep(SAMPLE_SECONDS)
     return between(before, look()).foreign_cores
 
 
 def examine(
-    inspection: Inspection, *, chosen: bool = False, template_bytes: int = 0,
+    inspection: Inspection, *, chosen: bool = False, fork_server_bytes: int = 0,
     foreign: Callable[[], float | None] = measure_foreign_cores,
 ) -> list[Check]:  # fmt: skip
     """All findings; the inspection was made without a target, and of a device that the user has `chosen` or not.
 
-    `template_bytes` is what the process holds that the inspection was forked from; `foreign` returns how many cores
+    `fork_server_bytes` is what the process holds that the inspection was forked from; `foreign` returns how many cores
     others keep busy.
     """
     here = inspection.environment
@@ -50,7 +50,7 @@ def examine(
         _cores(here.usable_cores, foreign()),
         Check(name="host memory", text=f"{available} ({memory.limit_source})"),
         *_shared_memory(),
-        *_starting(inspection, template_bytes),
+        *_starting(inspection, fork_server_bytes),
         *_gpus(),
     ]
 
@@ -93,10 +93,10 @@ def _shared_memory() -> list[Check]:
     return [Check(name="/dev/shm", text=text, state="advice", advice=advice)]
 
 
-def _starting(inspection: Inspection, template_bytes: int) -> list[Check]:
+def _starting(inspection: Inspection, fork_server_bytes: int) -> list[Check]:
     if inspection.isolation is None:
         return []
-    text = f"forked from a process of {format_bytes(template_bytes)} that has torch imported"
+    text = f"forked from a process of {format_bytes(fork_server_bytes)} that has torch imported"
     if inspection.isolation == "fresh":
         text = f"fresh processes: {inspection.isolation_reason}"
     return [Check(name="probes", text=text)]

@@ -83,7 +83,7 @@ class Plane:
     size: Size
     across: Axis
     up: Axis
-    names: Sequence[str] = ()  # of the arms, in a legend above it
+    names: Sequence[str] = ()  # of the series, in a legend above it
 
     @property
     def right(self) -> int:
@@ -126,12 +126,11 @@ class Plane:
         return [*parts, *self._legend()]
 
     def _legend(self) -> list[str]:
-        """The marker and the name of each arm."""
         parts = []
         for row, line in enumerate(legend_lines(self.names, self.size)):
             x, y = 6.0, self.size.top + row * (LINE + 3)
-            for arm, name in line:
-                parts.append(f'<g class="arm{arm}">{marker(arm, x, y - 4)}{text(x + 10, y, name, "name")}</g>')
+            for series, name in line:
+                parts.append(f'<g class="series{series}">{marker(series, x, y - 4)}{text(x + 10, y, name, "name")}</g>')
                 x += width_of(name) + 32
         return parts
 
@@ -178,10 +177,10 @@ def cross(x: float, y: float) -> str:
     return f'<path class="cross" d="M{x - 5:.1f} {y - 5:.1f}l10 10m0-10l-10 10"/>'
 
 
-def marker(arm: int, x: float, y: float, *, is_hollow: bool = False) -> str:
-    """The arm's own shape."""
+def marker(series: int, x: float, y: float, *, is_hollow: bool = False) -> str:
+    """The shape of one series."""
     kind = "dot hollow" if is_hollow else "dot"
-    return f'<path class="{kind}" transform="translate({x:.1f} {y:.1f})" d="{SHAPES[arm]}"/>'
+    return f'<path class="{kind}" transform="translate({x:.1f} {y:.1f})" d="{SHAPES[series]}"/>'
 
 
 SHAPES = (  # circle, square, triangle, diamond, turned triangle, plus: distinguishable without colour
@@ -191,14 +190,14 @@ SHAPES = (  # circle, square, triangle, diamond, turned triangle, plus: distingu
 
 
 def legend_lines(names: Sequence[str], size: Size) -> list[list[tuple[int, str]]]:
-    """The names with their places among the arms, broken into lines that fit."""
+    """The names with their places among the series, broken into lines that fit."""
     lines: list[list[tuple[int, str]]] = []
     room = 0.0
-    for arm, name in enumerate(names):
+    for series, name in enumerate(names):
         need = width_of(name) + 32
         if not lines or need > room:
             lines.append([])
             room = size.width
-        lines[-1].append((arm, name))
+        lines[-1].append((series, name))
         room -= need
     return lines

@@ -1,4 +1,4 @@
-"""What an answer means in time: how long a step and an epoch take, and how many steps an epoch has."""
+"""The durations of an answer: how long a step and an epoch take, and how many steps an epoch has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sampler expected of a probe: in one line, and compared with what the probe measured."""
+"""The expectation of the sampler for a probe: in one line, and compared with what the probe measured."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def expectation(predicted: Prediction) -> str:
 
 
 def why(predicted: Prediction) -> str:
-    """Why this configuration and no other, in words."""
+    """Return in words why this configuration was proposed."""
     gain = "" if predicted.gain is None or predicted.gain < LEAST_GAIN else f" ({format_share(predicted.gain)})"
     if predicted.why == "direct":
         return f"the model is off by more than 15% here, so batches near the best one are tried directly{gain}"
@@ -38,12 +38,12 @@ def why(predicted: Prediction) -> str:
 
 
 def prediction_of(view: StudyView, trial: Trial) -> Prediction | None:
-    """What the sampler expected of a probe, if it said so. Raises `StudyError` if the file is damaged."""
+    """Return what the sampler expected of a probe, if it said so. Raises `StudyError` if the file is damaged."""
     return disk.read_prediction(view.folder, trial.number)
 
 
-def compared(predicted: Prediction, trial: Trial) -> str:
-    """How the measurement compares: `12% faster than expected, within the interval; memory 3% below`; or empty."""
+def deviation(predicted: Prediction, trial: Trial) -> str:
+    """Return `12% faster than expected, within the interval; memory 3% below`; empty if nothing was measured."""
     measured = trial.result.measurement
     if measured is None:
         return "expected to run, and did not" if predicted.fits > 0.5 else ""
@@ -71,7 +71,7 @@ def probe_block(view: StudyView, trial: Trial) -> Text:
         lines.insert(1, ("watching", phrases.watching(measured)))
     if predicted is not None:
         expected = expectation(predicted).removeprefix("expected ")
-        lines = [("expected", expected), lines[0], ("came out", compared(predicted, trial)), *lines[1:]]
+        lines = [("expected", expected), lines[0], ("came out", deviation(predicted, trial)), *lines[1:]]
     for name, text in lines:
         if text:
             block.append(f"{name.ljust(WIDTH)}{phrases.plain(text)}\n")

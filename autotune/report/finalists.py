@@ -84,7 +84,6 @@ def _drawn(known: Sequence[Finalist]) -> list[Finalist]:
 
 
 def _known(best: Recommendation) -> list[Finalist]:
-    """The finalists, the fastest first."""
     found = [one for one in best.confirmations if one.rounds]
     knobs = touched([*(one.config for one in found), Config(values=best.baseline)])
     own = next((len(one.rounds) for one in found if one.config.values == best.params), 1)
@@ -111,7 +110,6 @@ def _is_shifted(one: Finalist) -> bool:
 
 
 def _over(one: Confirmation, best: Recommendation) -> float | None:
-    """The factor over the baseline, as the answer tells it."""
     if one.config.values == best.params:
         return best.speedup
     base = best.baseline_samples_per_second
@@ -142,9 +140,8 @@ def _rows(drawn: Sequence[Finalist], across: Axis, size: Size) -> list[str]:
     for index, one in enumerate(drawn):
         y = index * ROW + 29
         factor = _factor(one)
-        parts.append(
-            drawing.text(left, y - 15, _fitting(one.name, size.width), "strong" if one.kind == "kept" else "tick")
-        )
+        name = cropped(one.name, int((size.width - 90) / drawing.CHARACTER / 1.1))
+        parts.append(drawing.text(left, y - 15, name, "strong" if one.kind == "kept" else "tick"))
         parts.append(drawing.text(right, y - 15, factor, "strong" if one.kind == "kept" else "tick", "end"))
         low, high = (one.rate - (one.half_width or 0.0), one.rate + (one.half_width or 0.0))
         marks = drawing.bar("spread", x(low), y - 5, x(high) - x(low), 10)

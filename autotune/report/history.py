@@ -104,12 +104,12 @@ def _drawn(plane: Plane, moments: Sequence[Moment], best: Sequence[tuple[float, 
         line += [(x, line[-1][1]), (x, y)] if line else [(x, y)]
     if line:
         line.append((plane.x(moments[-1].seconds / unit), line[-1][1]))
-    parts += ['<g class="arm0">', drawing.polyline(line, "line"), "</g>"]
+    parts += ['<g class="series0">', drawing.polyline(line, "line"), "</g>"]
     for one in moments:
         x, y = plane.x(one.seconds / unit), plane.y(one.rate or 0.0)
         is_again = one.trial.purpose in AGAIN
         shape = drawing.marker(0, x, y, is_hollow=not is_again) if one.is_usable else drawing.cross(x, y)
-        parts.append(f'<g class="arm0">{drawing.titled(shape, _tip(one))}</g>')
+        parts.append(f'<g class="series0">{drawing.titled(shape, _tip(one))}</g>')
     return parts
 
 

@@ -26,7 +26,7 @@ class Phase:
 
 @dataclass(frozen=True, kw_only=True)
 class Live:
-    """What the page of a running search shows; times since `began_at` go on in the browser."""
+    """The state that the page of a running search shows; times since `began_at` go on in the browser."""
 
     phases: tuple[Phase, ...]
     began_at: str  # UTC, ISO 8601; empty: a search of an earlier version

@@ -1,4 +1,4 @@
-"""What is known of the losses of an answer, in one clause."""
+"""Says in one clause what is known of the losses of an answer."""
 
 from __future__ import annotations
 
@@ -63,7 +63,6 @@ def _verdict(best: Recommendation) -> LossVerdict | None:
 
 
 def _names(verdict: LossVerdict) -> tuple[str, str]:
-    """`bf16` and `fp32`."""
     differing = [one for one in KNOBS if one.name in verdict.values and verdict.values[one.name] != one.default]
     one, other = (" ".join(shown(it, values) for it in differing) for values in (verdict.values, defaults()))
     return plain(one), plain(other)

@@ -42,7 +42,6 @@ def markdown(view: StudyView, best: Recommendation) -> str:
 
 
 def _numbers(view: StudyView, best: Recommendation) -> list[tuple[str, str]]:
-    """The numbers by name, as they are told elsewhere."""
     spread = "" if best.relative_half_width is None else f" ± {phrases.half_width(best.relative_half_width)}"
     base = (
         ""

@@ -8,17 +8,17 @@ from pathlib import Path
 from markupsafe import Markup
 
 from autotune.core.notices import costliest_first
-from autotune.harmless import shell_word
+from autotune.harmless import LONGEST_MESSAGE, shell_word
 from autotune.report import phrases, probes
 from autotune.report.answer import NEXT_SENTENCE, OF_GLOBAL_BATCH, consequences
 from autotune.report.arrangement import arranged
+from autotune.report.bottleneck import bottleneck_of
 from autotune.report.card import interval_bar
 from autotune.report.certainty import certainty
 from autotune.report.change_rows import change_rows, kept
 from autotune.report.chart import Absence, Chart
 from autotune.report.charts import CHARTS
 from autotune.report.durations import durations
-from autotune.report.limits import limit_of
 from autotune.report.live import LATEST, live, said
 from autotune.report.losses import losses_phrase
 from autotune.report.templates import Served, render_template
@@ -29,7 +29,6 @@ from autotune.study.view import StudyView, facts_of
 from autotune.tuning.no_answer import unanswered
 from autotune.units import format_bytes, format_share
 
-LONGEST_TEXT = 600  # characters of a warning; best.json has all of it
 FEW_LINES = 9  # of code to use the answer, that leave room below them for warnings
 LONGEST_TRACEBACK = 4000  # characters, the end: the error itself stands last
 
@@ -62,7 +61,7 @@ def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -
 
 
 def _answer(view: StudyView) -> dict[str, object]:
-    """What stands at the top, by the names that the template uses."""
+    """Return the content of the top of the page, by the names that the template uses."""
     best = view.recommendation
     assert best is not None, "asked for where there is an answer"
     factor, rest = phrases.split_headline(best)
@@ -73,7 +72,7 @@ def _answer(view: StudyView) -> dict[str, object]:
         "certainty": certainty(best),
         "bar": Markup(interval_bar(best)),  # numbers of ours alone
         "durations": durations(best, facts_of(best, view)),
-        "limit": limit_of(view) or f"waiting for data {format_share(best.data_wait_share)}",
+        "bottleneck": bottleneck_of(view) or f"waiting for data {format_share(best.data_wait_share)}",
         "consequences": consequences(best, view),
         "rows": change_rows(best, view),
         "kept": kept(best, view),
@@ -86,16 +85,16 @@ def _answer(view: StudyView) -> dict[str, object]:
 
 
 def _parted(text: str) -> tuple[str, str]:
-    """What a warning means, and what else it says: its numbers and what to do."""
-    first, *rest = NEXT_SENTENCE.split(text[:LONGEST_TEXT], maxsplit=1)
+    """Return what a warning means, and the rest of it: its numbers and what to do."""
+    first, *rest = NEXT_SENTENCE.split(text[:LONGEST_MESSAGE], maxsplit=1)
     return first, " ".join(rest)
 
 
 def _reasons(best: Recommendation) -> list[str]:
-    """Why this configuration, without what stands under the factor and beside it."""
+    """Return the reasons for this configuration, without what stands under the factor and beside it."""
     told = [best.stability, *(one.reason for one in best.loss_verdicts), *best.reasons, best.certificate]
     texts = dict.fromkeys(one.text for one in told if one is not None and one.code not in OF_GLOBAL_BATCH)
-    return [text[:LONGEST_TEXT] for text in texts if text != losses_phrase(best)]
+    return [text[:LONGEST_MESSAGE] for text in texts if text != losses_phrase(best)]
 
 
 def _raw_trials(study: Path) -> str:
@@ -105,7 +104,7 @@ def _raw_trials(study: Path) -> str:
 
 
 def _traceback(view: StudyView) -> str:
-    """Of the last probe that left one: where everything failed, that is what a person needs."""
+    """Return the traceback of the last probe that left one, if none was measured."""
     traces = [t.result.failure.traceback for t in view.trials if t.result.failure and t.result.failure.traceback]
     return traces[-1][-LONGEST_TRACEBACK:] if traces and not any(t.result.measurement for t in view.trials) else ""
 
@@ -119,7 +118,6 @@ def _moment(text: str) -> str:
 
 
 def _environment(view: StudyView) -> list[tuple[str, str]]:
-    """What the measurements depend on, by name."""
     here, best = view.request.environment, view.recommendation
     entries = [
         ("device", f"{here.device_name} ({here.device})"),

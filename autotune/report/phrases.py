@@ -42,7 +42,7 @@ def times(count: int) -> str:
 
 
 def watching(measured: Measurement) -> str:
-    """What the probe's own work cost its steps, where that is over 1% of them; else empty."""
+    """Return what watching the steps cost them, where that is over 1%; else empty."""
     share = (measured.own_seconds_per_step or 0.0) * measured.steps / sum(measured.step_seconds)
     return f"took {share:.1%} of a step, which training does not pay" if share > MOST_OWN_SHARE else ""
 
@@ -86,7 +86,7 @@ def short(values: Mapping[str, Value], knobs: Collection[Knob]) -> str:
 
 
 def runners_up(recommendation: Recommendation) -> list[tuple[str, RunnerUp]]:
-    """Those that were not chosen, each by the knobs in which any of them or of what they lost to is not the default."""
+    """Return those that were not chosen, named by the knobs in which they or their rivals differ from the default."""
     ends = (recommendation.params, recommendation.baseline)
     lost = recommendation.runners_up
     knobs = touched([*(Config(values=values) for values in ends), *(one.config for one in lost)])
@@ -144,7 +144,7 @@ def is_faster(recommendation: Recommendation) -> bool:
 
 
 def achieved(recommendation: Recommendation) -> str:
-    """What was measurably gained, where that is not speed: `67% less memory than your baseline (...)`; else empty."""
+    """Return the measured gain, where that is not speed: `67% less memory than your baseline (...)`; else empty."""
     headline = recommendation.achieved.headline if recommendation.achieved is not None else None
     return headline.text if headline is not None else ""
 
@@ -178,7 +178,7 @@ def what_would_tell(recommendation: Recommendation) -> str:
 
 
 def headline(recommendation: Recommendation) -> str:
-    """What came out, in one line: `17.1× faster than your baseline (16.7 to 17.5)`."""
+    """Return the result in one line: `17.1× faster than your baseline (16.7 to 17.5)`."""
     name, spread = baseline_name(recommendation), interval(recommendation)
     objective, open_question = objective_of(recommendation.goal), undecided(recommendation)
     if open_question and recommendation.params == recommendation.baseline:
@@ -225,7 +225,7 @@ def split_headline(recommendation: Recommendation) -> tuple[str, str]:
 
 
 def kept(recommendation: Recommendation, changed: Sequence[str], facts: TargetFacts | None) -> str:
-    """What is as in the baseline: `batch_size 64 × 1 · no loader workers`; empty if nothing is worth a word.
+    """Return what stays as in the baseline: `batch_size 64 × 1 · no loader workers`; empty if nothing is worth a word.
 
     Workers are left out where the target, by `facts`, does not let them be chosen: how many load is not known.
     """
@@ -254,7 +254,7 @@ def memory_phrase(recommendation: Recommendation) -> str:
 
 
 def outcome_word(trial: Trial, verdict: Verdict, best_so_far: bool = False) -> str:
-    """How a probe ended, in a word or two."""
+    """Return in a word or two how a probe ended."""
     if trial.result.outcome is not Outcome.OK:
         return WORDS[trial.result.outcome]
     if not verdict.feasible:
@@ -267,8 +267,8 @@ def outcome_word(trial: Trial, verdict: Verdict, best_so_far: bool = False) -> s
 
 
 def reason(verdict: Verdict) -> str:
-    """Why a probe is not usable, on one line; empty if it is."""
-    return "" if verdict.feasible else plain(verdict.reason.strip().partition("\n")[0])
+    """Return why a probe is not usable, on one line; empty if it is."""
+    return plain(verdict.why)
 
 
 def device(environment: Environment) -> str:

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 from autotune.core.interference import Contamination, GpuUse
 from autotune.core.results import Measurement, Trial
+from autotune.harmless import LONGEST_MESSAGE
 from autotune.knobs import touched
 from autotune.report import phrases
 from autotune.report.columns import Column, columns
-from autotune.report.expected import compared, expectation, prediction_of
+from autotune.report.expected import deviation, expectation, prediction_of
 from autotune.sampler.prediction import Prediction
 from autotune.study import layout as disk
 from autotune.study.view import StudyView
 from autotune.units import counted, format_bytes, format_seconds, format_share
-
-LONGEST_MESSAGE = 600  # characters of an error on the page; the log has all of it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,11 +106,10 @@ def _cells(trial: Trial, shown: Sequence[Column]) -> tuple[Cell, ...]:
 
 
 def _details(trial: Trial, predicted: Prediction | None) -> tuple[tuple[str, str], ...]:
-    """What stands behind the row, as far as it is known."""
     result, entries = trial.result, list[tuple[str, str]]()
     if predicted is not None:
         expected = expectation(predicted).removeprefix("expected ")
-        entries = [("expected", expected), ("came out", compared(predicted, trial))]
+        entries = [("expected", expected), ("came out", deviation(predicted, trial))]
     phases = " · ".join(
         f"{phase} {format_seconds(seconds)}" for phase, seconds in result.phase_seconds.items() if seconds >= 0.05
     )

@@ -70,7 +70,7 @@ def _upper(picture: bytes, height: int) -> bytes:
 
 
 def _page(svg: str, width: int, height: int) -> str:
-    """Nothing but the drawing; nothing is loaded, and no script runs."""
+    """Return a page with the drawing alone: nothing is loaded, and no script runs."""
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     size = f"width:{width}px;height:{height}px"
     return (

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.report import drawing, phrases
+from autotune.report.bottleneck import bottleneck, rates_of
 from autotune.report.chart import Absence, Chart, Table
 from autotune.report.drawing import Size
-from autotune.report.limits import limit, rates_of
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
 from autotune.units import format_durations, format_rate, format_share
@@ -50,7 +50,7 @@ def step(view: StudyView) -> Chart | Absence:
         )
         for one in steps
     )
-    finding = limit(steps[-1].summary, steps[-1].wait_share)
+    finding = bottleneck(steps[-1].summary, steps[-1].wait_share)
     return Chart(
         name=NAME,
         title=f"{TITLE} of {samples:,} samples",

@@ -38,7 +38,7 @@ POLICY = (
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """What the server adds to a page, so that it keeps itself up to date."""
+    """The part that the server adds to a page, so that it keeps itself up to date."""
 
     nonce: str  # of style and script in the server's content security policy
     tag: str  # of this version of the page

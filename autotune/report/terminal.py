@@ -202,7 +202,7 @@ class TerminalReporter:
             self._console.print(text, soft_wrap=True)
 
     def _below(self) -> RenderableType:
-        """What stands below the table: the running probe and the state of the search."""
+        """Return the lines below the table: the running probe and the state of the search."""
         parts: list[RenderableType] = []
         if self._running is not None:
             number, config, purpose = self._running

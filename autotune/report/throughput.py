@@ -1,4 +1,4 @@
-"""Throughput over memory against the micro-batch: one line per arm, a cross where memory ran out.
+"""Throughput over memory against the micro-batch: one line per series, a cross where memory ran out.
 
 Where one micro-batch alone was tried, the axis is the number of loader workers.
 """
@@ -13,16 +13,16 @@ from autotune.core.results import Trial
 from autotune.knobs import KNOBS
 from autotune.knobs.base import TACIT, MemoryEffect
 from autotune.report import drawing
+from autotune.report.bottleneck import workers_of
 from autotune.report.chart import Absence, Chart, Table
 from autotune.report.drawing import WIDE, Axis, Plane, Size
-from autotune.report.limits import workers_of
 from autotune.report.phrases import half_width, samples_per_second, short, shown
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
 from autotune.units import format_bytes, format_rate
 
-ARM_KNOBS = [knob for knob in KNOBS if not knob.ordered and knob.memory is MemoryEffect.CHANGES]
-MOST_ARMS = 6  # as many as there are colours that can be distinguished; the fastest stay
+SERIES_KNOBS = [knob for knob in KNOBS if not knob.ordered and knob.memory is MemoryEffect.CHANGES]
+MOST_SERIES = 6  # as many as there are colours that can be distinguished; the fastest stay
 BATCH, WORKERS = "micro-batch, samples (log scale)", "loader workers"
 FAR = 10  # a limit that many times above every peak binds nothing, and would flatten the curves
 PANEL = 204  # pixels that the memory below the throughput needs
@@ -30,7 +30,7 @@ PANEL = 204  # pixels that the memory below the throughput needs
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """One arm: all configurations with the same values of the unordered knobs that change memory, such as precision."""
+    """One series: the configurations with the same values of unordered knobs that change memory, such as precision."""
 
     label: str
     fastest: tuple[ConfigSummary, ...]  # at each place, in their order; a usable one before one that is not
@@ -49,7 +49,7 @@ class MemoryPanel:
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """What both panels show: the curves, and where a configuration lies."""
+    """The content of both panels: the curves, and the place of a configuration."""
 
     view: StudyView
     curves: tuple[Curve, ...]
@@ -149,7 +149,6 @@ def _peaks(size: Size, drawn: Drawn, panel: MemoryPanel) -> list[str]:
 
 
 def _placed(values: Mapping[str, Value]) -> Config | None:
-    """The configuration, if it has a micro-batch to be drawn at."""
     return Config(values=dict(values)) if isinstance(values.get("batch_size"), int) else None
 
 
@@ -163,26 +162,26 @@ def _bounds(one: ConfigSummary, view: StudyView) -> tuple[float, float]:
 
 
 def curves(view: StudyView, place: Callable[[Config], int] = batch_of) -> tuple[Curve, ...]:
-    """The arms, fastest first; knobs that never varied are not named."""
-    arms: dict[tuple[Value, ...], tuple[list[ConfigSummary], list[Trial]]] = {}
+    """The series, fastest first; knobs that never varied are not named."""
+    probes: dict[tuple[Value, ...], tuple[list[ConfigSummary], list[Trial]]] = {}
     for trial in view.trials:
-        arms.setdefault(_arm(trial.config), ([], []))[1].append(trial)
+        probes.setdefault(_values_of(trial.config), ([], []))[1].append(trial)
     for summary in summaries(view):
-        arms[_arm(summary.config)][0].append(summary)
-    named = [index for index in range(len(ARM_KNOBS)) if len({arm[index] for arm in arms}) > 1] or [0]
-    drawn = [_curve(_label(arm, named), *probes, place) for arm, probes in arms.items()]
+        probes[_values_of(summary.config)][0].append(summary)
+    named = [index for index in range(len(SERIES_KNOBS)) if len({values[index] for values in probes}) > 1] or [0]
+    drawn = [_curve(_label(values, named), *found, place) for values, found in probes.items()]
     drawn = [curve for curve in drawn if curve.fastest or curve.exhausted is not None]
-    return tuple(sorted(drawn, key=_top, reverse=True)[:MOST_ARMS])
+    return tuple(sorted(drawn, key=_top, reverse=True)[:MOST_SERIES])
 
 
-def _arm(config: Config) -> tuple[Value, ...]:
-    return tuple(config.values.get(knob.name, knob.default) for knob in ARM_KNOBS)
+def _values_of(config: Config) -> tuple[Value, ...]:
+    return tuple(config.values.get(knob.name, knob.default) for knob in SERIES_KNOBS)
 
 
-def _label(arm: tuple[Value, ...], named: Sequence[int]) -> str:
-    """What is not done needs no word, unless there is no other."""
-    texts = [shown(ARM_KNOBS[index], {ARM_KNOBS[index].name: arm[index]}) for index in named]
-    return " ".join(text for text in texts if text not in TACIT) or f"{texts[0]} {ARM_KNOBS[named[0]].label}"
+def _label(values: tuple[Value, ...], named: Sequence[int]) -> str:
+    """Return the label of a series: what is not done is left out, unless nothing else is left."""
+    texts = [shown(SERIES_KNOBS[index], {SERIES_KNOBS[index].name: values[index]}) for index in named]
+    return " ".join(text for text in texts if text not in TACIT) or f"{texts[0]} {SERIES_KNOBS[named[0]].label}"
 
 
 def _curve(
@@ -211,11 +210,11 @@ def _lines(
 ) -> list[str]:
     """Each curve with its points, and its fall where memory ran out: to `fall_to`, else along the last height."""
     parts, best = [], drawn.view.recommendation
-    own = _arm(Config(values=dict(best.params))) if best else None
+    own = _series(Config(values=dict(best.params))) if best else None
     reached = [*reversed([*enumerate(drawn.curves)])]  # the fastest lies on top, and above it the recommended one
-    for arm, curve in sorted(reached, key=lambda it: any(_arm(one.config) == own for one in it[1].fastest)):
+    for series, curve in sorted(reached, key=lambda it: any(_series(one.config) == own for one in it[1].fastest)):
         places = [(plane.x(drawn.place(one.config)), plane.y(height(one))) for one in curve.fastest]
-        parts.append(f'<g class="arm{arm}">')
+        parts.append(f'<g class="series{series}">')
         if fall_to is None:
             parts += [
                 _interval(plane, x, *_bounds(one, drawn.view))
@@ -223,7 +222,8 @@ def _lines(
             ]
         parts.append(drawing.polyline(places, "line"))
         for one, (x, y) in zip(curve.fastest, places, strict=True):
-            parts.append(drawing.titled(drawing.marker(arm, x, y, is_hollow=not one.compared), _tip(one, drawn.view)))
+            sign = drawing.marker(series, x, y, is_hollow=not one.compared)
+            parts.append(drawing.titled(sign, _tip(one, drawn.view)))
         if curve.exhausted is not None:
             last = places[-1:] or [(0.0, plane.y(0))]
             end = (plane.x(curve.exhausted), last[0][1] if fall_to is None else plane.y(fall_to))
@@ -265,7 +265,6 @@ def _marks(plane: Plane, drawn: Drawn) -> list[str]:
 
 
 def _table(drawn: Drawn) -> Table:
-    """Every point, and of each curve the place at which memory ran out."""
     rows = []
     for curve in drawn.curves:
         for one in curve.fastest:

@@ -63,7 +63,7 @@ def ways(best: Recommendation, view: StudyView) -> list[Way]:
 
 
 def _programs(best: Recommendation, view: StudyView) -> list[Way]:
-    """What `autotune export` prints for each framework; nothing for settings that it refuses."""
+    """Return what `autotune export` prints for each framework; nothing for settings that it refuses."""
     whole = replace(best, facts=facts_of(best, view))
     found = []
     for framework, title in TITLES.items():

@@ -103,7 +103,6 @@ def _dry_runs(model: PerformanceModel, dry_run: PeakOfRow | None) -> list[tuple[
 
 
 def _rates(seen: Observation) -> dict[int, float]:
-    """Return the rates that can be fitted, by kind."""
     rates = (seen.samples_per_second, seen.compute_samples_per_second, seen.loader_samples_per_second)
     return {kind: rate for kind, rate in enumerate(rates) if rate is not None and 0 < rate < np.inf}
 

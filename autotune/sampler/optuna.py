@@ -81,7 +81,7 @@ def hardware(environment: Environment) -> Hardware:
     )
 
 
-def make(
+def make_sampler(
     name: SamplerName, seed: int, encoding: Encoding, guard: Admission, machine: Hardware,
     dry_run: Callable[[Config], PredictedPeak | None] | None = None,
     value_per_sample: Callable[[Config], float] | None = None,

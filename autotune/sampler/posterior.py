@@ -59,7 +59,6 @@ def _sample_clocks(
 def _sample_memory(
     model: PerformanceModel, data: ProbeData, fields: Discrepancy, particles: Floats, chance: np.random.Generator
 ) -> None:
-    """Fill in the particles' unknowns of memory."""
     which, terms = model.parameters.of_memory, _of_memory(model, data, fields)
     top = maximum(terms, model.parameters.means[which], model.parameters.spreads[which])
     particles[:, which] = particles_around(terms, top, chance)

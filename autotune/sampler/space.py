@@ -75,7 +75,7 @@ class SearchSpace:
             others = (knob.position(other[knob.name], self._circumstances) for knob in KNOBS if knob.ordered)
             own = (knob.position(config[knob.name], self._circumstances) for knob in KNOBS if knob.ordered)
             return (
-                changes(other, config),
+                change_count(other, config),
                 abs(math.log(other.global_batch_size() / config.global_batch_size())),
                 sum(abs(one - another) for one, another in zip(others, own, strict=True)),
             )
@@ -111,7 +111,7 @@ def canonical(config: Config, circumstances: Circumstances) -> Config:
     return Config(values=values)
 
 
-def changes(config: Config, baseline: Config) -> int:
+def change_count(config: Config, baseline: Config) -> int:
     """Return how many changes lead from the baseline to `config`; micro-batch and accumulation count as one."""
     return len(changes_between(baseline.values, config.values))
 

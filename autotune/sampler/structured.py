@@ -45,8 +45,6 @@ class Knee:
 
 @dataclass(frozen=True)
 class _Trials:
-    """The trials of a study, as observations of rows of the grid."""
-
     observations: Sequence[tuple[int, Observation]]  # of finished trials that did not fail
     values: Sequence[float | None]  # of these trials
     running: Integers
@@ -73,8 +71,6 @@ class _Trials:
 
 @dataclass(frozen=True)
 class _Fitted:
-    """The model fitted to the trials of a study."""
-
     known: _Trials
     forecast: Forecast  # rates in units of the study's value, where the value of a sample is known
     value_per_sample: Floats  # value of one sample/s, per row

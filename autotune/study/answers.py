@@ -84,12 +84,10 @@ def is_better_supported(earlier: Recommendation, later: Recommendation) -> bool:
 
 
 def _question(answer: Recommendation) -> tuple[object, ...]:
-    """Return the question of an answer: two must share it to be compared."""
     return answer.target, answer.goal, answer.baseline, answer.fingerprint
 
 
 def _has_compared(answer: Recommendation) -> bool:
-    """Whether anything was confirmed beside the baseline."""
     return any(dict(one.config.values) != answer.baseline for one in answer.confirmations)
 
 

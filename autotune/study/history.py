@@ -219,7 +219,6 @@ class History:
 
     @property
     def _paces(self) -> dict[Config, list[Pace]]:
-        """The paces of all probes that ran, by configuration."""
         if self._known_paces[0] != self.version:
             found: dict[Config, list[Pace]] = {}
             for trial, _ in self.judged:

@@ -27,7 +27,7 @@ MOST_CHARACTERS = 60  # of a value that a message shows
 ABSENT = {"global_batch": "free"}  # what no value means, where it is not "not given"
 
 
-def compare(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str]) -> list[str]:
+def differences_of(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str]) -> list[str]:
     """Return the differences of two requests, in words; empty if their trials can be compared.
 
     `goal_names` are the fields of the goal and the options of objectives to compare, and what a person calls each.
@@ -107,7 +107,6 @@ def _difference(name: str, before: Any, after: Any, absent: str = "none") -> Ite
 
 
 def _typed(value: Any, absent: str) -> str:
-    """Return a value as an option takes it."""
     match value:
         case None:
             return absent

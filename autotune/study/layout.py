@@ -30,7 +30,7 @@ from autotune import objectives
 from autotune.core import codec
 from autotune.core.kinds import KINDS
 from autotune.core.records import Config, StudyRequest
-from autotune.core.requests import Answered, Asked, InspectRequest, Kind, ProbeRequest, Request
+from autotune.core.requests import Asked, InspectRequest, Kind, ProbeRequest, Request, ResultT
 from autotune.core.results import ProbeResult, Trial
 from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound
 from autotune.knobs import completed, defaults
@@ -124,6 +124,7 @@ def read_trial(place: Path) -> Trial:
         config=completed(request.config),
         result=result,
         repeats=request.repeats,
+        seed=request.seed,
     )
 
 
@@ -134,13 +135,13 @@ def read_asked(folder: Path) -> tuple[ProbeRequest, ...]:
     return tuple(replace(one, config=completed(one.config)) for one in asked)
 
 
-def attempts(folder: Path, kind: Kind[Asked, Answered]) -> tuple[tuple[Asked, Answered], ...]:
+def attempts(folder: Path, kind: Kind[Asked, ResultT]) -> tuple[tuple[Asked, ResultT], ...]:
     """Read request and answer of every finished measurement of that kind, in order. Raises `StudyError` for damage.
 
     Of probes `read_trials` knows more.
     """
     return tuple(
-        (codec.read(place / REQUEST, kind.request), codec.read(place / RESULT, kind.answer))
+        (codec.read(place / REQUEST, kind.request), codec.read(place / RESULT, kind.result))
         for place in _numbered(folder / kind.folder)
         if (place / RESULT).is_file()
     )

@@ -73,7 +73,7 @@ class Change(Record, frozen=True, kw_only=True):
     ratio_low: float | None = None  # 95 % interval; None: not known
     ratio_high: float | None = None
     memory_ratio: float | None = None  # memory of the leader without it, over the leader's
-    untested: str = ""  # why it was not measured in rounds; a ratio beside it is by single probes of the search
+    untested: Notice | None = None  # why it was not measured in rounds; a ratio beside it is by single probes
 
 
 class Undecided(Record, frozen=True, kw_only=True):
@@ -251,18 +251,10 @@ def at_global_batch(answer: Recommendation, samples: int | None) -> Recommendati
             f"one that it recommends and the baseline's. Ask for one of those, or search with --global-batch {samples}."
         )
     own = {name: getattr(other, name) for name in other.__struct_fields__}
-    nothing: dict[str, Any] = dict.fromkeys(
-        (
-            "global_batch_change",
-            "at_baseline_batch",
-            "tokens_per_second",
-            "batch_advice",
-            "achieved",
-            "changes",
-            "certificate",
-            "undecided",
-        )
-    )
+    nothing: dict[str, Any] = dict.fromkeys((
+        "global_batch_change", "at_baseline_batch", "tokens_per_second", "batch_advice", "achieved", "changes",
+        "certificate", "undecided",
+    ))  # fmt: skip
     lost = [one for one in answer.runners_up if one.config.values != other.params]
     own_batch = Config(values=other.params).global_batch_size()
     alike = tuple(one for one in lost if one.config.global_batch_size() == own_batch)

@@ -102,7 +102,7 @@ class Store:
                 trial.set_user_attr(NUMBER, final)
             for name, violation in verdict.constraints.items():
                 trial.set_constraint(name, violation)
-            trial.set_user_attr("reason", verdict.reason)
+            trial.set_user_attr("reason", verdict.why)
             for name, attribute in self._observed(result, verdict).items():
                 trial.set_user_attr(name, attribute)
             self.study.tell(trial, value, state=state)
@@ -118,7 +118,7 @@ class Store:
         if params is None:
             return
         state, value = self._state(verdict)
-        attributes = {NUMBER: trial.number, "reason": verdict.reason, **self._observed(trial.result, verdict)}
+        attributes = {NUMBER: trial.number, "reason": verdict.why, **self._observed(trial.result, verdict)}
         with self._translated():
             self.study.add_trial(
                 create_trial(

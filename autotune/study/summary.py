@@ -13,7 +13,7 @@ from enum import Enum
 from autotune.core.notices import Notice
 from autotune.core.records import Config
 from autotune.core.results import Measurement, Trial, Verdict
-from autotune.core.stats import mean_rate
+from autotune.core.stats import mean_of_known, mean_rate
 
 
 class Status(Enum):
@@ -63,7 +63,7 @@ class ConfigSummary:
     @property
     def failure(self) -> str:
         """The reason of its first trial that was not feasible; empty if there is none."""
-        return next((verdict.reason for verdict in self.verdicts if not verdict.feasible), "")
+        return next((verdict.why for verdict in self.verdicts if not verdict.feasible), "")
 
     @property
     def feasible(self) -> bool:
@@ -130,7 +130,7 @@ class ConfigSummary:
     @property
     def data_wait_share(self) -> float:
         """The mean share of a step that waits for data, 0..1."""
-        return sum(one.data_wait_share for one in self.measurements) / max(len(self.measurements), 1)
+        return mean_of_known([one.data_wait_share for one in self.measurements]) or 0.0
 
     def by_round(self, values: Sequence[float]) -> list[float | None]:
         """Return `values`, one per trial, at the places of their rounds; None where it did not run."""

@@ -15,7 +15,7 @@ from autotune.knobs.base import Knob
 from autotune.objectives.verdict import judge_among
 from autotune.precision.judge import Thresholds, settled
 from autotune.study import layout as disk
-from autotune.study.history import known_noise
+from autotune.study.history import History, known_noise
 from autotune.study.interference import Judged, valid_trials
 from autotune.study.lock import is_running
 from autotune.study.progress import SearchProgress, read_progress
@@ -85,6 +85,14 @@ def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyVie
         comparisons=disk.attempts(folder, StabilityRequest.kind()),
         noise_scale=noise.phi if noise else None,
     )
+
+
+def view_of(folder: Path, history: History) -> StudyView:
+    """Return the study of a running search from memory. It has no answer yet."""
+    return StudyView(
+        folder=folder, request=history.request, trials=tuple(trial for trial, _ in history.judged),
+        recommendation=None, running=False, comparisons=history.comparisons, noise_scale=history.noise_scale,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=1)  # every chart of a page asks for them

@@ -135,7 +135,7 @@ def _loss(contract: Contract, offered: Mapping[str, Any]) -> Loss:
 
 
 def _loss_that_is_meant(contract: Contract) -> str:
-    """Why no loss is inferred, where the file has one under another name; empty if it has none."""
+    """Return why no loss is inferred, where the file has one under another name; empty if it has none."""
     criterion = contract.unread.get("loss")
     if criterion is None:
         return ""

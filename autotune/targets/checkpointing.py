@@ -76,7 +76,7 @@ def checkpointable_blocks(model: nn.Module) -> int:
 
 
 def checkpoint_blocks(model: nn.Module) -> nn.Module:
-    """The same model, whose blocks recompute from now on while it trains."""
+    """Let the blocks of a model recompute from now on while it trains, and return it."""
     switched = _with_switch(model)
     for module in switched:
         name = _word(module)

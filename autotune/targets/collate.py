@@ -34,7 +34,7 @@ def collate(samples: list[Any]) -> Any:
 
 
 def collate_rows(samples: list[Any]) -> Any:
-    """The same for samples that `model(**batch)` takes: a dict's list of numbers (token ids) is one row of a tensor.
+    """Collate samples that `model(**batch)` takes: a dict's list of numbers (token ids) is one row of a tensor.
 
     So transformers reads it; `default_collate` would make a tensor of every position.
     """

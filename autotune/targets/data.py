@@ -127,7 +127,7 @@ def training_source(contract: Contract, data: Data, plan: Plan, offered: Mapping
 
 
 def validation_source(contract: Contract, data: Data, plan: Plan, model: Any) -> Source:
-    """The same for validation: in order, the last partial batch included, loaded here, because speed is not asked."""
+    """Return the source for validation: in order, with the last partial batch, loaded here, for speed is not asked."""
     options = {"batch_size": plan.loader_options["batch_size"], "num_workers": 0}
     return Epochs(_loader(contract, data.dataset, model, options))
 

@@ -61,7 +61,6 @@ class Feed:
         return self._begin() if batch is _END else batch
 
     def _begin(self) -> Any:
-        """The first batch of the next epoch."""
         asked, is_first = time.perf_counter(), self._epoch is None
         if not is_first:
             self._watch.epoch()

@@ -29,7 +29,7 @@ from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
 from autotune.targets.findings import findings, step_finding, takes_workers
 from autotune.targets.loop import Training
-from autotune.targets.model_facts import facts_of
+from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import OwnLoop, OwnSession
 from autotune.targets.reference import Reference
 from autotune.targets.settings import DeclaredSettings, read_settings
@@ -55,7 +55,7 @@ def inspect(reference: Reference, device: str, config: Config | None, phase: Cal
     if config is None and "batch_size" not in (settings.baseline or {}) and data.samples is not None:
         values["batch_size"] = min(int(values["batch_size"] or 1), data.samples)
     plan, of_model = _planned(values, device), dict[str, Any]()
-    plan.model_transforms.insert(0, lambda model: of_model.update(facts_of(model)) or model)  # before any knob does
+    plan.model_transforms.insert(0, lambda model: of_model.update(model_facts(model)) or model)  # before any knob does
     training = assemble(contract, data, plan, common_arguments(Config(values=values), device))
     phase("warm-up")
     first = _FirstStep()
@@ -92,7 +92,7 @@ def _settable(contract: Contract) -> tuple[str, ...] | None:
 
 
 def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Callable[[str], None]) -> TargetFacts:
-    """The same of a loop of the user's, after one step of `config` or of what it trains with today."""
+    """Inspect a loop of the user's, after one step of `config` or of what it trains with today."""
     plan = Plan(device=device) if config is None else _planned(config.values, device)
     model, first = loop.build(config, plan), _FirstStep()
     facts, session = None if model is None else loop.facts(), OwnSession(loop)

@@ -193,7 +193,6 @@ class Training:
         return copy
 
     def _forward_context(self) -> Callable[[], AbstractContextManager[Any]]:
-        """Makes what a forward pass runs in."""
         contexts = self.plan.forward_contexts
         if len(contexts) > 1:
             return lambda: _entered(contexts)

@@ -46,7 +46,7 @@ class InferredLoss:
         inputs, target = _pair(batch)
         output = _output(model, inputs)
         if self._choice is None:
-            name, self._choice = choose(output, target)
+            name, self._choice = choose_loss(output, target)
             self.explanation = (
                 f"{name}, inferred from output {tuple(output.shape)} "
                 f"and target {dtype_name(target)} {tuple(target.shape)}"
@@ -54,7 +54,7 @@ class InferredLoss:
         return self._choice(output, target)
 
 
-def choose(output: Any, target: Tensor) -> tuple[str, Loss]:
+def choose_loss(output: Any, target: Tensor) -> tuple[str, Loss]:
     """The one loss that fits, with its name. Raises `TargetError` if none fits, or two do."""
     if not isinstance(output, Tensor):
         raise TargetError(

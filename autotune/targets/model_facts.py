@@ -12,7 +12,7 @@ _IMAGE_CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)  # channels_last is a form
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
-def facts_of(model: nn.Module) -> dict[str, Any]:
+def model_facts(model: nn.Module) -> dict[str, Any]:
     """Fields of `TargetFacts`, of a model that no knob has changed yet."""
     modules = list(model.modules())
     return {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.errors import TargetError
-from autotune.targets.commands.template import CommandTemplate, is_command
+from autotune.targets.commands.command import Command, is_command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class Reference:
     file: Path | None = None
     module: str = ""
     attribute: str = ""
-    command: CommandTemplate | None = None
+    command: Command | None = None
 
     @property
     def label(self) -> str:
@@ -31,7 +31,7 @@ class Reference:
 def parse(text: str) -> Reference | None:
     """Return what `text` refers to, or None if it is none of these. Raises `TargetError` for a missing file."""
     if is_command(text):
-        return Reference(command=CommandTemplate.parse(text))
+        return Reference(command=Command.parse(text))
     place, _, attribute = text.partition(":") if re.search(r":[A-Za-z_]\w*$", text) else (text, "", "")
     path = Path(place)
     if path.is_file() and path.suffix != ".py":

@@ -42,11 +42,11 @@ def user_frames(error: BaseException, root: Path) -> tuple[str, str]:
             place = _resolved(last)
             shown = place.relative_to(root) if place.is_relative_to(root) else place
             text = "".join(traceback.format_list(frames))
-            return f"{shown}:{last.lineno} in {last.name}", f"{text}{headline(error)}"
-    return "", headline(error)
+            return f"{shown}:{last.lineno} in {last.name}", f"{text}{error_line(error)}"
+    return "", error_line(error)
 
 
-def headline(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Type and first line of the message; for an exception from a DataLoader worker, those of the original one."""
     text = words_of(error)
     if _WORKER_MARK in text:

@@ -1,4 +1,4 @@
-"""The environment variables that torch and its libraries read when they are imported, which a template did early."""
+"""The environment variables that torch and its libraries read when they are imported, which a fork server did early."""
 
 from __future__ import annotations
 

@@ -151,7 +151,6 @@ class KnobContract:
         assert type(pickle.loads(pickle.dumps(self.knob))) is type(self.knob)
 
     def _values(self) -> Iterator[Value]:
-        """Yield the values of the domains of both places."""
         for here in self.PLACES:
             yield from self.knob.domain(circumstances(here))
 

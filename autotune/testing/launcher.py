@@ -15,23 +15,23 @@ from msgspec.structs import replace
 from autotune.core import codec
 from autotune.core.records import Config, Environment, TargetFacts
 from autotune.core.requests import (
-    Answered,
     DryRunRequest,
     InspectRequest,
     NoiseScaleRequest,
     ProbeRequest,
     Request,
+    ResultT,
     StabilityRequest,
 )
 from autotune.core.results import (
     Alone,
-    Answer,
     Failure,
     Inspection,
     Measurement,
     MemoryPeak,
     Outcome,
     ProbeResult,
+    Result,
     StabilityResult,
 )
 from autotune.core.stats import FEWEST_BLOCKS, clearly_slower
@@ -40,8 +40,8 @@ from autotune.knobs.base import SHORT_CYCLE
 from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import open_log, store
 from autotune.memory.model import DryRun
-from autotune.testing.answers import paired_losses, predicted_peaks, sampled_gradients
 from autotune.testing.machine import ENVIRONMENT, FACTS, Machine, dtype_of
+from autotune.testing.results import paired_losses, predicted_peaks, sampled_gradients
 from autotune.units import format_bytes
 
 _START_OF_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # of the simulated clock
@@ -53,8 +53,8 @@ class FakeLauncher:
     """A launcher without processes: deterministic, instant, and honest about its truth.
 
     The same `seed` and the same requests give the same results. `faults` may end a request otherwise than the model
-    would: by kind of request a function that returns the outcome, or None to let the model decide. `answers` are
-    functions that answer a kind of request instead of the model; the answer to a kind that neither knows is OK and
+    would: by kind of request a function that returns the outcome, or None to let the model decide. `results` are
+    functions that return the result of a kind of request instead of the model; that of a kind neither knows is OK and
     empty. In a comparison of losses a configuration with one of `bad_dtypes` as `amp_dtype` learns less. Time is
     simulated: `clock` is how much of it all requests have taken, each of them `starting_seconds` by phase first.
     """
@@ -66,7 +66,7 @@ class FakeLauncher:
         facts: TargetFacts = FACTS,
         environment: Environment = ENVIRONMENT,
         faults: Mapping[type[Request[Any]], Callable[[Any], Outcome | None]] | None = None,
-        answers: Mapping[type[Request[Any]], Callable[[Any], Answer]] | None = None,
+        results: Mapping[type[Request[Any]], Callable[[Any], Result]] | None = None,
         bad_dtypes: Collection[str] = (),
         starting_seconds: Mapping[str, float] = _STARTING,
         seed: int = 0,
@@ -75,13 +75,13 @@ class FakeLauncher:
         self._facts, self._environment, self._seed, self._bad_dtypes = facts, environment, seed, bad_dtypes
         self._starting_seconds = dict(starting_seconds)
         self._faults = dict(faults or {})
-        self._answers: dict[type[Request[Any]], Callable[[Any], Answer]] = {
+        self._results: dict[type[Request[Any]], Callable[[Any], Result]] = {
             ProbeRequest: self._probe,
             StabilityRequest: self._compare,
             NoiseScaleRequest: self._sample_gradients,
             DryRunRequest: self._dry_run,
             InspectRequest: self._inspect,
-            **(answers or {}),
+            **(results or {}),
         }
         self._elapsed_seconds = 0.0
         self._lock = threading.Lock()
@@ -101,31 +101,30 @@ class FakeLauncher:
         rates = {config: rate for config in configs if (rate := self.throughput(config)) is not None}
         return max(rates, key=rates.__getitem__)
 
-    def run(self, request: Request[Answered], folder: Path) -> Answered:
+    def run(self, request: Request[ResultT], folder: Path) -> ResultT:
         """Answer from the model; see `Launcher`."""
         store(folder, REQUEST, request)
         fault = self._faults.get(type(request))
         outcome = fault(request) if fault else None
         if outcome is None or outcome is Outcome.OK:
-            model: Callable[[Any], Answer] = self._answers.get(type(request), _empty)
-            answer = cast("Answered", model(request))
+            model: Callable[[Any], Result] = self._results.get(type(request), _empty)
+            result = cast("ResultT", model(request))
         else:
-            answer = request.failed(outcome, self._scripted(request, outcome))
+            result = request.failed(outcome, self._scripted(request, outcome))
         if not isinstance(request, InspectRequest):  # it takes no simulated time
-            answer = self._timed(answer)
+            result = self._timed(result)
         with open_log(folder) as log:
-            log.write(f"simulated {type(request).__name__}: {answer.outcome}\n".encode())
-        store(folder, RESULT, answer)
-        return answer
+            log.write(f"simulated {type(request).__name__}: {result.outcome}\n".encode())
+        store(folder, RESULT, result)
+        return result
 
-    def _timed(self, answer: Answered) -> Answered:
-        """The answer with its simulated times, which pass."""
-        phases = {**self._starting_seconds, **answer.phase_seconds}
+    def _timed(self, result: ResultT) -> ResultT:
+        phases = {**self._starting_seconds, **result.phase_seconds}
         with self._lock:
             began = self._elapsed_seconds
             self._elapsed_seconds += sum(phases.values())
         return replace(
-            answer,
+            result,
             phase_seconds=phases,
             started_at=(_START_OF_TIME + timedelta(seconds=began)).isoformat(timespec="seconds"),
             elapsed_seconds=sum(phases.values()),
@@ -230,6 +229,6 @@ def _full(needed: float, limit: int) -> Failure:
     return Failure(phase="warm-up", message=message, evidence="torch.OutOfMemoryError")
 
 
-def _empty(request: Request[Any]) -> Answer:
-    answer: Answer = request.kind().answer(outcome=Outcome.OK)
-    return answer
+def _empty(request: Request[Any]) -> Result:
+    result: Result = request.kind().result(outcome=Outcome.OK)
+    return result

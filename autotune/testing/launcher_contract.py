@@ -16,7 +16,7 @@ from autotune.core import codec
 from autotune.core.kinds import KINDS
 from autotune.core.records import Config
 from autotune.core.requests import InspectRequest, ProbeRequest, Request
-from autotune.core.results import Answer, Outcome
+from autotune.core.results import Outcome, Result
 from autotune.errors import EnvironmentUnfit
 from autotune.launch.base import LOG, REQUEST, RESULT, Launcher
 
@@ -47,22 +47,22 @@ class LauncherContract:
             for target, outcome in ((self.TRAINS, Outcome.OK), (self.DIES, Outcome.CRASHED)):
                 request = example(kind, target)
 
-                answer = self._run(request, tmp_path)
+                result = self._run(request, tmp_path)
 
-                assert type(answer) is kind.kind().answer, kind
-                assert answer.outcome is outcome, kind
-                assert codec.read(tmp_path / RESULT, type(answer)) == answer, kind
+                assert type(result) is kind.kind().result, kind
+                assert result.outcome is outcome, kind
+                assert codec.read(tmp_path / RESULT, type(result)) == result, kind
                 assert codec.read(tmp_path / REQUEST, kind) == request, kind
                 assert sorted(path.name for path in tmp_path.iterdir()) == sorted([LOG, REQUEST, RESULT]), kind
 
     def test_an_answer_knows_when_its_process_began_and_how_long_it_took(self, tmp_path: Path) -> None:
         for kind in KINDS.keys() - {InspectRequest}:  # an inspection is not accounted for
             for target in (self.TRAINS, self.DIES):
-                answer = self._run(example(kind, target), tmp_path)
+                result = self._run(example(kind, target), tmp_path)
 
-                assert datetime.fromisoformat(answer.started_at).utcoffset() is not None, kind
-                assert answer.elapsed_seconds > 0, kind
-                assert {"start", "load"} <= set(answer.phase_seconds), kind
+                assert datetime.fromisoformat(result.started_at).utcoffset() is not None, kind
+                assert result.elapsed_seconds > 0, kind
+                assert {"start", "load"} <= set(result.phase_seconds), kind
 
     def test_a_failure_says_where_and_how_we_know(self, tmp_path: Path) -> None:
         for kind in KINDS:
@@ -101,11 +101,11 @@ class LauncherContract:
             folder.mkdir()
 
         with ThreadPoolExecutor(len(requests)) as pool:
-            answers = list(pool.map(launcher.run, requests, folders))
+            results = list(pool.map(launcher.run, requests, folders))
 
-        assert [answer.outcome is Outcome.OK for answer in answers] == [True, False, True, False]
-        assert answers == [codec.read(folder / RESULT, ProbeRequest.kind().answer) for folder in folders]
+        assert [result.outcome is Outcome.OK for result in results] == [True, False, True, False]
+        assert results == [codec.read(folder / RESULT, ProbeRequest.kind().result) for folder in folders]
 
-    def _run(self, request: Request[Any], folder: Path) -> Answer:
-        answer: Answer = self.launcher().run(request, folder)
-        return answer
+    def _run(self, request: Request[Any], folder: Path) -> Result:
+        result: Result = self.launcher().run(request, folder)
+        return result

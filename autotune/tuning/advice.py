@@ -1,4 +1,4 @@
-"""What a person should know beside the numbers: why this configuration, and which warnings belong to it."""
+"""The reasons for a recommended configuration, and the warnings that belong to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotune.objectives.verdict import headroom_bytes
 from autotune.sampler.space import is_settable
 from autotune.study.interference import interference_causes
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.header import moving, shown
+from autotune.tuning.header import moving, shown_config
 from autotune.tuning.racing import FEWEST_ROUNDS, undisturbed_rounds
 from autotune.units import format_rate
 
@@ -117,7 +117,7 @@ def left_out_warnings(candidates: Sequence[ConfigSummary], request: StudyRequest
     ]
     if doubtful:
         rounds = "; ".join(
-            f"{shown(c.config, moving(request))} in {len(c.trials + c.left_out) - undisturbed_rounds(c)} of "
+            f"{shown_config(c.config, moving(request))} in {len(c.trials + c.left_out) - undisturbed_rounds(c)} of "
             f"{len(c.trials + c.left_out)}"
             for c in doubtful[:MOST_LISTED]
         )
@@ -131,11 +131,7 @@ def _listed(trials: Sequence[Trial]) -> str:
     for trial in trials[:MOST_LISTED]:
         measured = trial.result.measurement
         rate = f" at {format_rate(measured.samples_per_second)} samples/s" if measured else ""
-        words.append(f"probe {trial.number}{rate} ({_causes(trial)})")
+        why = "; ".join(interference_causes(trial.result)) or "far slower than its other rounds, cause unknown"
+        words.append(f"probe {trial.number}{rate} ({why})")
     more = len(trials) - MOST_LISTED
     return "; ".join(words) + (f"; and {more} more" if more > 0 else "")
-
-
-def _causes(trial: Trial) -> str:
-    """What slowed the probe; what was left out without a known cause was far slower than its other rounds."""
-    return "; ".join(interference_causes(trial.result)) or "far slower than its other rounds, cause unknown"

@@ -19,10 +19,10 @@ from autotune.core.results import Outcome
 from autotune.knobs import KNOBS
 from autotune.objectives import objective_of
 from autotune.precision.judge import THRESHOLDS
-from autotune.sampler.space import changes
+from autotune.sampler.space import change_count
 from autotune.study.history import History
 from autotune.study.interference import BACK_OFF_SECONDS
-from autotune.targets.commands.template import is_command
+from autotune.targets.commands.command import is_command
 from autotune.tuning import choice, racing
 from autotune.tuning.comparing import RUNS, SEED_SECONDS, STEPS, comparison_batch, seconds_at_the_pace_of
 from autotune.tuning.windows import BRIEF, LEAST, SEARCH, RacePlan
@@ -144,7 +144,7 @@ class TimeBudget:
         """The changes of who is best now, and the seconds of the fewest rounds of one configuration."""
         best, baseline = self._racers(1)[0], self._history.request.baseline
         seconds = racing.FEWEST_ROUNDS * self.probe_seconds([best, baseline], self.brief_window)
-        return changes(best, baseline), seconds  # without a single change it is the baseline, which races
+        return change_count(best, baseline), seconds  # without a single change it is the baseline, which races
 
     @property
     def race_seconds(self) -> float:
@@ -240,7 +240,7 @@ class TimeBudget:
         few = choice.FEWEST_FINALISTS if affordable >= THREE_PROBES else 1
         if knee is not None and affordable >= KNEE_PROBES:
             few = KNEE_FINALISTS
-        return racing.finalists(available, 1, affordable, few)
+        return racing.finalist_count(available, 1, affordable, few)
 
     def race_plan(self, racers: Sequence[Config], leading: int, known: int = 0) -> RacePlan:
         """Return how a race among these is run, `leading` of them finalists, once `known` probes of it were run.

@@ -24,7 +24,7 @@ from autotune.core.rounds import Rounds
 from autotune.knobs import KNOBS
 from autotune.objectives import objective_of
 from autotune.objectives.base import MEMORY_STEP
-from autotune.sampler.space import changes
+from autotune.sampler.space import change_count
 from autotune.study.history import summarize
 from autotune.study.interference import Judged
 from autotune.study.summary import ConfigSummary
@@ -168,7 +168,7 @@ def _cautions(config: Config, request: StudyRequest) -> tuple[float, ...]:
     return (
         *_size(config, request),
         float(request.facts.has_batch_norm and config.batch_size != baseline.batch_size),
-        float(changes(config, baseline)),
+        float(change_count(config, baseline)),
         sum(knob.caution(config[knob.name]) for knob in KNOBS if knob.numerics),
         float(sum(bool(knob.environ(config[knob.name])) for knob in KNOBS)),
     )

@@ -1,4 +1,4 @@
-"""How large a comparison of losses is, and how long it takes."""
+"""The size of a comparison of losses, and how long it takes."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from autotune.study.summary import ConfigSummary
 from autotune.tuning import racing
 from autotune.tuning.choice import FEWEST_FINALISTS, finalists
 from autotune.tuning.context import SearchContext
-from autotune.tuning.header import moving, shown
+from autotune.tuning.header import moving, shown_config
 from autotune.tuning.no_answer import nothing_usable
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
 from autotune.tuning.reversions import search_scores
@@ -48,7 +48,7 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
             break
         if number:
             reasons = "; ".join(
-                f"{shown(one.config, moving(context.request))}: {one.failure}" for one in raced if one.failure
+                f"{shown_config(one.config, moving(context.request))}: {one.failure}" for one in raced if one.failure
             )
             context.reporter.note(f"All finalists failed when re-measured ({reasons}). Trying the next ones.")
         finished = _race(context, [*chosen, *(one for one in baseline if not one.failure)])
@@ -130,7 +130,6 @@ def _tell_unconfirmed(context: SearchContext, raced: Sequence[ConfigSummary], ba
 
 
 def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSummary]:
-    """Report the schedule of one race in a line, and carry it out."""
     budget, known = context.budget, len(context.interrupted_confirmation)
     configs = [one.config for one in racers]
     leading = sum(config != context.request.baseline for config in configs)

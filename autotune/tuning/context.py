@@ -1,4 +1,4 @@
-"""All that a stage of a search may use."""
+"""The context of a search: all that a stage may use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from autotune.core.notices import Notice
 from autotune.core.records import StudyRequest
-from autotune.core.requests import Answered, Request
+from autotune.core.requests import Request, ResultT
 from autotune.core.results import Outcome
 from autotune.launch.base import LOG, Launcher
 from autotune.memory.prediction import MemoryPrediction
@@ -61,7 +61,7 @@ class SearchContext:
         """The objective, whose score is maximised."""
         return objective_of(self.request.goal)
 
-    def run(self, asked: Request[Answered], place: Path | None = None) -> Answered:
+    def run(self, asked: Request[ResultT], place: Path | None = None) -> ResultT:
         """Return the answer to a request, kept in `place`: a new folder of the study if none is given.
 
         Raises `EnvironmentUnfit` for a fault of the machine.

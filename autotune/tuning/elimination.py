@@ -18,6 +18,8 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
+from autotune.core.codes import Code
+from autotune.core.notices import notice
 from autotune.core.records import Config
 from autotune.core.stats import mean_rate
 from autotune.errors import AutotuneError
@@ -31,8 +33,6 @@ from autotune.tuning.choice import NOISE
 from autotune.tuning.context import SearchContext
 from autotune.tuning.probing import probe_with_repeat
 from autotune.tuning.reversions import (
-    NO_TIME,
-    WITH_OTHERS,
     Reversion,
     Standings,
     all_scores,
@@ -62,13 +62,14 @@ def eliminate(
     if not reversions:
         return answer
     context.reporter.phase("ablation")
-    rounds, new = _Rounds(context, raced, leader), answer
+    rounds, new = _Elimination(context, raced, leader), answer
     try:
         reversions = _run(context, rounds, reversions)
         if rounds.has_run:
             new = recommended([*rounds.racers.values()], _among(rounds, reversions))
     except KeyboardInterrupt:
-        reversions = [dataclasses.replace(one, untested=one.untested or "interrupted") for one in reversions]
+        why = notice(Code.CHANGE_INTERRUPTED)
+        reversions = [dataclasses.replace(one, untested=one.untested or why) for one in reversions]
         context.reporter.note("Interrupted: the recommendation stands, with all of its changes.")
     except AutotuneError as error:
         context.reporter.note(f"The recommendation stands, but not all of its changes could be taken back. {error}")
@@ -84,7 +85,7 @@ def eliminate(
 
 
 def _tell_dropped(
-    context: SearchContext, rounds: _Rounds, reversions: Sequence[Reversion], new: Recommendation
+    context: SearchContext, rounds: _Elimination, reversions: Sequence[Reversion], new: Recommendation
 ) -> None:
     failure = rounds.racers[rounds.leader].failure
     dropped = [one for one in reversions if any(new.params[name] != rounds.leader[name] for name in one.knobs)]
@@ -99,7 +100,7 @@ def _tell_dropped(
         context.reporter.note(f"Dropped, without a measurable gain: {shown}.")
 
 
-def _run(context: SearchContext, rounds: _Rounds, reversions: list[Reversion]) -> list[Reversion]:
+def _run(context: SearchContext, rounds: _Elimination, reversions: list[Reversion]) -> list[Reversion]:
     """Take changes back as far as there is time; return them all, with why some were not measured.
 
     What is probably worth nothing is taken back together, beside each of the others alone; each of them alone only if
@@ -133,14 +134,14 @@ def _run(context: SearchContext, rounds: _Rounds, reversions: list[Reversion]) -
         if rounds.has_enough(one.config) or one.untested
         else dataclasses.replace(
             one,
-            untested=WITH_OTHERS if one in worthless else NO_TIME,
+            untested=notice(Code.CHANGE_DROPPED_WITH_OTHERS if one in worthless else Code.CHANGE_WITHOUT_TIME),
             seen=own_loss(one, rounds.leader, scores),  # what others lost without it may be another matter
         )
         for one in reversions
     ]
 
 
-def _run_affordable(context: SearchContext, rounds: _Rounds, configs: Sequence[Config]) -> None:
+def _run_affordable(context: SearchContext, rounds: _Elimination, configs: Sequence[Config]) -> None:
     """Run the first ones that there is time for, in two rounds at least, of those that may be run.
 
     Beside the baseline if there is time for it too.
@@ -158,7 +159,7 @@ def _run_affordable(context: SearchContext, rounds: _Rounds, configs: Sequence[C
             return
 
 
-def _among(rounds: _Rounds, reversions: Sequence[Reversion]) -> set[Config]:
+def _among(rounds: _Elimination, reversions: Sequence[Reversion]) -> set[Config]:
     """Return who may be recommended: the leader, what is as good without some of its changes, and the baseline.
 
     All that raced if the leader fails now.
@@ -169,9 +170,7 @@ def _among(rounds: _Rounds, reversions: Sequence[Reversion]) -> set[Config]:
     return {rounds.leader, *rounds.baseline, *(one for one in known if not rounds.loses(one))}
 
 
-class _Rounds:
-    """The rounds of the elimination, on top of those of the race."""
-
+class _Elimination:
     def __init__(self, context: SearchContext, raced: Sequence[ConfigSummary], leader: Config) -> None:
         self._context, self.leader = context, leader
         self.racers = {one.config: one for one in raced}
@@ -182,7 +181,7 @@ class _Rounds:
 
     @property
     def standings(self) -> Standings:
-        """What all rounds so far say."""
+        """The standings by all rounds so far."""
         return Standings(list(self.racers.values()), self.leader, self._context.request)
 
     def has(self, config: Config) -> bool:
@@ -212,7 +211,7 @@ class _Rounds:
         return mean_rate(scores[config]) < (1 - NOISE) * mean_rate(scores[self.leader])
 
     def gain(self, config: Config) -> float:
-        """How many times as good the leader is; 1 where that was not measured, as of what was dropped with others."""
+        """Return how many times as good the leader is; 1 where that was not measured (dropped with others)."""
         return self.standings.ratio(config)[0] if self.has(config) else 1.0
 
     def is_known(self, config: Config) -> bool:

@@ -20,7 +20,7 @@ from autotune.memory.prediction import MemoryPrediction
 from autotune.memory.stage import predict_memory
 from autotune.objectives import objective_of
 from autotune.sampler.guard import Guard
-from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make
+from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make_sampler
 from autotune.sampler.structured import Knee
 from autotune.study import layout as disk
 from autotune.study.answers import answered_probes, keep_answer
@@ -28,7 +28,7 @@ from autotune.study.history import History
 from autotune.study.recommendation import Recommendation
 from autotune.study.store import Store
 from autotune.study.summary import ConfigSummary
-from autotune.study.view import load_view
+from autotune.study.view import view_of
 from autotune.tuning.baseline import measure_baseline, probe_nearest
 from autotune.tuning.budget import TimeBudget
 from autotune.tuning.choice import FEWEST_FINALISTS
@@ -69,22 +69,15 @@ def search(
     try:
         with open_study(settings, launcher) as study:
             reporter = ProgressWriter(reporter, study.folder, settings.time_budget_seconds)
-            lines = opening_lines(
-                study.folder, study.request, study.space, settings, resumed=study.is_resumed, brief=True
-            )
-            reporter.opening(lines, moving(study.request))
-            if study.request.facts.owns_loop:
-                reporter.detail(f"{OWN_LOOP[:1].upper()}{OWN_LOOP[1:]}.")
-            short = "" if study.is_resumed else _short_budget(settings, study)
-            before = [] if study.is_resumed else notes_before_the_search(study.request)
-            changed = study.code_changed.text if study.code_changed else ""
-            for note in filter(None, (study.notice, changed, *before, short)):
-                reporter.note(note)
+            history = History.read(study.folder, study.request)
+            is_short = _tell_opening(study, history, settings, reporter)
             try:
-                with _context(study, settings, launcher, reporter, clock, pause, foreign_cores, began) as context:
-                    return run(context, notes_budget=not short)
+                with _context(
+                    study, history, settings, launcher, reporter, clock, pause, foreign_cores, began
+                ) as context:
+                    return run(context, notes_budget=not is_short)
             except KeyboardInterrupt:
-                reporter.interrupted(load_view(study.folder), settings.resume_command)
+                reporter.interrupted(view_of(study.folder, history), settings.resume_command)
                 raise
     except KeyboardInterrupt:
         if not disk.is_study(settings.folder):
@@ -182,23 +175,37 @@ def note_short_budget(context: SearchContext) -> None:
     )
 
 
-def _short_budget(settings: Settings, study: OpenStudy) -> str:
-    request, step = study.request, study.request.facts.step
-    is_in_turn = loads_in_turn(request.baseline, request.environment.device_kind)
-    return short_budget(
-        settings, study.space, study.inspection_seconds, step.seconds if step is not None else 0.0,
-        FEWEST_STEPS_IN_TURN if is_in_turn else FEWEST_STEPS,
+def _tell_opening(study: OpenStudy, history: History, settings: Settings, reporter: Reporter) -> bool:
+    """Tell what is searched, and whether the time budget is short, which is returned."""
+    request, is_resumed, short, before = study.request, study.is_resumed, "", list[str]()
+    lines = opening_lines(
+        study.folder, request, study.space, settings, resumed=is_resumed, brief=True,
+        seeds=[trial.seed for trial, _ in history.judged],
     )  # fmt: skip
+    reporter.opening(lines, moving(request))
+    if request.facts.owns_loop:
+        reporter.detail(f"{OWN_LOOP[:1].upper()}{OWN_LOOP[1:]}.")
+    if not is_resumed:
+        step_seconds = request.facts.step.seconds if request.facts.step is not None else 0.0
+        is_in_turn = loads_in_turn(request.baseline, request.environment.device_kind)
+        steps = FEWEST_STEPS_IN_TURN if is_in_turn else FEWEST_STEPS
+        short = short_budget(settings, study.space, study.inspection_seconds, step_seconds, steps)
+        before = notes_before_the_search(request)
+    changed = study.code_changed.text if study.code_changed else ""
+    for note in filter(None, (study.notice, changed, *before, short)):
+        reporter.note(note)
+    return bool(short)
 
 
 @contextmanager
 def _context(
-    study: OpenStudy, settings: Settings, launcher: Launcher, reporter: Reporter, clock: Callable[[], float],
+    study: OpenStudy, history: History, settings: Settings, launcher: Launcher, reporter: Reporter,
+    clock: Callable[[], float],
     pause: Callable[[float], None], foreign_cores: Callable[[Callable[[float], None]], float | None], began: float,
 ) -> Iterator[SearchContext]:  # fmt: skip
-    """Read what the study knows, and open its database until the search is over."""
+    """Take up what the study knows, and open its database until the search is over."""
     folder, request, space = study.folder, study.request, study.space
-    history, guard, encoding = History.read(folder, request), Guard(space), Encoding(space)
+    guard, encoding = Guard(space), Encoding(space)
     for judged in history.judged:
         learn(guard, judged)
     for config in disk.read_orphans(folder):
@@ -213,7 +220,7 @@ def _context(
     value = history.value_per_sample if known else None
     seed = settings.seed * SEED_STEP + history.before
     confirmation, elimination = interrupted(history.judged, answered_probes(folder, request), request.baseline)
-    sampler = make(
+    sampler = make_sampler(
         settings.sampler, seed, encoding, time_guard, hardware(request.environment), memory.of, value,
         lambda: history.probe_duration, knee,
     )  # fmt: skip

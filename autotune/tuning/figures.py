@@ -3,31 +3,61 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from autotune.core.records import StudyRequest
 from autotune.core.rounds import Rounds
+from autotune.knobs import KNOBS
 from autotune.study.summary import ConfigSummary
 
-Interval = tuple[float | None, float | None, float | None]  # estimate, low, high
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """The candidates that held, and which of them is chosen; all numbers are positions in `held`."""
+
+    request: StudyRequest
+    held: Sequence[ConfigSummary]
+    rates: Rounds  # samples/s of the rounds that they ran together
+    scores: Rounds
+    allowed: Sequence[int]  # may be recommended
+    baseline: int | None  # None: it cannot run here
+    chosen: int
+
+    @property
+    def winner(self) -> ConfigSummary:
+        """The chosen one."""
+        return self.held[self.chosen]
+
+    def figures(self, index: int) -> dict[str, Any]:
+        """Return what an answer says of one of them, by the names of `Recommendation` and `AtBaselineBatch`."""
+        one, limit = self.held[index], self.request.memory_limit_bytes
+        speedup: tuple[float | None, ...] = (None, None, None)
+        if self.baseline is not None:
+            speedup = (
+                (1.0, 1.0, 1.0) if index == self.baseline else rounded_ratio(self.rates.ratio(index, self.baseline))
+            )
+        width = one.relative_half_width
+        return {
+            "global_batch_size": self.request.global_batch_size(one.config),
+            "params": {knob.name: one.config[knob.name] for knob in KNOBS},
+            "samples_per_second": significant(one.samples_per_second),
+            "relative_half_width": None if width is None else round(width, 4),
+            **dict(zip(("speedup", "speedup_low", "speedup_high"), speedup, strict=True)),
+            "rounds": len(one.rates),
+            "peak_bytes": one.peak_bytes,
+            "headroom_fraction": round(1 - one.peak_bytes / limit, 4),
+            "data_wait_share": round(one.data_wait_share, 4),
+        }
 
 
 def significant(value: float) -> float:
-    """Five digits: more than any spread supports, few enough to read."""
+    """Return a value with five digits: more than any spread supports, few enough to read."""
     return float(f"{value:.5g}")
 
 
-def speedup(rates: Rounds, index: int, baseline: int | None) -> Interval:
-    """Return how many times as fast as the baseline, with the ends of the interval; None for what is not known."""
-    if baseline is None:
-        return None, None, None
-    return (1.0, 1.0, 1.0) if index == baseline else _rounded(rates.ratio(index, baseline))
-
-
-def _rounded(ratio: tuple[float, float, float]) -> Interval:
+def rounded_ratio(ratio: tuple[float, float, float]) -> tuple[float, float | None, float | None]:
+    """Return a ratio and the ends of its interval with four digits; None for an end that is not known."""
     estimate, low, high = ratio
     return round(estimate, 4), (round(low, 4) if low > 0 else None), (round(high, 4) if math.isfinite(high) else None)
-
-
-def half_width(summary: ConfigSummary) -> float | None:
-    """Return the half width of the 95 % interval of its samples/s, relative."""
-    width = summary.relative_half_width
-    return None if width is None else round(width, 4)

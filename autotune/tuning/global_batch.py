@@ -1,21 +1,20 @@
-"""What an answer says of the global batch: how it changes, what the change gains, and the best without it. Pure."""
+"""The global batch in an answer: how it changes, what the change gains, and the best without it. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import StudyRequest
 from autotune.core.rounds import Rounds
 from autotune.gradient_noise.estimate import learning_rate_factor
-from autotune.knobs import KNOBS
 from autotune.objectives import objective_of
 from autotune.study.recommendation import AtBaselineBatch
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.choice import choose
-from autotune.tuning.figures import half_width, significant, speedup
+from autotune.tuning.figures import Ranking
 
 
 def global_batch_change(winner: ConfigSummary, request: StudyRequest, phi: float | None = None) -> Notice | None:
@@ -54,34 +53,17 @@ def batch_reasons(
         )  # fmt: skip
 
 
-def at_baseline_batch(
-    held: Sequence[ConfigSummary], rates: Rounds, scores: Rounds, winner: int, baseline: int | None,
-    request: StudyRequest, stability: Callable[[ConfigSummary], Notice],
-) -> AtBaselineBatch | None:  # fmt: skip
+def at_baseline_batch(ranking: Ranking, stability: Callable[[ConfigSummary], Notice]) -> AtBaselineBatch | None:
     """Return the best of those with the baseline's global batch, where that is free and not the winner's.
 
-    None too if none was confirmed. The numbers are positions in `held`; `stability` says what is known of losses.
+    None too if none was confirmed. `stability` says what is known of losses.
     """
+    request, held = ranking.request, ranking.held
     if objective_of(request.goal).knee(request.goal) is None:
         return None
     batch = request.global_batch_size(request.baseline)
     may = [i for i, one in enumerate(held) if request.global_batch_size(one.config) == batch and not one.refused]
-    if not may or winner in may:
+    if not may or ranking.chosen in may:
         return None
-    index = choose(held, scores, request, may)
-    best = held[index]
-    estimate, low, high = speedup(rates, index, baseline)
-    return AtBaselineBatch(
-        global_batch_size=batch,
-        params={knob.name: best.config[knob.name] for knob in KNOBS},
-        samples_per_second=significant(best.samples_per_second),
-        relative_half_width=half_width(best),
-        speedup=estimate,
-        speedup_low=low,
-        speedup_high=high,
-        rounds=len(best.rates),
-        peak_bytes=best.peak_bytes,
-        headroom_fraction=round(1 - best.peak_bytes / request.memory_limit_bytes, 4),
-        data_wait_share=round(best.data_wait_share, 4),
-        stability=stability(best),
-    )
+    index = choose(held, ranking.scores, request, may)
+    return AtBaselineBatch(**ranking.figures(index), stability=stability(held[index]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from autotune.core.records import Config, Goal, StudyRequest
@@ -15,8 +15,7 @@ from autotune.knobs.batch_size import SMALLEST
 from autotune.machine.environment import autotune_version
 from autotune.objectives import objective_of
 from autotune.sampler.space import SearchSpace, is_settable
-from autotune.study import layout as disk
-from autotune.targets.commands.template import CommandTemplate, is_command
+from autotune.targets.commands.command import Command, is_command
 from autotune.tuning.racing import FEWEST_ROUNDS, probes
 from autotune.tuning.settings import Settings
 from autotune.units import counted, format_bytes, format_count, format_seconds, format_share
@@ -32,13 +31,13 @@ BF16_NEEDS_USE_CPU = "without a GPU, transformers takes bf16 only with --use_cpu
 
 def opening_lines(
     folder: Path, request: StudyRequest, space: SearchSpace, settings: Settings, *, resumed: bool,
-    refused: bool = False, brief: bool = False,
+    refused: bool = False, brief: bool = False, seeds: Collection[int] = (),
 ) -> list[str]:  # fmt: skip
     """Return five lines of plain text; a sixth where earlier probes had another seed.
 
     `brief`: four, and a fifth only for what is not searched: the columns of the probes show what is. What no own loop
     has measured is a detail then.
-    `refused`: the search would be refused; only `--dry-run` still prints these lines.
+    `seeds`: of earlier probes. `refused`: the search would be refused; only `--dry-run` still prints these lines.
     """
     environment, facts = request.environment, request.facts
     device = "CPU" if environment.device == "cpu" else environment.device_name and environment.device.upper()
@@ -58,7 +57,7 @@ def opening_lines(
         f" · budget {format_seconds(settings.time_budget_seconds)}" + (f" · {configurations}" if brief else ""),
         *([f"But   {' · '.join(left_out)}"] if brief and left_out else []),
         *([] if brief else [" · ".join((f"Space {configurations}: {_domains(space, request.baseline)}", *left_out))]),
-        *(_other_seeds(folder, request.seed) if resumed else ()),
+        *_other_seeds(seeds, request.seed),
     ]
 
 
@@ -74,7 +73,7 @@ def _trained(request: StudyRequest) -> str:
     """Return the target as the user named it: of a command the words that are typed today."""
     if not is_command(request.target):
         return request.target
-    return shlex.join(CommandTemplate.parse(request.target).recommended(request.baseline.values))
+    return shlex.join(Command.parse(request.target).recommended(request.baseline.values))
 
 
 def held(request: StudyRequest) -> str:
@@ -92,7 +91,7 @@ def baseline(request: StudyRequest, space: SearchSpace, settings: Settings) -> s
     """Return the baseline in words, and what of it was not declared or may not be recommended."""
     excluded = space.excludes(request.baseline)
     return (
-        shown(request.baseline, moving(request))
+        shown_config(request.baseline, moving(request))
         + (" (assumed)" if request.baseline_assumed else "")
         + (" (accumulated to hold it)" if _is_accumulated(request, settings) else "")
         + (f" (for comparison only: {excluded})" if excluded else "")
@@ -125,9 +124,9 @@ def short_budget(
     )
 
 
-def _other_seeds(folder: Path, seed: int) -> list[str]:
+def _other_seeds(seeds: Collection[int], seed: int) -> list[str]:
     """Return that a study goes on with another seed, which moves its speed little, and the trained weights entirely."""
-    earlier = sorted({asked.seed for asked in disk.read_asked(folder)} - {seed})
+    earlier = sorted({*seeds} - {seed})
     if not earlier:
         return []
     return [
@@ -176,13 +175,12 @@ def not_searched(request: StudyRequest, space: SearchSpace) -> list[str]:
 
 
 def _unsettable(request: StudyRequest) -> list[str]:
-    """Return what cannot be set, and what follows from it."""
     facts, held_samples = request.facts, request.goal.global_batch
     if facts.settable is None:
         return []
     here = Circumstances(facts=facts, environment=request.environment, global_batch=None)
     unsettable = [one for one in KNOBS if not is_settable(one.name, facts)]
-    carried = CommandTemplate.parse(request.target).knobs if is_command(request.target) else ()
+    carried = Command.parse(request.target).knobs if is_command(request.target) else ()
     told_of = {finding.name for finding in facts.findings}  # with the reason
     names = [
         one.label for one in unsettable
@@ -211,7 +209,7 @@ def moving(request: StudyRequest) -> tuple[Knob, ...]:
     return tuple(knob for knob in KNOBS if len(request.domains.get(knob.name, ())) > 1 or knob in moved)
 
 
-def shown(config: Config, knobs: Sequence[Knob] = KNOBS) -> str:
+def shown_config(config: Config, knobs: Sequence[Knob] = KNOBS) -> str:
     """Return a configuration as in the table of probes, a mere number with the title of its column."""
     batch = f"{config.batch_size}×{config.gradient_accumulation_steps}"
     others = []
@@ -238,5 +236,5 @@ def _domains(space: SearchSpace, today: Config) -> str:
         shown_values = [knob.show(value) for value in values]
         text = f"{shown_values[0]}..{shown_values[-1]}" if len(values) > 4 else ", ".join(shown_values)
         parts.append(f"{knob.label} {text}")
-    only = shown(space.configs[0])
+    only = shown_config(space.configs[0])
     return " · ".join(parts) or ("only the baseline" if today in space.configs else f"only {only}")

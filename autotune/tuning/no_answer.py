@@ -1,4 +1,4 @@
-"""Why a search ends without a recommendation, in words."""
+"""Says why a search ends without a recommendation."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from pathlib import Path
 
 from autotune.core.records import StudyRequest
 from autotune.core.results import Outcome
+from autotune.harmless import LONGEST_MESSAGE
 from autotune.objectives.verdict import WORDS
 from autotune.study.interference import Judged
 from autotune.study.recommendation import UNANSWERED
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView
-from autotune.tuning.header import moving, shown
+from autotune.tuning.header import moving, shown_config
 from autotune.units import counted
-
-LONGEST_MESSAGE = 600  # characters of an error; the log has all of it
 
 
 def nothing_held(candidates: Sequence[ConfigSummary], request: StudyRequest) -> str:
     """Return why no candidate may be recommended: how each failed when it was re-measured, and what may help."""
-    reasons = [f"{shown(c.config, moving(request))}: {_without_stop(c)}" for c in candidates]
+    reasons = [f"{shown_config(c.config, moving(request))}: {_without_stop(c)}" for c in candidates]
     listed = "; ".join(reasons) or "nothing was measured"
     if any(c.refused and not c.failure for c in candidates):
         return (
@@ -55,7 +54,7 @@ def nothing_usable(folder: Path, judged: Sequence[Judged]) -> str:
     failed = [pair for pair in judged if not pair[1].feasible]
     kinds = Counter(map(_kind, failed))
     worst = max(failed, key=lambda pair: kinds[_kind(pair)], default=None)
-    reason = worst[1].reason.strip().partition("\n")[0].rstrip(".") if worst else "nothing was probed"
+    reason = worst[1].why.rstrip(".") if worst else "nothing was probed"
     full = any(verdict.constraints["memory"] > 0 for _, verdict in judged)
     advice = "; a smaller --batch or a larger --memory-limit may help" if full else ""
     return (

@@ -22,9 +22,9 @@ from autotune.launch.base import RESULT, Launcher
 from autotune.launch.files import store
 from autotune.sampler.space import SearchSpace
 from autotune.study import layout as disk
-from autotune.study.identity import code_changed, compare
+from autotune.study.identity import code_changed, differences_of
 from autotune.study.lock import Lock
-from autotune.targets.commands.template import is_command
+from autotune.targets.commands.command import is_command
 from autotune.tuning.prepare import inspect, settle
 from autotune.tuning.settings import Settings, goal_names
 
@@ -65,10 +65,10 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
             memory_limit=settings.memory_limit,
         )  # fmt: skip
         request, space = settle(settings, environment, facts)
-        is_resumed = begin(folder, request, settings.mode, lock)
+        earlier = begin(folder, request, settings.mode, lock)
         yield OpenStudy(
-            folder=folder, request=request, space=space, is_resumed=is_resumed, inspection_seconds=seconds,
-            notice=notice, code_changed=code_changed(disk.read_request(folder), request),
+            folder=folder, request=request, space=space, is_resumed=earlier is not None, inspection_seconds=seconds,
+            notice=notice, code_changed=code_changed(earlier, request) if earlier else None,
         )  # fmt: skip
     except (KeyboardInterrupt, UsageError, EnvironmentUnfit):
         disk.clear_away(folder)  # but not after a `TargetError`, which names its log
@@ -78,14 +78,20 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
             lock.release()
 
 
-def begin(folder: Path, request: StudyRequest, mode: Literal["auto", "resume", "fresh"], lock: Lock) -> bool:
-    """Put study.json into `folder`, which `lock` holds; return whether an earlier search is continued.
+def begin(
+    folder: Path, request: StudyRequest, mode: Literal["auto", "resume", "fresh"], lock: Lock
+) -> StudyRequest | None:
+    """Put study.json into `folder`, which `lock` holds; return that of the earlier search which is continued, if any.
 
     With `fresh` an earlier study is moved aside, and the lock holds both. Raises what `open_study` raises.
     """
-    check_resumable(folder, mode)
-    if mode != "fresh" and _is_alike(folder, request):
-        return True
+    if (earlier := check_resumable(folder, mode)) is not None:
+        try:
+            check_alike(folder, earlier, request)
+        except StudyError:
+            _keep_inspection(folder, earlier)  # the study keeps its own
+            raise
+        return earlier
     if (aside := place_aside(folder)) is not None:
         _begin_anew(folder, aside, lock)
     try:
@@ -94,7 +100,7 @@ def begin(folder: Path, request: StudyRequest, mode: Literal["auto", "resume", "
     except OSError as error:
         raise disk.unwritable(folder, error) from error
     store(folder, disk.STUDY, request)
-    return False
+    return None
 
 
 def preview(
@@ -113,17 +119,14 @@ def preview(
     return *settle(settings, environment, facts), seconds
 
 
-def check_alike(folder: Path, request: StudyRequest) -> bool:
-    """Whether a study lies there; raises `StudyError` if it is no part of what `request` asks."""
-    if not (folder / disk.STUDY).is_file():
-        return False
-    differences = compare(disk.read_request(folder), request, goal_names())
+def check_alike(folder: Path, earlier: StudyRequest, request: StudyRequest) -> None:
+    """Raise `StudyError` if the study there, which asked `earlier`, is no part of what `request` asks."""
+    differences = differences_of(earlier, request, goal_names())
     if differences:
         raise StudyError(
             f"{folder} holds a study that does not fit this search: {_listed(differences)}. Results of "
             f"different settings cannot be compared. Use --fresh (the old study is moved aside) or another --study."
         )
-    return True
 
 
 def check_place(settings: Settings) -> None:
@@ -147,13 +150,15 @@ def check_place(settings: Settings) -> None:
             )
 
 
-def check_resumable(folder: Path, mode: Literal["auto", "resume", "fresh"]) -> None:
-    """Raise what `open_study` raises for a damaged study.json or none; asked before anything is made or looked at."""
+def check_resumable(folder: Path, mode: Literal["auto", "resume", "fresh"]) -> StudyRequest | None:
+    """Return the request of the study that would be continued; None: a new one would begin.
+
+    Raises what `open_study` raises for a damaged study.json or none; asked before anything is made or looked at, too.
+    """
     if mode == "fresh":
-        return
+        return None
     if (folder / disk.STUDY).is_file():
-        disk.read_request(folder)
-        return
+        return disk.read_request(folder)
     if (folder / disk.PROBES).is_dir():
         raise StudyError(
             f"{folder} holds {len(disk.read_asked(folder))} probes but no {disk.STUDY}, and no inspection to "
@@ -165,6 +170,7 @@ def check_resumable(folder: Path, mode: Literal["auto", "resume", "fresh"]) -> N
             f"{folder} holds no study that could be resumed. The name is probably another one. "
             f"Leave --resume out to begin it."
         )
+    return None
 
 
 def rebuild(settings: Settings) -> str:
@@ -207,15 +213,6 @@ def _inspection(folder: Path) -> tuple[Environment, TargetFacts] | None:
         return None
     found = codec.read(path, Inspection)
     return None if found.environment is None or found.facts is None else (found.environment, found.facts)
-
-
-def _is_alike(folder: Path, request: StudyRequest) -> bool:
-    """Return `check_alike`; where a search is refused, the study keeps its own inspection."""
-    try:
-        return check_alike(folder, request)
-    except StudyError:
-        _keep_inspection(folder, disk.read_request(folder))
-        raise
 
 
 def _listed(differences: list[str]) -> str:

@@ -1,10 +1,11 @@
-"""Before anything is measured: look at target and machine, and settle what exactly will be searched."""
+"""Prepares a search: looks at target and machine, and settles what exactly will be searched."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
 
+from autotune.core.notices import notice
 from autotune.core.records import Config, Environment, Goal, StudyRequest, TargetFacts, Value
 from autotune.core.requests import InspectRequest
 from autotune.core.results import Failure, Outcome, Trial, Verdict
@@ -15,7 +16,7 @@ from autotune.machine.host import USABLE_FRACTION, host_memory
 from autotune.objectives import completed, objective_of
 from autotune.sampler.space import SearchSpace, build
 from autotune.study import layout as disk
-from autotune.targets.commands.template import CommandTemplate, is_command
+from autotune.targets.commands.command import Command, is_command
 from autotune.targets.source import digest_of
 from autotune.tuning.settings import Settings, options
 from autotune.units import format_bytes, parse_bytes
@@ -62,7 +63,7 @@ def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> 
     check_options(settings)
     objective_of(goal).check(goal, environment, facts)
     goal = completed(goal)
-    can_take = [CommandTemplate.parse(settings.target).can_take] if is_command(settings.target) else []
+    can_take = [Command.parse(settings.target).can_take] if is_command(settings.target) else []
     space = build(facts, environment, goal, baseline, *can_take)
     request = StudyRequest(
         target=settings.target,
@@ -98,7 +99,7 @@ def check_scored(baseline: Trial, verdict: Verdict, request: StudyRequest) -> No
     """Raise `UsageError` if the baseline ran and this machine did not measure what the objective needs."""
     if baseline.result.outcome is Outcome.OK and verdict.value is None:
         objective = objective_of(request.goal)
-        raise UsageError(f"--objective {objective.name} is not possible here. {objective.missing()}")
+        raise UsageError(f"--objective {objective.name} is not possible here. {notice(objective.missing).text}")
 
 
 def baseline_config(settings: Settings, facts: TargetFacts) -> tuple[Config, bool]:
@@ -142,7 +143,7 @@ def _check_global_batch(settings: Settings, facts: TargetFacts, baseline: Config
     today = baseline.global_batch_size() * facts.ranks
     if settings.global_batch in (None, "keep", today) or not is_command(settings.target):
         return
-    if CommandTemplate.parse(settings.target).derives_accumulation:
+    if Command.parse(settings.target).derives_accumulation:
         raise UsageError(
             f"--global-batch {settings.global_batch} is not possible: the command says its global batch itself, which "
             f"is {today} samples today. Its script derives the accumulation from that. Change that argument, and leave "

@@ -67,7 +67,6 @@ def _asked(
     context: SearchContext, config: Config, purpose: Purpose, place: Place | None, *,
     window: ProbeBudget | None, repeats: int | None,
 ) -> tuple[ProbeRequest, Path]:  # fmt: skip
-    """Return the request of one probe, and its folder, made."""
     number, folder = place or disk.new_attempt(context.folder, ProbeRequest)
     request, by_speed = context.request, purpose == "search" and context.objective.is_speed
     window = window or (context.budget.next_window(config) if purpose == "search" else context.objective.window)
@@ -93,8 +92,9 @@ def _probe(context: SearchContext, asked: tuple[ProbeRequest, Path]) -> Judged:
     context.reporter.probing(request.number, request.config, request.purpose)
     result = context.run(request, folder)
     trial = Trial(
-        number=request.number, purpose=request.purpose, config=request.config, result=result, repeats=request.repeats
-    )
+        number=request.number, purpose=request.purpose, config=request.config, result=result, repeats=request.repeats,
+        seed=request.seed,
+    )  # fmt: skip
     best = context.history.best
     verdict = context.history.add(trial)
     learn(context.guard, (trial, verdict))

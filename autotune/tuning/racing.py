@@ -64,7 +64,7 @@ def fewest_rounds(configurations: int) -> int:
     return max(FEWEST_ROUNDS, 1 + math.ceil(FEWEST_FREEDOM / rivals)) if rivals else FEWEST_ROUNDS
 
 
-def finalists(available: int, others: int, affordable: float, fewest: int = FEWEST_FINALISTS) -> int:
+def finalist_count(available: int, others: int, affordable: float, fewest: int = FEWEST_FINALISTS) -> int:
     """Return how many finalists begin: as many as eight rounds allow with `affordable` probes, `fewest` at least.
 
     Whether a race begins at all, and for how many rounds, is for the budget to say (decisions/0047).

@@ -1,18 +1,17 @@
-"""From confirmed candidates to one recommendation, with reasons. Pure."""
+"""Makes one recommendation, with its reasons, of confirmed candidates. Pure."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest
-from autotune.core.results import LossVerdict, Measurement
+from autotune.core.results import LossVerdict
 from autotune.core.rounds import Rounds
+from autotune.core.stats import mean_of_known
 from autotune.errors import NoRecommendation
-from autotune.knobs import KNOBS
 from autotune.machine.environment import fingerprint
 from autotune.objectives import objective_of
 from autotune.objectives.base import MEMORY_STEP, Decision
@@ -20,12 +19,12 @@ from autotune.objectives.verdict import instability
 from autotune.precision.judge import full_precision, precision_of
 from autotune.study.recommendation import Achieved, Confirmation, Recommendation, RunnerUp, baseline_name
 from autotune.study.summary import ConfigSummary, Status
-from autotune.targets.commands.template import is_command
+from autotune.targets.commands.command import is_command
 from autotune.tuning.advice import is_unconfirmed, left_out_warnings, reasons_for, warnings_of
 from autotune.tuning.choice import TIE, choose, confidence
-from autotune.tuning.figures import half_width, significant, speedup
+from autotune.tuning.figures import Ranking, rounded_ratio, significant
 from autotune.tuning.global_batch import at_baseline_batch, batch_reasons, global_batch_change
-from autotune.tuning.header import moving, shown
+from autotune.tuning.header import moving, shown_config
 from autotune.tuning.no_answer import nothing_held
 from autotune.tuning.racing import compared
 from autotune.tuning.undecided import undecided
@@ -47,62 +46,39 @@ def recommend(
     samples, where it is known; `among`: who may be recommended, if any are given. Raises `NoRecommendation` if no
     candidate held.
     """
-    held = [one for one in candidates if one.status is not Status.FAILED and one.scores]
-    allowed = _allowed(held, request)
-    if not allowed:
-        raise NoRecommendation(nothing_held(candidates, request))
-    base = next((i for i, one in enumerate(held) if one.config == request.baseline), None)
-    held, rounds, scored = compared(held, base)
-    allowed = _worth_their_doubt(allowed, held, scored, request, losses)
-    index = choose(held, scored, request, [i for i in allowed if held[i].config in among] or allowed)
-    winner = held[index]
-    achieved, own_reasons = _achieved(held, rounds, scored, index, base, request)
-    faster = speedup(rounds, index, base)
-    others = [one for one in candidates if not one.refused and one.config != request.baseline]
-    still_open = undecided(held, scored, index, base, allowed, request, seconds)
-    is_unknown = still_open is not None or any(map(is_unconfirmed, others))  # what more workers gain
-    warnings = warnings_of(winner, request, rounds.noise, busy=busy, probed=() if is_unknown else probed)
+    ranking = _ranking(candidates, request, losses, among)
+    winner, unchanged = ranking.winner, at_baseline_batch(ranking, lambda one: _stability(one, request, losses)[0])
+    base = ranking.held[ranking.baseline] if ranking.baseline is not None else None
     stability, doubt = _stability(winner, request, losses)
-    unchanged = at_baseline_batch(
-        held, rounds, scored, index, base, request, lambda one: _stability(one, request, losses)[0]
-    )
-    share = min(scored.ratio(index, one)[0] for one in allowed)
+    still_open = undecided(ranking, seconds)
+    others = [one for one in candidates if not one.refused and one.config != request.baseline]
+    is_unknown = still_open is not None or any(map(is_unconfirmed, others))  # what more workers gain
+    warnings = warnings_of(winner, request, ranking.rates.noise, busy=busy, probed=() if is_unknown else probed)
+    achieved, own_reasons = _achieved(ranking)
+    tokens = mean_of_known([one.tokens_per_second for one in winner.measurements])
+    share = min(ranking.scores.ratio(ranking.chosen, one)[0] for one in ranking.allowed)
     return Recommendation(
         study=study,
         target=request.target,
         target_digest=request.target_digest,
         model=request.facts.name,
         global_batch_change=global_batch_change(winner, request, noise_scale),
-        params={knob.name: winner.config[knob.name] for knob in KNOBS},
-        samples_per_second=significant(winner.samples_per_second),
-        relative_half_width=half_width(winner),
-        tokens_per_second=_tokens(winner.measurements),
-        speedup=faster[0],
-        speedup_low=faster[1],
-        speedup_high=faster[2],
-        rounds=len(winner.rates),
+        **ranking.figures(ranking.chosen),
+        tokens_per_second=None if tokens is None else significant(tokens),
         baseline=dict(request.baseline.values),
         baseline_assumed=request.baseline_assumed,
-        baseline_samples_per_second=None if base is None else significant(held[base].samples_per_second),
-        global_batch_size=request.global_batch_size(winner.config),
+        baseline_samples_per_second=significant(base.samples_per_second) if base else None,
         baseline_global_batch_size=request.global_batch_size(request.baseline),
-        peak_bytes=winner.peak_bytes,
         memory_limit_bytes=request.memory_limit_bytes,
-        headroom_fraction=round(1 - winner.peak_bytes / request.memory_limit_bytes, 4),
-        data_wait_share=round(winner.data_wait_share, 4),
         stability=stability,
         loss_verdicts=tuple(losses),
         reasons=(
-            *batch_reasons(winner, share, unchanged, request),
-            *own_reasons,
-            *reasons_for(request),
-            *_failed(candidates, held, request),
+            *batch_reasons(winner, share, unchanged, request), *own_reasons, *reasons_for(request),
+            *_failed(candidates, ranking.held, request),
         ),
         warnings=(*([doubt] if doubt else []), *left_out_warnings(candidates, request), *warnings),
-        runners_up=tuple(
-            _runner_up(one, winner, held, scored, request) for one in candidates if one.config != winner.config
-        ),
-        confirmations=tuple(map(_confirmation, held)),
+        runners_up=tuple(_runner_up(one, ranking) for one in candidates if one.config != winner.config),
+        confirmations=tuple(map(_confirmation, ranking.held)),
         goal=request.goal,
         environment=request.environment,
         facts=request.facts,
@@ -114,44 +90,58 @@ def recommend(
         undecided=still_open,
         at_baseline_batch=unchanged,
         certificate=certificate,
+    )  # fmt: skip
+
+
+def _ranking(
+    candidates: Sequence[ConfigSummary], request: StudyRequest, losses: Sequence[LossVerdict], among: Collection[Config]
+) -> Ranking:
+    """Return the candidates that held, and which of them is chosen. Raises `NoRecommendation` if none may be."""
+    held = [one for one in candidates if one.status is not Status.FAILED and one.scores]
+    allowed = _allowed(held, request)
+    if not allowed:
+        raise NoRecommendation(nothing_held(candidates, request))
+    base = next((i for i, one in enumerate(held) if one.config == request.baseline), None)
+    held, rates, scores = compared(held, base)
+    allowed = _worth_their_doubt(allowed, held, scores, request, losses)
+    chosen = choose(held, scores, request, [i for i in allowed if held[i].config in among] or allowed)
+    return Ranking(
+        request=request, held=held, rates=rates, scores=scores, allowed=allowed, baseline=base, chosen=chosen
     )
 
 
-def _achieved(
-    held: Sequence[ConfigSummary], rates: Rounds, scores: Rounds, winner: int, baseline: int | None,
-    request: StudyRequest,
-) -> tuple[Achieved, tuple[Notice, ...]]:  # fmt: skip
-    """What the objective says of the winner, and its reasons. The numbers are positions in `held`."""
+def _achieved(ranking: Ranking) -> tuple[Achieved, tuple[Notice, ...]]:
+    """Return what the winner gains by the objective, and the objective's reasons."""
+    request, winner, baseline = ranking.request, ranking.chosen, ranking.baseline
     objective = objective_of(request.goal)
     gain = speedup = None
     if baseline is not None:
-        same = baseline == winner
-        gain, speedup = ((1.0, 1.0, 1.0) if same else one.ratio(winner, baseline) for one in (scores, rates))
+        same, both = baseline == winner, (ranking.scores, ranking.rates)
+        gain, speedup = ((1.0, 1.0, 1.0) if same else one.ratio(winner, baseline) for one in both)
     decision = Decision(
-        chosen=held[winner],
-        baseline=None if baseline is None else held[baseline],
+        chosen=ranking.winner,
+        baseline=None if baseline is None else ranking.held[baseline],
         baseline_name=baseline_name(assumed=request.baseline_assumed),
-        leader=max((one for one in held if not one.refused), key=lambda one: one.score),
+        leader=max((one for one in ranking.held if not one.refused), key=lambda one: one.score),
         gain=gain,
         speedup=speedup,
         goal=request.goal,
         facts=request.facts,
     )
-    estimate, low, high = gain or (None, None, None)
+    estimate, low, high = (None, None, None) if gain is None else rounded_ratio(gain)
     achieved = Achieved(
         unit=objective.unit,
         score=significant(decision.chosen.score),
         baseline_score=None if decision.baseline is None else significant(decision.baseline.score),
-        gain=None if estimate is None else round(estimate, 4),
-        gain_low=round(low, 4) if low else None,
-        gain_high=round(high, 4) if high is not None and math.isfinite(high) else None,
+        gain=estimate,
+        gain_low=low,
+        gain_high=high,
         headline=objective.headline(decision),
     )
     return achieved, objective.reasons(decision)
 
 
 def _allowed(held: Sequence[ConfigSummary], request: StudyRequest) -> list[int]:
-    """The positions of those that may be recommended."""
     may_win = [i for i, c in enumerate(held) if not c.refused]
     finalists = any(not held[i].is_behind and held[i].config != request.baseline for i in may_win)
     return [i for i in may_win if not (finalists and held[i].is_behind)]
@@ -178,18 +168,16 @@ def _worth_their_doubt(
     return [i for i in allowed if i in sure or scores.ratio(i, best)[0] > LEAST_UNMATCHED_GAIN]
 
 
-def _runner_up(
-    candidate: ConfigSummary, winner: ConfigSummary, held: Sequence[ConfigSummary], scored: Rounds,
-    request: StudyRequest,
-) -> RunnerUp:  # fmt: skip
+def _runner_up(candidate: ConfigSummary, ranking: Ranking) -> RunnerUp:
+    held, request, winner = ranking.held, ranking.request, ranking.winner
     index = next((i for i, one in enumerate(held) if one.config == candidate.config), None)
     if index is None:
         failed = notice(Code.FAILED, failure=candidate.failure) if candidate.failure else None
         why = failed or candidate.refused
         assert why is not None, "it has scores otherwise"
         return RunnerUp(config=candidate.config, samples_per_second=None, reason=why)
-    is_baseline = winner.config == request.baseline
-    ratio = scored.ratio(held.index(winner), index, confidence(scored, is_baseline=is_baseline))
+    level = confidence(ranking.scores, is_baseline=winner.config == request.baseline)
+    ratio = ranking.scores.ratio(ranking.chosen, index, level)
     return RunnerUp(
         config=candidate.config,
         samples_per_second=significant(held[index].samples_per_second),
@@ -235,21 +223,23 @@ def _confirmation(summary: ConfigSummary) -> Confirmation:
 def _failed(
     candidates: Sequence[ConfigSummary], held: Sequence[ConfigSummary], request: StudyRequest
 ) -> Iterator[Notice]:
-    """What the search alone would have recommended, and failed when it was re-measured."""
+    """Yield the reason of each that was faster in the search, and failed when it was re-measured."""
     best = max((candidate.found or 0.0 for candidate in held), default=0.0)
     for one in candidates:
         if one.failure and (one.found or 0.0) > best:
-            yield notice(Code.FASTER_BUT_FAILED, configuration=shown(one.config, moving(request)), failure=one.failure)
+            yield notice(
+                Code.FASTER_BUT_FAILED, configuration=shown_config(one.config, moving(request)), failure=one.failure
+            )
 
 
 def _stability(
     winner: ConfigSummary, request: StudyRequest, losses: Sequence[LossVerdict]
 ) -> tuple[Notice, Notice | None]:
-    """What is known of the winner's losses, and a warning where that is not enough."""
+    """Return what is known of the winner's losses, and a warning where that is not enough."""
     measured = winner.measurements
     if request.goal.stability == "off":
-        seen = next(filter(None, map(instability, measured)), "")
-        return notice(Code.LOSSES_NOT_CHECKED), notice(Code.LOSSES_UNJUDGED, doubt=seen) if seen else None
+        seen = next(filter(None, map(instability, measured)), None)
+        return notice(Code.LOSSES_NOT_CHECKED), notice(Code.LOSSES_UNJUDGED, doubt=seen.text) if seen else None
     steps = sum(m.trained_steps for m in measured)
     skipped = sum(m.skipped_steps + m.calibration_skips for m in measured) or None
     if full_precision(winner.config) == winner.config:
@@ -263,8 +253,3 @@ def _stability(
         return verdict.reason, None
     doubt = notice(Code.PRECISION_UNDECIDED, why=verdict.reason.text)
     return notice(Code.LOSSES_NOT_CLEARED, steps=steps, skipped=skipped), doubt
-
-
-def _tokens(measured: Sequence[Measurement]) -> float | None:
-    rates = [m.tokens_per_second for m in measured if m.tokens_per_second is not None]
-    return significant(sum(rates) / len(rates)) if rates else None

@@ -11,6 +11,8 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, Purpose, StudyRequest, Value
 from autotune.core.stats import mean_rate
 from autotune.knobs import KNOBS, knob
@@ -23,9 +25,6 @@ from autotune.tuning.choice import MOST_TIE, TIE
 from autotune.tuning.context import SearchContext
 from autotune.tuning.racing import FEWEST_ROUNDS, SURE, SURE_ROUNDS, compared
 
-NO_TIME = "no time was left"
-WITH_OTHERS = "dropped together with others"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Reversion:
@@ -33,7 +32,7 @@ class Reversion:
 
     knobs: tuple[str, ...]  # that move together
     config: Config
-    untested: str = ""  # why it is not run; empty: it may be
+    untested: Notice | None = None  # why it is not run; None: it may be
     seen: float | None = None  # by which share single probes of the search lost without it; None: nobody knows
 
 
@@ -85,17 +84,17 @@ def reversions_of(context: SearchContext, leader: Config) -> list[Reversion]:
     return made
 
 
-def obstacle(context: SearchContext, config: Config) -> str:
-    """Return why `config` cannot be run or recommended: the space, its losses, or memory; empty if it can."""
+def obstacle(context: SearchContext, config: Config) -> Notice | None:
+    """Return why `config` cannot be run or recommended: the space, its losses, or memory; None if it can."""
     excluded, refused = context.space.excludes(_on_ladder(context, config)), context.history.refusal(config)
     if excluded or refused is not None:
-        return excluded or (refused.text if refused else "")
+        return notice(Code.CHANGE_OUTSIDE_SPACE, why=excluded) if excluded else refused
     latest = [verdict for trial, verdict in context.history.judged if trial.config == config][-1:]
     if latest and not latest[0].feasible:
-        return latest[0].reason.partition("\n")[0].rstrip(".")
+        return latest[0].reason
     if context.guard.is_dangerous(config):
-        return "it crashed, or took the search down with it, twice"
-    return "it would not fit into memory" if context.guard.fits(config) is False else ""
+        return notice(Code.CHANGE_CRASHED)
+    return notice(Code.CHANGE_NEEDS_MEMORY) if context.guard.fits(config) is False else None
 
 
 def _on_ladder(context: SearchContext, config: Config) -> Config:
@@ -153,7 +152,7 @@ class Standings:
         summaries, _, self._scores = compared(held, base)
         self._summaries = {one.config: one for one in summaries}
         self._places = {one.config: i for i, one in enumerate(held)}
-        self._failures = {one.config: one.failure for one in racers if one.failure}
+        self._failures = {one.config: notice(Code.FAILED, failure=one.failure) for one in racers if one.failure}
         self._leader, self._request = leader, request
 
     def ratio(self, config: Config, confidence: float = 0.95) -> tuple[float, float, float]:
@@ -191,7 +190,7 @@ class Standings:
         kept = all(params[name] == value for name, value in values.items())
         met = self._leader in self._places and one.config in self._places
         if not met or self._scores.count(self._places[self._leader], self._places[one.config]) < FEWEST_ROUNDS:
-            why = self._failures.get(one.config, "").partition("\n")[0].rstrip(".") or one.untested or "not measured"
+            why = self._failures.get(one.config) or one.untested or notice(Code.CHANGE_NOT_MEASURED)
             ratio = None if one.seen is None else round(1 - one.seen, 4)
             return Change(values=values, before=before, kept=kept, ratio=ratio, untested=why)
         estimate, low, high = self.ratio(one.config)

@@ -24,7 +24,7 @@ from autotune.objectives import OBJECTIVES, ObjectiveName
 from autotune.objectives.base import ObjectiveOptions
 from autotune.sampler.names import SAMPLERS, SamplerName
 from autotune.study.layout import STUDIES
-from autotune.targets.commands.template import CommandTemplate, is_command
+from autotune.targets.commands.command import Command, is_command
 from autotune.units import parse_bytes, parse_fraction, parse_seconds
 
 DEVICES = ("cpu", "cuda", "mps", "xpu")
@@ -168,10 +168,10 @@ class Settings:
 
     @property
     def folder(self) -> Path:
-        """Where the study lies."""
+        """The folder of the study."""
         if self.study is not None:
             return self.study
-        place = CommandTemplate.parse(self.target).label if is_command(self.target) else self.target.partition(":")[0]
+        place = Command.parse(self.target).label if is_command(self.target) else self.target.partition(":")[0]
         stem = Path(place).name.removesuffix(".py").rpartition(".")[2]
         return STUDIES / (stem or "study")
 

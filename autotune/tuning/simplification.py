@@ -1,4 +1,4 @@
-"""Fewer changes: the best of the exploration without those that probably bring nothing.
+"""Simplifies the best of the exploration: without the changes that probably bring nothing.
 
     best       batch 32×2, bf16, nhwc, 4 workers      of the exploration, by single probes
     probe 1    without nhwc and batch 32×2            all that are expected to bring nothing, then half of them, ...
@@ -153,12 +153,8 @@ def halved(items: Sequence[Item]) -> list[Sequence[Item]]:
     parts = [items] if items else []
     while parts:
         found += parts
-        parts = [half for part in parts if len(part) > 1 for half in _halves(part)]
+        parts = [half for part in parts if len(part) > 1 for half in (part[: len(part) // 2], part[len(part) // 2 :])]
     return found
-
-
-def _halves(items: Sequence[Item]) -> tuple[Sequence[Item], Sequence[Item]]:
-    return items[: len(items) // 2], items[len(items) // 2 :]
 
 
 def _loss(context: SearchContext) -> float:

@@ -115,7 +115,7 @@ class Trades:
         skipping = f"Skipping {len(out):,} of {len(self._space.configs):,} configurations"
         if why is Why.CORES:
             return f"{skipping}: threads that sleep while they wait are slower where each has a core of its own."
-        name = _phrase(out[0])
+        name = " and ".join(knob(one).phrase(out[0][one]) for one in traded(out[0].values))
         if why is Why.FITS and len(out) == len(self._trades):
             return f"{skipping}: every batch fits without {name}, which can only be slower."
         if why is Why.FITS:
@@ -205,7 +205,3 @@ def _pace(config: Config) -> tuple[Value, ...]:
     without = traded(config.values)
     own = ("batch_size", "gradient_accumulation_steps")
     return tuple(without.get(k.name, config[k.name]) for k in KNOBS if k.name not in own and not k.counts_workers)
-
-
-def _phrase(config: Config) -> str:
-    return " and ".join(knob(name).phrase(config[name]) for name in traded(config.values))

@@ -4,60 +4,50 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
 
-from autotune.core.records import StudyRequest
-from autotune.core.rounds import Rounds
 from autotune.objectives import objective_of
 from autotune.study.recommendation import Undecided
-from autotune.study.summary import ConfigSummary
 from autotune.tuning import racing
 from autotune.tuning.choice import TIE, at_knee, confidence
+from autotune.tuning.figures import Ranking, rounded_ratio
 
 RELEVANT = 0.1  # a gain that pays for a change: an interval without it says that there is none worth having
 
 
-def undecided(
-    held: Sequence[ConfigSummary], scores: Rounds, chosen: int, baseline: int | None, allowed: Sequence[int],
-    request: StudyRequest, seconds: float,
-) -> Undecided | None:  # fmt: skip
+def undecided(ranking: Ranking, seconds: float) -> Undecided | None:
     """Return what is open between the baseline and the chosen one, or its closest rival where it was kept itself.
 
     It is open where the interval of a claim includes 1, and the gain seems worth a change or may be 10 %. A larger
-    global batch that seems to gain no more than its knee asks for is open only for what it may gain. The numbers are
-    positions in `held`; `seconds` of the search. None where the objective gives speed for something else.
+    global batch that seems to gain no more than its knee asks for is open only for what it may gain. `seconds` of the
+    search. None where the objective gives speed for something else.
     """
+    request, held, scores, baseline = ranking.request, ranking.held, ranking.scores, ranking.baseline
     if baseline is None or objective_of(request.goal).slack(request.goal) is not None:
         return None
-    may = [chosen] if chosen != baseline else [i for i in allowed if i != baseline]
-    near = at_knee(held, scores, request, allowed)
+    may = [ranking.chosen] if ranking.chosen != baseline else [i for i in ranking.allowed if i != baseline]
+    near = at_knee(held, scores, request, ranking.allowed)
     level = confidence(scores, is_baseline=True)
     rivals = {one: scores.ratio(one, baseline, level) for one in may}
     has_rounds = {one: scores.count(one, baseline) >= racing.FEWEST_ROUNDS for one in may}  # else wide for any gain
     open_ones = [
-        one
-        for one, (gain, low, high) in rivals.items()
+        one for one, (gain, low, high) in rivals.items()
         if low <= 1 and ((one in near and gain > 1 + TIE) or (has_rounds[one] and high > 1 + RELEVANT))
-    ]
+    ]  # fmt: skip
     if not open_ones:
         return None
     rival = max(open_ones, key=lambda one: rivals[one][0])
-    gain, low, high = rivals[rival]
+    gain, low, high = rounded_ratio(rivals[rival])
     rounds = scores.count(rival, baseline)
-    needed = _rounds_needed(gain, low, rounds)
+    needed = _rounds_needed(rivals[rival][0], rivals[rival][1], rounds)
     minutes = None
     if needed is not None:
-        running = [one for one in held if not one.is_behind]
-        minutes = math.ceil((seconds + (needed - rounds) * sum(map(_probe_seconds, running))) / 60)
+        running = [[trial.result.elapsed_seconds for trial in one.trials] for one in held if not one.is_behind]
+        round_seconds = sum(statistics.fmean(took) for took in running if took)
+        minutes = math.ceil((seconds + (needed - rounds) * round_seconds) / 60)
     return Undecided(
-        config=held[rival].config,
-        gain=round(gain, 4),
-        gain_low=round(low, 4) if low > 0 else None,
-        gain_high=round(high, 4) if math.isfinite(high) else None,
-        rounds=rounds,
-        rounds_needed=needed,
+        config=held[rival].config, gain=gain, gain_low=low, gain_high=high, rounds=rounds, rounds_needed=needed,
         minutes_needed=minutes,
-    )
+    )  # fmt: skip
 
 
 def _rounds_needed(gain: float, low: float, rounds: int) -> int | None:
@@ -71,7 +61,3 @@ def _rounds_needed(gain: float, low: float, rounds: int) -> int | None:
         return None
     needed = math.ceil(rounds * (math.log(gain / low) / math.log(gain)) ** 2) + 1
     return needed if needed <= racing.MOST_ROUNDS else None
-
-
-def _probe_seconds(one: ConfigSummary) -> float:
-    return statistics.fmean([trial.result.elapsed_seconds for trial in one.trials] or [0.0])

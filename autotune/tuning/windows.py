@@ -1,4 +1,4 @@
-"""How long a probe measures: the longer windows where there is time, the shorter ones where there is little."""
+"""The time that a probe measures: longer windows where there is time, shorter ones where there is little."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LEAST = ProbeBudget(
 
 @dataclass(frozen=True, kw_only=True)
 class RacePlan:
-    """How long each probe of a race measures, and how many rounds are run at most."""
+    """The window of each probe of a race, and the most rounds that are run."""
 
     window: ProbeBudget
     rounds: int

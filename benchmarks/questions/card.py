@@ -8,7 +8,7 @@ import time
 import torch
 from msgspec.structs import asdict
 
-from autotune.machine.nvml import find, glance, gpus, library, nvml_problem
+from autotune.machine.nvml import find_card, glance, gpus, library, nvml_problem
 from benchmarks.questions import NotRun, needs_cuda
 
 READINGS = 50
@@ -20,7 +20,7 @@ def readings(device: str) -> list[str]:
     """Fields that are None, time of a glance, memory, energy against power, and our own process among the others."""
     needs_cuda(device)
     problem, uuid = nvml_problem(), str(torch.cuda.get_device_properties(device).uuid)
-    card = find(library(), uuid)
+    card = find_card(library(), uuid)
     if problem or card is None:
         raise NotRun(problem or f"NVML knows no card {uuid}")
     a = torch.randn(SIDE, SIDE, device=device, dtype=torch.bfloat16)

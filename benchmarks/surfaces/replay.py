@@ -1,4 +1,4 @@
-"""A launcher that answers from a recorded surface: what a probe showed once, it shows again, without a process."""
+"""A launcher that replays a recorded surface: what a probe showed once, it shows again, without a process."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from autotune.core.requests import Answered, DryRunRequest, InspectRequest, ProbeRequest, Request
-from autotune.core.results import Answer, Failure, Inspection, Outcome
+from autotune.core.requests import DryRunRequest, InspectRequest, ProbeRequest, Request, ResultT
+from autotune.core.results import Failure, Inspection, Outcome, Result
 from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import open_log, store
 from benchmarks.surfaces.surface import Surface
@@ -36,21 +36,21 @@ class ReplayLauncher:
         """Recorded seconds since the start."""
         return self._elapsed_seconds
 
-    def run(self, request: Request[Answered], folder: Path) -> Answered:
+    def run(self, request: Request[ResultT], folder: Path) -> ResultT:
         """Answer with what was recorded; see `Launcher`."""
-        answer = cast("Answered", self._recorded(request)) or request.failed(Outcome.CRASHED, SILENT)
-        if not answer.started_at and not isinstance(request, InspectRequest):
-            answer = replace(answer, started_at=self._surface.recorded_at)
+        result = cast("ResultT", self._recorded(request)) or request.failed(Outcome.CRASHED, SILENT)
+        if not result.started_at and not isinstance(request, InspectRequest):
+            result = replace(result, started_at=self._surface.recorded_at)
         with self._lock:
-            self._elapsed_seconds += answer.elapsed_seconds
+            self._elapsed_seconds += result.elapsed_seconds
         store(folder, REQUEST, request)
         with open_log(folder) as log:
             log.write(f"replayed from the surface of {self._surface.task}\n".encode())
-        store(folder, RESULT, answer)
-        return answer
+        store(folder, RESULT, result)
+        return result
 
-    def _recorded(self, request: Request[Any]) -> Answer | None:
-        """None: nothing was recorded that answers it. A configuration that is not on the surface is not runnable."""
+    def _recorded(self, request: Request[Any]) -> Result | None:
+        """None: nothing was recorded of it. A configuration that is not on the surface is not runnable."""
         study = self._surface.request
         if isinstance(request, ProbeRequest):
             return self._results.get(request.config) or request.failed(Outcome.INVALID_CONFIG, UNKNOWN)

@@ -21,7 +21,7 @@ from autotune.objectives.verdict import judge
 from autotune.sampler.guard import Guard
 from autotune.sampler.names import SamplerName
 from autotune.sampler.observation import observed
-from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make
+from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make_sampler
 from autotune.sampler.space import SearchSpace, build
 from autotune.study.history import History
 from autotune.tuning.engine import search
@@ -111,7 +111,7 @@ def _optuna(
 ) -> Generator[Config, Shown, None]:
     """What an Optuna sampler proposes, told as a study of the product tells it."""
     encoding, kind = Encoding(space), cast(SamplerName, name.partition(" ")[0])
-    inner = make(kind, seed, encoding, guard, hardware(request.environment), memory.of)
+    inner = make_sampler(kind, seed, encoding, guard, hardware(request.environment), memory.of)
     study = optuna.create_study(direction="maximize", sampler=GuardedSampler(inner, encoding, guard))
     usable = request.memory_limit_bytes - request.headroom_bytes
     proposal, trial = request.baseline, None

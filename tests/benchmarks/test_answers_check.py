@@ -507,7 +507,7 @@ def broken_target(folder, code):
 
 @pytest.mark.slow
 def test_a_planted_load_keeps_one_core_busy_and_ends_with_its_block():
-    before = psutil.Process().children()  # such as the template that tests of one session share
+    before = psutil.Process().children()  # such as the fork server that tests of one session share
     with searching.load():
         (process,) = set(psutil.Process().children()) - set(before)
 

@@ -295,7 +295,7 @@ def test_five_questions_are_answered_without_scrolling(open_study: Callable[...,
         "how much faster": [".answer .headline, .answer .state", row("time")],
         "can I trust it": [row("speed"), *[".chip"] * (certainty(best) is not None)],
         "what did each change bring": [".diff" if changes else row("settings")],
-        "what limits me now": [row("limit")],
+        "what limits me now": [row("bottleneck")],
     }
 
     for question, places in answers.items():

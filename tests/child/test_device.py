@@ -34,16 +34,16 @@ def made_current(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize(("asked", "taken"), [("cuda:1", "cuda:1"), ("cuda", "cuda:0"), (None, "cuda:0")])
 def test_the_card_that_is_taken_is_the_current_one(made_current: list[str], asked: str | None, taken: str) -> None:
-    device = devices.choose(asked)
+    device = devices.choose_device(asked)
 
     assert device == taken
     assert made_current == [taken]
 
 
 def test_neither_the_cpu_nor_a_card_that_is_not_there_becomes_current(made_current: list[str]) -> None:
-    device = devices.choose("cpu")
+    device = devices.choose_device("cpu")
     with pytest.raises(EnvironmentUnfit, match="sees 2 cuda devices"):
-        devices.choose("cuda:2")
+        devices.choose_device("cuda:2")
 
     assert device == "cpu"
     assert made_current == []

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.child.lifeline import TAG
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="templates need Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="fork servers need Linux")
 LOOK = "from autotune.child.safety import unsafe; print(unsafe(own, probes))"
 
 
@@ -48,7 +48,7 @@ def test_what_forks_would_have_in_common_is_seen(code: str, reason: str) -> None
 
 CARRY = """
 from autotune.child.lifeline import TAG
-from autotune.child.template import _carry
+from autotune.child.fork_server import _carry
 try:
     _carry("b" * 8)
 except OSError as error:
@@ -67,7 +67,7 @@ print(f"{TAG}={'b' * 8}".encode() in open("/proc/self/environ", "rb").read())
         ),
     ],
 )
-def test_a_fork_that_cannot_be_told_from_its_template_is_refused(code: str, told: list[str]) -> None:
+def test_a_fork_that_cannot_be_told_from_its_fork_server_is_refused(code: str, told: list[str]) -> None:
     environ = {**os.environ, TAG: "a" * 8}
     command = [sys.executable, "-c", code + CARRY]
 
@@ -82,16 +82,16 @@ STATEMENTS = {
     "raise ValueError": "failed with ValueError",
     "import sys; assert sys.argv == ['model.py']": "",  # a library sees the target as its command line
 }
-# Prepares a template for each in a process of its own; torch is imported once for all.
+# Prepares a fork server for each in a process of its own; torch is imported once for all.
 PREPARE = f"""
 import os, sys
-from autotune.child import template
+from autotune.child import fork_server
 from autotune.core.forking import Imports
-template.prepare(Imports(), frozenset())
+fork_server.prepare(Imports(), frozenset())
 for statement in {list(STATEMENTS)!r}:
     if os.fork() == 0:
         asked = Imports(statements=("import json", statement, "import html"), program="model.py")
-        found = template.prepare(asked, frozenset())
+        found = fork_server.prepare(asked, frozenset())
         print(found.safe_statements, sys.argv, found.unsafe, flush=True)
         os._exit(0)
     os.wait()
@@ -99,9 +99,9 @@ for statement in {list(STATEMENTS)!r}:
 
 
 @pytest.mark.slow
-def test_a_template_prepares_what_is_safe_and_says_what_is_not() -> None:
+def test_a_fork_server_prepares_what_is_safe_and_says_what_is_not() -> None:
     told = subprocess.run([sys.executable, "-c", PREPARE], capture_output=True, text=True, check=True).stdout
 
     for (statement, reason), line in zip(STATEMENTS.items(), told.splitlines(), strict=True):
-        expected = f"1 ['-c'] after `{statement}` the template {reason}" if reason else "None ['-c'] "
+        expected = f"1 ['-c'] after `{statement}` the fork server {reason}" if reason else "None ['-c'] "
         assert line.startswith(expected) if reason else line == expected

@@ -35,7 +35,7 @@ class TestForkingLauncher(LauncherContract):
         with SubprocessLauncher(command=CHILD, isolation="fork") as self.forking:
             self.forking.doubted = frozenset()  # to see forked processes die, too
             yield
-        assert self.forking.templates.running == ()
+        assert self.forking.fork_servers.running == ()
 
     def launcher(self) -> Launcher:
         return self.forking

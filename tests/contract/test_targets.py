@@ -18,7 +18,7 @@ from autotune.core.records import Config, Finding, TargetFacts
 from autotune.knobs.base import Plan
 from autotune.targets import kinds, resolve
 from autotune.targets.loaded import Loaded
-from autotune.targets.model_facts import facts_of
+from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import OwnLoop, Report
 from autotune.testing.target_contract import TargetContract
 
@@ -182,7 +182,7 @@ class HandWritten(OwnLoop):
     def facts(self) -> TargetFacts:
         own = (Finding(name="loop", text="fit()"),)
         return TargetFacts(
-            **facts_of(self._model), name="Net", data="dataset", dataset_samples=64, owns_loop=True, findings=own
+            **model_facts(self._model), name="Net", data="dataset", dataset_samples=64, owns_loop=True, findings=own
         )
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from autotune.core import codec
-from autotune.core.codes import COSTLIEST_WARNINGS, Code
-from autotune.core.notices import Notice, costliest_first, earlier, named, notice
+from autotune.core.codes import Code
+from autotune.core.notices import COSTLIEST_WARNINGS, Notice, costliest_first, earlier, named, notice
 from autotune.core.records import Record
 
 PACKAGE = Path(__file__).parent.parent.parent / "autotune"
@@ -47,8 +47,8 @@ SAID = [
      'The confirmation leaves out 1 probe that something slowed: probe 7 at 125 samples/s (its clock moved). Close other work while a search runs.'),
     (notice(Code.CONFIRMATION_INTERFERENCE, rounds='64×1 bf16 in 2 of 3', probes='probe 7 (its clock moved)'),
      'There was interference in too many rounds of the confirmation: 64×1 bf16 in 2 of 3. These probes count for want of better: probe 7 (its clock moved). The rates are probably too low, and which configuration is faster is not certain. Close other work and run the same command again.'),
-    (notice(Code.LOSSES_UNJUDGED, doubt='3 of 4 losses are not finite'),
-     'The losses were not checked (--stability off), and 3 of 4 losses are not finite. Search without --stability off.'),
+    (notice(Code.LOSSES_UNJUDGED, doubt='unstable: 3 of 4 losses are not finite'),
+     'The losses were not checked (--stability off), and training is unstable: 3 of 4 losses are not finite. Search without --stability off.'),
     (notice(Code.PRECISION_UNDECIDED, why='bf16 cannot be judged from one seed'),
      'Whether this learns as full precision does is undecided: bf16 cannot be judged from one seed. Compare a longer run of both, or search with --amp none.'),
     (notice(Code.NOISE_SCALE_UNKNOWN, why='The gradient noise scale could not be measured: out of memory.'),
@@ -170,13 +170,48 @@ SAID = [
      '1.31× as many samples per joule as your baseline (1.25 to 1.38)'),
     (notice(Code.SOONER_TO_LOSS, gain=2.31, baseline='your baseline', low=2.15, high=2.48),
      '2.31× as fast to a given loss as your baseline (2.15 to 2.48, estimated)'),
+    (notice(Code.PROBE_FAILED, outcome="out of memory", failure="tried to allocate 2 GiB"),
+     "out of memory: tried to allocate 2 GiB"),
+    (notice(Code.NEEDS_MEMORY, peak_bytes=30 * 2**30, usable_bytes=15 * 2**30), "needs 30 GiB, 15 GiB may be used"),
+    (notice(Code.MEMORY_THRASHES, retries=3), "memory thrashes: its cache was flushed 3 times in the window"),
+    (notice(Code.MEMORY_SPILLED, factor=3.0, batch=32, used=0.94),
+     "a sample takes 3.0 times as long as with batch_size 32, with 94% of the device's memory in use: the driver "
+     "probably moved part of it to the host"),
+    (notice(Code.UNSTABLE_NOT_FINITE, broken=2, losses=12), "unstable: 2 of 12 losses are not finite"),
+    (notice(Code.UNSTABLE_STEPS_SKIPPED, skipped=4, steps=50),
+     "unstable: the gradient scaler skipped 4 of 50 steps after calibration"),
+    (notice(Code.UNSTABLE_LOSS_GREW, first=0.5, last=9.0, losses=12), "unstable: the loss grew from 0.5 to 9 in 12 steps"),
+    (notice(Code.NO_SCORE),
+     "The probe did not measure what this objective needs. Search with --objective throughput."),
+    (notice(Code.NO_ENERGY),
+     "The probe has no reading of the GPU's energy counter. Search with --objective throughput: what is "
+     "faster mostly takes less energy too."),
+    (notice(Code.CHANGE_WITHOUT_TIME), "no time was left"),
+    (notice(Code.CHANGE_DROPPED_WITH_OTHERS), "dropped together with others"),
+    (notice(Code.CHANGE_NOT_MEASURED), "not measured"),
+    (notice(Code.CHANGE_INTERRUPTED), "interrupted"),
+    (notice(Code.CHANGE_OUTSIDE_SPACE, why="64 samples are held"), "64 samples are held"),
+    (notice(Code.CHANGE_CRASHED), "it crashed, or took the search down with it, twice"),
+    (notice(Code.CHANGE_NEEDS_MEMORY), "it would not fit into memory"),
+    (notice(Code.CHANGE_NOT_YET_MEASURED), "not measured yet"),
+    (notice(Code.CHANGE_NOT_ALONE), "not measured alone"),
+    (notice(Code.NOT_PREDICTED_IN_TIME), "there was no time left for it"),
+    (notice(Code.CONTENTS_DECIDE, operator="aten.nonzero"),
+     "what it computes depends on the contents of tensors (aten.nonzero)"),
+    (notice(Code.NEEDS_REAL_TENSORS, operator="mine.roll"), "an operator can only run on real tensors (mine.roll)"),
+    (notice(Code.CANNOT_PREDICT, why="the batches are made by the target"), "the batches are made by the target"),
 ]
 # fmt: on
+
+
+class Change(Record, frozen=True, kw_only=True):
+    why: Notice | None = None
 
 
 class Answer(Record, frozen=True, kw_only=True):
     one: Notice | None = None
     several: tuple[Notice, ...] = ()
+    perhaps: tuple[Change, ...] | None = None
 
 
 @pytest.mark.parametrize(("found", "text"), SAID, ids=[found.code for found, _ in SAID])
@@ -246,6 +281,7 @@ def test_sentences_of_earlier_versions_are_read():
 
     assert read == Answer(one=earlier("held at 64"), several=(earlier("first"), earlier("second")))
     assert codec.decode(b'{"one": ""}', Answer) == Answer()
+    assert codec.decode(b'{"perhaps": [{"why": "first"}]}', Answer) == Answer(perhaps=(Change(why=earlier("first")),))
 
 
 def test_every_warning_has_a_place_in_the_order_of_what_it_costs():

@@ -54,7 +54,7 @@ def test_what_is_no_target_is_explained_once(target: str, text: str | None, name
             TARGET + "def loss(model, batch):\n    raise RuntimeError('boom [bold]100 %s[/bold]')\n",
             "model.py:10",
             "RuntimeError: boom [bold]100 %s[/bold]",
-            run,  # one of them with a process for the command, a template, and a fresh process that is asked again
+            run,  # one of them with a process for the command, a fork server, and a fresh process that is asked again
         ),
     ],
     ids=["import", "syntax", "loss"],

@@ -27,8 +27,8 @@ def survivors(tmp_path: Path, launcher: SubprocessLauncher) -> Iterator[Survivor
     """The living processes that this test's probes started, found by another mark than the launcher's own tag."""
 
     def find() -> list[psutil.Process]:
-        """All but the templates of the living launcher."""
-        own = {template.tag for template in (launcher.templates.running if launcher.templates else ())}
+        """All but the fork servers of the living launcher."""
+        own = {fork_server.tag for fork_server in (launcher.fork_servers.running if launcher.fork_servers else ())}
         return [process for process in marked(tmp_path) if tag_of(process) not in own]
 
     yield find
@@ -48,12 +48,12 @@ def isolation(request: pytest.FixtureRequest) -> Isolation:
 
 @pytest.fixture
 def launcher(tmp_path: Path, child_command: tuple[str, ...], isolation: Isolation) -> Iterator[SubprocessLauncher]:
-    """One that believes what becomes of a forked probe; with its end its templates are gone."""
+    """One that believes what becomes of a forked probe; with its end its fork servers are gone."""
     with SubprocessLauncher(command=child_command, environ={MARK: str(tmp_path)}, isolation=isolation) as launcher:
         launcher.doubted = frozenset()
         yield launcher
-    templates = {process.pid for process in marked(tmp_path) if process.ppid() == os.getpid()}
-    assert templates == set()
+    fork_servers = {process.pid for process in marked(tmp_path) if process.ppid() == os.getpid()}
+    assert fork_servers == set()
 
 
 def marked(folder: Path) -> list[psutil.Process]:
@@ -67,7 +67,7 @@ def marked(folder: Path) -> list[psutil.Process]:
 
 
 def tag_of(process: psutil.Process) -> str | None:
-    """Of the probe or template that it belongs to."""
+    """Of the probe or fork server that it belongs to."""
     with suppress(psutil.Error):
         return process.environ().get(TAG)
     return None

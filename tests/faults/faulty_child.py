@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from autotune.child.fork_server import leave, serve
 from autotune.child.lifeline import Progress, harden
-from autotune.child.template import leave, serve
 from autotune.core import codec
 from autotune.core.forking import Ready
 from autotune.core.kinds import decode
@@ -208,11 +208,11 @@ def main(arguments: Sequence[str]) -> int:
     global FOLDER
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path, nargs="?")
-    for name in ("--lifeline", "--progress", "--parent", "--template"):
+    for name in ("--lifeline", "--progress", "--parent", "--fork-server"):
         parser.add_argument(name, type=int)
     options = parser.parse_args(arguments)
-    if options.template is not None:
-        serve(options.template, options.lifeline, main, lambda imports, own: Ready())
+    if options.fork_server is not None:
+        serve(options.fork_server, options.lifeline, main, lambda imports, own: Ready())
         return 0
     FOLDER = options.folder
     progress = Progress(options.progress)
@@ -220,11 +220,11 @@ def main(arguments: Sequence[str]) -> int:
     request = decode((FOLDER / REQUEST).read_bytes())
     progress.phase("load")
     FAULTS[request.target or "ok"](progress)
-    answers = {
+    results = {
         ProbeRequest: OK, InspectRequest: INSPECTION, StabilityRequest: COMPARISON, NoiseScaleRequest: GRADIENTS,
         DryRunRequest: DRY_RUN,
     }  # fmt: skip
-    codec.write(FOLDER / RESULT, answers.get(type(request)) or type(request).kind().answer(outcome=Outcome.OK))
+    codec.write(FOLDER / RESULT, results.get(type(request)) or type(request).kind().result(outcome=Outcome.OK))
     return 0
 
 

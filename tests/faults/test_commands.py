@@ -28,13 +28,13 @@ def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SubprocessLau
     with SubprocessLauncher(isolation="fork", environ={MARK: str(mark), "PYTEST_CURRENT_TEST": ""}) as launcher:
         launcher.doubted = frozenset()  # what a forked process says is believed: half as many processes
         yield launcher
-        templates = {template.tag for template in launcher.templates.running}
-        assert [process for process in marked(mark) if tag_of(process) not in templates] == []
+        fork_servers = {fork_server.tag for fork_server in launcher.fork_servers.running}
+        assert [process for process in marked(mark) if tag_of(process) not in fork_servers] == []
 
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The script of all tests, each with a text of its own: what is called alike shares a template."""
+    """The script of all tests, each with a text of its own: what is called alike shares a fork server."""
     return tmp_path_factory.mktemp("scripts") / "train.py"
 
 

@@ -220,7 +220,7 @@ def searching(
         arguments = [*child_command, str(tmp_path), "_AUTOTUNE_TEST_FOLDER", fault, isolation]
         process = subprocess.Popen([sys.executable, "-c", PARENT, *arguments], stderr=subprocess.DEVNULL)
         started.append(process)
-        expected = (4 if fault == "hang-after-setsid" else 3) + 2 * (isolation == "fork")  # a template and its guard
+        expected = (4 if fault == "hang-after-setsid" else 3) + 2 * (isolation == "fork")  # a fork server and its guard
         _wait_until(lambda: len(survivors()) >= expected or process.poll() is not None)
         return process
 

@@ -17,7 +17,7 @@ MOST_TOLD = 600  # characters of one fault
 class _OfThisProcess(FakeLauncher):
     """A fake that is made and ended as the real one is."""
 
-    templates = None  # it forks nothing
+    fork_servers = None  # it forks nothing
 
     def __init__(self, **options: object) -> None:
         super().__init__()

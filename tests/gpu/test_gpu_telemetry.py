@@ -10,7 +10,7 @@ import torch
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.machine.nvml import find, glance, library
+from autotune.machine.nvml import find_card, glance, library
 from tests.worlds import config
 
 LONG_ENOUGH = ProbeBudget(min_seconds=3.0, max_seconds=5.0)
@@ -47,7 +47,8 @@ def _probe(folder, monkeypatch, uuid):
 
 
 def test_a_card_that_computes_is_seen_to(tmp_path, monkeypatch, uuid):
-    before = set(glance(library(), find(library(), uuid)).processes or ())  # in a container perhaps we, unrecognised
+    card = find_card(library(), uuid)
+    before = set(glance(library(), card).processes or ())  # in a container perhaps we, unrecognised
 
     result = _probe(tmp_path, monkeypatch, uuid)
 
@@ -77,7 +78,7 @@ def test_who_was_on_the_card_before_the_probe_is_told(tmp_path, monkeypatch, uui
 
 def test_a_reading_takes_a_fraction_of_the_time_between_two(uuid):
     nvml = library()
-    card = find(nvml, uuid)
+    card = find_card(nvml, uuid)
     glance(nvml, card)
     began = time.perf_counter()
     for _ in range(10):

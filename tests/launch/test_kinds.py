@@ -20,25 +20,25 @@ RECORDS = """
 from typing import ClassVar
 
 from autotune.core.requests import Request
-from autotune.core.results import Answer
+from autotune.core.results import Result
 
-class EchoAnswer(Answer, frozen=True, kw_only=True):
+class EchoResult(Result, frozen=True, kw_only=True):
     said: str = ""
 
-class EchoRequest(Request[EchoAnswer], frozen=True, kw_only=True, tag="echo", tag_field="request"):
+class EchoRequest(Request[EchoResult], frozen=True, kw_only=True, tag="echo", tag_field="request"):
     FOLDER: ClassVar[str] = "echoes"
 
     words: str
 """
 CHILD = """
 from autotune.core.results import Outcome
-from echo_records import EchoAnswer
+from echo_records import EchoResult
 
 def echo(request, progress):
     progress.phase("measure")
     if request.words == "fail":
         raise MemoryError("too many words")
-    return EchoAnswer(outcome=Outcome.OK, said=request.words)
+    return EchoResult(outcome=Outcome.OK, said=request.words)
 """
 MAIN = """
 import sys
@@ -85,17 +85,17 @@ def test_a_new_kind_is_launched_answered_and_read_back_though_nothing_else_was_e
     study = tmp_path / "study"
     asked = [echo.EchoRequest(words=words) for words in ("hello", "fail")]
 
-    answers = [launcher.run(request, disk.new_attempt(study, echo.EchoRequest)[1]) for request in asked]
+    results = [launcher.run(request, disk.new_attempt(study, echo.EchoRequest)[1]) for request in asked]
 
-    assert [answer.said for answer in answers] == ["hello", ""]
-    assert [answer.outcome for answer in answers] == [Outcome.OK, Outcome.OOM_HOST]
-    assert all(answer.started_at and answer.elapsed_seconds and "measure" in answer.phase_seconds for answer in answers)
-    assert disk.attempts(study, echo.EchoRequest.kind()) == tuple(zip(asked, answers, strict=True))
+    assert [result.said for result in results] == ["hello", ""]
+    assert [result.outcome for result in results] == [Outcome.OK, Outcome.OOM_HOST]
+    assert all(result.started_at and result.elapsed_seconds and "measure" in result.phase_seconds for result in results)
+    assert disk.attempts(study, echo.EchoRequest.kind()) == tuple(zip(asked, results, strict=True))
 
 
 def test_the_simulated_machine_answers_a_new_kind_as_it_is_told_and_otherwise_says_nothing(echo, tmp_path):
     request = echo.EchoRequest(words="hello")
-    told = FakeLauncher(answers={echo.EchoRequest: lambda asked: echo.EchoAnswer(outcome=Outcome.OK, said=asked.words)})
+    told = FakeLauncher(results={echo.EchoRequest: lambda asked: echo.EchoResult(outcome=Outcome.OK, said=asked.words)})
 
     assert told.run(request, tmp_path).said == "hello"
     assert FakeLauncher().run(request, tmp_path).said == ""
@@ -108,10 +108,10 @@ def test_a_worker_that_the_kernel_killed_for_lack_of_memory_is_known_in_every_ki
     monkeypatch.setattr("autotune.launch.subprocess.oom_kills", lambda: next(kills))
     launcher = SubprocessLauncher(command=(sys.executable, str(tmp_path / "killed.py")))
 
-    answer = launcher.run(example(kind, "model.py"), tmp_path)
+    result = launcher.run(example(kind, "model.py"), tmp_path)
 
-    assert answer.outcome is Outcome.OOM_HOST
-    assert "a loader worker was killed" in answer.failure.evidence
+    assert result.outcome is Outcome.OOM_HOST
+    assert "a loader worker was killed" in result.failure.evidence
 
 
 def test_an_interrupt_while_a_new_kind_runs_leaves_no_request(echo, tmp_path, monkeypatch):
@@ -128,8 +128,8 @@ def test_an_interrupt_while_a_new_kind_runs_leaves_no_request(echo, tmp_path, mo
 def test_every_kind_names_its_answer_and_has_a_folder_of_its_own():
     kinds = [request.kind() for request in KINDS]
 
-    assert all(isinstance(kind, Kind) and kind.answer.__name__ for kind in kinds)
-    assert len({kind.answer for kind in kinds}) == len({kind.folder for kind in kinds}) == len(KINDS)
+    assert all(isinstance(kind, Kind) and kind.result.__name__ for kind in kinds)
+    assert len({kind.result for kind in kinds}) == len({kind.folder for kind in kinds}) == len(KINDS)
     assert {kind.folder for kind in kinds} <= set(disk.OWN)
 
 

@@ -21,7 +21,7 @@ from autotune.core.results import ProbeResult
 from autotune.launch.processes import TAG
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.launch.telemetry import Telemetry, summary
-from autotune.machine.nvml import Glance, find, glance
+from autotune.machine.nvml import Glance, find_card, glance
 
 CHILD = (sys.executable, str(Path(__file__).parents[1] / "faults" / "faulty_child.py"))
 UUID = "f1d0"
@@ -43,7 +43,7 @@ class Card:
     def __init__(self, foreign: tuple[int, ...] = (), percent: int | None = None) -> None:
         self.foreign, self.percent = foreign, percent
         self.joules = itertools.count(100)
-        self.others = set(_tagged())  # other tests of this session may have a template that waits
+        self.others = set(_tagged())  # other tests of this session may have a fork server that waits
         self.threads: set[str] = set()
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:  # noqa: N802
@@ -131,7 +131,7 @@ def test_a_library_that_answers_nothing_gives_a_glance_of_nothing() -> None:
 
 @pytest.mark.parametrize(("uuid", "card"), [(UUID, 7), (f"GPU-{UUID}", 7), ("else", None), ("", None), (None, None)])
 def test_a_card_is_found_as_torch_or_nvml_write_its_uuid(uuid: str | None, card: int | None) -> None:
-    assert find(Card(), uuid) == card
+    assert find_card(Card(), uuid) == card
 
 
 @pytest.mark.parametrize("uuid", ["51ce", "MIG-51ce"])
@@ -140,7 +140,7 @@ def test_a_slice_of_a_card_is_found_as_torch_or_nvml_write_its_uuid(uuid: str) -
         def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:  # noqa: N802
             return 8 if uuid == "MIG-51ce" else super().nvmlDeviceGetHandleByUUID(uuid)
 
-    assert find(Sliced(), uuid) == 8
+    assert find_card(Sliced(), uuid) == 8
 
 
 def test_a_probe_is_watched_while_it_measures_and_only_then(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 
 from autotune.child.lifeline import Progress
+from autotune.core.codes import Code
+from autotune.core.notices import notice
 from autotune.core.requests import DryRunRequest
 from autotune.core.results import Outcome
 from autotune.memory import child
@@ -231,7 +233,7 @@ def test_gradients_that_live_while_the_next_micro_batch_is_computed_are_counted(
 def test_code_that_looks_at_its_loss_goes_on_as_if_all_were_well(tmp_path, loss):
     found = _foretold(tmp_path, COMPLETE + f"def loss(model, batch):\n{loss}", batches=(8,))
 
-    assert found.arms[0].reason == ""
+    assert found.arms[0].reason is None
     assert found.arms[0].points
 
 
@@ -247,14 +249,14 @@ def test_an_arm_that_cannot_be_run_without_contents_says_why(tmp_path, text, why
 
     assert found.outcome is Outcome.OK
     assert [arm.points for arm in found.arms] == [(), ()]
-    assert all(why in arm.reason for arm in found.arms)
+    assert all(why in arm.why for arm in found.arms)
 
 
 def test_the_loss_is_inferred_from_real_targets(tmp_path, monkeypatch):
     regression = MODEL + "def dataset(): return TensorDataset(torch.randn(100, 4), torch.randn(100, 2))\n"
     monkeypatch.setattr(nn.functional, "binary_cross_entropy_with_logits", None)  # what a fake target would pass for
 
-    assert _foretold(tmp_path, regression, batches=(8,)).arms[0].reason == ""
+    assert _foretold(tmp_path, regression, batches=(8,)).arms[0].reason is None
 
 
 @pytest.mark.parametrize("seen", [False, True])
@@ -311,13 +313,13 @@ def test_the_target_s_own_tensors_stay_real_and_its_shared_weights_shared(tmp_pa
         "def model(): return Tied()\n"
     )  # fmt: skip
 
-    assert _foretold(tmp_path, text, batches=(8,)).arms[0].reason == ""
+    assert _foretold(tmp_path, text, batches=(8,)).arms[0].reason is None
 
 
 def test_arms_that_there_is_no_time_for_are_left_out(tmp_path):
     found = _foretold(tmp_path, COMPLETE, FP32, BF16, max_seconds=0.0)
 
-    assert [(arm.points, arm.reason) for arm in found.arms] == [((), child.OUT_OF_TIME)] * 2
+    assert [(arm.points, arm.reason) for arm in found.arms] == [((), notice(Code.NOT_PREDICTED_IN_TIME))] * 2
 
 
 def test_an_arm_whose_time_ends_on_the_way_says_so_and_keeps_what_it_has(tmp_path, monkeypatch):
@@ -327,7 +329,7 @@ def test_an_arm_whose_time_ends_on_the_way_says_so_and_keeps_what_it_has(tmp_pat
     found = _foretold(tmp_path, COMPLETE, FP32, batches=(8, 32), limit_bytes=2**30, max_seconds=2.5)
 
     assert [batch for batch, _ in found.arms[0].points] == [8]
-    assert found.arms[0].reason == child.OUT_OF_TIME
+    assert found.arms[0].reason == notice(Code.NOT_PREDICTED_IN_TIME)
 
 
 def test_a_model_that_is_an_object_is_predicted_in_every_arm(tmp_path):

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from autotune.core.notices import earlier
 from autotune.core.results import Outcome
 from autotune.memory.model import ON_DEVICE, ON_HOST, START_MARGIN, Arm, DryRun, calibrated
 
@@ -46,7 +47,7 @@ def test_where_the_batch_costs_nothing_every_batch_fits():
 
 
 def test_an_arm_without_points_says_nothing():
-    arm = Arm(values={}, reason="contents decide")
+    arm = Arm(values={}, reason=earlier("contents decide"))
 
     assert arm.peak_bytes(8) is None
     assert arm.frontier(1000) is None

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from autotune.core.notices import earlier
 from autotune.core.records import Goal, Limit
 from autotune.core.requests import DryRunRequest
 from autotune.core.results import Failure, Outcome
@@ -136,7 +137,7 @@ def _search_in(folder, launcher, searched_space, trials, request=None, listener=
 
 
 def _predicted(folder, *trials):
-    search = _search_in(folder, FakeLauncher(answers={DryRunRequest: _scripted}), FREE, trials)
+    search = _search_in(folder, FakeLauncher(results={DryRunRequest: _scripted}), FREE, trials)
     predict_memory(search)
     return search.memory
 
@@ -161,7 +162,7 @@ def test_what_fits_beside_a_measured_peak_is_fewer_batches_on_a_host(tmp_path):
         request = study_request(environment=environment(device=kind))
         predict_memory(
             _search_in(
-                tmp_path / kind, FakeLauncher(answers={DryRunRequest: _scripted}), wide, [probed], request, listener
+                tmp_path / kind, FakeLauncher(results={DryRunRequest: _scripted}), wide, [probed], request, listener
             )
         )
         notes += listener.notes
@@ -265,7 +266,7 @@ def test_gradients_that_accumulate_are_asked_for_where_a_configuration_has_them(
             "Dry run: no batch fits (predicted).",
         ),
         (
-            (Arm(values={"amp_dtype": None}, reason="contents decide"),),
+            (Arm(values={"amp_dtype": None}, reason=earlier("contents decide")),),
             "Dry run: memory cannot be predicted, because contents decide. The search goes on without it.",
         ),
     ],

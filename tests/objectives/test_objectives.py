@@ -140,7 +140,7 @@ def test_a_probe_without_what_its_objective_needs_is_not_usable_and_says_so():
     verdict = judge(measured(100.0), study_request(goal=Goal(objective="energy")))
 
     assert not verdict.feasible
-    assert "no reading of the GPU's energy counter" in verdict.reason
+    assert "no reading of the GPU's energy counter" in verdict.why
 
 
 def test_memory_takes_the_leanest_of_those_that_are_fast_enough():

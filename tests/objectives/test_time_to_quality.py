@@ -18,14 +18,14 @@ from autotune.objectives import objective_of
 from autotune.objectives.verdict import judge
 from autotune.sampler.grid import Hardware
 from autotune.sampler.guard import Guard
-from autotune.sampler.optuna import Encoding, make
+from autotune.sampler.optuna import Encoding, make_sampler
 from autotune.study import layout as disk
 from autotune.study.history import History
 from autotune.study.recommendation import BatchAdvice, Recommendation
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher, Machine
-from autotune.testing.answers import sampled_gradients
+from autotune.testing.results import sampled_gradients
 from autotune.tuning.global_batch import global_batch_change
 from tests.worlds import (
     Listener,
@@ -111,7 +111,7 @@ def test_the_sampler_knows_what_a_large_batch_wastes_before_anything_was_probed(
 
     def first(phi):
         value = objective_of(GOAL).value_per_sample(GOAL, phi)
-        sampler = make("structured", 0, encoding, guard, Hardware(), value_per_sample=value)
+        sampler = make_sampler("structured", 0, encoding, guard, Hardware(), value_per_sample=value)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         params = study.ask(encoding.distributions).params
         return encoding.config(params).global_batch_size()

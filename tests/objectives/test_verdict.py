@@ -19,7 +19,7 @@ def test_a_good_probe_is_worth_its_samples_per_second():
 
     assert verdict.value == pytest.approx(123.0)
     assert verdict.feasible
-    assert verdict.reason == ""
+    assert verdict.why == ""
 
 
 @pytest.mark.parametrize("outcome", FAILURES)
@@ -29,7 +29,7 @@ def test_a_failure_has_no_value_one_violated_constraint_and_a_reason(outcome):
     assert verdict.value is None
     assert not verdict.feasible
     assert sum(violation > 0 for violation in verdict.constraints.values()) == 1
-    assert verdict.reason == f"{WORDS[outcome]}: its own words"
+    assert verdict.why == f"{WORDS[outcome]}: its own words"
 
 
 @pytest.mark.parametrize("result", [measured(), measured(peak=20 * GIB), *map(failed, FAILURES)])
@@ -63,7 +63,7 @@ def test_over_the_limit_is_measured_and_infeasible_by_as_much_as_it_is_over():
 
     assert verdict.value == pytest.approx(100.0)
     assert verdict.constraints["memory"] == pytest.approx(math.log(2))
-    assert verdict.reason == "needs 30 GiB, 15 GiB may be used"
+    assert verdict.why == "needs 30 GiB, 15 GiB may be used"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_losses_that_speak_against_a_configuration_are_named(changes, words):
     verdict = judge(measured(**changes), REQUEST)
 
     assert verdict.constraints["stability"] > 0
-    assert words in verdict.reason
+    assert words in verdict.why
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_losses_that_speak_against_a_configuration_are_named(changes, words):
     ],
 )
 def test_ordinary_losses_are_stable(changes):
-    assert instability(measured(**changes).measurement) == ""
+    assert instability(measured(**changes).measurement) is None
 
 
 def test_stability_is_not_judged_where_it_is_switched_off():
@@ -106,7 +106,7 @@ def test_stability_is_not_judged_where_it_is_switched_off():
 def test_memory_is_named_before_instability():
     verdict = judge(measured(peak=30 * GIB, losses=(None,) * 4), REQUEST)
 
-    assert verdict.reason.startswith("needs 30 GiB")
+    assert verdict.why.startswith("needs 30 GiB")
     assert verdict.constraints["stability"] > 0
 
 
@@ -134,7 +134,7 @@ def test_an_allocator_that_flushes_its_cache_in_the_window_is_thrashing(retries,
     verdict = judge(_with_memory(measured(), allocator_retries=retries), REQUEST)
 
     assert verdict.feasible is feasible
-    assert ("memory thrashes: its cache was flushed 1 times" in verdict.reason) is not feasible
+    assert ("memory thrashes: its cache was flushed 1 times" in verdict.why) is not feasible
     assert (verdict.constraints["memory"] > 0) is not feasible
 
 
@@ -168,7 +168,7 @@ def test_a_cliff_in_time_with_the_memory_nearly_full_is_a_spill():
     verdict = _spilled(100.0, 300.0)
 
     assert verdict.constraints["memory"] > 0
-    assert verdict.reason.startswith("a sample takes 3.0 times as long as with batch_size 32, with 94% of the device")
+    assert verdict.why.startswith("a sample takes 3.0 times as long as with batch_size 32, with 94% of the device")
     assert verdict.value == pytest.approx(100.0)
 
 

@@ -13,7 +13,7 @@ from autotune.core.results import Outcome, StabilityResult
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Plan
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.precision.child import compare, train
+from autotune.precision.child import compare_losses, train
 from autotune.precision.judge import judge
 from tests.targets_support import clean_imports, write
 from tests.worlds import config
@@ -114,7 +114,7 @@ def _plan(values):
 
 def _compared(request):
     with clean_imports():
-        return compare(request, Progress(None))
+        return compare_losses(request, Progress(None))
 
 
 def _judged(folder, text, dtype, **changes):

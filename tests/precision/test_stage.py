@@ -13,7 +13,7 @@ from autotune.precision.stage import following, precise_finalists, refused_summa
 from autotune.study import layout as disk
 from autotune.study.history import History
 from autotune.testing import FakeLauncher
-from autotune.testing.answers import paired_losses
+from autotune.testing.results import paired_losses
 from autotune.tuning.choice import FEWEST_FINALISTS
 from autotune.tuning.comparing import SEED_SECONDS, STEPS
 from tests.worlds import Listener, config, context, failed, measured, study_request, trial

@@ -30,7 +30,7 @@ def texts(root: ElementTree.Element, kind: str | None = None) -> list[ElementTre
     return [node for node in root.iter(f"{SPACE}text") if kind in (None, node.get("class"))]
 
 
-def test_each_arm_is_the_best_configuration_at_each_batch() -> None:
+def test_each_series_is_the_best_configuration_at_each_batch() -> None:
     trials = (
         trial(0, config(64, num_workers=0), measured(100)),
         trial(1, config(64, num_workers=8), measured(300)),
@@ -216,7 +216,7 @@ def test_curves_differ_in_shape_as_well_as_in_colour() -> None:
 
     shapes = {}
     for group in root.iter(f"{SPACE}g"):
-        if str(group.get("class")).startswith("arm"):
+        if str(group.get("class")).startswith("series"):
             dot = next(node for node in group.iter() if str(node.get("class")).startswith("dot"))
             shapes[group.get("class")] = dot.get("d")
     assert len(shapes) == 4
@@ -313,7 +313,7 @@ def test_a_chart_as_a_file_needs_no_page_and_escapes_what_it_shows() -> None:
 
     assert isinstance(chart, Chart)
     root = ElementTree.fromstring(chart.file())
-    assert "--arm0" in str(next(root.iter(f"{SPACE}style")).text)
+    assert "--series0" in str(next(root.iter(f"{SPACE}style")).text)
     assert any("<i>&" in str(node.text) for node in texts(root, "name"))
     assert [node.text for node in texts(root, "title")] == [chart.title]
     assert not [node for node in root.iter() if node.tag.endswith("}i")]

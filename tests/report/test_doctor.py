@@ -60,7 +60,7 @@ def test_nothing_is_said_of_a_card_where_the_device_is_the_wanted_one(one_card, 
 def test_how_probes_start_and_what_that_holds_is_told(way, expected):
     inspection = Inspection(outcome=Outcome.OK, environment=environment(), **way)
 
-    checks = examine(inspection, template_bytes=300 * 2**20, foreign=lambda: 0.0)
+    checks = examine(inspection, fork_server_bytes=300 * 2**20, foreign=lambda: 0.0)
 
     assert [check.text for check in checks if check.name == "probes"] == expected
 

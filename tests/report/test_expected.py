@@ -10,7 +10,7 @@ import pytest
 
 from autotune.cli.show import show
 from autotune.errors import UsageError
-from autotune.report.expected import compared, expectation, probe_block
+from autotune.report.expected import deviation, expectation, probe_block
 from autotune.report.page import render
 from autotune.sampler.prediction import Prediction
 from autotune.study import layout as disk
@@ -54,7 +54,7 @@ def test_other_reasons_have_other_words(changes: dict[str, Any], told: str) -> N
     ],
 )
 def test_the_measurement_is_held_against_what_was_expected(result: Any, told: str) -> None:
-    assert compared(SAID, trial(1, config(), result)) == told
+    assert deviation(SAID, trial(1, config(), result)) == told
 
 
 @pytest.fixture

@@ -8,14 +8,16 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
+from autotune.core.codes import Code
+from autotune.core.notices import earlier, notice
 from autotune.core.records import Goal
 from autotune.core.results import Alone, Outcome, StabilityResult
 from autotune.precision.chart import paired_losses, precision
+from autotune.report.bottleneck import bottleneck
 from autotune.report.changes import changes_chart, changes_of, worth
 from autotune.report.chart import Absence, Chart
 from autotune.report.finalists import FASTER, SHIFTED, finalists
 from autotune.report.history import history
-from autotune.report.limits import limit
 from autotune.report.step import step
 from autotune.study.recommendation import Change
 from autotune.study.view import load_view, summaries
@@ -48,7 +50,7 @@ def test_one_step_is_told_as_today_and_as_recommended_in_times_that_divide_to_th
         ("recommended", "1024×1 bf16 workers 12 nhwc", "439 ms", "1%"),
     ]
     assert chart.title == "One optimizer step of 1,024 samples"
-    assert chart.finding == "computing is the limit: 99% of a step, waiting for data 1%"
+    assert chart.finding == "computing is the bottleneck: 99% of a step, waiting for data 1%"
 
 
 def test_while_there_is_no_answer_the_step_of_the_fastest_so_far_is_told() -> None:
@@ -81,16 +83,16 @@ def test_without_a_loader_nothing_is_said_of_what_limits(owns_loop: bool, why: s
 # Shares of a step that wait, samples/s alone of model and loader beside 100 together, and what follows (page of a user
 # whose 0 workers waited 24%: loading is done in turn with computing there, and 76% of the step computes).
 LIMITS = {
-    "little waits": (4, 0.05, 105, 400, "computing is the limit: 95% of a step, waiting for data 5%"),
+    "little waits": (4, 0.05, 105, 400, "computing is the bottleneck: 95% of a step, waiting for data 5%"),
     "in turn, computing": (
-        0, 0.24, 147, 700, "computing is the limit: 76% of a step, waiting for data 24%; workers could overlap it"
+        0, 0.24, 147, 700, "computing is the bottleneck: 76% of a step, waiting for data 24%; workers could overlap it"
     ),
     "in turn, loading": (
-        0, 0.9, 900, 110, "loading is the limit: waiting for data 90% of a step; workers could overlap it"
+        0, 0.9, 900, 110, "loading is the bottleneck: waiting for data 90% of a step; workers could overlap it"
     ),
     "overlapped, loading": (
         8, 0.9, 900, 110,
-        "loading is the limit: waiting for data 90% of a step; without waiting about 10× as fast",
+        "loading is the bottleneck: waiting for data 90% of a step; without waiting about 10× as fast",
     ),
     "overlapped, both": (8, 0.4, 150, 160, "computing and loading share the cores: waiting for data 40% of a step"),
 }  # fmt: skip
@@ -105,7 +107,7 @@ def test_the_limit_follows_from_computing_alone_loading_alone_and_both_together(
     }
     (one,) = summaries(view((trial(0, config(64, num_workers=workers), measured(100, wait=wait, **halves)),)))
 
-    assert limit(one, wait) == said
+    assert bottleneck(one, wait) == said
 
 
 def test_a_rate_alone_below_the_rate_together_is_no_more_than_a_bound() -> None:
@@ -246,8 +248,8 @@ def test_the_changes_are_told_with_what_is_left_without_each_and_the_dropped_one
     changes = (
         change("channels_last", kept=False, ratio=0.995, ratio_low=0.98, ratio_high=1.01),
         change("amp_dtype", ratio=0.65, ratio_low=0.63, ratio_high=0.67),
-        change("num_workers", untested="no time was left"),
-        change("activation_checkpointing", untested="no time was left", ratio=0.8),
+        change("num_workers", untested=notice(Code.CHANGE_WITHOUT_TIME)),
+        change("activation_checkpointing", untested=notice(Code.CHANGE_WITHOUT_TIME), ratio=0.8),
     )
 
     chart = shown(changes_chart(view(ladder(), recommendation(changes=changes))))
@@ -306,7 +308,7 @@ def test_a_study_of_an_earlier_version_shows_what_was_measured_alone_and_says_so
 
 
 def test_a_hostile_reason_does_not_reach_the_terminal() -> None:
-    hostile = change("amp_dtype", untested="\x1b[2Jno")
+    hostile = change("amp_dtype", untested=earlier("\x1b[2Jno"))
 
     text = worth(hostile, recommendation(changes=(hostile,)))
 

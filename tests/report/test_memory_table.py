@@ -1,5 +1,6 @@
 """The table of predicted memory, as `autotune check --memory` prints it."""
 
+from autotune.core.notices import earlier
 from autotune.core.results import Failure, Outcome
 from autotune.memory.model import Arm, DryRun
 from autotune.memory.table import memory_block
@@ -10,7 +11,7 @@ FULL, HALF = {"amp_dtype": None, "channels_last": False}, {"amp_dtype": "bfloat1
 
 def _arm(values, per_sample, reason=""):
     points = tuple((batch, per_sample * batch * MIB) for batch in (8, 32, 128))
-    return Arm(values=values, points=points, reason=reason)
+    return Arm(values=values, points=points, reason=earlier(reason) if reason else None)
 
 
 BATCHES = (8, 16, 32, 64, 128, 256, 512)
@@ -65,14 +66,14 @@ def test_rows_end_where_nothing_fits_any_more():
 
 
 def test_an_arm_that_could_not_be_predicted_says_why():
-    lines = _lines(_arm(FULL, 6), Arm(values=HALF, reason="contents decide"))
+    lines = _lines(_arm(FULL, 6), Arm(values=HALF, reason=earlier("contents decide")))
 
     assert lines[0].split() == ["batch", "fp32"]
     assert "  ! bf16: contents decide" in lines
 
 
 def test_where_no_arm_could_be_predicted_no_table_is_explained():
-    lines = _lines(Arm(values=FULL, reason="contents decide"))
+    lines = _lines(Arm(values=FULL, reason=earlier("contents decide")))
 
     assert lines == [
         "  ! peak: contents decide",

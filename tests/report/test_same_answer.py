@@ -245,7 +245,7 @@ def test_a_search_without_an_answer_gives_one_reason(tmp_path: Path) -> None:
     assert told.startswith("None of 6 probes was usable. Most often: out of memory: tried to allocate 2 GiB.")
     assert told in shown
     assert told.replace("`", "") in Page((tmp_path / file).read_text()).text
-    assert [row["verdict"]["reason"] for row in rows] == ["out of memory: tried to allocate 2 GiB"] * 6
+    assert [row["verdict"]["reason"]["text"] for row in rows] == ["out of memory: tried to allocate 2 GiB"] * 6
     assert "6 finished probes and no best.json. None of its probes was usable." in run_here(tmp_path, "best").stderr
 
 

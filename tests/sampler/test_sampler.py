@@ -9,7 +9,7 @@ from autotune.core.records import Goal
 from autotune.core.results import Trial
 from autotune.sampler.grid import Hardware
 from autotune.sampler.guard import Guard
-from autotune.sampler.optuna import Encoding, GuardedSampler, make
+from autotune.sampler.optuna import Encoding, GuardedSampler, make_sampler
 from tests.worlds import config, failed, measured, space
 
 SMALL = space(Goal(global_batch=64, tune=("batch_size", "amp_dtype")))
@@ -24,7 +24,7 @@ def quiet():
 def _proposals(name, made, result_of, seed=0, most=100):
     """Ask until nothing remains; every proposal in order."""
     guard, encoding, found = Guard(made), Encoding(made), []
-    sampler = GuardedSampler(make(name, seed, encoding, guard, Hardware()), encoding, guard)
+    sampler = GuardedSampler(make_sampler(name, seed, encoding, guard, Hardware()), encoding, guard)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     while guard.remaining() and len(found) < most:
         asked = study.ask(encoding.distributions)

@@ -5,16 +5,16 @@ import pytest
 from autotune.core.records import Finding, Goal, Limit
 from autotune.errors import UsageError
 from autotune.sampler.space import build
-from autotune.targets.commands.template import CommandTemplate
+from autotune.targets.commands.command import Command
 from tests.worlds import config, environment, facts
 
 OUTSIDE = ("num_workers", "num_threads")  # what the process that runs a command can set
 
 
 def _space(text, goal, baseline):
-    template = CommandTemplate.parse(f"-- python train.py {text}")
-    of = facts(settable=(*template.knobs, *OUTSIDE), owns_loop=True)
-    return build(of, environment(), goal, baseline, template.can_take)
+    command = Command.parse(f"-- python train.py {text}")
+    of = facts(settable=(*command.knobs, *OUTSIDE), owns_loop=True)
+    return build(of, environment(), goal, baseline, command.can_take)
 
 
 def test_the_global_batch_is_held_so_a_command_without_accumulation_keeps_its_batch():
@@ -73,9 +73,9 @@ def test_what_a_trainer_cannot_be_given_is_refused_with_its_reason():
 
 
 def _ranks(goal, baseline, text="{batch_size=32} {accum=2}", **changes):
-    template = CommandTemplate.parse(f"-- torchrun --nproc-per-node 2 train.py {text}")
-    of = facts(settable=(*template.knobs, *OUTSIDE), owns_loop=True, ranks=2, **changes)
-    return build(of, environment(), goal, baseline, template.can_take)
+    command = Command.parse(f"-- torchrun --nproc-per-node 2 train.py {text}")
+    of = facts(settable=(*command.knobs, *OUTSIDE), owns_loop=True, ranks=2, **changes)
+    return build(of, environment(), goal, baseline, command.can_take)
 
 
 def test_ranks_share_a_held_global_batch():

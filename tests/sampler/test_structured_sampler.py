@@ -12,7 +12,7 @@ from autotune.objectives.verdict import judge
 from autotune.sampler.grid import Hardware
 from autotune.sampler.guard import Guard
 from autotune.sampler.observation import Observation, observed
-from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make
+from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make_sampler
 from autotune.testing import ENVIRONMENT
 from tests.proposing import Proposals, grid_of
 from tests.worlds import GIB, failed, measured, space, study_request
@@ -72,7 +72,7 @@ def test_four_workers_at_once_are_sent_to_four_places():
 def test_four_workers_behind_the_guard_are_sent_to_four_places():
     made = space(Goal(global_batch=64))
     guard, encoding = Guard(made), Encoding(made)
-    sampler = GuardedSampler(make("structured", 0, encoding, guard, hardware(ENVIRONMENT)), encoding, guard)
+    sampler = GuardedSampler(make_sampler("structured", 0, encoding, guard, hardware(ENVIRONMENT)), encoding, guard)
     study = optuna.create_study(direction="maximize", sampler=sampler)
 
     running = [encoding.config(study.ask(encoding.distributions).params) for _ in range(4)]
@@ -186,7 +186,7 @@ def test_a_study_without_a_measurement_promises_nothing():
 def test_behind_the_guard_it_proposes_what_the_guard_admits():
     made = space(Goal(global_batch=64))
     guard, encoding = Guard(made), Encoding(made)
-    sampler = GuardedSampler(make("structured", 0, encoding, guard, hardware(ENVIRONMENT)), encoding, guard)
+    sampler = GuardedSampler(make_sampler("structured", 0, encoding, guard, hardware(ENVIRONMENT)), encoding, guard)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     best = encoding.config(study.ask(encoding.distributions).params)
     study = optuna.create_study(direction="maximize", sampler=sampler)

@@ -40,7 +40,7 @@ class World(FakeLauncher):
             machine=machine,
             facts=msgspec.structs.replace(facts, step=step),
             starting_seconds={"start": starting},
-            answers={ProbeRequest: self._disturbed},
+            results={ProbeRequest: self._disturbed},
         )
         self._busy = busy
 

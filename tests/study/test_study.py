@@ -11,7 +11,7 @@ from autotune.errors import StudyError
 from autotune.objectives.verdict import CONSTRAINTS, judge
 from autotune.sampler.grid import Hardware
 from autotune.sampler.guard import Guard
-from autotune.sampler.optuna import Encoding, GuardedSampler, make
+from autotune.sampler.optuna import Encoding, GuardedSampler, make_sampler
 from autotune.study import layout as disk
 from autotune.study.store import NUMBER, Store
 from tests.worlds import config, failed, measured, space, study_request
@@ -28,7 +28,7 @@ def _store(folder, needs_complete=False):
 
 def _sampler():
     guard = Guard(SPACE)
-    return GuardedSampler(make("random", 0, ENCODING, guard, Hardware()), ENCODING, guard)
+    return GuardedSampler(make_sampler("random", 0, ENCODING, guard, Hardware()), ENCODING, guard)
 
 
 def _trial(number, result, purpose="search"):

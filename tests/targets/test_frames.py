@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from autotune.targets.tracebacks import headline, user_frames
+from autotune.targets.tracebacks import error_line, user_frames
 from tests.targets_support import COMPLETE, DATASET, HEAD, MODEL, inspect, refused, start, watch, write
 
 BROKEN_DATASET = MODEL + (
@@ -74,7 +74,7 @@ def test_the_line_is_dug_out_of_the_text_that_a_loader_worker_sends(tmp_path: Pa
     assert frame == "model.py:8 in __getitem__"
     assert "return {}['missing']" in trace
     assert trace.endswith("KeyError: 'missing'")
-    assert headline(caught.value) == "KeyError: 'missing'"
+    assert error_line(caught.value) == "KeyError: 'missing'"
 
 
 def test_a_file_outside_the_root_is_still_the_users(tmp_path: Path) -> None:

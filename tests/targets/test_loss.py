@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from autotune.errors import TargetError
-from autotune.targets.loss import InferredLoss, checked, choose
+from autotune.targets.loss import InferredLoss, checked, choose_loss
 
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -33,7 +33,7 @@ def classes(most: int, *shape: int) -> Tensor:
     ],
 )
 def test_integer_targets_mean_cross_entropy_with_classes_in_dimension_one(output: Tensor, target: Tensor) -> None:
-    name, loss = choose(output, target)
+    name, loss = choose_loss(output, target)
 
     assert name == "cross_entropy"
     torch.testing.assert_close(loss(output, target), F.cross_entropy(output, target.long()))
@@ -42,7 +42,7 @@ def test_integer_targets_mean_cross_entropy_with_classes_in_dimension_one(output
 def test_classes_in_the_last_dimension_are_recognised_too() -> None:
     output, target = floats(2, 7, 11), classes(11, 2, 7)  # a language model
 
-    name, loss = choose(output, target)
+    name, loss = choose_loss(output, target)
 
     assert name == "cross_entropy over the last dimension"
     torch.testing.assert_close(loss(output, target), F.cross_entropy(output.transpose(1, 2), target))
@@ -52,7 +52,7 @@ def test_ignored_targets_stay_ignored() -> None:
     output, target = floats(2, 7, 11), torch.full((2, 7), -100)
     target[0, 0] = 3
 
-    _, loss = choose(output, target)
+    _, loss = choose_loss(output, target)
 
     torch.testing.assert_close(loss(output, target), -output[0, 0].log_softmax(0)[3])
 
@@ -60,7 +60,7 @@ def test_ignored_targets_stay_ignored() -> None:
 def test_floating_targets_of_the_same_shape_mean_squared_error() -> None:
     output, target = floats(4, 3), floats(4, 3)
 
-    name, loss = choose(output, target)
+    name, loss = choose_loss(output, target)
 
     assert name == "mse_loss"
     torch.testing.assert_close(loss(output, target), (output - target).square().mean())
@@ -70,7 +70,7 @@ def test_floating_targets_of_the_same_shape_mean_squared_error() -> None:
 def test_targets_of_zeros_and_ones_mean_binary_cross_entropy(dtype: torch.dtype) -> None:
     output, target = floats(4, 3), (floats(4, 3) > 0).to(dtype)
 
-    name, loss = choose(output, target)
+    name, loss = choose_loss(output, target)
 
     assert name == "binary_cross_entropy_with_logits"
     torch.testing.assert_close(loss(output, target), F.binary_cross_entropy_with_logits(output, target.float()))
@@ -78,7 +78,7 @@ def test_targets_of_zeros_and_ones_mean_binary_cross_entropy(dtype: torch.dtype)
 
 def test_classes_that_fit_two_ways_are_refused() -> None:
     with pytest.raises(TargetError, match=r"fits two ways for output \(2, 6, 6\) and target \(2, 6\)"):
-        choose(nn.Conv1d(4, 6, 1)(floats(2, 4, 6)), classes(6, 2, 6))
+        choose_loss(nn.Conv1d(4, 6, 1)(floats(2, 4, 6)), classes(6, 2, 6))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_classes_that_fit_two_ways_are_refused() -> None:
 )
 def test_what_fits_nothing_is_asked_for(output: Tensor, target: Tensor) -> None:
     with pytest.raises(TargetError, match=r"no loss fits .* write loss\(model, batch\)"):
-        choose(output, target)
+        choose_loss(output, target)
 
 
 def test_a_model_that_returns_no_tensor_is_asked_for() -> None:

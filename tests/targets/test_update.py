@@ -207,7 +207,7 @@ def test_averaged_weights_count_in_the_memory_that_is_predicted(tmp_path: Path) 
         )  # fmt: skip
         with clean_imports():
             (arm,) = predict_peaks(request, Progress(None)).arms
-        assert arm.reason == ""
+        assert arm.reason is None
         peaks.append(arm.points[0][1])
 
     averaged = 4 * (4 * 500_000 + 500_000 + 500_000 * 2 + 2)

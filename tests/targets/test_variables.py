@@ -1,4 +1,4 @@
-"""Variables that a template's imports have read: what a target sets too late, and what torch sets by itself."""
+"""Variables that a fork server's imports have read: what a target sets too late, and what torch sets by itself."""
 
 import os
 
@@ -12,7 +12,7 @@ SET_BY_TORCH = "TORCHINDUCTOR_CACHE_DIR"
 
 @pytest.fixture(autouse=True)
 def forked(monkeypatch):
-    """As in a process that was forked from a template in which torch._dynamo set its variable."""
+    """As in a process that was forked where torch._dynamo set its variable."""
     monkeypatch.delenv(SET_BY_TORCH, raising=False)
     monkeypatch.setattr(variables, "_later", {})
     monkeypatch.setattr(variables, "_at_fork", None)

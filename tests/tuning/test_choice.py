@@ -14,7 +14,7 @@ from autotune.core.results import Trial
 from autotune.core.rounds import Rounds
 from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS
-from autotune.sampler.space import changes
+from autotune.sampler.space import change_count
 from autotune.study.summary import ConfigSummary
 from autotune.tuning import choice
 from autotune.tuning.recommend import recommend
@@ -237,6 +237,6 @@ def test_the_fastest_and_the_preferred_of_its_equals_are_confirmed(world, most, 
     assert [one.config for one in again] == [one.config for one in found]
     if len(found) > 2 and request.goal.objective == "throughput":
         near = [one for one in candidates if rates[one.config] >= 0.95 * found[0].found and one.config != BASE]
-        fewest = min((changes(one.config, BASE) for one in near), default=0)
+        fewest = min((change_count(one.config, BASE) for one in near), default=0)
         if near and request.goal.global_batch is not None and not request.facts.has_batch_norm:
-            assert any(changes(one.config, BASE) == fewest for one in found)
+            assert any(change_count(one.config, BASE) == fewest for one in found)

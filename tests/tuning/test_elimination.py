@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from autotune.core.codes import Code
 from autotune.core.interference import Contamination
-from autotune.core.notices import earlier
+from autotune.core.notices import earlier, notice
 from autotune.core.records import Goal
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome, ProbeResult
@@ -23,7 +24,7 @@ from autotune.testing import FakeLauncher
 from autotune.testing.machine import Machine
 from autotune.tuning import racing
 from autotune.tuning.budget import TimeBudget
-from autotune.tuning.elimination import _Rounds, _tell_dropped, eliminate
+from autotune.tuning.elimination import _Elimination, _tell_dropped, eliminate
 from autotune.tuning.engine import recommended
 from autotune.tuning.probing import probe_with_repeat
 from autotune.tuning.reversions import Reversion, search_scores, seen_loss
@@ -156,7 +157,7 @@ def test_a_change_that_is_surely_worth_something_leaves_after_two_rounds(tmp_pat
 def test_what_there_is_no_time_for_is_said_to_be_untested_and_stays(tmp_path, rounds, untested):
     answer, _ = eliminated(tmp_path, FakeLauncher(machine=Machine(**IDLE)), rounds_of_time=rounds)
 
-    late = [one for one in answer.changes if one.untested == "no time was left"]
+    late = [one for one in answer.changes if one.untested == notice(Code.CHANGE_WITHOUT_TIME)]
     assert len(late) == untested
     assert all(one.kept and one.ratio_low is None for one in late)
 
@@ -170,7 +171,7 @@ def test_what_single_probes_said_is_told_of_what_there_is_no_time_for(tmp_path):
     answer, _ = eliminated(tmp_path, launcher, rounds_of_time=0, known=(seen, own))
 
     (precision,) = [one for one in answer.changes if "amp_dtype" in one.values]
-    assert (precision.untested, precision.ratio_low) == ("no time was left", None)
+    assert (precision.untested, precision.ratio_low) == (notice(Code.CHANGE_WITHOUT_TIME), None)
     assert precision.ratio == pytest.approx(0.6, abs=0.01)
 
 
@@ -196,7 +197,7 @@ def test_what_cannot_fit_without_a_change_is_not_tried_and_said(tmp_path):
     answer, _ = eliminated(tmp_path, launcher, learned=[exhausted])
 
     (change,) = [one for one in answer.changes if "amp_dtype" in one.values]
-    assert (change.kept, change.ratio, change.untested) == (True, None, "it would not fit into memory")
+    assert (change.kept, change.ratio, change.untested) == (True, None, notice(Code.CHANGE_NEEDS_MEMORY))
 
 
 def test_what_fails_without_a_change_keeps_it(tmp_path):
@@ -210,7 +211,7 @@ def test_what_fails_without_a_change_keeps_it(tmp_path):
 
     (change,) = [one for one in answer.changes if "amp_dtype" in one.values]
     assert answer.params["amp_dtype"] == "bfloat16"
-    assert change.kept and "out of memory" in change.untested
+    assert change.kept and "out of memory" in change.untested.text
 
 
 def test_what_the_limits_leave_out_is_not_taken_back(tmp_path):
@@ -219,7 +220,7 @@ def test_what_the_limits_leave_out_is_not_taken_back(tmp_path):
     answer, _ = eliminated(tmp_path, FakeLauncher(), baseline=baseline)
 
     (change,) = [one for one in answer.changes if "batch_size" in one.values]
-    assert change.kept and "128" in change.untested and "64 is held" in change.untested
+    assert change.kept and "128" in change.untested.text and "64 is held" in change.untested.text
 
 
 def test_a_single_change_takes_no_more_probes_for_the_race_has_measured_it(tmp_path):
@@ -286,7 +287,7 @@ def test_a_repeat_has_to_have_time_for_the_pause_before_it(tmp_path, left):
     one = search.history.expected_seconds(search.budget.brief_window, LEADER)
     search = dataclasses.replace(search, budget=TimeBudget(search.history, one + left * BACK_OFF_SECONDS, float, 0.0))
 
-    _Rounds(search, (), LEADER)._probe(LEADER)
+    _Elimination(search, (), LEADER)._probe(LEADER)
 
     assert any("no time for another try" in note for note in listener.notes) is (left < 1)
 
@@ -382,7 +383,7 @@ def test_where_there_was_time_for_one_round_only_the_probes_of_the_search_count_
         trial(measured(100.0), 0, "search", **LEADER.values), trial(measured(searched_at), 1, "search", **other.values),
         trial(measured(100.0), 2, "ablation", **LEADER.values), trial(measured(without), 3, "ablation", **other.values),
     ]  # fmt: skip
-    rounds = _Rounds(context(tmp_path, trials=probes), (), LEADER)
+    rounds = _Elimination(context(tmp_path, trials=probes), (), LEADER)
     for one in probes[2:]:
         rate = one.result.measurement.samples_per_second
         rounds.racers[one.config] = ConfigSummary(

@@ -6,7 +6,7 @@ import pytest
 
 from autotune.core.records import Finding, Goal, Limit
 from autotune.testing import FakeLauncher
-from autotune.tuning.header import held, moving, not_searched, opening_lines, short_budget, shown
+from autotune.tuning.header import held, moving, not_searched, opening_lines, short_budget, shown_config
 from autotune.tuning.settings import Settings
 from tests.worlds import Listener, config, declared, environment, facts, searched, space, study_request
 
@@ -21,13 +21,13 @@ def test_a_space_parts_the_device_from_its_name(device):
 
 
 def test_a_mere_number_is_told_with_what_it_counts():
-    assert shown(config(batch_size=32, num_workers=2, num_threads=4)) == "32×1, fp32, workers 2, nchw, threads 4"
+    assert shown_config(config(batch_size=32, num_workers=2, num_threads=4)) == "32×1, fp32, workers 2, nchw, threads 4"
 
 
 def test_a_knob_that_nothing_moves_is_not_told_of_the_baseline():
     still = study_request(domains={"num_workers": (0, 2), "channels_last": (False,)})
 
-    assert shown(still.baseline, moving(still)) == "64×1, workers 0"
+    assert shown_config(still.baseline, moving(still)) == "64×1, workers 0"
 
 
 def test_workers_that_a_loader_does_not_take_are_said_to_be_left_out():

@@ -8,7 +8,7 @@ from autotune.core.rounds import Rounds
 from autotune.tuning.choice import FEWEST_FINALISTS, claim_confidence
 from autotune.tuning.racing import (
     MOST_FINALISTS,
-    finalists,
+    finalist_count,
     going_on,
     is_decided,
     is_known,
@@ -45,11 +45,11 @@ def test_a_race_costs_what_its_rounds_do():
     ],
 )
 def test_the_time_decides_how_many_race(affordable, expected):
-    assert finalists(20, 1, affordable) == expected
+    assert finalist_count(20, 1, affordable) == expected
 
 
 def test_no_more_race_than_there_are():
-    assert finalists(2, 1, 1000) == 2
+    assert finalist_count(2, 1, 1000) == 2
 
 
 def test_without_repeats_a_probe_is_believed_to_three_per_cent():

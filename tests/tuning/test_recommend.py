@@ -437,7 +437,7 @@ def test_losses_that_nobody_was_to_judge_are_told_where_they_broke():
     broken = _recommended(_candidate(BASE, 100, 100, losses=(2.0, None, None, None)), request=unjudged)
     healthy = _recommended(_candidate(BASE, 100, 100), request=unjudged)
 
-    assert broken.warnings == (notice(Code.LOSSES_UNJUDGED, doubt="3 of 4 losses are not finite"),)
+    assert broken.warnings == (notice(Code.LOSSES_UNJUDGED, doubt="unstable: 3 of 4 losses are not finite"),)
     assert healthy.warnings == ()
 
 

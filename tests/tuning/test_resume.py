@@ -15,7 +15,7 @@ from autotune.study import identity
 from autotune.study import layout as disk
 from autotune.study.lock import Lock
 from autotune.study.recommendation import load_result
-from autotune.tuning.open_study import begin, check_alike
+from autotune.tuning.open_study import begin, check_alike, check_resumable
 from autotune.tuning.prepare import settle
 from autotune.tuning.settings import Settings, goal_names
 from tests.worlds import GIB, config, declared, environment, facts, study_request
@@ -29,13 +29,13 @@ def folder(tmp_path):
 
 
 def compare(old, new):
-    return identity.compare(old, new, goal_names())
+    return identity.differences_of(old, new, goal_names())
 
 
 def _begin(folder, request=REQUEST, mode="auto"):
     lock = Lock(folder)
     try:
-        return folder, begin(folder, request, mode, lock)
+        return folder, begin(folder, request, mode, lock) is not None
     finally:
         lock.release()
 
@@ -168,12 +168,13 @@ def test_of_many_differences_the_first_are_told_and_the_rest_counted(folder):
 
 
 def test_it_is_known_beforehand_whether_a_study_would_go_on(folder):
-    new = check_alike(folder, REQUEST)
+    new = check_resumable(folder, "auto")
     _begin(folder)
 
-    assert (new, check_alike(folder, REQUEST)) == (False, True)
+    assert (new, check_resumable(folder, "auto")) == (None, REQUEST)
+    check_alike(folder, REQUEST, REQUEST)
     with pytest.raises(StudyError, match="does not fit this search"):
-        check_alike(folder, study_request(target="other.py"))
+        check_alike(folder, REQUEST, study_request(target="other.py"))
 
 
 def test_what_only_follows_from_an_option_is_not_told_beside_it():

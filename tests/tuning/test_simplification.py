@@ -158,8 +158,8 @@ def test_a_micro_batch_between_those_of_the_space_may_be_preferred(tmp_path):
     for one in (request.baseline, config(96, num_workers=4), config(64, num_workers=4)):
         probe_with_retry(search, one, "search" if one != request.baseline else "baseline")
 
-    assert obstacle(search, config(96, num_workers=4)) == ""
-    assert "batch_size is 9999" in obstacle(search, config(9999, num_workers=4))
+    assert obstacle(search, config(96, num_workers=4)) is None
+    assert "batch_size is 9999" in obstacle(search, config(9999, num_workers=4)).text
 
 
 def test_what_the_windows_of_two_probes_do_not_tell_apart_is_no_reason_for_a_change():

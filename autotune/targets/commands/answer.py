@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from autotune.core.records import Value
 from autotune.harmless import shell_word
 from autotune.knobs import KNOBS
-from autotune.targets.commands.template import ACCUMULATION, CommandTemplate, is_command
+from autotune.targets.commands.command import ACCUMULATION, Command, is_command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,13 +37,13 @@ def recommended_command(
     """Return the command `target` with the settings `params`, by knob name; None for a target that is no command."""
     if not is_command(target):
         return None
-    template, variables, unset = CommandTemplate.parse(target), dict[str, str](), []
+    command, variables, unset = Command.parse(target), dict[str, str](), []
     for knob in KNOBS:
-        if knob.name in template.knobs or (knob.name == ACCUMULATION and template.derives_accumulation):
+        if knob.name in command.knobs or (knob.name == ACCUMULATION and command.derives_accumulation):
             continue
         value = params[knob.name]
         set_outside = knob.environ_outside(value)
         variables.update(set_outside)
         if not set_outside and value != baseline[knob.name]:
             unset.append(f"{knob.name} {knob.show(value)}")
-    return RecommendedCommand(words=tuple(template.recommended(params)), variables=variables, unset=tuple(unset))
+    return RecommendedCommand(words=tuple(command.recommended(params)), variables=variables, unset=tuple(unset))

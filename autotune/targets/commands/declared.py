@@ -71,7 +71,7 @@ def read_script(path: Path | None) -> Script:
     return Script(
         arguments=tuple(found.values()),
         marks=frozenset(mark for tree in trees for mark in _marks(tree)),
-        has_subcommands=any(map(_has_subcommands, trees)),
+        has_subcommands=any([*calls(tree, "add_subparsers")] or _click_commands(tree) for tree in trees),
         precisions=frozenset(filter(None, casts)) if casts and all(casts) else None,
     )
 
@@ -157,11 +157,6 @@ def _subcommand(node: ast.expr | None) -> str:
     if isinstance(node, ast.Call) and called(node) == "add_parser":
         return next(iter(_constants(node.args)), "")
     return ""
-
-
-def _has_subcommands(tree: ast.Module) -> bool:
-    """Whether the script has subparsers of argparse or a group of click."""
-    return any(True for _ in calls(tree, "add_subparsers")) or bool(_click_commands(tree))
 
 
 def _click_commands(tree: ast.Module) -> dict[int, str]:

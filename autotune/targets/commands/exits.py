@@ -17,8 +17,8 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from autotune.errors import TargetError
+from autotune.targets.commands.distributed import LAUNCHER_NAMES
 from autotune.targets.commands.hygiene import OUTPUT
-from autotune.targets.commands.launchers import LAUNCHER_NAMES
 from autotune.targets.commands.main_thread import Guest
 
 _RESTARTING = "accelerate/utils/memory.py"  # whose frames are those of `find_executable_batch_size`

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from autotune.core.requests import Request
-from autotune.targets.commands.template import is_command
+from autotune.targets.commands.command import is_command
 
 OUTPUT = "_AUTOTUNE_OUTPUT"  # environment variable: the folder for what the command writes
 OUTPUT_FOLDER = "output"  # in a probe's folder, taken away after it
-RANKS_FOLDER = "ranks"  # the same, for what the ranks of a launcher tell
+RANKS_FOLDER = "ranks"  # the same, for what the ranks of a distributed launcher tell
 QUIET = {  # nothing is reported to anybody, whatever the user's own settings say
     "WANDB_MODE": "disabled",
     "WANDB_SILENT": "true",

@@ -2,7 +2,7 @@
 
     words ─► Program ─► run as __main__ in the main thread ─► a Witness reports, and leaves it when there is enough
 
-Nothing in it changes. What its arguments carry (`CommandTemplate`) is tuned by them, what a process or a DataLoader
+Nothing in it changes. What its arguments carry (`Command`) is tuned by them, what a process or a DataLoader
 takes as defaults from outside, the rest not at all.
 """
 
@@ -24,15 +24,15 @@ from autotune.knobs import KNOBS, plan_of
 from autotune.knobs.base import Knob, Plan, Reach
 from autotune.knobs.observed import Observed
 from autotune.targets import variables
+from autotune.targets.commands.command import ACCUMULATION, Command
 from autotune.targets.commands.defaults import WORKERS
-from autotune.targets.commands.group import world_size
+from autotune.targets.commands.distributed import world_size
 from autotune.targets.commands.log import with_last_lines
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.program import Program, configured
-from autotune.targets.commands.template import ACCUMULATION, CommandTemplate
 from autotune.targets.commands.unseen import BY_HAND
 from autotune.targets.commands.witness import Witness
-from autotune.targets.model_facts import facts_of
+from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import OwnLoop, Report
 from autotune.units import counted
 
@@ -40,8 +40,8 @@ from autotune.units import counted
 class CommandLoop(OwnLoop):
     """One run of the command."""
 
-    def __init__(self, template: CommandTemplate) -> None:
-        self.label, self.root, self._template = template.label, Path.cwd(), template
+    def __init__(self, command: Command) -> None:
+        self.label, self.root, self._command = command.label, Path.cwd(), command
         self._plan: Plan | None = None
         self._program: Program | None = None
         self._witness: Witness | None = None
@@ -51,14 +51,15 @@ class CommandLoop(OwnLoop):
 
     def build(self, config: Config | None, plan: Plan) -> None:
         """Fill in the command's words; its model comes with its run. Raises `TargetError`."""
-        self._program, self._plan = configured(self._template, config), plan
+        self._program, self._plan = configured(self._command, config), plan
         own = [] if config is None else plan_of(config.values, plan.device).model_transforms
         self._transforms = plan.model_transforms[len(own) :]  # what a knob does to a model is the script's own doing
         self._check_ranks(self._program, plan)
-        asked = self._template.baseline if config is None else config.values
-        self._asked = Config(values=dict(asked)).batch_size if "batch_size" in self._template.knobs else None
+        asked = self._command.baseline if config is None else config.values
+        self._asked = Config(values=dict(asked)).batch_size if "batch_size" in self._command.knobs else None
         variables.show()  # torch compiles in its own time: no variable of the user's
-        options = {} if config is None or self._carries(Reach.LOADER) else plan.loader_options
+        carries = any(one.name in self._command.knobs for one in KNOBS if one.reach is Reach.LOADER)
+        options = {} if config is None or carries else plan.loader_options
         if options.get(WORKERS):  # none is what a loader has by itself
             self._loader_defaults = {name: value for name, value in options.items() if name != "batch_size"}
 
@@ -115,9 +116,9 @@ class CommandLoop(OwnLoop):
         assert witness is not None and self._program is not None, "asked after a step"
         model, seen = witness.trained.model(), witness.observed()
         samples = len(witness.batches.data) if hasattr(witness.batches.data, "__len__") else None
-        of_model = facts_of(model) if model is not None else _facts_without_model(witness)
+        of_model = model_facts(model) if model is not None else _facts_without_model(witness)
         name = self.label.removesuffix(".py") if model is None else type(model).__name__
-        reach = _Reachable(self._template, witness, seen)
+        reach = _Reachable(self._command, witness, seen)
         facts = TargetFacts(
             **of_model,
             name=name,
@@ -136,9 +137,6 @@ class CommandLoop(OwnLoop):
         )
         return replace(facts, findings=tuple(self._findings(facts, seen)))
 
-    def _carries(self, reach: Reach) -> bool:
-        return any(one.name in self._template.knobs for one in KNOBS if one.reach is reach)
-
     def _findings(self, facts: TargetFacts, seen: Observed) -> Iterator[Finding]:
         known = f"{facts.name}, {facts.parameter_count:,} parameters"
         yield Finding(name="model", text=known if facts.parameter_count else "not seen: autotune.step tells its steps")
@@ -152,7 +150,7 @@ class CommandLoop(OwnLoop):
                 name="ranks",
                 text=f"{counted(launch.ranks, 'rank')}, started by {launch.label}; batch_size is that of one",
             )
-        if not self._template.takes_output_dir:
+        if not self._command.takes_output_dir:
             yield Finding(
                 name="outputs",
                 text="every probe runs the command, and files that it writes go where they always do",
@@ -161,12 +159,11 @@ class CommandLoop(OwnLoop):
             )
 
     def _check_ranks(self, program: Program, plan: Plan) -> None:
-        """Raise `TargetError` for ranks that cannot be measured."""
         launch, started = program.launch, world_size()
         if launch is not None and started > 1 and not plan.device.startswith("cpu"):
             raise TargetError(
                 f"{launch.label} trains with {started} ranks, and ranks are measured on the CPU only. Several "
-                f"accelerators are not supported yet. Tune one rank, {launch.launcher.ranks_option} 1, or add "
+                f"accelerators are not supported yet. Tune one rank, {launch.distributed.ranks_option} 1, or add "
                 f"--device cpu."
             )
 
@@ -184,13 +181,13 @@ class CommandLoop(OwnLoop):
 class _Reachable:
     """Which knobs of a command can be set, and what the others are."""
 
-    template: CommandTemplate
+    command: Command
     witness: Witness
     seen: Observed
 
     def baseline(self) -> dict[str, Value]:
         """The settings that the command trains with today: as it says, or as was seen."""
-        said = self.template.baseline
+        said = self.command.baseline
         return {one.name: said.get(one.name, self._today(one)) for one in KNOBS if self._is_known(one)}
 
     @property
@@ -201,23 +198,23 @@ class _Reachable:
         )
 
     def _is_carried(self, knob: Knob) -> bool:
-        return knob.name in self.template.knobs
+        return knob.name in self.command.knobs
 
     def _is_refused(self, knob: Knob) -> bool:
         """Whether transformers refuses it: bf16 without a GPU needs `--use_cpu` (5.23, `TrainingArguments`)."""
         takes_bf16 = getattr(sys.modules.get("transformers.training_args"), "is_torch_bf16_gpu_available", lambda: True)
-        asks = any(one.knob is knob and one.name == "bf16" for one in self.template.placeholders)
-        return asks and not self.template.says("use_cpu") and not takes_bf16()
+        asks = any(one.knob is knob and one.name == "bf16" for one in self.command.placeholders)
+        return asks and not self.command.says("use_cpu") and not takes_bf16()
 
     def _is_reached(self, knob: Knob) -> bool:
         if knob.name == ACCUMULATION:  # seen to accumulate by no argument of its own: it follows from the micro-batch
-            return self.template.derives_accumulation and (self.seen.micro_batches or 1) > 1
+            return self.command.derives_accumulation and (self.seen.micro_batches or 1) > 1
         if knob.reach is Reach.LOADER:
             return self.witness.batches.data is None or self.witness.defaults.reach(self.witness.batches.data)
         return knob.reach is Reach.PROCESS
 
     def _is_known(self, knob: Knob) -> bool:
-        return not self._is_carried(knob) or knob.name in self.template.baseline
+        return not self._is_carried(knob) or knob.name in self.command.baseline
 
     def _today(self, knob: Knob) -> Value:
         return next(iter(knob.seen(self.seen)), knob.default)
@@ -229,7 +226,7 @@ def _facts_without_model(witness: Witness) -> dict[str, Any]:
 
 
 def _ended_early(label: str, witness: Witness, status: object) -> str:
-    """Why there was not enough to measure, in three sentences and the program's own last lines."""
+    """Return why there was not enough to measure, in three sentences and the program's own last lines."""
     ended = f"{label} ended with exit status {status if status is not None else 0}"
     elsewhere = f": it started {witness.exits.started}" if witness.exits.started else ""
     if witness.tally.steps:

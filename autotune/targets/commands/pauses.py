@@ -110,7 +110,6 @@ class Pauses:
         return save
 
     def _is_own(self, module: nn.Module) -> bool:
-        """Whether most of what is trained is in this module."""
         if not self.parameters:
             return False
         wanted = set(map(id, self.parameters))

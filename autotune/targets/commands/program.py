@@ -15,9 +15,9 @@ from pathlib import Path
 from autotune.core.records import Config
 from autotune.errors import TargetError
 from autotune.knobs import defaults
+from autotune.targets.commands.command import Command, is_command
+from autotune.targets.commands.distributed import HARMLESS_OPTIONS, PYTHON, UNSUPPORTED_LAUNCHERS, Launch, launch_of
 from autotune.targets.commands.hygiene import output_folder
-from autotune.targets.commands.launchers import HARMLESS_OPTIONS, PYTHON, UNSUPPORTED_LAUNCHERS, Launch, launch_of
-from autotune.targets.commands.template import CommandTemplate, is_command
 
 _SHEBANG_BYTES = 512
 
@@ -80,18 +80,18 @@ def read(words: Sequence[str]) -> Program:
 
 
 def starts_ranks(target: str) -> bool:
-    """Return whether a target is a command that begins with a launcher; False for one that cannot be read."""
+    """Return whether a command begins with a distributed launcher; False for one that cannot be read."""
     try:
-        return is_command(target) and launch_of(CommandTemplate.parse(target).present()) is not None
+        return is_command(target) and launch_of(Command.parse(target).present()) is not None
     except TargetError:  # which the process says that is to run it
         return False
 
 
-def configured(template: CommandTemplate, config: Config | None) -> Program:
+def configured(command: Command, config: Config | None) -> Program:
     """Return the program of a command with `config` filled in (None: as it is today). Raises `TargetError`."""
-    values = defaults() | template.baseline | ({} if config is None else config.values)
+    values = defaults() | command.baseline | ({} if config is None else config.values)
     try:
-        words = template.filled(values, output_folder())
+        words = command.filled(values, output_folder())
     except ValueError as error:
         raise TargetError(f"{error}. A placeholder has no word for that value. Write one that has.") from error
     return read(words)

@@ -11,6 +11,7 @@ from autotune.errors import TargetError
 from autotune.knobs.base import Knob
 from autotune.knobs.observed import Observed
 from autotune.targets.commands.arguments import Given, given
+from autotune.targets.commands.command import Command
 from autotune.targets.commands.declared import UNKNOWN, Argument, Script, read_script, with_globals
 from autotune.targets.commands.doubts import doubt, switches, unplaced, unread, valueless
 from autotune.targets.commands.formats import format_of, gates
@@ -19,9 +20,8 @@ from autotune.targets.commands.meaning import Meaning, meaning_of, meant
 from autotune.targets.commands.names import is_negative, normal
 from autotune.targets.commands.placeholder import FLAG, NO_FLAG, OUTPUT_DIR, literal, names_a_knob
 from autotune.targets.commands.program import Program
-from autotune.targets.commands.settings_files import launcher_file, settings_file
+from autotune.targets.commands.settings_files import launch_file, settings_file
 from autotune.targets.commands.shell import program_of, script_of
-from autotune.targets.commands.template import CommandTemplate
 
 NOT_AN_ARGUMENT = "no"  # `--map workers=no`: that knob is no argument of this command
 TRUTHS = ("true/false", "True/False", "TRUE/FALSE", "1/0", "yes/no", "on/off", "y/n", "t/f")
@@ -31,7 +31,7 @@ TRUTHS = ("true/false", "True/False", "TRUE/FALSE", "1/0", "yes/no", "on/off", "
 class Recognition:
     """A command whose arguments were looked at."""
 
-    template: CommandTemplate
+    command: Command
     taken: list[tuple[str, str]] = field(default_factory=list)  # (the argument as it is today, what it is taken for)
     left: list[str] = field(default_factory=list)  # sentences about what was left alone
     declared: frozenset[str] = frozenset()  # all options that the script itself declares; none: they are not known
@@ -52,9 +52,9 @@ def recognise(words: Sequence[str], corrections: Mapping[str, str] | None = None
                 f"The command has placeholders, and --map {typed} says what they are. Both were given. "
                 f"Leave --map out, or type the command without placeholders."
             )
-        template = CommandTemplate.of(list(words))
+        command = Command.of(list(words))
         program_of(words)
-        return Recognition(template=template)
+        return Recognition(command=command)
     program = program_of(words)
     script = read_script(script_of(program)).of_subcommand(words)
     grammar = grammar_of(script, program.label.removesuffix(".py"))
@@ -71,7 +71,7 @@ class _Reader:
     ) -> None:
         self._words, self._grammar, launch = words, grammar, program.launch
         self._precisions, self._has_subcommands = script.precisions, script.has_subcommands
-        self._of_launcher = own = launch.launcher.arguments(script) if launch else ()
+        self._of_launch = own = launch.distributed.arguments(script) if launch else ()
         self._declared = declared = {n: one for one in (*own, *grammar.arguments, *script.arguments) for n in one.words}
         self._script_at = launch.script_at - launch.is_module if launch else len(words)  # where its options end
         before = list(given(words[: self._script_at], 1, declared)) if launch else []
@@ -81,16 +81,16 @@ class _Reader:
         self._given += given(words, at, declared)
         file = "" if grammar.reads_files else settings_file(words, at, self._given)
         self._unread = dict.fromkeys(declared.values(), file)  # the files that may say what they are today
-        self._unread |= dict.fromkeys(own, launcher_file(words, launch, before) if launch else "")
+        self._unread |= dict.fromkeys(own, launch_file(words, launch, before) if launch else "")
         self._alone = {meant(key).owner for key, value in corrections.items() if value == NOT_AN_ARGUMENT}
         self._corrections = {normal(name): meant(key) for key, name in corrections.items() if name != NOT_AN_ARGUMENT}
         self._mapped = {meaning.name for meaning in self._corrections.values()}
         self._gates = gates(set(declared.values()), {one.name: one.value for one in self._given})
         self._texts: dict[int, str | None] = {}  # words that are replaced, by position; None: that one goes
-        self._added, self._added_before = list[str](), list[str]()  # behind the command; behind its launcher
+        self._added, self._added_before = list[str](), list[str]()  # behind the command; behind what launches it
         of_script = () if grammar.known else (name for one in script.arguments for name in one.words)
         self._result = Recognition(
-            template=CommandTemplate(words=()), declared=frozenset(of_script), file=file,
+            command=Command(words=()), declared=frozenset(of_script), file=file,
             has_training_arguments="TrainingArguments" in script.marks,
         )  # fmt: skip
         self._check(corrections)
@@ -102,7 +102,7 @@ class _Reader:
             self._offer(argument, by_knob)
         words = [self._texts.get(n, literal(word)) for n, word in enumerate(self._words)]
         words = [*words[: self._script_at], *self._added_before, *words[self._script_at :], *self._added]
-        self._result.template = CommandTemplate.of([word for word in words if word is not None])
+        self._result.command = Command.of([word for word in words if word is not None])
         return self._result
 
     def _typed_ones(self) -> dict[str, set[str]]:
@@ -148,7 +148,7 @@ class _Reader:
         """Add an argument that the script has and the command does not mention, with its default."""
         if any(argument is self._declared.get(one.name) for one in self._given) or "--" in self._words:
             return
-        if argument in self._of_launcher and argument.default is UNKNOWN:
+        if argument in self._of_launch and argument.default is UNKNOWN:
             return
         meaning = self._meaning(argument.name)
         if meaning is None or meaning.name in taken or self._says_otherwise(meaning, taken):
@@ -166,7 +166,7 @@ class _Reader:
                 f"--map {meaning.name}={rivals[0]}"
             )
             return
-        if self._has_subcommands and not argument.subcommand and argument not in self._of_launcher:
+        if self._has_subcommands and not argument.subcommand and argument not in self._of_launch:
             if meaning.knob is not None:
                 self._result.left.append(unplaced(argument.name))
             return
@@ -179,11 +179,10 @@ class _Reader:
                     else unread(argument.name, self._unread[argument])
                 )
             return
-        (self._added_before if argument in self._of_launcher else self._added).extend(words)
+        (self._added_before if argument in self._of_launch else self._added).extend(words)
         self._result.taken.append((f"{argument.name}, by default {_shown(argument.default)}", meaning.owner))
 
     def _certain(self, name: str) -> list[str]:
-        """Return the arguments that the script has and that mean this without doubt."""
         meanings = {one.name: self._meaning(one.name) for one in dict.fromkeys(self._declared.values())}
         return [one for one, its in meanings.items() if its and its.name == name and not its.is_doubtful]
 
@@ -270,7 +269,6 @@ class _Reader:
         return replace(found, name=switch, is_doubtful=False) if switch else found
 
     def _check(self, corrections: Mapping[str, str]) -> None:
-        """Raise `TargetError` for a correction that names no argument."""
         names = {normal(name) for name in (*(one.name for one in self._given), *self._declared)}
         for knob, name in corrections.items():
             if name != NOT_AN_ARGUMENT and normal(name) not in names:

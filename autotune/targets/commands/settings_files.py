@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autotune.targets.commands.arguments import Given
-from autotune.targets.commands.launchers import Launch
+from autotune.targets.commands.distributed import Launch
 from autotune.targets.commands.names import normal
 
 _ENDINGS = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg")
@@ -30,12 +30,12 @@ def settings_file(words: Sequence[str], start: int, given: Sequence[Given]) -> s
     return ""
 
 
-def launcher_file(words: Sequence[str], launch: Launch, given: Sequence[Given]) -> str:
-    """Return the file that says options of the launcher; empty: none does.
+def launch_file(words: Sequence[str], launch: Launch, given: Sequence[Given]) -> str:
+    """Return the file that says options of the distributed launcher; empty: none does.
 
     Accelerate 1.15 reads its own without being told, `accelerate.commands.config.config_args`.
     """
     named = settings_file(words[: launch.options_at + len(launch.options)], launch.options_at, given)
     cache = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
     own = [Path(cache).expanduser() / "accelerate" / f"default_config.{kind}" for kind in ("yaml", "json")]
-    return named or next((str(one) for one in own if launch.launcher.script_call and one.is_file()), "")
+    return named or next((str(one) for one in own if launch.distributed.script_call and one.is_file()), "")

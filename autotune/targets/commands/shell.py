@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autotune.errors import TargetError
+from autotune.targets.commands.command import NO_COMMAND
 from autotune.targets.commands.program import Program, read
-from autotune.targets.commands.template import NO_COMMAND
 
 OPERATORS = ("&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1")
 SHELLS = ("sh", "bash", "zsh", "dash", "fish", "ksh", "csh", "tcsh", "pwsh")

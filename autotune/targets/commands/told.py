@@ -53,7 +53,7 @@ class ToldSteps:
         if self._is_heard:
             return True
         if self._patience is None:
-            self._patience = MOST_STEPS_WITHOUT_CALL if _calls_it() else 0
+            self._patience = MOST_STEPS_WITHOUT_CALL if any(map(_names_it, _of_the_program())) else 0
         return self._patience > 0
 
     def hold(self, fetched: Fetched, loss: Tensor) -> None:
@@ -109,11 +109,6 @@ class ToldSteps:
                 f"{self._label} called autotune.step() with a loss that is no number: {error}. It probably has one "
                 f"entry per sample. Give its mean, or leave it out."
             ) from error
-
-
-def _calls_it() -> bool:
-    """Whether a module of the program calls `autotune.step`, as far as its text says."""
-    return any(_names_it(tree) for tree in _of_the_program())
 
 
 def _of_the_program() -> Iterator[ast.Module]:

@@ -6,7 +6,7 @@ import gc
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -52,7 +52,7 @@ class Trained:
         """Return the outermost module that has the parameters; None if they are in none."""
         wanted = set(map(id, self.parameters))
         modules = [one for one in gc.get_objects() if issubclass(type(one), nn.Module)]
-        inner = {id(child) for one in modules for child in _children(one)}
+        inner = {id(child) for one in modules for child in vars(one).get("_modules", {}).values() if child is not None}
         roots = [one for one in modules if id(one) not in inner and wanted & set(map(id, one.parameters()))]
         found = max(roots, key=lambda one: sum(id(part) in wanted for part in one.parameters()), default=None)
         return None if found is None else _unwrapped(found)
@@ -64,10 +64,6 @@ def _is_channels_last(parameters: Iterable[Tensor]) -> bool | None:
     found = [one.is_contiguous(memory_format=torch.channels_last) for one in images]
     told = [last for one, last in zip(images, found, strict=True) if last != one.is_contiguous()]
     return sum(told) * 2 > len(told) if told else None
-
-
-def _children(module: Any) -> Iterable[nn.Module]:
-    return [part for part in vars(module).get("_modules", {}).values() if part is not None]
 
 
 def _unwrapped(module: nn.Module) -> nn.Module:

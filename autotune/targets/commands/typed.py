@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.errors import TargetError
+from autotune.targets.commands.command import Command, is_command
 from autotune.targets.commands.recognition import recognise
 from autotune.targets.commands.scripts import trains_when_run
-from autotune.targets.commands.template import CommandTemplate, is_command
 
 WITH_TRAINING_ARGUMENTS = (
     "The script writes its TrainingArguments itself. Move what makes the Trainer into a function trainer() that "
@@ -37,7 +37,7 @@ def typed_target(
         return _of_command(words, corrections, (), options)
     text = words[0] if words else ""
     if is_command(text):
-        return _of_command(CommandTemplate.split(text), corrections, ())
+        return _of_command(Command.split(text), corrections, ())
     if len(words) > 1:
         raise TargetError(
             f"{' '.join(words)} is more than one target. It is probably a command. Write `--` before it: "
@@ -59,7 +59,7 @@ def _of_command(
 ) -> TypedTarget:
     found = recognise(words, corrections)
     taken = [f"{shown}: taken for {name}" for shown, name in found.taken]
-    if not found.template.knobs:
+    if not found.command.knobs:
         before = (*before, "No argument of the command is a knob; what can be set from outside of it is tuned")
         if found.has_training_arguments:
             before = (*before, WITH_TRAINING_ARGUMENTS)
@@ -74,4 +74,4 @@ def _of_command(
         for word in (word.partition("=")[0] for word in words)
         if word in options and found.declared and word not in found.declared
     ]
-    return TypedTarget(text=found.template.text, remarks=(*before, *taken, *found.left, *misplaced))
+    return TypedTarget(text=found.command.text, remarks=(*before, *taken, *found.left, *misplaced))

@@ -244,7 +244,6 @@ class Witness:
         return step
 
     def _tell(self, loss: Any, samples: Any) -> None:
-        """End the step that the program tells."""
         if self._is_elsewhere:
             return
         began = time.perf_counter()

@@ -78,7 +78,6 @@ def _no_data(label: str, others: tuple[str, ...]) -> str:
 
 
 def _public(module: ModuleType) -> tuple[str, ...]:
-    """Names of the functions and objects that the module made itself."""
     return tuple(
         name
         for name, value in vars(module).items()

@@ -29,7 +29,7 @@ from autotune.targets.batches import move
 from autotune.targets.contract import DATA, Contract
 from autotune.targets.importing import as_a_script
 from autotune.targets.loaded import Loaded
-from autotune.targets.model_facts import facts_of
+from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import OwnLoop, Report
 from autotune.targets.settings import read_settings
 from autotune.targets.user_errors import blaming
@@ -133,7 +133,9 @@ class HuggingFaceTrainer(OwnLoop):
 
     def facts(self) -> TargetFacts:
         """The facts of its model, its data and its arguments."""
-        trainer, settings, of_model = self._trainer, read_settings(_beside(self._loaded)), facts_of(self._trainer.model)
+        trainer, loaded = self._trainer, self._loaded
+        settings = read_settings(Contract(label=loaded.label, root=loaded.root, names=loaded.names))
+        of_model = model_facts(trainer.model)
         name, dataset = type(trainer.model).__name__, trainer.train_dataset
         samples = _count(dataset)
         size = "samples not counted" if samples is None else f"{samples:,} samples"
@@ -194,17 +196,11 @@ class HuggingFaceTrainer(OwnLoop):
         return own
 
 
-def _beside(loaded: Loaded) -> Contract:
-    """The agreed names that the file has beside the Trainer: what it says about knobs is read from them."""
-    return Contract(label=loaded.label, root=loaded.root, names=loaded.names)
-
-
 def _count(dataset: Any) -> int | None:
     return len(dataset) if hasattr(dataset, "__len__") else None
 
 
 def _named(config: Config, device: str) -> dict[str, Any]:
-    """The arguments that knobs name themselves."""
     words = (knob.wording(config[knob.name], Framework.HUGGING_FACE, device) for knob in KNOBS)
     return {name: value for word in words for name, value in word.arguments.items()}
 

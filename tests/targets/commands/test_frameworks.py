@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from autotune.targets.commands.command import Command
 from autotune.targets.commands.recognition import recognise
-from autotune.targets.commands.template import CommandTemplate
 from tests.targets.commands.test_watched_commands import TRAIN, command, inspect, refused, steps
 
 GAN = """
@@ -70,7 +70,7 @@ def test_a_function_that_tries_smaller_batches_is_refused(tmp_path):
 def test_keys_as_hydra_has_them_are_tuned_as_they_are_typed(tmp_path):
     (tmp_path / "hydra_like_settings.py").write_text("")
     typed = command(tmp_path, KEYS, "+train.batch_size=8 data.num_workers=0")
-    arguments = " ".join(recognise(CommandTemplate.split(typed)).template.text.split()[3:])
+    arguments = " ".join(recognise(Command.split(typed)).command.text.split()[3:])
 
     taken = steps(tmp_path, KEYS, arguments=arguments, batch_size=16)
 

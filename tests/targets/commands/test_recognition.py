@@ -67,7 +67,7 @@ def _recognised(script, line, /, **corrections):
 
 def _arguments(found, **values):
     """The program's own arguments, filled."""
-    return found.template.filled(defaults() | values, "/scratch")[2:]
+    return found.command.filled(defaults() | values, "/scratch")[2:]
 
 
 def _argparse(script):
@@ -93,20 +93,20 @@ def test_argparse_takes_what_was_recognised(line, baseline):
 
     found = _recognised(ARGPARSE, line)
 
-    assert found.template.baseline == today | baseline
+    assert found.command.baseline == today | baseline
     read = _argparse(ARGPARSE).parse_args(_arguments(found, **TUNED))
     assert (read.batch_size, read.accum_iter, read.workers, read.precision) == (96, 3, 7, "amp_bf16")
     assert not read.channels_last
     assert read.val_batch_size == 256
-    assert not found.template.can_take("amp_dtype", "float16")
+    assert not found.command.can_take("amp_dtype", "float16")
 
 
 def test_short_options_with_their_value_in_the_same_word_are_read():
     found = _recognised(ARGPARSE, "train.py -b16 -j2")
 
-    assert found.template.baseline["batch_size"] == 16
+    assert found.command.baseline["batch_size"] == 16
     assert _arguments(found, **TUNED)[:2] == ["-b96", "-j7"]
-    assert "--batch-size" not in found.template.text
+    assert "--batch-size" not in found.command.text
 
 
 @pytest.mark.parametrize("line", ["--config train.yaml", "--fname=train.yaml", "@train.args", "train.json"])
@@ -115,7 +115,7 @@ def test_defaults_of_the_script_are_not_those_of_today_where_a_file_may_say_othe
 
     found = _recognised(ARGPARSE, f"train.py {line} --workers 2")
 
-    assert found.template.text.endswith(f"train.py {line} --workers {{num_workers=2}}")
+    assert found.command.text.endswith(f"train.py {line} --workers {{num_workers=2}}")
     assert any("--batch-size" in left and "may say what it is today" in left for left in found.left)
 
 
@@ -126,13 +126,13 @@ def test_a_launcher_that_reads_a_file_of_its_own_keeps_what_it_says(monkeypatch)
     Path("accelerate").write_text(f"#!{sys.executable}\n")
     Path("accelerate").chmod(0o755)
 
-    assert "mixed_precision" in recognise(["accelerate", "launch", "train.py"]).template.text
+    assert "mixed_precision" in recognise(["accelerate", "launch", "train.py"]).command.text
     assert (
-        "mixed_precision" not in recognise(shlex.split("accelerate launch --config_file a.yaml train.py")).template.text
+        "mixed_precision" not in recognise(shlex.split("accelerate launch --config_file a.yaml train.py")).command.text
     )
     Path("cache/accelerate").mkdir(parents=True)
     Path("cache/accelerate/default_config.yaml").touch()
-    assert "mixed_precision" not in recognise(["accelerate", "launch", "train.py"]).template.text
+    assert "mixed_precision" not in recognise(["accelerate", "launch", "train.py"]).command.text
 
 
 SUBCOMMANDS = """
@@ -149,7 +149,7 @@ test.add_argument("--workers", type=int, default=4)
 def test_arguments_of_another_subcommand_are_not_those_of_the_command():
     found = _recognised(SUBCOMMANDS, "train.py train")
 
-    assert found.template.text.endswith("train.py train --batch-size {batch_size=64}")
+    assert found.command.text.endswith("train.py train --batch-size {batch_size=64}")
 
 
 GROUPS = [
@@ -180,10 +180,10 @@ def test_arguments_that_stand_before_a_subcommand_are_not_put_behind_it(script):
     found = _recognised(script, "train.py train")
     typed = _recognised(script, "train.py --workers 2 train")
 
-    assert found.template.text.endswith("train.py train --batch-size {batch_size=64}")
+    assert found.command.text.endswith("train.py train --batch-size {batch_size=64}")
     (left,) = found.left
     assert left.startswith("--workers of the script is left alone: the script has subcommands")
-    assert typed.template.text.endswith("--workers {num_workers=2} train --batch-size {batch_size=64}")
+    assert typed.command.text.endswith("--workers {num_workers=2} train --batch-size {batch_size=64}")
     parser = _argparse(script)
     if "argparse" in script:
         assert parser.parse_args(_arguments(typed, **TUNED)).workers == 7
@@ -194,13 +194,13 @@ def test_arguments_that_stand_before_a_subcommand_are_not_put_behind_it(script):
 def test_a_file_of_data_says_no_settings():
     found = _recognised(ARGPARSE, "train.py --train-file train.json")
 
-    assert found.template.baseline["batch_size"] == 64
+    assert found.command.baseline["batch_size"] == 64
 
 
 def test_the_baseline_command_does_what_the_command_does_today():
     found = _recognised(ARGPARSE, "train.py --batch-size 16 --lr 3 data")
 
-    again = _argparse(ARGPARSE).parse_args(_arguments(found, **found.template.baseline))
+    again = _argparse(ARGPARSE).parse_args(_arguments(found, **found.command.baseline))
 
     assert again == _argparse(ARGPARSE).parse_args(["--batch-size", "16", "--lr", "3", "data"])
 
@@ -210,7 +210,7 @@ def test_click_takes_what_was_recognised():
 
     found = _recognised(TYPER, "train.py --batch-size 16")
 
-    assert found.template.baseline == {"batch_size": 16, "num_workers": 2, "amp_dtype": None}
+    assert found.command.baseline == {"batch_size": 16, "num_workers": 2, "amp_dtype": None}
     command = click.Command(
         "main",
         params=[
@@ -229,7 +229,7 @@ def test_click_takes_what_was_recognised():
 def test_of_a_pair_of_flags_one_always_stands_there(typed, default, today):
     found = _recognised(TYPER.replace("default=False", f"default={default}"), f"train.py {typed}")
 
-    assert found.template.baseline["amp_dtype"] == ("bfloat16" if today else None)
+    assert found.command.baseline["amp_dtype"] == ("bfloat16" if today else None)
     assert [word for word in _arguments(found, amp_dtype=None) if "bf16" in word] == ["--no-bf16"]
     assert [word for word in _arguments(found, amp_dtype="bfloat16") if "bf16" in word] == ["--bf16"]
 
@@ -251,7 +251,7 @@ def test_training_arguments_take_what_was_recognised(typed):
 def test_the_defaults_of_training_arguments_are_known():
     found = _recognised(HUGGING_FACE, "train.py")
 
-    assert found.template.baseline == {
+    assert found.command.baseline == {
         "batch_size": 8, "gradient_accumulation_steps": 1, "num_workers": 0, "amp_dtype": None
     }  # fmt: skip
 
@@ -269,7 +269,7 @@ def test_the_configurator_of_nanogpt_takes_what_was_recognised():
     """Its rules: `--key=value`, a literal of the same type as the global (its configurator.py)."""
     found = _recognised(NANOGPT, "train.py --batch_size=8 --compile=False", amp_dtype="--dtype")
 
-    assert found.template.baseline == {
+    assert found.command.baseline == {
         "batch_size": 8, "amp_dtype": "bfloat16", "gradient_accumulation_steps": 40
     }  # fmt: skip
     names = {}
@@ -286,8 +286,8 @@ def test_a_file_of_globals_sets_the_values_of_today():
 
     found = _recognised(NANOGPT, "train.py small.py --batch_size=8")
 
-    assert found.template.baseline == {"batch_size": 8, "gradient_accumulation_steps": 1}
-    assert "--out_dir=out-small" in found.template.recommended(found.template.baseline)
+    assert found.command.baseline == {"batch_size": 8, "gradient_accumulation_steps": 1}
+    assert "--out_dir=out-small" in found.command.recommended(found.command.baseline)
 
 
 def test_a_global_that_is_computed_is_not_passed_over():
@@ -320,7 +320,7 @@ def test_a_flag_that_says_no_is_there_where_the_value_is_not(names, action, type
     found = _recognised(FLAGS.format(names, action), f"train.py {typed}")
 
     flag = names.split('"')[1]
-    assert found.template.baseline == {"amp_dtype": "bfloat16" if today else None}
+    assert found.command.baseline == {"amp_dtype": "bfloat16" if today else None}
     assert _arguments(found, amp_dtype="bfloat16") == []
     assert _arguments(found, amp_dtype=None) == [flag]
 
@@ -328,7 +328,7 @@ def test_a_flag_that_says_no_is_there_where_the_value_is_not(names, action, type
 def test_a_flag_that_contradicts_its_name_is_left_alone():
     found = _recognised(FLAGS.format('"--no-bf16"', "store_false"), "train.py")
 
-    assert found.template.knobs == ()
+    assert found.command.knobs == ()
     assert any(sentence.startswith("--no-bf16 is left alone") for sentence in found.left)
 
 
@@ -350,10 +350,10 @@ def test_a_flag_for_mixed_precision_means_the_dtype_of_the_scripts_autocast(code
     found = _recognised(FLAGS.format(f'"{flag}"', "store_true") + code, "train.py")
 
     if dtype is None:
-        assert found.template.knobs == ()
+        assert found.command.knobs == ()
         assert any(sentence.startswith(f"{flag} is left alone") for sentence in found.left)
     else:
-        assert found.template.baseline == {"amp_dtype": dtype if "no" in flag else None}
+        assert found.command.baseline == {"amp_dtype": dtype if "no" in flag else None}
         assert _arguments(found, amp_dtype=dtype) == ([] if "no" in flag else ["--amp"])
 
 
@@ -384,9 +384,9 @@ CHOSEN = TIMM.replace("default='float16', type=str", "default='fp16', choices=['
 def test_a_dtype_that_a_flag_switches_on_is_said_by_both(script, typed, today):
     found = _recognised(script, f"train.py {typed}")
 
-    assert found.template.baseline == {"batch_size": 128, "amp_dtype": today}
+    assert found.command.baseline == {"batch_size": 128, "amp_dtype": today}
     for dtype in (None, "bfloat16", "float16"):
-        assert found.template.can_take("amp_dtype", dtype)
+        assert found.command.can_take("amp_dtype", dtype)
         read = _argparse(script).parse_args(_arguments(found, batch_size=96, amp_dtype=dtype))
         assert (read.amp if "amp" in read else not read.no_amp) is (dtype is not None)
         if dtype is not None:
@@ -396,13 +396,13 @@ def test_a_dtype_that_a_flag_switches_on_is_said_by_both(script, typed, today):
 def test_a_flag_beside_a_dtype_can_be_named_as_something_else():
     found = _recognised(TIMM, "train.py", amp="no")
 
-    assert found.template.baseline == {"batch_size": 128}
+    assert found.command.baseline == {"batch_size": 128}
 
 
 def test_keys_of_hydra_are_replaced_where_they_stand():
     found = _recognised(HYDRA, "train.py +train.batch_size=16 data.num_workers=2 val.batch_size=4 trainer.precision=32")
 
-    assert found.template.baseline == {"batch_size": 16, "num_workers": 2, "amp_dtype": None}
+    assert found.command.baseline == {"batch_size": 16, "num_workers": 2, "amp_dtype": None}
     assert _arguments(found, **TUNED) == [
         "+train.batch_size=96", "data.num_workers=7", "val.batch_size=4", "trainer.precision=bf16"
     ]  # fmt: skip
@@ -420,7 +420,7 @@ def test_hydra_itself_takes_what_was_recognised():
 def test_the_trainer_of_the_lightning_command_line_is_known():
     found = _recognised(LIGHTNING, "train.py fit --data.init_args.batch_size=16 --data.num_workers 2")
 
-    assert found.template.baseline == {
+    assert found.command.baseline == {
         "batch_size": 16, "gradient_accumulation_steps": 1, "amp_dtype": None, "num_workers": 2
     }  # fmt: skip
     assert _arguments(found, **TUNED) == [
@@ -496,8 +496,8 @@ def test_what_is_not_sure_is_said_and_left_alone(line, said):
     found = _recognised("", line)
 
     assert any(said in sentence for sentence in found.left)
-    assert found.template.knobs == ()
-    assert found.template.filled({}, "")[1:] == shlex.split(line)
+    assert found.command.knobs == ()
+    assert found.command.filled({}, "")[1:] == shlex.split(line)
 
 
 @pytest.mark.parametrize("typed", ["", "--device-batch-size 8"])
@@ -516,7 +516,7 @@ def test_a_default_that_only_the_script_knows_is_said():
 
     found = _recognised(script, "train.py")
 
-    assert "batch_size" not in found.template.knobs
+    assert "batch_size" not in found.command.knobs
     assert any("--batch-size of the script is left alone" in sentence for sentence in found.left)
 
 
@@ -547,7 +547,7 @@ def test_a_constant_of_the_script_is_looked_up_where_it_is_bound_once(before, de
 
     found = _recognised(before + ARGPARSE.replace("default=64", f"default={default}"), "train.py")
 
-    assert found.template.baseline.get("batch_size") == today
+    assert found.command.baseline.get("batch_size") == today
     left = [one for one in found.left if one.startswith("--batch-size of the script is left alone: what it is today")]
     assert len(left) == (today is None)
 
@@ -556,7 +556,7 @@ def test_a_correction_says_what_an_argument_is():
     found = _recognised("", "train.py --train_bs 8 --batch 3 --amp --j 2", batch_size="--train_bs", fp16="--amp",
                         workers="no")  # fmt: skip
 
-    assert found.template.baseline == {"batch_size": 8, "amp_dtype": "float16"}
+    assert found.command.baseline == {"batch_size": 8, "amp_dtype": "float16"}
     assert _arguments(found, batch_size=4) == ["--train_bs", "4", "--batch", "3", "--j", "2"]
 
 
@@ -570,13 +570,13 @@ parser.add_argument("--amp", action="store_true")
     found = _recognised(flag, f"train.py {typed}", amp_dtype="--amp")
 
     assert "--amp takes no value, so it cannot be amp_dtype; say --map bf16=--amp or --map fp16=--amp" in found.left
-    assert "amp_dtype" not in found.template.knobs
+    assert "amp_dtype" not in found.command.knobs
 
 
 def test_outputs_can_be_left_alone():
     found = _recognised("", "train.py --output-dir runs", output_dir="no")
 
-    assert not found.template.takes_output_dir
+    assert not found.command.takes_output_dir
     assert found.taken == []
 
 
@@ -597,7 +597,7 @@ def test_defaults_of_any_type_are_read_over():
 
     found = _recognised(script, "train.py")
 
-    assert found.template.baseline["batch_size"] == 64
+    assert found.command.baseline["batch_size"] == 64
 
 
 def test_a_parser_in_a_file_beside_the_script_is_read():
@@ -605,7 +605,7 @@ def test_a_parser_in_a_file_beside_the_script_is_read():
 
     found = _recognised("from options import parser\n", "train.py")
 
-    assert found.template.baseline["batch_size"] == 64
+    assert found.command.baseline["batch_size"] == 64
 
 
 def test_a_module_is_read_below_the_working_folder(tmp_path):
@@ -614,8 +614,8 @@ def test_a_module_is_read_below_the_working_folder(tmp_path):
 
     found = recognise([sys.executable, "-m", "pkg.run", "--workers", "1"], {})
 
-    assert found.template.baseline["num_workers"] == 1
-    assert found.template.text.startswith(f"-- {sys.executable} -m pkg.run --workers {{num_workers=1}} --batch-size")
+    assert found.command.baseline["num_workers"] == 1
+    assert found.command.text.startswith(f"-- {sys.executable} -m pkg.run --workers {{num_workers=1}} --batch-size")
 
 
 def test_nothing_of_the_script_is_run(tmp_path):
@@ -627,7 +627,7 @@ def test_nothing_of_the_script_is_run(tmp_path):
 def test_placeholders_are_taken_as_they_stand():
     found = _recognised(ARGPARSE, "train.py --batch-size {batch_size=16} '{lr}'".replace("'{lr}'", "{{lr}}"))
 
-    assert found.template.knobs == ("batch_size",)
+    assert found.command.knobs == ("batch_size",)
     assert found.taken == []
 
 
@@ -635,7 +635,7 @@ def test_outputs_go_to_a_scratch_folder():
     found = _recognised("", "train.py --output_dir runs/one hydra.run.dir=x")
 
     assert _arguments(found) == ["--output_dir", "/scratch", "hydra.run.dir=/scratch"]
-    assert found.template.recommended({})[-3:] == ["--output_dir", "runs/one", "hydra.run.dir=x"]
+    assert found.command.recommended({})[-3:] == ["--output_dir", "runs/one", "hydra.run.dir=x"]
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ from autotune.core.records import Config, TargetFacts, Value
 from autotune.core.requests import StabilityRequest
 from autotune.errors import TargetError
 from autotune.knobs import defaults, plan_of
-from autotune.precision.child import compare
+from autotune.precision.child import compare_losses
 from autotune.targets import resolve
 from autotune.targets.base import Step, check_effect
 from autotune.targets.commands import log, tally
+from autotune.targets.commands.command import Command
 from autotune.targets.commands.recognition import recognise
-from autotune.targets.commands.template import CommandTemplate
 from autotune.testing.target_contract import Recorder, clean_imports
 from tests.targets_support import watch
 
@@ -278,8 +278,8 @@ for x, y in batches(args.batch_size):
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
 @pytest.mark.parametrize(("typed", "today"), [("", None), ("--amp --amp-dtype bfloat16", "bfloat16")])
 def test_a_script_as_timms_trains_in_the_dtype_that_is_asked_for(tmp_path, typed, today, dtype):
-    words = CommandTemplate.split(command(tmp_path, AS_TIMM, typed))
-    target = recognise(words).template
+    words = Command.split(command(tmp_path, AS_TIMM, typed))
+    target = recognise(words).command
 
     with clean_imports():
         facts = resolve(target.text).inspect("cpu", None, lambda phase: None)
@@ -682,7 +682,7 @@ def test_runs_of_a_command_begin_alike_and_see_the_same_batches(tmp_path, text):
 
     def losses(role: str) -> list[float]:
         with clean_imports():
-            (run,) = compare(replace(request, roles=(role,)), Progress(None)).runs
+            (run,) = compare_losses(replace(request, roles=(role,)), Progress(None)).runs
         assert (run.role, len(run.losses)) == (role, 6)
         return list(run.losses)
 

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from autotune.child.rank_answers import failure_that_caused_the_others, hung, merged, share
+from autotune.child.rank_results import failure_that_caused_the_others, hung, merged, share
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Failure, LossRun, MemoryPeak, Outcome, ProbeResult, StabilityResult
 from tests.worlds import config, failed, measured
@@ -75,7 +75,7 @@ def test_ranks_share_the_memory_and_the_rate_to_beat():
 
 
 @pytest.mark.parametrize(
-    ("answers", "cause"),
+    ("results", "cause"),
     [
         ({0: _error(GONE), 1: _error("ValueError: mine")}, "rank 1 of 2: ValueError: mine"),
         ({0: _error("ValueError: mine"), 1: _error("MemoryError", Outcome.OOM_HOST)}, "rank 1 of 2: MemoryError"),
@@ -83,8 +83,8 @@ def test_ranks_share_the_memory_and_the_rate_to_beat():
         ({0: _error("ValueError: both"), 1: _error("ValueError: both")}, "ValueError: both"),
     ],
 )
-def test_the_first_cause_is_told(answers, cause):
-    assert failure_that_caused_the_others(answers, 2, has_died=False).failure.message == cause
+def test_the_first_cause_is_told(results, cause):
+    assert failure_that_caused_the_others(results, 2, has_died=False).failure.message == cause
 
 
 def test_a_death_explains_all_but_lack_of_memory():
@@ -102,6 +102,6 @@ def test_a_death_explains_all_but_lack_of_memory():
     ],
 )
 def test_who_waits_for_another_does_not_hang(stacks, message):
-    answer = hung(REQUEST, stacks, "measure")
+    result = hung(REQUEST, stacks, "measure")
 
-    assert (answer.outcome, answer.failure.message) == (Outcome.TIMEOUT, message)
+    assert (result.outcome, result.failure.message) == (Outcome.TIMEOUT, message)

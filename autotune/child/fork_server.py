@@ -1,11 +1,11 @@
-"""The template process: imports once what all probes import, and forks one of them for each request.
+"""The fork server: imports once what all probes import, and forks one of them for each request.
 
-    the launcher ──control socket: folder, tag, descriptors──► the template ──fork──► a probe, as if it were exec'd
+    the launcher ──control socket: folder, tag, descriptors──► the fork server ──fork──► a probe, as if it were exec'd
         ▲                                                          │
         └──────── status socket of each probe: born, ended ────────┘
 
 A fork copies one thread, and of an accelerator nothing that works; what is open or shared, all forks have in common. So
-the template has exactly one thread, no child, no device, and nothing open or shared, which is looked at before every
+the fork server has exactly one thread, no child, no device, and nothing open or shared, which is looked at before every
 fork (`safety.py`); and a trial child has computed in parallel.
 It ends with its control socket; should it hang, its guard ends it (`lifeline.py`).
 """
@@ -60,7 +60,7 @@ def serve(control: int, lifeline: int, main: Main, prepare: Callable[[Imports, f
         ready = Ready(unsafe=f"the kernel does not show which pages are resident: {error.strerror}")
     launcher.send(codec.encode(ready))
     if not ready.unsafe:
-        _Template(launcher, main, pages).run()
+        _ForkServer(launcher, main, pages).run()
 
 
 def prepare(imports: Imports, own: frozenset[int]) -> Ready:
@@ -69,7 +69,7 @@ def prepare(imports: Imports, own: frozenset[int]) -> Ready:
         for name in OF_ALL_PROBES:
             import_module(name)
         if reason := unsafe(own):
-            return Ready(unsafe=f"with torch imported, the template {reason}")
+            return Ready(unsafe=f"with torch imported, the fork server {reason}")
         for number, statement in enumerate(imports.statements):
             before, set_before = set(sys.modules), variables.read_early()
             try:
@@ -84,15 +84,13 @@ def prepare(imports: Imports, own: frozenset[int]) -> Ready:
             if not reason and (others := sorted(found.intersection(imports.beside))):
                 reason = f"has another {others[0]} than a probe would find"
             if reason:
-                return Ready(unsafe=f"after `{statement}` the template {reason}", safe_statements=number)
+                return Ready(unsafe=f"after `{statement}` the fork server {reason}", safe_statements=number)
     if imports.statements:
         variables.hold()
     return Ready(unsafe=_trial())
 
 
-class _Template:
-    """The loop that forks."""
-
+class _ForkServer:
     def __init__(self, launcher: socket.socket, main: Main, pages: list[tuple[int, int]]) -> None:
         self._launcher, self._main, self._pages = launcher, main, pages
         self._running: dict[int, tuple[int, int]] = {}  # pidfd -> process, status socket
@@ -119,7 +117,7 @@ class _Template:
         own = (self._launcher.fileno(), *inherited, status, *self._running, *sockets)
         refusal = None
         if reason := unsafe(own, processes):
-            refusal = Refused(reason=f"the template {reason}", for_good=True)
+            refusal = Refused(reason=f"the fork server {reason}", for_good=True)
         else:
             try:
                 pid = os.fork()
@@ -147,14 +145,14 @@ class _Template:
         """Be what an exec'd child is, from its session to its exit."""
         code, (log, lifeline, progress) = 1, inherited
         try:
-            template = os.getppid()
+            fork_server = os.getppid()
             os.setsid()
             try:
                 _carry(request.tag)
             except OSError as error:
                 _say(
                     status,
-                    Refused(reason=f"the template cannot be told from its forks: {error.strerror}", for_good=True),
+                    Refused(reason=f"the fork server cannot be told from its forks: {error.strerror}", for_good=True),
                 )
                 leave(code)
             for stream in (1, 2):
@@ -166,7 +164,7 @@ class _Template:
                 os.close(number)
             _touch(self._pages)
             give_threads_back()
-            words = ["--lifeline", str(lifeline), "--progress", str(progress), "--parent", str(template)]
+            words = ["--lifeline", str(lifeline), "--progress", str(progress), "--parent", str(fork_server)]
             before = len(sys.argv) - 1
             sys.argv[1:] = sys.orig_argv[-before:] = [request.folder, *words]
             code = self._main(sys.argv[1:])
@@ -222,7 +220,7 @@ def give_threads_back() -> None:
 
 
 def _trial() -> str:
-    """Why a forked child cannot compute in parallel; empty if it can. It takes milliseconds, or for ever."""
+    """Return why a forked child cannot compute in parallel; empty if it can. It takes milliseconds, or for ever."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -277,7 +275,7 @@ def _touch(pages: list[tuple[int, int]]) -> None:
 
 
 def _carry(tag: str) -> None:
-    """Carry another tag than the template, also for those who look from outside: over the bytes that exec left."""
+    """Carry another tag than the fork server, also for those who look from outside: over the bytes that exec left."""
     getenv = ctypes.CDLL(None).getenv
     getenv.restype = ctypes.c_void_p
     place, before = getenv(TAG.encode()), os.environ[TAG]

@@ -25,7 +25,7 @@ from typing import Self
 from autotune.core.records import Value
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS, knob
-from autotune.targets.commands.launchers import LAUNCHER_NAMES, PYTHON
+from autotune.targets.commands.distributed import LAUNCHER_NAMES, PYTHON
 from autotune.targets.commands.meaning import meaning_of
 from autotune.targets.commands.names import normal
 from autotune.targets.commands.placeholder import (
@@ -50,7 +50,7 @@ Word = tuple[str | Placeholder, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommandTemplate:
+class Command:
     """A command, word by word."""
 
     words: tuple[Word, ...]

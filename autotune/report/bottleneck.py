@@ -1,4 +1,4 @@
-"""What limits a configuration: computing or loading, by what each takes alone and both take together."""
+"""The bottleneck of a step: computing or loading, by what each takes alone and both take together."""
 
 from __future__ import annotations
 
@@ -41,29 +41,29 @@ def workers_of(config: Config) -> int:
         return 0
 
 
-def limit_of(view: StudyView) -> str:
+def bottleneck_of(view: StudyView) -> str:
     """Return what limits the answer; empty where its probes were not kept or there is no loader."""
     best = view.recommendation
     own = next((one for one in summaries(view) if best and one.config.values == best.params), None)
-    return limit(own, best.data_wait_share) if best and own and view.request.facts.tunes_loader else ""
+    return bottleneck(own, best.data_wait_share) if best and own and view.request.facts.tunes_loader else ""
 
 
-def limit(one: ConfigSummary, wait_share: float) -> str:
-    """Return `computing is the limit: 95% of a step, waiting for data 5%`, or what else limits a step.
+def bottleneck(one: ConfigSummary, wait_share: float) -> str:
+    """Return `computing is the bottleneck: 95% of a step, waiting for data 5%`, or what else limits a step.
 
-    Without workers a step loads, then computes: the larger part is the limit. With workers both happen at once: it is
+    Without workers a step loads, then computes: the larger part is it. With workers both happen at once: it is
     loading where the loader alone is slower than the model alone; else the two take the same cores from each other.
     """
     rates, waiting = rates_of(one), f"waiting for data {format_share(wait_share)}"
-    computing = f"computing is the limit: {format_share(1 - wait_share)} of a step, {waiting}"
+    computing = f"computing is the bottleneck: {format_share(1 - wait_share)} of a step, {waiting}"
     if wait_share <= LOADER_BOUND:
         return computing
     if not workers_of(one.config):
-        found = computing if wait_share <= HALF else f"loading is the limit: {waiting} of a step"
+        found = computing if wait_share <= HALF else f"loading is the bottleneck: {waiting} of a step"
         return f"{found}; workers could overlap it"
     if rates.computing is None or rates.loading is None or rates.loading < rates.computing:
         gain = f"; without waiting about {_about(1 / (1 - wait_share))}× as fast" if wait_share < 1 else ""
-        return f"loading is the limit: {waiting} of a step{gain}"
+        return f"loading is the bottleneck: {waiting} of a step{gain}"
     return f"computing and loading share the cores: {waiting} of a step"
 
 

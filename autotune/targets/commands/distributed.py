@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import TargetError
+from autotune.machine.interference import LEADER
 from autotune.targets.commands.declared import UNKNOWN, Argument, Script
 
 PYTHON = re.compile(r"python(\d+(\.\d+)?)?$")
 HARMLESS_OPTIONS = ("-u", "-B")  # of Python; probes have them anyway
 _MODULE, _MACHINES = ("-m", "--module"), ("--nnodes", "--num-machines")
 _ONE_MACHINE = ("1", "1:1")
-# What a launcher is told to run instead of a Python file or module in a process of its own.
+# What a distributed launcher is told to run instead of a Python file or module in a process of its own.
 _ELSEWHERE = ("--no-python", "--run-path")
 
 
@@ -33,7 +35,7 @@ class DistributedLauncher:
 
     @property
     def label(self) -> str:
-        """The name of the launcher in messages."""
+        """The name in messages."""
         return " ".join(self.names[0])
 
     def arguments(self, script: Script) -> tuple[Argument, ...]:
@@ -50,7 +52,7 @@ class DistributedLauncher:
 class Launch:
     """The part of a command that starts ranks."""
 
-    launcher: DistributedLauncher
+    distributed: DistributedLauncher
     options: tuple[str, ...]  # its own, without that which says that a module follows
     options_at: int  # position of the first of them
     script_at: int  # position of the file or module that it starts
@@ -59,8 +61,8 @@ class Launch:
 
     @property
     def label(self) -> str:
-        """The name of the launcher in messages."""
-        return self.launcher.label
+        """The name in messages."""
+        return self.distributed.label
 
 
 LAUNCHERS = (
@@ -101,15 +103,20 @@ LAUNCHER_NAMES = frozenset((
 ))  # fmt: skip
 
 
+def world_size() -> int:
+    """Return how many processes train together, this one being a rank; 1 where no launch was watched to start it."""
+    return int(os.environ.get("WORLD_SIZE") or 1) if LEADER in os.environ else 1
+
+
 def launch_of(words: Sequence[str]) -> Launch | None:
     """Return what of a command starts ranks; None: nothing does. Raises `TargetError` for a form not understood."""
     module_at = _module_of_python(words)
-    for launcher in LAUNCHERS:
-        if module_at and words[module_at] == launcher.module:
-            return _read(launcher, words, module_at + 1)
-        for name in launcher.names:
+    for distributed in LAUNCHERS:
+        if module_at and words[module_at] == distributed.module:
+            return _read(distributed, words, module_at + 1)
+        for name in distributed.names:
             if (Path(words[0]).name, *words[1 : len(name)]) == name:
-                return _read(launcher, words, len(name))
+                return _read(distributed, words, len(name))
     return None
 
 
@@ -121,38 +128,37 @@ def _module_of_python(words: Sequence[str]) -> int:
     return at + 1 if PYTHON.match(Path(words[0]).name) and words[at : at + 1] == ["-m"] and words[at + 1 :] else 0
 
 
-def _read(launcher: DistributedLauncher, words: Sequence[str], options_at: int) -> Launch:
-    """Read the options from that position on."""
+def _read(distributed: DistributedLauncher, words: Sequence[str], options_at: int) -> Launch:
     at, count, is_module, options = options_at, "1", False, list[str]()
     while at < len(words) and words[at].startswith("-"):
         option, equals, value = words[at].partition("=")
         name = option.replace("_", "-")
-        own = words[at : at + (1 if equals or name in launcher.flags else 2)]
+        own = words[at : at + (1 if equals or name in distributed.flags else 2)]
         value = value or own[-1]
-        _refuse(launcher, name, value)
-        if name == launcher.ranks_option:
+        _refuse(distributed, name, value)
+        if name == distributed.ranks_option:
             count = value
         if name in _MODULE:
             is_module = True
         else:
             options += own
         at += len(own)
-    label = launcher.label
+    label = distributed.label
     if not count.isdigit() or not int(count):
         raise TargetError(
-            f"{label} is given {launcher.ranks_option} {count}, which is no number. How many processes train decides "
-            f"what a step is. Write the number: {launcher.ranks_option} 2."
+            f"{label} is given {distributed.ranks_option} {count}, which is no number. How many processes train "
+            f"decides what a step is. Write the number: {distributed.ranks_option} 2."
         )
     if at >= len(words):
         raise TargetError(f"{label} has nothing to run. Name the script behind its options: {label} train.py.")
     return Launch(
-        launcher=launcher, options=tuple(options), options_at=options_at, script_at=at, is_module=is_module,
+        distributed=distributed, options=tuple(options), options_at=options_at, script_at=at, is_module=is_module,
         ranks=int(count),
     )  # fmt: skip
 
 
-def _refuse(launcher: DistributedLauncher, name: str, value: str) -> None:
-    label = launcher.label
+def _refuse(distributed: DistributedLauncher, name: str, value: str) -> None:
+    label = distributed.label
     if name in _ELSEWHERE:
         raise TargetError(
             f"{label} {name} does not start a Python file in a process of its own. A probe watches Python programs. "
@@ -163,8 +169,8 @@ def _refuse(launcher: DistributedLauncher, name: str, value: str) -> None:
             f"{label} {name} {value} trains on several machines. A probe measures this one. Tune it with the ranks of "
             f"one machine: leave {name} out."
         )
-    if name in launcher.refused:
+    if name in distributed.refused:
         raise TargetError(
-            f"{label} {name} trains with {launcher.refused[name]}, which is not supported yet. A probe measures data-"
-            f"parallel ranks on this machine. Leave it out to tune the rest."
+            f"{label} {name} trains with {distributed.refused[name]}, which is not supported yet. A probe measures "
+            f"data-parallel ranks on this machine. Leave it out to tune the rest."
         )

@@ -1,4 +1,4 @@
-"""The answer of several ranks together: one measurement, or the one failure that caused the others. Pure."""
+"""The result of several ranks together: one measurement, or the one failure that caused the others. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, TypeVar, cast
 from msgspec.structs import replace
 
 from autotune.core.requests import ProbeRequest, Request
-from autotune.core.results import Answer, Failure, Inspection, LossRun, Outcome, ProbeResult, StabilityResult
+from autotune.core.results import Failure, Inspection, LossRun, Outcome, ProbeResult, Result, StabilityResult
 from autotune.errors import TargetError
-from autotune.targets.commands.launchers import Launch
+from autotune.targets.commands.distributed import Launch
 from autotune.targets.commands.log import log_tail, with_last_lines
 from autotune.targets.tracebacks import is_users
 
-Answered = TypeVar("Answered", bound=Answer)
+ResultT = TypeVar("ResultT", bound=Result)
 # What a rank says when another one is gone: gloo, NCCL, and the store of `torch.distributed` (torch 2.13).
 _PEER_GONE = re.compile(
     r"Connection (closed|reset|refused|was likely closed)|Broken pipe|remote process exited|ncclRemoteError|"
@@ -32,41 +32,41 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 _WAITING = re.compile(r"torch/(distributed/|nn/parallel/distributed)|in _engine_run_backward$", re.MULTILINE)
 
 
-def share(request: Request[Answered], count: int) -> Request[Answered]:
+def share(request: Request[ResultT], count: int) -> Request[ResultT]:
     """Return the request as one of `count` ranks gets it: they share the memory, and the rate that is to be beaten."""
     limit = request.memory_limit_bytes
     request = replace(request, memory_limit_bytes=None if limit is None else limit // count)
     if isinstance(request, ProbeRequest) and request.incumbent_samples_per_second is not None:
         own = request.incumbent_samples_per_second / count
-        return cast("Request[Answered]", replace(request, incumbent_samples_per_second=own))
+        return cast("Request[ResultT]", replace(request, incumbent_samples_per_second=own))
     return request
 
 
-def merged(answers: Sequence[Answered], launcher_bytes: int) -> Answered:
-    """Return the answer of all ranks, none of which failed: the slowest sets the pace, and the samples are of all.
+def merged(results: Sequence[ResultT], outer_bytes: int) -> ResultT:
+    """Return the result of all ranks, none of which failed: the slowest sets the pace, and the samples are of all.
 
     Losses that are compared are means over the ranks, as far as all of them came. Memory on the host is the sum of all
-    processes, `launcher_bytes` being the launcher's.
+    processes, `outer_bytes` being those of the distributed launcher.
     """
-    first: Any = answers[0]
+    first: Any = results[0]
     if isinstance(first, Inspection):
-        held = [one.process_bytes for one in cast("Sequence[Inspection]", answers)]
-        facts = first.facts and replace(first.facts, ranks=len(answers))
-        total = None if None in held else sum(one or 0 for one in held) + launcher_bytes
-        return cast("Answered", replace(first, facts=facts, process_bytes=total))
+        held = [one.process_bytes for one in cast("Sequence[Inspection]", results)]
+        facts = first.facts and replace(first.facts, ranks=len(results))
+        total = None if None in held else sum(one or 0 for one in held) + outer_bytes
+        return cast("ResultT", replace(first, facts=facts, process_bytes=total))
     if isinstance(first, StabilityResult):
-        runs = zip(*(one.runs for one in cast("Sequence[StabilityResult]", answers)), strict=False)
-        return cast("Answered", replace(first, runs=tuple(map(_mean_run, runs))))
-    return cast("Answered", _measured(cast("Sequence[ProbeResult]", answers), launcher_bytes))
+        runs = zip(*(one.runs for one in cast("Sequence[StabilityResult]", results)), strict=False)
+        return cast("ResultT", replace(first, runs=tuple(map(_mean_run, runs))))
+    return cast("ResultT", _measured(cast("Sequence[ProbeResult]", results), outer_bytes))
 
 
-def _measured(answers: Sequence[ProbeResult], launcher_bytes: int) -> ProbeResult:
-    found = [(one, one.measurement) for one in answers if one.measurement is not None]
+def _measured(results: Sequence[ProbeResult], outer_bytes: int) -> ProbeResult:
+    found = [(one, one.measurement) for one in results if one.measurement is not None]
     slowest, own = min(found, key=lambda pair: pair[1].samples_per_second)
     factor = sum(one.samples_per_step for _, one in found) / own.samples_per_step
     memory = replace(
         own.memory,
-        process_bytes=sum(one.memory.process_bytes for _, one in found) + launcher_bytes,
+        process_bytes=sum(one.memory.process_bytes for _, one in found) + outer_bytes,
         workers_bytes=sum(one.memory.workers_bytes for _, one in found),
     )
     whole = replace(
@@ -92,26 +92,26 @@ def _mean_run(runs: Sequence[LossRun]) -> LossRun:
     )
 
 
-def failure_that_caused_the_others(answers: Mapping[int, Answered], count: int, has_died: bool) -> Answered | None:
-    """Return the failed answer that explains the others, by rank; None where the death of another rank does.
+def failure_that_caused_the_others(results: Mapping[int, ResultT], count: int, has_died: bool) -> ResultT | None:
+    """Return the failed result that explains the others, by rank; None where the death of another rank does.
 
     What ran out of memory comes first, then a death, then what does not only complain that another rank is gone.
     """
-    failed = {number: one for number, one in answers.items() if one.failure is not None}
+    failed = {number: one for number, one in results.items() if one.failure is not None}
     order = {number: (not one.outcome.out_of_memory, _misses_another(one)) for number, one in failed.items()}
     cause = min(failed, key=lambda number: (*order[number], number), default=None)
     if cause is None or (has_died and order[cause][0]):
         return None
-    answer, failure = failed[cause], failed[cause].failure
+    result, failure = failed[cause], failed[cause].failure
     assert failure is not None, "it failed"
     said = {one.failure.message for one in failed.values() if one.failure}
     if len(failed) == count and len(said) == 1:  # all the same: it does not matter in which
-        return answer
-    return replace(answer, failure=replace(failure, message=f"{_called(cause, count)}{failure.message}"))
+        return result
+    return replace(result, failure=replace(failure, message=f"{_called(cause, count)}{failure.message}"))
 
 
-def _misses_another(answer: Answer) -> bool:
-    failure = answer.failure
+def _misses_another(result: Result) -> bool:
+    failure = result.failure
     return failure is not None and _PEER_GONE.search(f"{failure.message} {failure.evidence}") is not None
 
 
@@ -119,8 +119,8 @@ def _called(number: int, count: int) -> str:
     return f"rank {number} of {count}: " if count > 1 else ""
 
 
-def hung(request: Request[Answered], stacks: Mapping[int, str], phase: str) -> Answered:
-    """Return the answer of ranks that gave no sign of life: which ranks do not wait for another, and where they are."""
+def hung(request: Request[ResultT], stacks: Mapping[int, str], phase: str) -> ResultT:
+    """Return the result of ranks that gave no sign of life: which ranks do not wait for another, and where they are."""
     frames = {number: _frames(text) for number, text in stacks.items()}
     culprits = [number for number, found in frames.items() if not _is_waiting(found)] or list(stacks)
     named = " and ".join(f"rank {number}{_place(frames[number])}" for number in culprits)
@@ -137,7 +137,6 @@ def _frames(stacks: str) -> list[tuple[str, str, str]]:
 
 
 def _is_waiting(frames: Sequence[tuple[str, str, str]]) -> bool:
-    """Return whether a rank waits for another one."""
     return bool(frames) and _WAITING.search("{0} in {2}".format(*frames[0])) is not None
 
 
@@ -149,14 +148,14 @@ def _place(frames: Sequence[tuple[str, str, str]]) -> str:
     return f" in {Path(own[0]).name}:{own[1]} ({own[2]})"
 
 
-def died(request: Request[Answered], number: int, count: int, phase: str) -> Answered:
-    """Return the answer of a rank that ended without one, and whose launcher does not tell how."""
+def died(request: Request[ResultT], number: int, count: int, phase: str) -> ResultT:
+    """Return the result of a rank that ended without one, and nobody tells how."""
     message = f"{_called(number, count)}ended without a result"
     return request.failed(Outcome.CRASHED, Failure(phase=phase, message=message, evidence="its process is gone"))
 
 
 def exit_status(pid: int) -> int | None:
-    """Return how a rank ended, by what its launcher wrote into the log: minus the signal, as `subprocess` has it."""
+    """Return how a rank ended, by the log of its launch: minus the signal, as `subprocess` has it."""
     log = log_tail()
     if found := re.findall(_ELASTIC.format(pid=pid), log):
         return int(found[-1])
@@ -165,16 +164,16 @@ def exit_status(pid: int) -> int | None:
 
 
 def other_ranks(launch: Launch, started: int) -> TargetError:
-    """Return the error of a launcher that started other ranks than its command says."""
+    """Return the error of a distributed launcher that started other ranks than its command says."""
     return TargetError(
         f"{launch.label} started {started} process{'es' * (started != 1)}, and the command says {launch.ranks}. The "
         f"number probably comes from a configuration file, a variable, or the devices there are. Write "
-        f"{launch.launcher.ranks_option} with the number that trains."
+        f"{launch.distributed.ranks_option} with the number that trains."
     )
 
 
 def failed_to_start(label: str, status: int | None) -> TargetError:
-    """Return the error of a launcher that ended before it had started a rank."""
+    """Return the error of a distributed launcher that ended before it had started a rank."""
     return TargetError(with_last_lines(
         f"{label} ended with exit status {status} and started no rank. Its options are probably not what it takes. "
         f"Run the command by itself, and correct it."

@@ -1,6 +1,6 @@
-"""Template processes of a launcher: started when first needed, asked to fork a probe, ended with the launcher.
+"""Fork servers of a launcher: started when first needed, asked to fork a probe, ended with the launcher.
 
-The other side is `child/template.py`. A forked probe is no child of ours: its template tells how it ended. A template
+The other side is `child/fork_server.py`. A forked probe is no child of ours: its fork server tells how it ended. One
 that is killed, stopped or out of memory costs the probe that was running, which then runs in a fresh process.
 """
 
@@ -32,11 +32,11 @@ from autotune.targets.commands.program import starts_ranks
 
 READY_SECONDS = 300.0  # to import everything, from a slow network disk too
 ANSWER_SECONDS = 30.0  # to fork: a large one that was swapped out takes seconds
-STATUS_SECONDS = 5.0  # from a probe's end to the word of it: the template has nothing else to do
-MOST_LOSSES = 3  # of templates, after which there is no other
+STATUS_SECONDS = 5.0  # from a probe's end to the word of it: the fork server has nothing else to do
+MOST_LOSSES = 3  # of fork servers, after which there is no other
 
 
-class NoTemplate(Exception):
+class NoForkServer(Exception):
     """A process cannot be forked, and why. `for_good`: nor can a later one."""
 
     def __init__(self, reason: str, *, for_good: bool = False) -> None:
@@ -45,7 +45,7 @@ class NoTemplate(Exception):
 
 
 class Forked:
-    """A forked probe, used like a `subprocess.Popen`. `lost` says how its template went; empty: it did not."""
+    """A forked probe, used like a `subprocess.Popen`. `lost` says how its fork server went; empty: it did not."""
 
     def __init__(self, pid: int, pidfd: int, status: socket.socket) -> None:
         self.pid = pid
@@ -68,7 +68,7 @@ class Forked:
         if self.returncode is None and _readable(self._status.fileno(), STATUS_SECONDS):
             self._read_status()
         elif self.returncode is None:
-            self._lose("its template hangs")
+            self._lose("its fork server hangs")
         assert self.returncode is not None, "set above"
         return self.returncode
 
@@ -89,14 +89,14 @@ class Forked:
         if message:
             self.returncode = codec.decode(message, Ended).status
         else:
-            self._lose("its template died")
+            self._lose("its fork server died")
 
     def _lose(self, how: str) -> None:
         self.lost, self.returncode = how, -signal.SIGKILL
 
 
-class Template:
-    """One template process. Raises `NoTemplate` unless it comes to be ready."""
+class ForkServer:
+    """One fork server. Raises `NoForkServer` unless it comes to be ready."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], imports: Imports) -> None:
         self.tag = uuid.uuid4().hex
@@ -116,7 +116,7 @@ class Template:
         return process_bytes("VmRSS", pid=self._process.pid) if self._process else None
 
     def fork(self, folder: Path, tag: str, descriptors: Sequence[int]) -> Forked:
-        """Fork the probe in `folder`, with log, lifeline and progress pipe. Raises `NoTemplate`."""
+        """Fork the probe in `folder`, with log, lifeline and progress pipe. Raises `NoForkServer`."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ExitStack() as on_failure:
             on_failure.callback(ours.close)
@@ -125,20 +125,20 @@ class Template:
                 try:
                     socket.send_fds(self._control, [request], [*descriptors, theirs.fileno()])
                 except OSError as error:
-                    raise NoTemplate("the template died") from error
+                    raise NoForkServer("the fork server died") from error
             if not _readable(ours.fileno(), ANSWER_SECONDS):
-                raise NoTemplate(f"the template did not answer within {ANSWER_SECONDS:g} s")
+                raise NoForkServer(f"the fork server did not answer within {ANSWER_SECONDS:g} s")
             try:
                 message, pidfds, _, _ = socket.recv_fds(ours, MESSAGE_BYTES, 1)
             except OSError as error:
-                raise NoTemplate("the template died") from error
-            answer: Status | None = codec.decode(message, Status) if message else None
-            if isinstance(answer, Refused):
-                raise NoTemplate(answer.reason, for_good=answer.for_good)
-            if not isinstance(answer, Born):
-                raise NoTemplate("the forked process died at once" if answer else "the template died")
+                raise NoForkServer("the fork server died") from error
+            reply: Status | None = codec.decode(message, Status) if message else None
+            if isinstance(reply, Refused):
+                raise NoForkServer(reply.reason, for_good=reply.for_good)
+            if not isinstance(reply, Born):
+                raise NoForkServer("the forked process died at once" if reply else "the fork server died")
             on_failure.pop_all()
-            return Forked(answer.pid, pidfds[0], ours)
+            return Forked(reply.pid, pidfds[0], ours)
 
     def close(self) -> None:
         """End it, with its guard; probes that it forked end with it."""
@@ -149,7 +149,7 @@ class Template:
         """Start it with all imports, and again with as many as are safe."""
         while (ready := self._exec(command, environ, imports)).unsafe:
             if ready.safe_statements is None:
-                raise NoTemplate(ready.unsafe, for_good=True)
+                raise NoForkServer(ready.unsafe, for_good=True)
             imports = replace(imports, statements=imports.statements[: ready.safe_statements])
             self._open.close()
             insist(lambda: kill_all(self._process, self.tag))
@@ -159,7 +159,7 @@ class Template:
         self._control = self._open.enter_context(ours)
         lifeline, held = os.pipe()
         self._open.callback(os.close, held)
-        words = ("--template", str(theirs.fileno()), "--lifeline", str(lifeline))
+        words = ("--fork-server", str(theirs.fileno()), "--lifeline", str(lifeline))
         with theirs:
             try:
                 self._process = subprocess.Popen(
@@ -167,55 +167,57 @@ class Template:
                     start_new_session=True, pass_fds=(theirs.fileno(), lifeline), env=environ,
                 )  # fmt: skip
             except OSError as error:
-                raise NoTemplate(f"the template could not be started: {error.strerror or error}") from error
+                raise NoForkServer(f"the fork server could not be started: {error.strerror or error}") from error
             finally:
                 os.close(lifeline)
         with suppress(OSError):  # it died: there is no answer, either
             ours.send(codec.encode(imports))
         if not _readable(ours.fileno(), READY_SECONDS):
-            raise NoTemplate(f"the template was not ready within {READY_SECONDS:g} s")
+            raise NoForkServer(f"the fork server was not ready within {READY_SECONDS:g} s")
         message = _received(ours)
         if not message:
-            raise NoTemplate(f"the template died while it imported: exit status {self._process.wait()}", for_good=True)
+            raise NoForkServer(
+                f"the fork server died while it imported: exit status {self._process.wait()}", for_good=True
+            )
         ready: Ready = codec.decode(message, Ready)
         return ready
 
 
-class Templates:
-    """The templates of one launcher: one for each working folder, environment and list of imports. Safe for threads."""
+class ForkServers:
+    """One fork server for each working folder, environment and list of imports. Safe for threads."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.unused_because = unsupported()  # why all further probes are fresh processes; empty: they are not
         self._command = command
         self._lock = threading.Lock()
-        self._started: dict[object, Template] = {}
+        self._started: dict[object, ForkServer] = {}
         self._imports: dict[str | None, Imports] = {}
         self._probes = 0  # that run now
         self._losses = 0
 
     @property
-    def running(self) -> tuple[Template, ...]:
-        """The templates that have been started, and not ended."""
+    def running(self) -> tuple[ForkServer, ...]:
+        """The fork servers that have been started, and not ended."""
         return tuple(self._started.values())
 
     @property
     def resident_bytes(self) -> int:
-        """The memory that all running templates hold."""
-        return sum(template.resident_bytes or 0 for template in self.running)
+        """The memory that all running fork servers hold."""
+        return sum(fork_server.resident_bytes or 0 for fork_server in self.running)
 
     @contextmanager
-    def lent(self, request: Request[Any], environ: Mapping[str, str]) -> Iterator[Template]:
-        """A template for the request. Raises `NoTemplate`."""
+    def lent(self, request: Request[Any], environ: Mapping[str, str]) -> Iterator[ForkServer]:
+        """A fork server for the request. Raises `NoForkServer`."""
         target = getattr(request, "target", None)
         if starts_ranks(target or ""):
-            raise NoTemplate("its launcher starts the processes that train")
+            raise NoForkServer("its distributed launcher starts the processes that train")
         with self._lock:
             if self.unused_because:
-                raise NoTemplate(self.unused_because)
-            template = self._for(target, environ)
+                raise NoForkServer(self.unused_because)
+            fork_server = self._for(target, environ)
             self._probes += 1
         try:
-            yield template
+            yield fork_server
         finally:
             with self._lock:
                 self._probes -= 1
@@ -226,31 +228,31 @@ class Templates:
         """Fork no further probe."""
         self.unused_because = self.unused_because or reason
 
-    def lose(self, template: Template, reason: str, *, for_good: bool = False) -> None:
-        """End a template that is of no use; another one is started for the next probe, unless it is `for_good`."""
+    def lose(self, fork_server: ForkServer, reason: str, *, for_good: bool = False) -> None:
+        """End a fork server that is of no use; another one is started for the next probe, unless it is `for_good`."""
         with self._lock:
-            self._started = {key: other for key, other in self._started.items() if other is not template}
+            self._started = {key: other for key, other in self._started.items() if other is not fork_server}
             self._losses += 1
             if for_good:
                 self.stay_fresh(reason)
             elif self._losses >= MOST_LOSSES:
-                self.stay_fresh(f"{self._losses} templates were lost, the last because {reason}")
-        template.close()
+                self.stay_fresh(f"{self._losses} fork servers were lost, the last because {reason}")
+        fork_server.close()
 
     def close(self) -> None:
         """End them all."""
         with self._lock:
             self._end_all()
 
-    def _for(self, target: str | None, environ: Mapping[str, str]) -> Template:
+    def _for(self, target: str | None, environ: Mapping[str, str]) -> ForkServer:
         if target not in self._imports:
             self._imports[target] = imports_of(target)
         imports = self._imports[target]
         key = Path.cwd(), imports, frozenset(environ.items())
         if key not in self._started:
             try:
-                self._started[key] = Template(self._command, environ, imports)
-            except NoTemplate as error:
+                self._started[key] = ForkServer(self._command, environ, imports)
+            except NoForkServer as error:
                 self.stay_fresh(str(error))
                 if not self._probes:
                     self._end_all()
@@ -268,7 +270,7 @@ class Templates:
 
 
 def unsupported() -> str:
-    """Why processes cannot be forked from a template here; empty if they can."""
+    """Return why processes cannot be forked here; empty if they can."""
     if sys.platform != "linux":
         return "forked probes need Linux"
     kernel = tuple(int(part) for part in os.uname().release.partition("-")[0].split(".")[:2])

@@ -1,4 +1,4 @@
-"""Whatever becomes of the template that probes are forked from costs one probe at most, and leaves nothing running."""
+"""Whatever becomes of a fork server costs one probe at most, and leaves nothing running."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from autotune.core.records import Config
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome, ProbeResult
 from autotune.knobs import defaults
-from autotune.launch import template as templates
+from autotune.launch import fork_servers
 from autotune.launch.imports import WITH_OPTIMIZERS, imports_of
 from autotune.launch.subprocess import SubprocessLauncher
 from tests.faults.conftest import MARK, marked
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="templates need Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="fork servers need Linux")
 SHORT = ProbeBudget(
     min_seconds=0.05, max_seconds=0.2, min_warmup_seconds=0.0, max_compute_seconds=0.05, max_loader_seconds=0.05
 )
@@ -52,76 +52,76 @@ def ask(
     return launcher.run(ProbeRequest(target=fault, config=config, device="cpu", budget=ProbeBudget(**budget)), folder)
 
 
-def template_of(launcher: SubprocessLauncher) -> psutil.Process:
-    assert launcher.templates is not None
-    (running,) = launcher.templates.running
+def fork_server_of(launcher: SubprocessLauncher) -> psutil.Process:
+    assert launcher.fork_servers is not None
+    (running,) = launcher.fork_servers.running
     assert running._process is not None
     return psutil.Process(running._process.pid)
 
 
-def test_a_killed_template_costs_nothing_between_probes_and_is_started_again(
+def test_a_killed_fork_server_costs_nothing_between_probes_and_is_started_again(
     forking: SubprocessLauncher, tmp_path: Path
 ) -> None:
     ask(forking, tmp_path)
-    template_of(forking).kill()
+    fork_server_of(forking).kill()
 
     during, after = ask(forking, tmp_path), ask(forking, tmp_path)
 
     assert (during.outcome, during.isolation) == (Outcome.OK, "fresh")
-    assert during.isolation_reason == "the template died"
+    assert during.isolation_reason == "the fork server died"
     assert (after.outcome, after.isolation) == (Outcome.OK, "fork")
 
 
-def test_a_template_that_is_killed_during_a_probe_costs_that_probe(
+def test_a_fork_server_that_is_killed_during_a_probe_costs_that_probe(
     forking: SubprocessLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask(forking, tmp_path)
-    _while_forking(monkeypatch, lambda: template_of(forking).kill())
+    _while_forking(monkeypatch, lambda: fork_server_of(forking).kill())
 
     result = ask(forking, tmp_path, "measure")
 
     assert (result.outcome, result.isolation) == (Outcome.OK, "fresh")
-    assert result.isolation_reason in ("its template died", "the template died")
+    assert result.isolation_reason in ("its fork server died", "the fork server died")
 
 
-def test_a_template_that_is_stopped_is_replaced(
+def test_a_fork_server_that_is_stopped_is_replaced(
     forking: SubprocessLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(templates, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(fork_servers, "ANSWER_SECONDS", 1.0)
     ask(forking, tmp_path)
-    template_of(forking).suspend()
+    fork_server_of(forking).suspend()
 
     stopped, after = ask(forking, tmp_path), ask(forking, tmp_path)
 
     assert (stopped.outcome, stopped.isolation) == (Outcome.OK, "fresh")
-    assert stopped.isolation_reason == "the template did not answer within 1 s"
+    assert stopped.isolation_reason == "the fork server did not answer within 1 s"
     assert after.isolation == "fork"
 
 
-def test_the_end_of_a_probe_is_seen_although_its_template_is_stopped(
+def test_the_end_of_a_probe_is_seen_although_its_fork_server_is_stopped(
     forking: SubprocessLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(templates, "STATUS_SECONDS", 0.5)
+    monkeypatch.setattr(fork_servers, "STATUS_SECONDS", 0.5)
     ask(forking, tmp_path)
-    _while_forking(monkeypatch, lambda: template_of(forking).suspend())
+    _while_forking(monkeypatch, lambda: fork_server_of(forking).suspend())
 
     result = ask(forking, tmp_path, "measure")
 
     assert (result.outcome, result.isolation) == (Outcome.OK, "fork")  # it had left its result
 
 
-def test_templates_that_are_lost_again_and_again_are_not_started_for_ever(
+def test_fork_servers_that_are_lost_again_and_again_are_not_started_for_ever(
     forking: SubprocessLauncher, tmp_path: Path
 ) -> None:
-    for _ in range(templates.MOST_LOSSES):
+    for _ in range(fork_servers.MOST_LOSSES):
         ask(forking, tmp_path)
-        template_of(forking).kill()
+        fork_server_of(forking).kill()
         ask(forking, tmp_path)
 
     result = ask(forking, tmp_path)
 
     assert result.isolation == "fresh"
-    assert result.isolation_reason == "3 templates were lost, the last because the template died"
+    assert result.isolation_reason == "3 fork servers were lost, the last because the fork server died"
 
 
 def test_a_log_in_shared_memory_is_the_probe_s_own(forking: SubprocessLauncher) -> None:
@@ -131,14 +131,14 @@ def test_a_log_in_shared_memory_is_the_probe_s_own(forking: SubprocessLauncher) 
     assert (result.outcome, result.isolation) == (Outcome.OK, "fork")
 
 
-def test_a_template_that_cannot_fork_for_want_of_processes_costs_that_probe(
+def test_a_fork_server_that_cannot_fork_for_want_of_processes_costs_that_probe(
     forking: SubprocessLauncher, tmp_path: Path
 ) -> None:
     ask(forking, tmp_path)
-    template = template_of(forking)
+    fork_server = fork_server_of(forking)
     if psutil.Process().uids().real == 0:
         pytest.skip("the kernel exempts the user root from the limit on processes")
-    template.rlimit(psutil.RLIMIT_NPROC, (1, 1))
+    fork_server.rlimit(psutil.RLIMIT_NPROC, (1, 1))
 
     result = ask(forking, tmp_path)
 
@@ -168,8 +168,8 @@ def test_a_failure_that_only_a_forked_process_has_is_not_told_and_the_next_probe
     assert (after.outcome, after.isolation) == (Outcome.OK, "fresh")
     told = "a forked process ended before its first step: user-error: not where I was imported"
     assert result.isolation_reason == after.isolation_reason == told
-    assert forking.templates is not None
-    assert forking.templates.running == ()
+    assert forking.fork_servers is not None
+    assert forking.fork_servers.running == ()
 
 
 def test_a_crash_after_the_first_step_is_the_configuration_s_and_probes_are_forked_on(
@@ -181,17 +181,17 @@ def test_a_crash_after_the_first_step_is_the_configuration_s_and_probes_are_fork
     assert ask(forking, tmp_path).isolation == "fork"
 
 
-def test_each_set_of_variables_that_are_read_at_start_has_its_template(
+def test_each_set_of_variables_that_are_read_at_start_has_its_fork_server(
     forking: SubprocessLauncher, tmp_path: Path
 ) -> None:
     results = [ask(forking, tmp_path, policy=policy) for policy in (None, "passive", None, "passive")]
 
     assert [(result.outcome, result.isolation) for result in results] == [(Outcome.OK, "fork")] * 4
-    assert forking.templates is not None
-    assert len(forking.templates.running) == 2
+    assert forking.fork_servers is not None
+    assert len(forking.fork_servers.running) == 2
 
 
-def test_the_template_is_gone_with_its_launcher(child_command: tuple[str, ...], tmp_path: Path) -> None:
+def test_the_fork_server_is_gone_with_its_launcher(child_command: tuple[str, ...], tmp_path: Path) -> None:
     with SubprocessLauncher(command=child_command, environ={MARK: str(tmp_path)}, isolation="fork") as launcher:
         ask(launcher, tmp_path)
         assert marked(tmp_path)
@@ -204,7 +204,7 @@ def test_the_template_is_gone_with_its_launcher(child_command: tuple[str, ...], 
 
 @pytest.fixture
 def probing(tmp_path: Path) -> Iterator[SimpleNamespace]:
-    """`probing.of(text, isolation)`: the result of a real target; its templates live as long as the test."""
+    """`probing.of(text, isolation)`: the result of a real target; its fork servers live as long as the test."""
     launchers = {isolation: SubprocessLauncher(isolation=isolation) for isolation in ("fork", "fresh")}
 
     def of(text: str, isolation: str = "fork", seed: int = 0, **values: object) -> ProbeResult:
@@ -218,7 +218,7 @@ def probing(tmp_path: Path) -> Iterator[SimpleNamespace]:
         )
         return launchers[isolation].run(request, tmp_path)
 
-    yield SimpleNamespace(of=of, templates=launchers["fork"].templates)
+    yield SimpleNamespace(of=of, fork_servers=launchers["fork"].fork_servers)
     for launcher in launchers.values():
         launcher.close()
 
@@ -274,16 +274,16 @@ def test_an_import_that_makes_forks_unsafe_is_left_to_the_probes(
     (tmp_path / "model.py").write_text(f"import unsafe\n{TARGET}")
     asked = Imports(statements=("import json", "import unsafe", "import html"))
     answers: list[Ready] = []
-    start = templates.Template._exec
+    start = fork_servers.ForkServer._exec
 
-    def seen(self: templates.Template, *arguments: object) -> Ready:
+    def seen(self: fork_servers.ForkServer, *arguments: object) -> Ready:
         answers.append(start(self, *arguments))  # type: ignore[arg-type]
         return answers[-1]
 
-    monkeypatch.setattr(templates.Template, "_exec", seen)
+    monkeypatch.setattr(fork_servers.ForkServer, "_exec", seen)
 
     with SubprocessLauncher(isolation="fork") as launcher:
-        monkeypatch.setattr(templates, "imports_of", lambda target: asked)
+        monkeypatch.setattr(fork_servers, "imports_of", lambda target: asked)
         request = ProbeRequest(
             target=str(tmp_path / "model.py"), config=Config(values=defaults()), device="cpu", budget=SHORT
         )
@@ -291,11 +291,11 @@ def test_an_import_that_makes_forks_unsafe_is_left_to_the_probes(
 
     assert (result.outcome, result.isolation) == (Outcome.OK, "fork")
     assert [answer.safe_statements for answer in answers] == [1, None]
-    assert answers[0].unsafe.startswith("after `import unsafe` the template has opened socket:")
+    assert answers[0].unsafe.startswith("after `import unsafe` the fork server has opened socket:")
     assert answers[1].unsafe == ""
 
 
-def test_only_imports_that_come_before_anything_else_are_made_by_the_template(tmp_path: Path) -> None:
+def test_only_imports_that_come_before_anything_else_are_made_by_the_fork_server(tmp_path: Path) -> None:
     (tmp_path / "beside.py").touch()
     file = tmp_path / "model.py"
     tops = {
@@ -354,7 +354,7 @@ def test_more_modules_beside_the_target_than_a_message_holds_leave_all_imports_t
     assert imports_of(str(tmp_path / "model.py")) == Imports()
 
 
-def test_an_interrupt_leaves_no_template(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_leaves_no_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[int] = []
 
     def close(number: int) -> None:
@@ -362,7 +362,7 @@ def test_an_interrupt_leaves_no_template(monkeypatch: pytest.MonkeyPatch) -> Non
         if len(ended) == 1:
             raise KeyboardInterrupt
 
-    owner = templates.Templates(("true",))
+    owner = fork_servers.ForkServers(("true",))
     owner._started = {key: SimpleNamespace(close=partial(close, key)) for key in (1, 2)}  # type: ignore[misc]
 
     with pytest.raises(KeyboardInterrupt):
@@ -388,7 +388,7 @@ def test_a_module_in_a_package_with_code_of_its_own_is_not_looked_into(
 def test_elsewhere_than_on_linux_every_probe_is_fresh_and_says_why(
     child_command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(templates, "unsupported", lambda: "forked probes need Linux")
+    monkeypatch.setattr(fork_servers, "unsupported", lambda: "forked probes need Linux")
 
     with SubprocessLauncher(command=child_command, isolation="fork") as launcher:
         result = ask(launcher, tmp_path)
@@ -398,12 +398,12 @@ def test_elsewhere_than_on_linux_every_probe_is_fresh_and_says_why(
 
 def _while_forking(monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]) -> None:
     """Do something once, as soon as a probe has been forked."""
-    fork = templates.Template.fork
+    fork = fork_servers.ForkServer.fork
 
-    def forked(self: templates.Template, *arguments: object) -> templates.Forked:
+    def forked(self: fork_servers.ForkServer, *arguments: object) -> fork_servers.Forked:
         born = fork(self, *arguments)
-        monkeypatch.setattr(templates.Template, "fork", fork)
+        monkeypatch.setattr(fork_servers.ForkServer, "fork", fork)
         then()
         return born
 
-    monkeypatch.setattr(templates.Template, "fork", forked)
+    monkeypatch.setattr(fork_servers.ForkServer, "fork", forked)

@@ -1,4 +1,4 @@
-"""The answers of the simulated machine, in closed form: paired losses, gradients of known noise, peaks of a dry run."""
+"""The results of the simulated machine, in closed form: paired losses, gradients of known noise, peaks of a dry run."""
 
 from __future__ import annotations
 

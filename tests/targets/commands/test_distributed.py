@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import TargetError
-from autotune.targets.commands.launchers import LAUNCHERS, launch_of
+from autotune.targets.commands.command import Command
+from autotune.targets.commands.distributed import LAUNCHERS, launch_of
 from autotune.targets.commands.program import read
 from autotune.targets.commands.recognition import recognise
-from autotune.targets.commands.template import CommandTemplate
 
 TORCHRUN, ACCELERATE = LAUNCHERS
 ACCELERATED = """
@@ -106,12 +106,12 @@ def test_launchers_are_known_by_the_names_that_people_type():
 
 def test_a_command_is_called_by_the_script_and_not_by_its_launcher():
     for words in ("torchrun --nproc-per-node 2 train.py", "python -m torch.distributed.run -m pkg.train"):
-        assert CommandTemplate.of(words.split()).label in ("train.py", "pkg.train")
+        assert Command.of(words.split()).label in ("train.py", "pkg.train")
 
 
 def test_a_folder_is_called_by_its_name_and_not_by_python():
     for words in ("python prog --batch-size 4", "/opt/bin/python3.11 -u src/prog"):
-        assert CommandTemplate.of(words.split()).label == "prog"
+        assert Command.of(words.split()).label == "prog"
 
 
 START = ["python", "-m", "accelerate.commands.launch"]
@@ -120,7 +120,7 @@ START = ["python", "-m", "accelerate.commands.launch"]
 def _recognised(line, script=ACCELERATED, **corrections):
     Path("train.py").write_text(script)
     found = recognise([*START, *shlex.split(line)], corrections)
-    return found, found.template.text.removeprefix("-- " + " ".join(START)).strip()
+    return found, found.command.text.removeprefix("-- " + " ".join(START)).strip()
 
 
 def test_options_of_a_launcher_that_are_knobs_stand_before_the_script():
@@ -129,7 +129,7 @@ def test_options_of_a_launcher_that_are_knobs_stand_before_the_script():
     assert text == "--num_processes 1 --mixed_precision {amp_dtype:accelerate=no} train.py --batch-size {batch_size=4}"
     assert ("--mixed_precision, by default no", "amp_dtype") in found.taken
     parser = _parser(ACCELERATE)
-    words = found.template.filled({"amp_dtype": "bfloat16", "batch_size": 2}, "")[len(START) :]
+    words = found.command.filled({"amp_dtype": "bfloat16", "batch_size": 2}, "")[len(START) :]
     read_back = parser.parse_args(words)
     assert (read_back.mixed_precision, read_back.num_processes) == ("bf16", 1)
     assert read_back.training_script_args == ["--batch-size", "2"]
@@ -141,7 +141,7 @@ def test_typed_options_of_a_launcher_are_taken_with_their_values():
     assert text.startswith(
         "--mixed-precision={amp_dtype:accelerate=fp16} --num_cpu_threads_per_process {num_threads=2} -m train"
     )
-    assert found.template.baseline == {"amp_dtype": "float16", "num_threads": 2, "batch_size": 8}
+    assert found.command.baseline == {"amp_dtype": "float16", "num_threads": 2, "batch_size": 8}
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import pytest
 
 from autotune.errors import TargetError
 from autotune.knobs import defaults
+from autotune.targets.commands.command import Command, is_command
 from autotune.targets.commands.placeholder import literal
-from autotune.targets.commands.template import CommandTemplate, is_command
 
 
 def _filled(text, **values):
-    return CommandTemplate.parse(text).filled(defaults() | values, "/scratch")
+    return Command.parse(text).filled(defaults() | values, "/scratch")
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,11 @@ def test_the_baseline_is_what_the_command_says_today():
         "-- python t.py --bs {batch_size=64} --p {amp_dtype:lightning=bf16-mixed} --workers {num_workers=4} -x {accum}"
     )
 
-    template = CommandTemplate.parse(text)
+    parsed = Command.parse(text)
 
-    assert template.baseline == {"batch_size": 64, "amp_dtype": "bfloat16", "num_workers": 4}
-    assert template.knobs == ("batch_size", "gradient_accumulation_steps", "amp_dtype", "num_workers")
-    assert template.text == text
+    assert parsed.baseline == {"batch_size": 64, "amp_dtype": "bfloat16", "num_workers": 4}
+    assert parsed.knobs == ("batch_size", "gradient_accumulation_steps", "amp_dtype", "num_workers")
+    assert parsed.text == text
 
 
 @pytest.mark.parametrize(
@@ -68,23 +68,23 @@ def test_the_baseline_is_what_the_command_says_today():
     ],
 )
 def test_switches_of_one_knob_say_its_value_together(arguments, expected):
-    assert CommandTemplate.parse(f"-- python t.py {arguments}").baseline == {"amp_dtype": expected}
+    assert Command.parse(f"-- python t.py {arguments}").baseline == {"amp_dtype": expected}
 
 
 def test_a_value_that_cannot_be_written_is_known_and_refused():
-    template = CommandTemplate.parse("-- python t.py {bf16:flag} --threads {num_threads} --p {amp_dtype:bf16//fp32}")
+    parsed = Command.parse("-- python t.py {bf16:flag} --threads {num_threads} --p {amp_dtype:bf16//fp32}")
 
-    assert template.can_take("amp_dtype", None)
-    assert not template.can_take("amp_dtype", "float16")
-    assert not template.can_take("num_threads", None)
+    assert parsed.can_take("amp_dtype", None)
+    assert not parsed.can_take("amp_dtype", "float16")
+    assert not parsed.can_take("num_threads", None)
     with pytest.raises(ValueError, match="amp_dtype 'float16'"):
-        template.filled(defaults() | {"amp_dtype": "float16", "num_threads": 1}, "out")
+        parsed.filled(defaults() | {"amp_dtype": "float16", "num_threads": 1}, "out")
 
 
 def test_one_flag_says_one_dtype_and_none():
-    template = CommandTemplate.parse("-- python t.py {bf16:flag}")
+    parsed = Command.parse("-- python t.py {bf16:flag}")
 
-    assert [template.can_take("amp_dtype", dtype) for dtype in (None, "bfloat16", "float16")] == [True, True, False]
+    assert [parsed.can_take("amp_dtype", dtype) for dtype in (None, "bfloat16", "float16")] == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -92,32 +92,32 @@ def test_one_flag_says_one_dtype_and_none():
     [("--amp{amp:flag=true}", "float16"), ("--amp{amp:flag=false}", None), ("--no-amp{amp:noflag=true}", None)],
 )
 def test_a_flag_says_whether_and_another_argument_which(flag, today):
-    template = CommandTemplate.parse(f"-- python t.py {flag} --amp-dtype {{amp_dtype:bf16/fp16/fp16=fp16}}")
+    parsed = Command.parse(f"-- python t.py {flag} --amp-dtype {{amp_dtype:bf16/fp16/fp16=fp16}}")
 
-    assert template.baseline == {"amp_dtype": today}
-    assert [template.can_take("amp_dtype", dtype) for dtype in (None, "bfloat16", "float16")] == [True, True, True]
+    assert parsed.baseline == {"amp_dtype": today}
+    assert [parsed.can_take("amp_dtype", dtype) for dtype in (None, "bfloat16", "float16")] == [True, True, True]
     said = flag.partition("{")[0]
     for dtype, words in {None: [], "bfloat16": ["bf16"]}.items():
-        filled = template.filled({"amp_dtype": dtype}, "")[2:]
+        filled = parsed.filled({"amp_dtype": dtype}, "")[2:]
         assert (said in filled) is ((dtype is None) is ("no" in said))
         assert filled[-1:] == (words or ["fp16"])
 
 
 def test_the_line_for_a_person_writes_where_the_command_writes_today():
-    template = CommandTemplate.parse("-- python t.py --out '{output_dir=my runs}' --bs {batch_size=64}")
+    parsed = Command.parse("-- python t.py --out '{output_dir=my runs}' --bs {batch_size=64}")
 
-    assert template.recommended(defaults() | {"batch_size": 96}) == ["python", "t.py", "--out", "my runs", "--bs", "96"]
-    assert template.takes_output_dir
+    assert parsed.recommended(defaults() | {"batch_size": 96}) == ["python", "t.py", "--out", "my runs", "--bs", "96"]
+    assert parsed.takes_output_dir
 
 
 @pytest.mark.parametrize(
     "word", ["{x}", "{{x}}", "{batch_size=1}", "a{b}}", "{", "}}", "{{{y:z}", '{"a": 1}', "a b", "{a,b}"]
 )
 def test_any_word_can_be_written_and_comes_back(word):
-    template = CommandTemplate.of(["python", literal(word)])
+    parsed = Command.of(["python", literal(word)])
 
-    assert template.filled({}, "") == ["python", word]
-    assert CommandTemplate.parse(template.text) == template
+    assert parsed.filled({}, "") == ["python", word]
+    assert Command.parse(parsed.text) == parsed
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_any_word_can_be_written_and_comes_back(word):
 )
 def test_a_mistake_is_told_with_what_to_write(command, said):
     with pytest.raises(TargetError, match=said):
-        CommandTemplate.parse(command)
+        Command.parse(command)
 
 
 def test_a_target_is_a_command_when_it_begins_with_two_dashes():
@@ -149,7 +149,7 @@ def test_a_target_is_a_command_when_it_begins_with_two_dashes():
 
 
 def test_a_command_is_read_without_torch():
-    program = "from autotune.targets.commands import template\nimport sys\nprint('torch' in sys.modules)"
+    program = "from autotune.targets.commands import command\nimport sys\nprint('torch' in sys.modules)"
 
     assert (
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "False\n"
