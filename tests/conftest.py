@@ -82,7 +82,7 @@ def _revisions_once() -> Iterator[None]:
 def _environment_as_before() -> Iterator[None]:
     """What a test or its imports set is not set for the tests after it: importing torch._dynamo sets a variable."""
     os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)  # set already where pytest collected
-    with mock.patch.dict(os.environ):
+    with commandline.variables(dict(os.environ)):
         yield
 
 

@@ -176,7 +176,7 @@ def test_a_second_search_on_one_study_is_refused_with_the_owner(copy: Path) -> N
     first = start(copy, *SEARCH)
     wait_until(lambda: (copy / STUDY / "study.lock").read_text() == str(first.pid), "the first took no lock")
 
-    second = run(copy, *SEARCH)
+    second = run_here(copy, *SEARCH)
 
     message = assert_one_clear_error(second)
     assert f"process {first.pid}" in message
