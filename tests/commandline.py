@@ -127,6 +127,7 @@ def run_here(
         mock.patch("typer.main.get_command", TREE),
         mock.patch("autotune.launch.subprocess.SubprocessLauncher", launcher or lent),
         mock.patch("signal.signal"),  # `search` takes SIGTERM for itself
+        mock.patch("os.nice"),  # `dashboard` takes the lowest priority, and never gives it back
         chdir(home),
         redirect_stdout(out),
         redirect_stderr(err),

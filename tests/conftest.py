@@ -82,8 +82,10 @@ def _revisions_once() -> Iterator[None]:
 def _environment_as_before() -> Iterator[None]:
     """What a test or its imports set is not set for the tests after it: importing torch._dynamo sets a variable."""
     os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)  # set already where pytest collected
+    priority = os.nice(0)
     with commandline.variables(dict(os.environ)):
         yield
+    assert os.nice(0) == priority, "all later tests of this process would be starved"
 
 
 @pytest.fixture(autouse=True, scope="session")
