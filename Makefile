@@ -8,7 +8,7 @@ try:            ## a first answer: environment, pinned versions, a search of two
 test:           ## all tests: environment, pinned versions, pytest
 	python3 -m venv .venv
 	.venv/bin/pip install --quiet -c constraints.txt -e ".[dev]"
-	.venv/bin/python -m pytest -n 3 --dist loadfile
+	.venv/bin/python -m pytest -n 4 --dist loadfile
 
 lint:           ## the linters, in the environment of `make test`
 	.venv/bin/ruff format --check .

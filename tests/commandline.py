@@ -9,8 +9,8 @@ import pty
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
-from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -76,6 +76,25 @@ def run(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str
     )
 
 
+@contextmanager
+def variables(wanted: Mapping[str, str]) -> Iterator[None]:
+    """These environment variables and no others, for a while; those that are the same already are not touched."""
+    before = dict(os.environ)
+    _become(wanted)
+    try:
+        yield
+    finally:
+        _become(before)
+
+
+def _become(wanted: Mapping[str, str]) -> None:
+    for name in os.environ.keys() - wanted.keys():
+        del os.environ[name]
+    for name, value in wanted.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+
+
 class Stream(io.TextIOWrapper):
     """A stream as a terminal's: bytes below, strict UTF-8 above."""
 
@@ -103,11 +122,12 @@ def run_here(
     out, err = Stream(), Stream()
     status: object = 0
     with (
-        mock.patch.dict(os.environ, environment(home, **more), clear=True),
+        variables(environment(home, **more)),
         mock.patch.object(sys, "argv", ["autotune", *words]),
         mock.patch("typer.main.get_command", TREE),
         mock.patch("autotune.launch.subprocess.SubprocessLauncher", launcher or lent),
         mock.patch("signal.signal"),  # `search` takes SIGTERM for itself
+        mock.patch("os.nice"),  # `dashboard` takes the lowest priority, and never gives it back
         chdir(home),
         redirect_stdout(out),
         redirect_stderr(err),

@@ -5,7 +5,8 @@ import functools
 import gc
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -48,9 +49,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=turn)
 
 
-def pytest_collection_finish() -> None:
-    """Keep torch and thousands of tests out of every garbage collection from here on: no test makes them garbage."""
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage meanwhile, and keep torch and thousands of tests out of every garbage collection from then on.
+
+    Keep the bytecode of the tests, whose assertions pytest writes anew: the first worker does it for all.
+    """
+    keeps_none, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+        sys.dont_write_bytecode = keeps_none  # tests import what they write, again and again, into one file
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -70,8 +82,10 @@ def _revisions_once() -> Iterator[None]:
 def _environment_as_before() -> Iterator[None]:
     """What a test or its imports set is not set for the tests after it: importing torch._dynamo sets a variable."""
     os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)  # set already where pytest collected
-    with mock.patch.dict(os.environ):
+    priority = os.nice(0)
+    with commandline.variables(dict(os.environ)):
         yield
+    assert os.nice(0) == priority, "all later tests of this process would be starved"
 
 
 @pytest.fixture(autouse=True, scope="session")

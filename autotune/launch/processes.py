@@ -17,6 +17,8 @@ from autotune.errors import EnvironmentUnfit
 TAG = "_AUTOTUNE_PROBE"  # environment variable that all processes of one probe carry, with a unique value
 KILLED_WITHIN_SECONDS = 30.0  # a process that outlives SIGKILL this long is stuck inside the kernel
 _SWEEPS = 50  # over all processes, until none is left: one that is being forked is found by the next sweep
+# One that executes a program shows no variables until it has begun: under a millisecond, if it gets a core.
+_EXEC_SECONDS = 0.1
 
 
 class Leader(Protocol):
@@ -69,10 +71,11 @@ def family(leader: int) -> list[int]:
 def kill_all(leader: Leader | None, tag: str) -> None:
     """Kill a probe with all its descendants, its process group, and every process that carries its tag.
 
-    Raises `EnvironmentUnfit` if the leader cannot be killed.
+    What was starting a program when its leader was killed is found by a second look. Raises `EnvironmentUnfit` if the
+    leader cannot be killed.
     """
     strays = _descendants(leader) if leader else []
-    ended = {process.pid for process in strays}
+    ended, looks = {process.pid for process in strays}, 1 + (leader is not None and leader.poll() is None)
     if leader:
         with suppress(ProcessLookupError, PermissionError):  # macOS: EPERM if only a zombie is left in the group
             os.killpg(leader.pid, signal.SIGKILL)  # it was started in a session, and so in a group, of its own
@@ -82,9 +85,10 @@ def kill_all(leader: Leader | None, tag: str) -> None:
                 process.kill()
         strays = tagged(tag)
         ended |= {process.pid for process in strays}
-        if not strays:
+        looks -= not strays
+        if not looks:
             break
-        time.sleep(0.01)
+        time.sleep(0.01 if strays else _EXEC_SECONDS)
     if leader:
         _reap(leader)
         _bury(leader.pid, ended)

@@ -1,8 +1,10 @@
 """Optuna's store behind a study that is being searched. The only file that knows that store.
 
-The probe folders are the truth, the database is the sampler's memory of them. Whatever the two disagree about after a
-crash is settled on opening: a result that was written but not told is told, a probe that never ended is told FAIL
-(Optuna's TPE stays away from running trials for ever), and a lost database is rebuilt.
+The probe folders are the truth, the database is the sampler's memory of them. Optuna's study is held in memory while a
+search runs, and a trial is written to the database once, when it ends: step by step it takes two dozen transactions.
+Whatever folders and database disagree about after a crash is settled on opening: a result that was written but not told
+is told, a trial that is still running there, as earlier versions left them, is told FAIL (Optuna's TPE stays away from
+running trials for ever), and a lost database is rebuilt.
 """
 
 from __future__ import annotations
@@ -51,18 +53,20 @@ class Store:
         self._storage: RDBStorage | None = None
         with self._reading():
             self._storage = _storage(folder / disk.DATABASE)
-            self.study = optuna.create_study(
+            self._kept = optuna.create_study(
                 study_name=NAME, storage=self._storage, direction="maximize", load_if_exists=True
             )
+            self.study = optuna.create_study(direction="maximize")
+            self.study.add_trials(trial for trial in self.trials() if trial.state.is_finished())
 
     def reconcile(self, trials: tuple[Trial, ...], verdicts: dict[int, Verdict]) -> None:
         """Make the database say what the probe folders say."""
         by_number = {trial.number: trial for trial in trials}
         with self._reading():
             known = set()
-            for frozen in self.study.get_trials(deepcopy=False):
+            for frozen in self.trials():
                 if frozen.state is TrialState.RUNNING:
-                    self.study.tell(frozen.number, state=TrialState.FAIL)  # if it has a result, that is added below
+                    self._kept.tell(frozen.number, state=TrialState.FAIL)  # if it has a result, that is added below
                 elif frozen.state is not TrialState.FAIL:
                     known.add(frozen.user_attrs.get(NUMBER))
             learned = set()  # of the rounds of an elimination the first of each configuration
@@ -75,17 +79,16 @@ class Store:
 
     def ask(self, sampler: GuardedSampler, number: int) -> Config:
         """Return the next configuration to probe, to be told under `number`."""
-        with self._translated():
-            self.study.sampler = sampler
-            trial = self.study.ask(self._encoding.distributions)
-            trial.set_user_attr(NUMBER, number)
-            self._open[number] = trial
-            prediction = sampler.prediction
-            if prediction is not None:
-                trial.set_user_attr(PREDICTION, msgspec.to_builtins(prediction))
-                self.promises.append(prediction.gain if prediction.most_gain is None else prediction.most_gain)
-                disk.write_prediction(self._folder, number, prediction)
-            return self._encoding.config(trial.params)
+        self.study.sampler = sampler
+        trial = self.study.ask(self._encoding.distributions)
+        trial.set_user_attr(NUMBER, number)
+        self._open[number] = trial
+        prediction = sampler.prediction
+        if prediction is not None:
+            trial.set_user_attr(PREDICTION, msgspec.to_builtins(prediction))
+            self.promises.append(prediction.gain if prediction.most_gain is None else prediction.most_gain)
+            disk.write_prediction(self._folder, number, prediction)
+        return self._encoding.config(trial.params)
 
     def tell(
         self, number: int, verdict: Verdict, *, result: ProbeResult | None = None, final: int | None = None
@@ -97,20 +100,18 @@ class Store:
         """
         trial = self._open.pop(number)
         state, value = self._state(verdict)
-        with self._translated():
-            if final is not None:
-                trial.set_user_attr(NUMBER, final)
-            for name, violation in verdict.constraints.items():
-                trial.set_constraint(name, violation)
-            trial.set_user_attr("reason", verdict.why)
-            for name, attribute in self._observed(result, verdict).items():
-                trial.set_user_attr(name, attribute)
-            self.study.tell(trial, value, state=state)
+        if final is not None:
+            trial.set_user_attr(NUMBER, final)
+        for name, violation in verdict.constraints.items():
+            trial.set_constraint(name, violation)
+        trial.set_user_attr("reason", verdict.why)
+        for name, attribute in self._observed(result, verdict).items():
+            trial.set_user_attr(name, attribute)
+        self._keep(self.study.tell(trial, value, state=state))
 
     def abandon(self, number: int) -> None:
         """Tell that a probe was interrupted: nothing was learned."""
-        with self._translated():
-            self.study.tell(self._open.pop(number), state=TrialState.FAIL)
+        self._keep(self.study.tell(self._open.pop(number), state=TrialState.FAIL))
 
     def add(self, trial: Trial, verdict: Verdict) -> None:
         """Record a probe that was not asked for (the baseline, or one from before); ignored outside the space."""
@@ -119,27 +120,31 @@ class Store:
             return
         state, value = self._state(verdict)
         attributes = {NUMBER: trial.number, "reason": verdict.why, **self._observed(trial.result, verdict)}
-        with self._translated():
-            self.study.add_trial(
-                create_trial(
-                    params=params,
-                    distributions=self._encoding.distributions,
-                    value=value,
-                    state=state,
-                    constraints=dict(verdict.constraints),
-                    user_attrs=attributes,
-                )
-            )
+        made = create_trial(
+            params=params,
+            distributions=self._encoding.distributions,
+            value=value,
+            state=state,
+            constraints=dict(verdict.constraints),
+            user_attrs=attributes,
+        )
+        self.study.add_trial(made)
+        self._keep(made)
 
     def trials(self) -> list[FrozenTrial]:
-        """Return Optuna's trials, for tests and for the curious."""
-        return self.study.get_trials(deepcopy=False)
+        """Return the trials in the database."""
+        return self._kept.get_trials(deepcopy=False)
 
     def close(self) -> None:
         """Give the database file back."""
         if self._storage is not None:
             self._storage.remove_session()
             self._storage.engine.dispose()
+
+    def _keep(self, trial: FrozenTrial) -> None:
+        """Write a trial that has ended."""
+        with self._translated():
+            self._kept.add_trial(trial)
 
     def _observed(self, result: ProbeResult | None, verdict: Verdict) -> dict[str, Any]:
         if result is None:

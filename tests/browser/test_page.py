@@ -72,6 +72,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def open_study(browser: Browser, folder: Path) -> Iterator[Callable[..., Opened]]:
+    yield from _opening(browser, folder)
+
+
+def _opening(browser: Browser, folder: Path) -> Iterator[Callable[..., Opened]]:
     contexts = []
 
     def opened(name: str, width: int = 1000, scheme: Any = "light") -> Opened:
@@ -285,9 +289,17 @@ def row(title: str) -> str:
     return f'#answer dt:text-is("{title}") + dd'
 
 
-@pytest.mark.parametrize("name", ANSWERED)
-def test_five_questions_are_answered_without_scrolling(open_study: Callable[..., Opened], name: str) -> None:
-    page, best = open_study(name, width=1440).page, ANSWERED[name]().recommendation
+@pytest.fixture(scope="module", params=ANSWERED)
+def answered(browser: Browser, folder: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Page, str]]:
+    """The page of a study with an answer, for tests that only look at it, and the name of the study."""
+    for open_study in _opening(browser, folder):
+        yield open_study(request.param, width=1440).page, request.param
+
+
+def test_five_questions_are_answered_without_scrolling(answered: tuple[Page, str]) -> None:
+    page, name = answered
+    page.set_viewport_size({"width": 1440, "height": 900})
+    best = ANSWERED[name]().recommendation
     assert best is not None
     changes = best.params != best.baseline
     answers = {
@@ -311,11 +323,10 @@ ENDS = """() => ["left", "right"].map((side) =>
   Math.max(...[...document.querySelectorAll(`.${side}`)].map((card) => card.getBoundingClientRect().bottom)))"""
 
 
-@pytest.mark.parametrize("name", ANSWERED)
-def test_no_place_beside_a_card_is_empty(open_study: Callable[..., Opened], name: str) -> None:
+def test_no_place_beside_a_card_is_empty(answered: tuple[Page, str]) -> None:
+    page, _ = answered
     for width in (1440, 900):
-        page = open_study(name, width=width).page
-
+        page.set_viewport_size({"width": width, "height": 900})
         left, right = page.evaluate(ENDS)
         assert abs(left - right) < 25, width
         assert max(page.evaluate(EMPTY)) < 160, width
@@ -323,9 +334,9 @@ def test_no_place_beside_a_card_is_empty(open_study: Callable[..., Opened], name
 
 @pytest.mark.parametrize("name", ["whole", "digits_cnn", "slow_loader"])
 def test_no_column_of_the_probes_is_cut_on_a_desktop(open_study: Callable[..., Opened], name: str) -> None:
+    page = open_study(name).page
     for width in (1440, 1920):
-        page = open_study(name, width=width).page
-
+        page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("(it => it.scrollWidth - it.clientWidth)(document.querySelector('#probes .scroll'))") <= 0
 
 

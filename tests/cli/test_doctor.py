@@ -11,7 +11,6 @@ import pytest
 
 from autotune.report.doctor import BUSY_SHARE, TOO_BUSY_SHARE
 from tests.commandline import listing, run_here
-from tests.commandline import run as run_apart
 
 pytestmark = pytest.mark.slow  # real inspections
 
@@ -32,7 +31,7 @@ def test_doctor_says_in_json_what_it_says_in_words(tmp_path: Path) -> None:
 def test_doctor_sees_a_program_that_computes(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
         try:
-            told = json.loads(run_apart(tmp_path, "doctor", "--device", "cpu", "--json").stdout)
+            told = json.loads(run_here(tmp_path, "doctor", "--device", "cpu", "--json").stdout)
         finally:
             other.kill()
 

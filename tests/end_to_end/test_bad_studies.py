@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -158,10 +158,16 @@ def test_a_read_only_place_is_exit_status_three(home: Path) -> None:
     assert "shelf/study" in assert_one_clear_error(ended, status=3)
 
 
-@pytest.mark.parametrize("size", ["120k", "260k"], ids=["for the database", "for a result"])
-def test_a_full_disk_is_exit_status_three_and_no_finished_probe_is_lost(size: str, home: Path) -> None:
+@pytest.mark.parametrize(
+    ("size", "command"),
+    [("120k", run_here), ("260k", run)],  # one of them with a process for the command
+    ids=["for the database", "for a result"],
+)
+def test_a_full_disk_is_exit_status_three_and_no_finished_probe_is_lost(
+    size: str, command: Callable[..., subprocess.CompletedProcess[str]], home: Path
+) -> None:
     with mounted(home / "shelf", f"size={size}"):
-        ended = run(home, *SEARCH, "--study", "shelf/study")
+        ended = command(home, *SEARCH, "--study", "shelf/study")
         left = probe_results(home / "shelf")
 
     assert ended.returncode == 3, ended.stderr
@@ -176,7 +182,7 @@ def test_a_second_search_on_one_study_is_refused_with_the_owner(copy: Path) -> N
     first = start(copy, *SEARCH)
     wait_until(lambda: (copy / STUDY / "study.lock").read_text() == str(first.pid), "the first took no lock")
 
-    second = run(copy, *SEARCH)
+    second = run_here(copy, *SEARCH)
 
     message = assert_one_clear_error(second)
     assert f"process {first.pid}" in message

@@ -16,12 +16,19 @@ from autotune.tuning.baseline import GOES_ON
 from tests import commandline
 from tests.end_to_end.conftest import SEARCH
 
+COMPUTES = """
+import sys, time
+from pathlib import Path
+while not list(Path(sys.argv[1]).glob("studies/*/probes/*")): time.sleep(0.01)
+while True: pass
+"""
+
 
 @pytest.fixture
-def other_work() -> Iterator[None]:
-    """One process for each core, which does nothing but compute."""
+def other_work(home: Path) -> Iterator[None]:
+    """One process for each core, which does nothing but compute from the first probe on."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    computing = [subprocess.Popen((sys.executable, "-c", "while True: pass")) for _ in range(count)]
+    computing = [subprocess.Popen((sys.executable, "-c", COMPUTES, str(home))) for _ in range(count)]
     yield
     for process in computing:
         process.kill()

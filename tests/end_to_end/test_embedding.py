@@ -26,7 +26,7 @@ import sys
 from mylibrary.tuning import tuned
 
 told = []
-found = tuned("studies/mine", told.append, minutes=0.4)
+found = tuned("studies/mine", told.append, minutes=0.25)
 again = tuned("studies/mine", told.append)
 json.dump({"found": found, "again": again, "told": told, "torch": "torch" in sys.modules}, open("seen.json", "w"))
 """

@@ -70,7 +70,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ended(home: Path) -> subprocess.CompletedProcess[str]:
     limit = ("--memory-limit", f"{LIMIT_BYTES // 2**20}MiB", "--global-batch", "free", "--fix", "accum=1")
-    return run(home, "search", "wide.py", *limit, "-t", "5m", "-q")
+    # One thread: several would wait for each other by spinning, beside other tests.
+    return run(home, "search", "wide.py", *limit, "-t", "5m", "-q", OMP_NUM_THREADS="1")
 
 
 @pytest.fixture(scope="module")

@@ -196,7 +196,7 @@ def test_the_fork_server_is_gone_with_its_launcher(child_command: tuple[str, ...
         ask(launcher, tmp_path)
         assert marked(tmp_path)
 
-    give_up = time.monotonic() + 1.0
+    give_up = time.monotonic() + 20.0  # far later than it takes: its guard looks around for a second
     while marked(tmp_path) and time.monotonic() < give_up:
         time.sleep(0.02)
     assert marked(tmp_path) == []

@@ -20,6 +20,7 @@ from autotune.core import codec
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Isolation, Outcome, ProbeResult
 from autotune.errors import EnvironmentUnfit
+from autotune.launch import processes
 from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.targets.commands.hygiene import OUTPUT_FOLDER
@@ -268,7 +269,21 @@ def test_an_impatient_second_interrupt_leaves_no_process_either(
         time.sleep(0.01)
 
     search.wait()
-    assert survivors() == []
+    assert _wait_until(lambda: not survivors())  # one that comes before any tidying up leaves that to the guard
+
+
+def test_what_shows_no_variables_while_it_starts_a_program_is_found_by_a_second_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    environ = {**os.environ, processes.TAG: "of this test"}
+    leader, stray = (subprocess.Popen(["sleep", "60"], env=environ, start_new_session=True) for _ in range(2))
+    blind, look = iter([True]), processes.tagged
+    monkeypatch.setattr(processes, "tagged", lambda tag: [] if next(blind, False) else look(tag))
+
+    processes.kill_all(leader, "of this test")
+
+    assert not psutil.pid_exists(stray.pid)
+    stray.wait()
 
 
 def test_a_disk_that_fills_up_during_a_probe_stops_the_search(

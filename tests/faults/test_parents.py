@@ -85,7 +85,7 @@ def end(study: Path, phase: str, signals: Signals, isolation: str) -> Ended:
             time.sleep(0.01)
         returncode = search.wait()
         still = carrying(MARK, str(folder))
-        if signals == KILL:  # nobody is left to see to it but the probe's own guard, which needs a moment
+        if signals != INTERRUPT:  # nobody may be left to see to it but the probe's own guard, which needs a moment
             give_up = time.monotonic() + PATIENCE_SECONDS
             while (still := carrying(MARK, str(folder))) and time.monotonic() < give_up:
                 time.sleep(0.05)

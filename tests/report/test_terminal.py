@@ -4,7 +4,6 @@ import io
 import os
 import pty
 import re
-import time
 
 import msgspec
 import pytest
@@ -17,7 +16,7 @@ from autotune.objectives.verdict import judge
 from autotune.report.columns import RESULT_ROOM, columns, fitting, header, line_width
 from autotune.report.probes import table
 from autotune.report.running import PHASES
-from autotune.report.terminal import REDRAWS_PER_SECOND, TerminalReporter, probe_line
+from autotune.report.terminal import TerminalReporter, probe_line
 from autotune.tuning.reporter import Reporter
 from tests.reporting import config, failed, ladder, measured, recommendation, request, trial, view
 
@@ -119,6 +118,14 @@ def test_an_error_message_cannot_steer_the_terminal() -> None:
     assert "\r" not in text
 
 
+def read_until(controller: int, seen: bytes, text: bytes) -> bytes:
+    """All that was written, once `text` comes after `seen`: the kernel hands over parts, redraws take their time."""
+    start = len(seen)
+    while text not in seen[start:]:
+        seen += os.read(controller, 65536)
+    return seen
+
+
 def on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns_wide: int) -> str:
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
@@ -133,15 +140,14 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns_wide: int) -> str:
             reporter.probed(one, verdict(one), best_so_far=True)
             reporter.phase("search")
             reporter.detail("Comparing the losses.")
-            time.sleep(1.5 / REDRAWS_PER_SECOND)
+            seen = read_until(controller, b"", b"Comparing the losses.")
             reporter.note("Waiting for quiet.")
-            time.sleep(1.5 / REDRAWS_PER_SECOND)
+            seen = read_until(controller, seen, b"Waiting for quiet.")
+            seen = read_until(controller, seen, b"Explore")
             reporter.probing(1, config(128), "search")
         stream.write("the end")
         stream.flush()
-        seen = b""
-        while not seen.endswith(b"the end"):  # the kernel hands over what was written in parts, when it has time
-            seen += os.read(controller, 65536)
+        seen = read_until(controller, seen, b"the end")
     os.close(controller)
     return seen.decode()
 

@@ -181,6 +181,7 @@ def test_a_full_disk_is_an_unfit_environment_and_loses_nothing(small_disk):
     with pytest.raises(EnvironmentUnfit, match=r"cannot be written: .*\. .*full.*\. Free some space .* --study"):
         for number in range(100, 200):
             store.ask(sampler, number)
+            store.tell(number, judge(measured(), REQUEST))
     with pytest.raises(EnvironmentUnfit, match="No space left"):
         Lock(small_disk)
     store.close()

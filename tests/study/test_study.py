@@ -128,8 +128,21 @@ def test_a_configuration_outside_the_space_is_not_stored(opened):
     assert store.trials() == []
 
 
-def test_a_probe_that_never_ended_is_told_as_failed_on_reopening(opened):
+def _left_running(folder):
+    """A probe that never ended, as earlier versions left it."""
+    store = _store(folder)
+    store._kept.ask(ENCODING.distributions).set_user_attr(NUMBER, 0)
+    store.close()
+
+
+def test_a_probe_that_never_ended_is_not_in_the_database(opened):
     opened().ask(_sampler(), 0)
+
+    assert opened().trials() == []
+
+
+def test_a_probe_that_never_ended_is_told_as_failed_on_reopening(tmp_path, opened):
+    _left_running(tmp_path)
 
     again = opened()
     _reconcile(again)
@@ -138,8 +151,8 @@ def test_a_probe_that_never_ended_is_told_as_failed_on_reopening(opened):
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_result_that_was_written_but_not_told_is_told_on_reopening(opened, killed):
-    opened().ask(_sampler(), 0)
+def test_a_result_that_was_written_but_not_told_is_told_on_reopening(tmp_path, opened, killed):
+    _left_running(tmp_path)
     if killed:  # the last reopening told FAIL, and was killed before the result was added
         _reconcile(opened())
 

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from autotune.targets.commands.exits import CHILDREN, TRAINS
 
 TRAINING = """
@@ -23,6 +25,7 @@ def started(code, *arguments, **variables):
     return done.stdout
 
 
+@pytest.mark.slow  # imports torch
 def test_its_first_step_is_told_once_with_its_words():
     read, write = os.pipe()
 
@@ -35,6 +38,7 @@ def test_its_first_step_is_told_once_with_its_words():
     os.close(read)
 
 
+@pytest.mark.slow  # and this
 def test_nobody_who_listens_is_no_error():
     assert started(TRAINING, PYTHONPATH=CHILDREN, **{TRAINS: "/proc/0/fd/0"}) == "itself\n"
 

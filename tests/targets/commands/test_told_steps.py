@@ -10,10 +10,9 @@ import pytest
 
 import autotune
 from autotune.core.records import Config
-from autotune.core.requests import ProbeRequest
+from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome
 from autotune.knobs import defaults
-from autotune.launch.subprocess import SubprocessLauncher
 from autotune.targets.commands import told
 from tests.targets.commands.test_watched_commands import HEAD, TRAIN, command, inspect, refused, steps
 
@@ -193,14 +192,14 @@ def test_loops_that_cannot_be_seen_into_are_told_of_it(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_probe_measures_what_is_told(tmp_path):
+def test_a_probe_measures_what_is_told(tmp_path, forking_launcher):
     request = ProbeRequest(
-        target=command(tmp_path, BY_HAND), device="cpu", config=Config(values=defaults() | {"batch_size": 24})
-    )
+        target=command(tmp_path, BY_HAND), device="cpu", config=Config(values=defaults() | {"batch_size": 24}),
+        budget=ProbeBudget(min_warmup_seconds=0.1, min_seconds=0.2, max_seconds=0.3, max_loader_seconds=0.1),
+    )  # fmt: skip
 
     (tmp_path / "probe").mkdir()
-    with SubprocessLauncher() as launcher:
-        result = launcher.run(request, tmp_path / "probe")
+    result = forking_launcher.run(request, tmp_path / "probe")
 
     assert result.outcome is Outcome.OK, result
     assert result.measurement is not None
