@@ -6,9 +6,9 @@ import threading
 from pathlib import Path
 
 from autotune.cli.output import say
-from autotune.core.requests import Answered, InspectRequest, Request
+from autotune.core.requests import InspectRequest, Request, ResultT
 from autotune.launch.base import Launcher
-from autotune.targets.commands.template import CommandTemplate, is_command
+from autotune.targets.commands.command import Command, is_command
 
 SILENT_SECONDS = 20.0  # imports and a small data set take less; a compilation on few cores takes minutes
 LATE = (
@@ -23,12 +23,12 @@ class SayingLauncher:
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
 
-    def run(self, request: Request[Answered], folder: Path) -> Answered:
+    def run(self, request: Request[ResultT], folder: Path) -> ResultT:
         """Run the request in a process of its own; see `Launcher`."""
         target, takes_first_step = request.target or "", isinstance(request, InspectRequest)
         if not takes_first_step or not is_command(target):
             return self._launcher.run(request, folder)
-        text = LATE.format(CommandTemplate.parse(target).label, SILENT_SECONDS)
+        text = LATE.format(Command.parse(target).label, SILENT_SECONDS)
         late = threading.Timer(SILENT_SECONDS, say, (text,), {"stderr": True})
         late.start()
         try:

@@ -210,9 +210,9 @@ def _lines(
 ) -> list[str]:
     """Each curve with its points, and its fall where memory ran out: to `fall_to`, else along the last height."""
     parts, best = [], drawn.view.recommendation
-    own = _series(Config(values=dict(best.params))) if best else None
+    own = _values_of(Config(values=dict(best.params))) if best else None
     reached = [*reversed([*enumerate(drawn.curves)])]  # the fastest lies on top, and above it the recommended one
-    for series, curve in sorted(reached, key=lambda it: any(_series(one.config) == own for one in it[1].fastest)):
+    for series, curve in sorted(reached, key=lambda it: any(_values_of(one.config) == own for one in it[1].fastest)):
         places = [(plane.x(drawn.place(one.config)), plane.y(height(one))) for one in curve.fastest]
         parts.append(f'<g class="series{series}">')
         if fall_to is None:

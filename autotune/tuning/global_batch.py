@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import StudyRequest
-from autotune.core.rounds import Rounds
 from autotune.gradient_noise.estimate import learning_rate_factor
 from autotune.objectives import objective_of
 from autotune.study.recommendation import AtBaselineBatch

@@ -402,7 +402,7 @@ def test_probes_outside_of_rounds_never_keep_an_environment_variable(tmp_path, k
         trial(measured(100.0), 0, "search", **leader.values), trial(measured(60.0), 1, "search", **other.values),
         trial(measured(100.0), 2, "ablation", **leader.values), trial(measured(101.0), 3, "ablation", **other.values),
     ]  # fmt: skip
-    rounds = _Rounds(context(tmp_path, trials=probes), (), leader)
+    rounds = _Elimination(context(tmp_path, trials=probes), (), leader)
     for one in probes[2:]:
         rate = one.result.measurement.samples_per_second
         rounds.racers[one.config] = ConfigSummary(

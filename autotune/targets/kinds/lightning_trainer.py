@@ -33,7 +33,7 @@ from autotune.targets.importing import as_a_script
 from autotune.targets.kinds.lightning_arguments import GIVEN, PRECISIONS, changed, has_own_precision, kept, making
 from autotune.targets.kinds.lightning_endless import make_endless, telling_of
 from autotune.targets.kinds.lightning_parts import OF_WORKERS, Parts, checked
-from autotune.targets.model_facts import facts_of
+from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import OwnLoop, Report
 from autotune.targets.settings import read_settings
 from autotune.targets.user_errors import blaming
@@ -109,7 +109,7 @@ class LightningTrainer(OwnLoop):
         settings = read_settings(Contract(label=self.label, root=self.root, names=parts.loaded.names))
         fixed = self._fixed()
         return TargetFacts(
-            **facts_of(parts.module),
+            **model_facts(parts.module),
             name=parts.name,
             data="iterable" if samples is None else "dataset",
             dataset_samples=samples,

@@ -261,7 +261,7 @@ def test_recomputed_activations_of_a_trainer_are_tuned_where_they_are_typed():
     typed = _recognised(HUGGING_FACE, "train.py --gradient_checkpointing False")
 
     assert any(one.startswith("--gradient_checkpointing of the script is left alone: what it is today") for one in left)
-    assert typed.template.baseline["activation_checkpointing"] is False
+    assert typed.command.baseline["activation_checkpointing"] is False
     assert not any("checkpointing" in one for one in typed.left)
 
 

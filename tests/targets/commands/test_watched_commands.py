@@ -230,7 +230,7 @@ for x, in DataLoader(TensorDataset(torch.randn(800, 3, 9, 9)), 8):
 @pytest.mark.parametrize("values", [{}, {"channels_last": True}, {"activation_checkpointing": True}])
 @pytest.mark.parametrize("typed", ["", "--grad-checkpointing", "--grad-checkpointing --reentrant --channels-last"])
 def test_what_arguments_do_to_a_model_is_left_to_them(tmp_path, typed, values):
-    target = recognise(CommandTemplate.split(command(tmp_path, OF_THE_MODEL, typed))).template
+    target = recognise(Command.split(command(tmp_path, OF_THE_MODEL, typed))).command
     arguments = " ".join(target.text.split()[3:])
 
     facts = inspect(tmp_path, OF_THE_MODEL, arguments)
