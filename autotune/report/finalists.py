@@ -140,8 +140,9 @@ def _rows(drawn: Sequence[Finalist], across: Axis, size: Size) -> list[str]:
     for index, one in enumerate(drawn):
         y = index * ROW + 29
         factor = _factor(one)
-        name = cropped(one.name, int((size.width - 90) / drawing.CHARACTER / 1.1))
-        parts.append(drawing.text(left, y - 15, name, "strong" if one.kind == "kept" else "tick"))
+        parts.append(
+            drawing.text(left, y - 15, _fitting(one.name, size.width), "strong" if one.kind == "kept" else "tick")
+        )
         parts.append(drawing.text(right, y - 15, factor, "strong" if one.kind == "kept" else "tick", "end"))
         low, high = (one.rate - (one.half_width or 0.0), one.rate + (one.half_width or 0.0))
         marks = drawing.bar("spread", x(low), y - 5, x(high) - x(low), 10)

@@ -101,16 +101,17 @@ def going_on(
     return [one for one in running if one in chosen]
 
 
-def is_known(rounds: Rounds, running: Sequence[int], baseline: int | None, tie: float = TIE) -> bool:
+def is_known(rounds: Rounds, running: Sequence[int], baseline: int | None) -> bool:
     """Whether so little is expected to be lost by the choice as it is now that further rounds do not pay.
 
     Not before the halvings are over: sooner, luck claimed gains where there were none (decisions/0024). The choice is
     the baseline where it is as good as the fastest, else the fastest, which must then surely beat the baseline. What
-    may be lost to each rival (`Rounds.expected_loss`) is added up, which over-estimates it.
+    may be lost to each rival (`Rounds.expected_loss`) is added up, which over-estimates it. Not for a knee, which is
+    the smallest near the fastest.
     """
-    gaps, near = rounds.gaps(running), math.log(1 - tie)
+    gaps = rounds.gaps(running)
     fastest = max(running, key=lambda one: gaps[one])
-    stays = baseline is not None and gaps[baseline] >= near
+    stays = baseline is not None and gaps[baseline] >= math.log(1 - TIE)
     chosen = baseline if baseline is not None and stays else fastest
     rivals = [one for one in running if one not in (chosen, baseline)]
     if any(rounds.count(chosen, one) < HALVED_AFTER[-1] for one in running):
@@ -119,7 +120,7 @@ def is_known(rounds: Rounds, running: Sequence[int], baseline: int | None, tie: 
         sure = 1 - (1 - SURE) / (1 + len(rivals))  # the fastest of several: Bonferroni's correction
         if rounds.ratio(fastest, baseline, sure)[1] <= 1:
             return False
-    return sum(rounds.expected_loss(chosen, one, tie) for one in rivals) < KNOWN_LOSS
+    return sum(rounds.expected_loss(chosen, one, TIE) for one in rivals) < KNOWN_LOSS
 
 
 def is_decided(rounds: Rounds, running: Sequence[int], tie: float = TIE) -> bool:
@@ -295,4 +296,4 @@ def _has_winner(holding: Sequence[ConfigSummary], request: StudyRequest) -> bool
     running = [i for i, one in enumerate(holding) if not one.refused]
     baseline = next((i for i in running if holding[i].config == request.baseline), None)
     near = tie(request.goal)
-    return is_decided(scores, running, near) or is_known(scores, running, baseline, near)
+    return is_decided(scores, running, near) or (near <= TIE and is_known(scores, running, baseline))

@@ -329,7 +329,7 @@ def test_no_place_beside_a_card_is_empty(answered: tuple[Page, str]) -> None:
         page.set_viewport_size({"width": width, "height": 900})
         left, right = page.evaluate(ENDS)
         assert abs(left - right) < 25, width
-        assert max(page.evaluate(EMPTY)) < 160, width
+        assert max(page.evaluate(EMPTY)) < 170, width  # a line of text is 20
 
 
 @pytest.mark.parametrize("name", ["whole", "digits_cnn", "slow_loader"])

@@ -196,9 +196,9 @@ def test_of_two_arms_at_one_place_the_recommended_one_lies_on_top() -> None:
 
     for best in arms:
         groups = drawn(throughput(view(trials, recommendation(params=best.values)))).iter(f"{SPACE}g")
-        last = [group.get("class") for group in groups if str(group.get("class")).startswith("arm")][-1]
+        last = [group.get("class") for group in groups if str(group.get("class")).startswith("series")][-1]
         names = [curve.label for curve in curves(view(trials))]
-        assert names[int(str(last).removeprefix("arm"))] == ("nhwc" if best.values["channels_last"] else "nchw")
+        assert names[int(str(last).removeprefix("series"))] == ("nhwc" if best.values["channels_last"] else "nchw")
 
 
 def test_what_is_not_done_is_no_part_of_a_name() -> None:

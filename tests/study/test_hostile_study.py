@@ -228,7 +228,8 @@ def test_a_page_has_the_elements_of_the_twin(told: Callable[..., str], tmp_path:
         told("report", str(place))
         pages.append((place / "report.html").read_bytes().decode())
 
-    one, other = ([(tag, *found) for tag, found in Page(page).elements] for page in pages)
+    # What stands between two backticks is shown as code: the one element that a text may make.
+    one, other = ([(tag, *found) for tag, found in Page(page).elements if (tag, *found) != ("code",)] for page in pages)
     assert one == other
     assert is_tame(pages[0])
 
