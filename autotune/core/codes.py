@@ -165,7 +165,7 @@ class Code(StrEnum):
     FAILED = "failed", 302, "{failure}"
     MEASURED_FOR_COMPARISON = "measured-for-comparison", 303, "measured for comparison only: {why}"
     FASTER_WITHIN_LIMIT = ("faster-within-limit", 304,
-        "{share:.1%} {better}, which is within what may be given up" + MORE_MEMORY)
+        "{share:.1%} {better}, within the speed that may be given up" + MORE_MEMORY)
     FASTER_BELOW_THRESHOLD = ("faster-below-threshold", 305,
         "{share:.1%} {better} (below the {threshold:.0%} threshold)" + MORE_MEMORY)
     FASTER_NOT_SIGNIFICANT = "faster-not-significant", 306, "{share:.1%} {better} (not significant)" + MORE_MEMORY
@@ -173,6 +173,8 @@ class Code(StrEnum):
     SLOWER = "slower", 308, "{share:.1%} {worse}" + MORE_MEMORY
     FASTER_WITH_LARGER_BATCH = ("faster-with-larger-batch", 309,
         "{share:.1%} {better}, too little for a global batch of {batch}" + MORE_MEMORY)
+    FASTER_PRECISION_UNDECIDED = ("faster-precision-undecided", 310,
+        "{share:.1%} {better}, too little for a precision whose losses are undecided (under {least:.0%})" + MORE_MEMORY)
 
     # 4xx: what is known of the losses
     LOSSES_NOT_CHECKED = "losses-not-checked", 401, "not checked (--stability off)"

@@ -191,7 +191,7 @@ class ForkServers:
         self._command = command
         self._lock = threading.Lock()
         self._started: dict[object, ForkServer] = {}
-        self._imports: dict[str | None, Imports] = {}
+        self._imports: dict[tuple[Path, str | None], Imports] = {}
         self._probes = 0  # that run now
         self._losses = 0
 
@@ -245,9 +245,10 @@ class ForkServers:
             self._end_all()
 
     def _for(self, target: str | None, environ: Mapping[str, str]) -> ForkServer:
-        if target not in self._imports:
-            self._imports[target] = imports_of(target)
-        imports = self._imports[target]
+        place = Path.cwd(), target  # which is relative to it
+        if place not in self._imports:
+            self._imports[place] = imports_of(target)
+        imports = self._imports[place]
         key = Path.cwd(), imports, frozenset(environ.items())
         if key not in self._started:
             try:

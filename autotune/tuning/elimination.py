@@ -114,7 +114,7 @@ def _run(context: SearchContext, rounds: _Elimination, reversions: list[Reversio
     others = [one.config for one in testable if one not in doubtful]
     together = without(context, rounds.leader, knobs_of(doubtful))
     _run_affordable(context, rounds, [together, *others] if doubtful else others)
-    if len(doubtful) > 1 and rounds.loses(together):
+    if len(doubtful) > 1 and not rounds.has_failed(rounds.leader) and rounds.loses(together):
         _run_affordable(context, rounds, [one.config for one in doubtful])
     is_kept = not doubtful or rounds.loses(together)
     worthless = [

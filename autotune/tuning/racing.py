@@ -161,11 +161,12 @@ def race(
     for done in range(MOST_ROUNDS if affords or rounds >= USUAL_ROUNDS else rounds):
         number = first + done
         running = [one for one in racers.values() if not (one.failure or one.is_behind)]
-        if not running or (done >= rounds and not _is_open(running, baseline, request.goal)):
+        claims = sum(not one.failure and one.config != baseline for one in racers.values())  # as the answer counts them
+        if not running or (done >= rounds and not _is_open(running, baseline, request.goal, claims)):
             break
         configs = [one.config for one in running][:: 1 if number % 2 == 0 else -1]
         before = resumed.round(configs) if resumed else None
-        enough = done >= fewest or (done >= FEWEST_ROUNDS and _is_clear(running, baseline, request.goal))
+        enough = done >= fewest or (done >= FEWEST_ROUNDS and _is_clear(running, baseline, request.goal, claims))
         if before is None and affords and (enough or done >= rounds) and not affords(configs):
             break
         for config, judged in zip(configs, before or map(probe, configs), strict=True):
@@ -240,31 +241,34 @@ def tie(goal: Goal) -> float:
     return max(TIE, objective_of(goal).knee(goal) or 0.0) if slack is None else slack
 
 
-def _is_clear(running: Sequence[ConfigSummary], baseline: Config, goal: Goal) -> bool:
+def _is_clear(running: Sequence[ConfigSummary], baseline: Config, goal: Goal, claims: int) -> bool:
     """Whether two rounds are enough if more overrun the budget: surely faster than the baseline, or no gain."""
     names = [one.config for one in running]
     if baseline not in names or len(names) < 2 or objective_of(goal).slack(goal) is not None:
         return False
     if not _are_undisturbed(running):
         return False
-    estimate, low, _ = _over_baseline(running, baseline)
+    estimate, low, _ = _over_baseline(running, baseline, claims)
     return low > 1 or estimate <= 1 + TIE
 
 
-def _is_open(running: Sequence[ConfigSummary], baseline: Config, goal: Goal) -> bool:
+def _is_open(running: Sequence[ConfigSummary], baseline: Config, goal: Goal, claims: int) -> bool:
     """Whether more rounds may still tell if the fastest beats the baseline."""
     if baseline not in [one.config for one in running] or objective_of(goal).slack(goal) is not None:
         return False
-    estimate, low, _ = _over_baseline(running, baseline)
+    estimate, low, _ = _over_baseline(running, baseline, claims)
     return low <= 1 and estimate > 1 + TIE
 
 
-def _over_baseline(running: Sequence[ConfigSummary], baseline: Config) -> tuple[float, float, float]:
-    """Return the score of the fastest over the baseline's, with the interval of a claim; zeros without a rival."""
+def _over_baseline(running: Sequence[ConfigSummary], baseline: Config, claims: int) -> tuple[float, float, float]:
+    """Return the score of the fastest over the baseline's, with the interval of a claim; zeros without a rival.
+
+    Of `claims` configurations the luckiest is claimed to be faster, whether they still run or stayed behind.
+    """
     scores = Rounds([one.by_round(one.scores) for one in running])
     base = [one.config for one in running].index(baseline)
     rivals = [i for i, one in enumerate(running) if i != base and not one.refused]
-    ratios = [scores.ratio(i, base, claim_confidence(len(rivals))) for i in rivals]
+    ratios = [scores.ratio(i, base, claim_confidence(claims)) for i in rivals]
     return max(ratios, default=(0.0, 0.0, 0.0))
 
 

@@ -181,15 +181,16 @@ def _runner_up(candidate: ConfigSummary, ranking: Ranking) -> RunnerUp:
     return RunnerUp(
         config=candidate.config,
         samples_per_second=significant(held[index].samples_per_second),
-        reason=candidate.refused or _why_not(candidate, winner, ratio, request),
+        reason=candidate.refused or _why_not(candidate, ratio, ranking, is_allowed=index in ranking.allowed),
     )
 
 
 def _why_not(
-    candidate: ConfigSummary, winner: ConfigSummary, ratio: tuple[float, float, float], request: StudyRequest
+    candidate: ConfigSummary, ratio: tuple[float, float, float], ranking: Ranking, *, is_allowed: bool
 ) -> Notice:
     """Return why the winner was preferred; `ratio` is its score over the candidate's, with its interval."""
-    objective, (estimate, low, high) = objective_of(request.goal), ratio
+    request, winner, (estimate, low, high) = ranking.request, ranking.winner, ratio
+    objective = objective_of(request.goal)
     is_larger = candidate.peak_bytes > MEMORY_STEP * max(winner.peak_bytes, 1)
     memory = {"peak_bytes": candidate.peak_bytes, "chosen_bytes": winner.peak_bytes} if is_larger else {}
     if estimate >= 1:
@@ -204,6 +205,9 @@ def _why_not(
     ):
         batch = request.global_batch_size(candidate.config)
         return notice(Code.FASTER_WITH_LARGER_BATCH, share=share, better=objective.better, batch=batch, **memory)
+    if not is_allowed and not candidate.is_behind:
+        least = LEAST_UNMATCHED_GAIN - 1
+        return notice(Code.FASTER_PRECISION_UNDECIDED, share=share, better=objective.better, least=least, **memory)
     if high < 1:
         return notice(Code.FASTER_BELOW_THRESHOLD, share=share, better=objective.better, threshold=TIE, **memory)
     return notice(Code.FASTER_NOT_SIGNIFICANT, share=share, better=objective.better, **memory)
@@ -244,12 +248,13 @@ def _stability(
     skipped = sum(m.skipped_steps + m.calibration_skips for m in measured) or None
     if full_precision(winner.config) == winner.config:
         return notice(Code.LOSSES_FINITE, steps=steps, skipped=skipped), None
+    is_own = precision_of(winner.config) == precision_of(request.baseline)  # which is not doubted
     verdict = next((v for v in losses if v.values == precision_of(winner.config)), None)
     if verdict is None:
         late = "there was no time to compare its losses with full precision's"
         doubt = notice(Code.PRECISION_UNDECIDED, why=late)
-        return notice(Code.LOSSES_NOT_COMPARED, steps=steps, skipped=skipped), doubt
+        return notice(Code.LOSSES_NOT_COMPARED, steps=steps, skipped=skipped), None if is_own else doubt
     if verdict.verdict == "ok":
         return verdict.reason, None
     doubt = notice(Code.PRECISION_UNDECIDED, why=verdict.reason.text)
-    return notice(Code.LOSSES_NOT_CLEARED, steps=steps, skipped=skipped), doubt
+    return notice(Code.LOSSES_NOT_CLEARED, steps=steps, skipped=skipped), None if is_own else doubt

@@ -11,6 +11,7 @@ from autotune.core.results import Outcome, Trial
 from autotune.study.summary import ConfigSummary
 from autotune.tuning import choice, racing
 from autotune.tuning.choice import FEWEST_FINALISTS
+from autotune.tuning.racing import _is_open
 from tests.worlds import bad, config, failed, good, measured, study_request
 
 ONE, TWO, THREE, FOUR = (config(batch_size=size) for size in (8, 16, 32, 64))
@@ -176,6 +177,21 @@ def test_the_slower_half_stays_behind_and_the_baseline_never_does():
     assert counts[8] == 8
     assert [candidate.is_behind for candidate in raced] == [count < 8 for count in counts]
     assert len(log) == 3 * 9 + 3 * 5 + 2 * 3
+
+
+def test_who_stayed_behind_counts_among_those_who_may_be_lucky():
+    base, one = (
+        ConfigSummary(
+            config=where,
+            trials=tuple(Trial(number=0, purpose="confirm", config=where, result=measured(rate)) for rate in rates),
+            verdicts=tuple(map(good, rates)),
+            rounds=tuple(range(len(rates))),
+        )
+        for where, rates in ((BASE, [101, 99, 102, 98, 101, 99.0]), (ONE, [103, 106, 104, 103, 107, 101.0]))
+    )
+
+    assert not _is_open([one, base], BASE, Goal(), 1)
+    assert _is_open([one, base], BASE, Goal(), 400)
 
 
 def test_it_ends_as_soon_as_it_is_decided():

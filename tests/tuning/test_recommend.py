@@ -463,7 +463,20 @@ def test_what_the_baseline_computes_in_is_not_doubted():
 
     open_ones = (_verdict("inconclusive", "bf16 cannot be judged"),)
 
-    assert _recommended(_candidate(base, 100, 100, 100), other, request=request, losses=open_ones).params == base.values
+    kept = _recommended(_candidate(base, 100, 100, 100), other, request=request, losses=open_ones)
+
+    assert kept.params == base.values
+    assert Code.PRECISION_UNDECIDED not in [warning.code for warning in kept.warnings]
+
+
+def test_why_a_little_faster_precision_in_doubt_was_not_chosen_is_said():
+    half, full = config(batch_size=64, amp_dtype="bfloat16"), config(batch_size=64, channels_last=True)
+    racers = [_candidate(BASE, 100, 100, 100), _candidate(full, 200, 200, 200), _candidate(half, 208, 208, 208)]
+
+    found = _recommended(*racers, losses=(_verdict("inconclusive", "bf16 cannot be judged"),))
+
+    (reason,) = [one.reason for one in found.runners_up if one.config == half]
+    assert reason.text.startswith("4.0% faster, too little for a precision whose losses are undecided (under 5%)")
 
 
 def test_workers_that_there_was_no_time_to_confirm_are_not_said_to_gain_nothing():

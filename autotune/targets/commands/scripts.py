@@ -8,7 +8,7 @@ from pathlib import Path
 
 AGREED = {"model", "trainer"}  # the names that a file of functions cannot do without
 LIGHTNING = "LightningModule"
-TRAINS = {"backward", "step", "zero_grad", "fit", "trainer", "trainer.train"}  # what is called at the top to train
+TRAINS = {"backward", "step", "zero_grad", "trainer", "trainer.train"}  # what is called at the top to train
 TRAINS_WITHIN = "backward"  # what a function calls that trains: scalers and schedules have a `fit` and a `step`, too
 
 
@@ -24,12 +24,17 @@ def trains_when_run(path: Path) -> bool:
         return False
     top = [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
     run_always = [node for node in top if not _is_guard(node)]
-    if any(name in TRAINS for node in run_always for name in _called(node)) or _trains_within(tree, run_always):
+    if any(_trains(name) for node in run_always for name in _called(node)) or _trains_within(tree, run_always):
         return True
     if AGREED & set(_defined(tree)) or any(map(_is_lightning, tree.body)):
         return False
     guarded = any(_is_guard(node) for node in top)
     return guarded or any(isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) for node in run_always)
+
+
+def _trains(called: str) -> bool:
+    """Return whether what is called by this name trains; of all that can `fit`, a scaler of data say, a trainer."""
+    return called in TRAINS or (called.endswith(".fit") and "trainer" in called.lower())
 
 
 def _is_guard(node: ast.stmt) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from autotune.errors import TargetError
 from autotune.targets.own_loop import Report
 
 
@@ -39,16 +40,15 @@ def telling_of(library: ModuleType, report: Report, begin: Callable[[Any], None]
 
     class Telling(library.Callback):  # type: ignore[misc, name-defined]  # Lightning may be absent
         def on_train_start(self, trainer: Any, module: Any) -> None:
-            loop, strategy = trainer.fit_loop, trainer.strategy
-            accumulated = trainer.accumulate_grad_batches
-            if math.isfinite(loop.max_batches) and loop.max_batches > accumulated:  # no step of fewer micro-batches
-                loop.max_batches -= loop.max_batches % accumulated
+            strategy = trainer.strategy
+            _cut(trainer)
             if module.automatic_optimization:  # what waits for an evaluation would find none, and raise an error
                 configs = strategy.lr_scheduler_configs
                 strategy.lr_scheduler_configs = [one for one in configs if not one.reduce_on_plateau]
             begin(module)
 
         def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
+            _cut(trainer)  # a Trainer that loads its data anew counts its batches anew
             if trainer.current_epoch and math.isfinite(trainer.fit_loop.max_batches):  # else the loader's end is seen
                 report.epoch()
             if 0 <= trainer.max_epochs <= trainer.current_epoch:
@@ -60,6 +60,19 @@ def telling_of(library: ModuleType, report: Report, begin: Callable[[Any], None]
             batch_end()
 
     return Telling()
+
+
+def _cut(trainer: Any) -> None:
+    """Leave out the batches at the end of an epoch that make no whole step. Raises `TargetError` if none is whole."""
+    loop, accumulated = trainer.fit_loop, trainer.accumulate_grad_batches
+    if not math.isfinite(loop.max_batches) or not loop.max_batches:
+        return
+    if loop.max_batches < accumulated:
+        raise TargetError(
+            f"An epoch has {loop.max_batches} batches, one step needs {accumulated}. A last partial step is left out, "
+            f"so there would be none at all. Lower the batch or its accumulation, or raise limit_train_batches."
+        )
+    loop.max_batches -= loop.max_batches % accumulated
 
 
 def _hold_rates(trainer: Any, module: Any) -> None:

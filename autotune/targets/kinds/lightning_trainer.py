@@ -9,7 +9,7 @@ Not covered: a knob that adds a forward context and has no argument in `Knob.wor
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import wraps
 from typing import Any, NoReturn
 
@@ -105,7 +105,7 @@ class LightningTrainer(OwnLoop):
         """The facts that its first step showed."""
         parts, witness, loader = self._parts, self._witness, self._loader
         assert witness is not None and loader is not None, "asked after a step"
-        samples = _count(loader.dataset)
+        samples = _count(loader)
         settings = read_settings(Contract(label=self.label, root=self.root, names=parts.loaded.names))
         fixed = self._fixed()
         return TargetFacts(
@@ -204,7 +204,7 @@ class LightningTrainer(OwnLoop):
         asked = f"{type(self._parts.source).__name__}.train_dataloader()"
         self._loader = own = checked(loader, asked, _INSTEAD)
         options = {name: getattr(own, name) for name in _OF_A_LOADER} if self._is_today else self._plan.loader_options
-        samples, size, steps = _count(own.dataset), int(options["batch_size"]), self._trainer.accumulate_grad_batches
+        samples, size, steps = _count(own), int(options["batch_size"]), self._trainer.accumulate_grad_batches
         if samples is not None and samples < size * steps:
             needed = f"{size} samples" if steps == 1 else f"{steps} batches of {size}"
             raise TargetError(
@@ -287,6 +287,9 @@ def _replace(owner: Any, method: str, change: Callable[[Any], Any]) -> None:
     setattr(owner, method, replaced)
 
 
-def _count(dataset: Any) -> int | None:
-    """The samples; None where they are not known before they are read."""
-    return len(dataset) if hasattr(dataset, "__len__") and not isinstance(dataset, IterableDataset) else None
+def _count(loader: DataLoader[Any]) -> int | None:
+    """The samples of an epoch, as its sampler draws them; None where they are not known before they are read."""
+    if isinstance(loader.dataset, IterableDataset):
+        return None
+    drawn = (loader.sampler, loader.dataset)
+    return next((len(one) for one in drawn if isinstance(one, Sized)), None)

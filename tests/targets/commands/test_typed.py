@@ -25,6 +25,8 @@ GUARD = 'if __name__ == "__main__":\n    main()\n'
         ("trainer = Trainer(net, data)\nif __name__ == '__main__':\n    trainer.train()\n", False),
         ("model = Net()\ndef epoch():\n    loss().backward()\ndef main():\n    epoch()\nmain()\n", True),
         ("model = Net()\ndef data():\n    return Scaler().fit(x)\ndataset = data()\n", False),
+        ("scaler = StandardScaler().fit(x)\ndef model(): ...\ndef dataset(): ...\n", False),
+        ("model = Net()\nL.Trainer(max_epochs=3).fit(model)\n", True),
         (f"class Net(L.LightningModule): ...\n{GUARD}", False),
         (f"from pkg.net import build as model\n{GUARD}", False),
         ("def get_model(): ...\n", False),
