@@ -347,7 +347,6 @@ SEVERAL = "return {'a': DataLoader(ROWS, 4), 'b': DataLoader(ROWS, 4)}"
          "has 5 samples, one step needs 8 samples."),
         (_trainer("").replace("shuffle=True", "sampler=torch.utils.data.SubsetRandomSampler(range(6))"),
          "has 6 samples, one step needs 8 samples."),
-        (_trainer("limit_train_batches=1, accumulate_grad_batches=2"), "An epoch has 1 batches, one step needs 2."),
         (_trainer("").replace("return DataLoader(ROWS, batch_size=16, shuffle=True)", SEVERAL), "returned a dict."),
         (_trainer("").replace("nn.Linear(1, 3)", "nn.LazyLinear(3)"), "Net.net.0.weight has no shape yet."),
         (_trainer("").replace("        return loss", STOPPING), "ended its training before it was measured"),
@@ -358,6 +357,13 @@ SEVERAL = "return {'a': DataLoader(ROWS, 4), 'b': DataLoader(ROWS, 4)}"
 def test_what_cannot_be_probed_is_told_with_what_to_do(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises((TargetError, KeyError), match=re.escape(said)):
         start(tmp_path, text, batch_size=8).train(watch(9))
+
+
+def test_an_epoch_that_the_trainer_cuts_below_one_step_is_told(tmp_path: Path) -> None:
+    session = start(tmp_path, _trainer("limit_train_batches=1"), batch_size=8, gradient_accumulation_steps=2)
+
+    with pytest.raises(TargetError, match="An epoch has 1 batches, one step needs 2"):
+        session.train(watch(9))
 
 
 def test_batches_of_another_size_than_was_asked_for_are_not_measured(tmp_path: Path) -> None:
