@@ -43,7 +43,8 @@ class OfAScript(TyperCommand):
             script = next((at for at, word in enumerate(words) if word.endswith(".py")), None)
             # By name: typer has had click, and now has a copy of it.
             if type(error).__name__ == "NoSuchOption" and script is not None and "--" not in words:
-                typed = shlex.join(["autotune", ctx.info_name, *words[:script]])
+                first = script - (words[script - 1 : script] in (["python"], ["python3"]))
+                typed = shlex.join(["autotune", ctx.info_name, *words[:first]])
                 command = shlex.join(["python", *words[script:]])
                 raise UsageError(
                     f"autotune {ctx.info_name} has no option {getattr(error, 'option_name', '')}. It is probably an "

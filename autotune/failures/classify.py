@@ -25,7 +25,7 @@ SHARED_MEMORY = "/dev/shm"
 LOCKS = "multiprocessing.synchronize"  # makes the locks of loader workers, which are files there, and names none
 FEW = (errno.ENOMEM, errno.EMFILE, errno.EAGAIN)  # what a lock may lack besides
 # Said of a loader worker by torch.utils.data, 2.13: the second where it died before torch watched for its end.
-_WORKER_KILLED = re.compile(r"killed by signal: Killed|DataLoader worker .*exited unexpectedly")
+_WORKER_KILLED = re.compile(r"killed by signal: Killed|DataLoader worker .*exited unexpectedly(?! with exit code)")
 SIGNALS = {one.value: one.name for one in signal.Signals}  # real-time signals have no name
 _MESSAGE_CHARACTERS = 2000  # kept of either end of a message: a worker's error has its type first and its text last
 _WRAPPED = re.compile(r"Caught (\w+) in (DataLoader worker process \d+|pin memory thread)")

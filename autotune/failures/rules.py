@@ -146,6 +146,6 @@ MESSAGES: tuple[MessageRule, ...] = (
     _rule(Outcome.CRASHED, r"No execution plans support the graph|No valid engine", "cuDNN 9", "", True),
     _rule(Outcome.CRASHED, r"NCCL error|unhandled cuda error", "NCCL 2.29", "", True),
     _rule(Outcome.CRASHED, r"DataLoader worker .*killed by signal: \w+", "2.13 run"),
-    _rule(Outcome.CRASHED, r"DataLoader worker .*exited unexpectedly", "2.13 run"),
+    _rule(Outcome.CRASHED, r"DataLoader worker .*exited unexpectedly(?: with exit code \d+)?", "2.13 run"),
     _rule(Outcome.CRASHED, r"DataLoader timed out|Pin memory thread exited", "2.13 run"),
 )

@@ -193,7 +193,7 @@ def details(best: Recommendation, view: StudyView | None, width: int) -> Iterato
     for title, texts in (
         ("All", [f"{name}: {python(value)}" for name, value in best.params.items()]),
         ("Time", [durations(best, facts_of(best, view))]),
-        ("Bottleneck", [bottleneck_of(view)] if view and bottleneck_of(view) else []),
+        ("Step", [bottleneck_of(view)] if view and bottleneck_of(view) else []),
         ("Why", list(dict.fromkeys(one.text for one in told if one is not None))),
         ("Worth", worth_lines(best, view)),
         ("Others", [*lost, phrases.PAIRED] if lost else []),

@@ -100,7 +100,7 @@ def _feet(view: StudyView, best: Recommendation) -> list[str]:
 def _rows(rows: Sequence[ChangeRow], y: float, last: float) -> Sequence[str]:
     """What changes, and what each change is worth; how many more there are where they do not fit above `last`."""
     parts, room = [], int((last - y) / ROW) + 1
-    shown = rows if len(rows) <= room else rows[: room - 1]
+    shown = rows if len(rows) <= room else rows[: max(0, room - 1)]
     for number, row in enumerate(shown):
         place = y + ROW * number
         parts.append(_text("row", place, f"{row.name}   {row.today} → {row.tuned}", 40))

@@ -189,7 +189,7 @@ def headline(recommendation: Recommendation) -> str:
         return f"{open_question}; it is recommended{worst}"
     if recommendation.params == recommendation.baseline:
         if not recommendation.runners_up:
-            return f"keep {name}: no other configuration ran"
+            return f"keep {name}: nothing else could be compared with it"
         if any(one.reason.code is Code.NOT_MEASURED_AGAIN for one in recommendation.runners_up):  # earlier versions
             return f"keep {name} for now: there was no time to confirm another one (use a longer --time-budget)"
         if tried := _tried(recommendation):

@@ -12,7 +12,7 @@ from autotune.core.records import Config
 from autotune.core.results import Trial
 from autotune.errors import NoRecommendation
 from autotune.precision.stage import precise_finalists, refused_summaries
-from autotune.study.interference import Judged, severity
+from autotune.study.interference import Judged, is_spoiled, severity
 from autotune.study.summary import ConfigSummary
 from autotune.tuning import racing
 from autotune.tuning.choice import FEWEST_FINALISTS, finalists
@@ -75,12 +75,17 @@ def _finalists(context: SearchContext) -> list[ConfigSummary]:
 
 
 def _unconfirmed(context: SearchContext) -> list[ConfigSummary]:
-    """Return who would race the baseline if there were time to measure it again, of those that were probed; if any."""
+    """Return who would race the baseline if there were time to measure it again, of those that were probed; if any.
+
+    Nobody where others slowed its probe or the baseline's: two probes at different times tell nothing then.
+    """
     history, baseline = context.history, context.request.baseline
     first = preferred(context) if context.objective.is_speed else None
     found = [*([first] if first else []), *finalists(history.drift_corrected, context.request)]
     probed = search_scores(history)
-    return [one for one in found if one.config in probed.keys() - {baseline} and not history.refusal(one.config)][:1]
+    may = [one for one in found if one.config in probed.keys() - {baseline} and not history.refusal(one.config)][:1]
+    compared = [_calmest(context, config) for config in (baseline, *(one.config for one in may))]
+    return [] if any(pair is None or is_spoiled(pair[0].result) for pair in compared) else may
 
 
 def _beside_baseline(context: SearchContext, most: int, margin: float) -> list[ConfigSummary]:
@@ -115,9 +120,14 @@ def _has_time_for_baseline(context: SearchContext) -> bool:
 
 def _as_probed(context: SearchContext, one: ConfigSummary) -> ConfigSummary:
     """Return it with its calmest probe, the latest of those, as its only round: there is no time for another."""
-    held = [pair for pair in context.history.valid if pair[0].config == one.config and pair[1].feasible]
-    trial, verdict = min(reversed(held), key=lambda pair: severity(pair[0].result))
-    return replace(one, trials=(trial,), verdicts=(verdict,))
+    pair = _calmest(context, one.config)
+    assert pair is not None, "it ran"
+    return replace(one, trials=(pair[0],), verdicts=(pair[1],))
+
+
+def _calmest(context: SearchContext, config: Config) -> Judged | None:
+    ran = [pair for pair in context.history.valid if pair[0].config == config and pair[1].feasible]
+    return min(reversed(ran), key=lambda pair: severity(pair[0].result), default=None)
 
 
 def _tell_unconfirmed(context: SearchContext, raced: Sequence[ConfigSummary], baseline: ConfigSummary) -> None:

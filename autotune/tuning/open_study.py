@@ -17,7 +17,7 @@ from autotune.core import codec
 from autotune.core.notices import Notice
 from autotune.core.records import Environment, StudyRequest, TargetFacts
 from autotune.core.results import Inspection
-from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound, UsageError
+from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound, TargetError, UsageError
 from autotune.launch.base import RESULT, Launcher
 from autotune.launch.files import store
 from autotune.sampler.space import SearchSpace
@@ -55,7 +55,7 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
     """
     check_place(settings)
     notice = rebuild(settings)
-    check_resumable(settings.folder, settings.mode)
+    begun = check_resumable(settings.folder, settings.mode)
     folder, lock = settings.folder, None
     try:
         lock = Lock(folder)
@@ -72,6 +72,10 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
         )  # fmt: skip
     except (KeyboardInterrupt, UsageError, EnvironmentUnfit):
         disk.clear_away(folder)  # but not after a `TargetError`, which names its log
+        raise
+    except TargetError:
+        if begun is not None:
+            _keep_inspection(folder, begun)
         raise
     finally:
         if lock is not None:

@@ -106,8 +106,8 @@ def is_known(rounds: Rounds, running: Sequence[int], baseline: int | None) -> bo
 
     Not before the halvings are over: sooner, luck claimed gains where there were none (decisions/0024). The choice is
     the baseline where it is as good as the fastest, else the fastest, which must then surely beat the baseline. What
-    may be lost to each rival (`Rounds.expected_loss`) is added up, which over-estimates it. Not for a knee, which is
-    the smallest near the fastest.
+    may be lost to each rival (`Rounds.expected_loss`) is added up, which over-estimates it. For plain speed
+    only: a knee is the smallest near the fastest, and other objectives give speed away.
     """
     gaps = rounds.gaps(running)
     fastest = max(running, key=lambda one: gaps[one])
@@ -299,5 +299,6 @@ def _has_winner(holding: Sequence[ConfigSummary], request: StudyRequest) -> bool
     scores = Rounds([one.by_round(one.scores) for one in holding])
     running = [i for i, one in enumerate(holding) if not one.refused]
     baseline = next((i for i in running if holding[i].config == request.baseline), None)
-    near = tie(request.goal)
-    return is_decided(scores, running, near) or (near <= TIE and is_known(scores, running, baseline))
+    near, objective = tie(request.goal), objective_of(request.goal)
+    is_plain = near <= TIE and objective.slack(request.goal) is None
+    return is_decided(scores, running, near) or (is_plain and is_known(scores, running, baseline))

@@ -137,12 +137,12 @@ class Trades:
         return Why.CORES if config in self._yielding and self._has_core_each(config) else None
 
     def _has_core_each(self, config: Config) -> bool:
-        """Whether its threads and workers have a core of their own each."""
+        """Whether the threads and workers of all ranks have a core of their own each."""
         environment = self._request.environment
         own = environment.default_threads or environment.usable_cores
         counts = [knob.computing_threads(config[knob.name], own) for knob in KNOBS]
         threads = next((count for count in counts if count is not None), own)
-        return threads + loader_workers(config) <= environment.usable_cores
+        return self._request.facts.ranks * (threads + loader_workers(config)) <= environment.usable_cores
 
     def _plain(self, config: Config) -> Config | None:
         """Return the configuration without trades; None if it has none, or may not do without."""

@@ -106,8 +106,11 @@ def test_a_worker_that_was_killed_is_out_of_memory_if_the_kernel_says_so(
     assert (judged[0] if judged else None) is expected
 
 
-def test_kills_by_the_kernel_do_not_excuse_another_failure() -> None:
-    _, evidence = classify([Link(type_name=RUNTIME, message=WORKER_DEATHS[0])])
+@pytest.mark.parametrize(
+    "message", [WORKER_DEATHS[0], "DataLoader worker (pid 12) exited unexpectedly with exit code 1. Details are lost"]
+)
+def test_kills_by_the_kernel_do_not_excuse_another_failure(message: str) -> None:
+    _, evidence = classify([Link(type_name=RUNTIME, message=message)])
 
     assert judge_worker_kill(evidence, oom_kills=3, host_available_share=0.01) is None
 

@@ -367,7 +367,7 @@ def test_what_has_to_be_set_before_python_starts_is_a_line_to_copy() -> None:
             "Fastest allowed configuration, not measurably faster than your baseline (1.02×, 0.98 to 1.06), "
             "with the same global batch of 64.",
         ),
-        ({"params": BASE.values, "runners_up": ()}, "Keep your baseline: no other configuration ran."),
+        ({"params": BASE.values, "runners_up": ()}, "Keep your baseline: nothing else could be compared with it."),
         (
             {"speedup_low": None, "speedup_high": None, "rounds": 1},
             "digits trains 2.00× faster than your baseline, with the same global batch of 64.",

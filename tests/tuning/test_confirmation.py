@@ -3,9 +3,11 @@
 import dataclasses
 
 import pytest
+from msgspec.structs import replace
 
 from autotune.core import codec
 from autotune.core.codes import Code
+from autotune.core.interference import Contamination
 from autotune.core.records import Goal
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.launch.base import REQUEST
@@ -127,3 +129,35 @@ def test_what_is_far_faster_is_recommended_unconfirmed_with_a_warning(tmp_path):
     assert answer.params["num_workers"] == 8
     assert answer.rounds == 1
     assert Code.NOT_CONFIRMED in [one.code for one in answer.warnings]
+
+
+@pytest.mark.parametrize("disturbed", ["baseline", "search"])
+def test_a_probe_that_others_slowed_is_compared_with_nothing_by_itself(tmp_path, disturbed):
+    machine = dataclasses.replace(NO_LOADING, sample_loading_seconds=0.01)
+    search = context(
+        tmp_path, Disturbed(machine, disturbed), request=study_request(), left=1.0, time_budget_seconds=30.0
+    )  # fmt: skip
+    probe_with_retry(search, search.request.baseline, "baseline")
+    probe_with_retry(search, config(batch_size=64, num_workers=8), "search")
+
+    answer = recommend(confirm(search), search.request, study="x", probes=2, seconds=1.0)
+
+    assert answer.params == search.request.baseline.values
+    assert headline(answer) == "keep your baseline: nothing else could be compared with it"
+
+
+class Disturbed(FakeLauncher):
+    """Slows the probe of the baseline, or the one after it."""
+
+    def __init__(self, machine, which):
+        super().__init__(machine=machine)
+        self._left = {"baseline": (True, False), "search": (False, True)}[which]
+
+    def run(self, request, folder):
+        result = super().run(request, folder)
+        is_slow, *left = self._left or (False,)
+        self._left = tuple(left)
+        if not is_slow:
+            return result
+        shared = Contamination(run_queue_wait_share=0.5, foreign_cores=1.0)
+        return replace(result, measurement=replace(result.measurement, contamination=shared))

@@ -164,6 +164,13 @@ def test_threads_that_sleep_gain_nothing_where_each_has_a_core(values, why):
     assert rule.why(config(**values)) is None
 
 
+def test_the_ranks_of_a_launcher_share_the_cores():
+    here, request = space(goal=FREE, on=CPU), study_request(goal=FREE, environment=CPU, facts=facts(ranks=4))
+    rule = Trades(here, History(request), Guard(here), Predicted(0))
+
+    assert rule.why(config(omp_wait_policy="passive", num_workers=0)) is None
+
+
 def test_it_is_told_why_no_thread_is_put_to_sleep():
     (line,) = _on_a_cpu().exclusions(set())
 

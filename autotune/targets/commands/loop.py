@@ -8,6 +8,7 @@ takes as defaults from outside, the rest not at all.
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -36,6 +37,8 @@ from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import OwnLoop, Report
 from autotune.units import counted
 
+OF_THE_MODEL = {"recomputes": Observed(recomputes=True), "channels_last": Observed(channels_last=True)}
+
 
 class CommandLoop(OwnLoop):
     """One run of the command."""
@@ -48,10 +51,11 @@ class CommandLoop(OwnLoop):
         self._loader_defaults: dict[str, Any] = {}
         self._transforms: list[Callable[[Any], Any]] = []
         self._asked: int | None = None
+        self._is_today = True
 
     def build(self, config: Config | None, plan: Plan) -> None:
         """Fill in the command's words; its model comes with its run. Raises `TargetError`."""
-        self._program, self._plan = configured(self._command, config), plan
+        self._program, self._plan, self._is_today = configured(self._command, config), plan, config is None
         own = [] if config is None else plan_of(config.values, plan.device).model_transforms
         self._transforms = plan.model_transforms[len(own) :]  # what a knob does to a model is the script's own doing
         self._check_ranks(self._program, plan)
@@ -107,8 +111,11 @@ class CommandLoop(OwnLoop):
         self._check_device(witness, plan)
 
     def observed(self) -> Observed:
-        """The settings that its hooks saw."""
-        return self._witness.observed() if self._witness else Observed()
+        """The settings that its hooks saw; of its model only what an argument of the command sets."""
+        seen = self._witness.observed() if self._witness else Observed()
+        asked = [one for one in KNOBS if one.name in self._command.knobs]
+        own = [name for name, of_it in OF_THE_MODEL.items() if not any(one.seen(of_it) for one in asked)]
+        return seen if self._is_today else dataclasses.replace(seen, **dict.fromkeys(own))
 
     def facts(self) -> TargetFacts:
         """The facts that its first step showed: model, data, and which knobs can be set."""

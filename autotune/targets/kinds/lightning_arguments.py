@@ -21,7 +21,10 @@ QUIET = {  # a probe writes nothing, tells nobody and does not stop by itself; i
     "profiler": None, "fast_dev_run": False, "max_time": None,
     "num_nodes": 1, "strategy": "auto", "default_root_dir": tempfile.gettempdir(),
 }  # fmt: skip
-LEFT_OUT = ("Checkpoint", "ProgressBar", "ModelSummary", "EarlyStopping", "Timer", "LearningRateFinder")  # callbacks
+LEFT_OUT = (  # callbacks; the last one passes over data without training at the end of a training
+    "Checkpoint", "ProgressBar", "ModelSummary", "EarlyStopping", "Timer", "LearningRateFinder",
+    "StochasticWeightAveraging",
+)  # fmt: skip
 REFUSED = {  # callbacks, and what they do
     "BatchSizeFinder": "changes the batch size by itself",
     "GradientAccumulationScheduler": "changes the accumulation between epochs",
@@ -42,7 +45,7 @@ def changed(given: Mapping[str, Any], library: ModuleType, device: str, asked: M
     """
     strategy = given.get("strategy", "auto")
     name = strategy if isinstance(strategy, str) else type(strategy).__name__
-    if any(part in name.lower() and not name.lower().startswith("ddp") for part in SEVERAL):
+    if any(part in name.lower() for part in SEVERAL):
         raise TargetError(
             f"The Trainer has the strategy {name}, which divides a model among devices. A probe trains on one device. "
             f"Leave the strategy out."
@@ -52,8 +55,12 @@ def changed(given: Mapping[str, Any], library: ModuleType, device: str, asked: M
     return {
         **given, **QUIET, **_on(device), **{name: value for name, value in asked.items() if name != "precision"},
         **{name: value for name, value in precision.items() if name == "precision"},
-        "callbacks": callbacks, "logger": given.get("logger") is not False and _silent(library),
+        "callbacks": callbacks, "logger": _silent(library) if _logs(given) else False,
     }  # fmt: skip
+
+
+def _logs(given: Mapping[str, Any]) -> bool:
+    return given.get("logger") is not False and not given.get("barebones")
 
 
 def has_own_precision(given: Mapping[str, Any], library: ModuleType) -> bool:

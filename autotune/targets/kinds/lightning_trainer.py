@@ -234,8 +234,18 @@ class LightningTrainer(OwnLoop):
             micro_batches=seen.micro_batches if self._is_manual else given.get("accumulate_grad_batches", 1),
             workers=loader.num_workers if has_sizes else None,
             precisions=seen.precisions if is_seen else frozenset({dtype} if dtype else ()),
+            recomputes=seen.recomputes,
+            channels_last=seen.channels_last,
         )
         return {one.name: values[0] for one in KNOBS if (values := one.seen(today))}
+
+    def _done_by_itself(self) -> list[str]:
+        """The names of the knobs whose work the module does itself."""
+        if not self._is_today or self._witness is None:
+            return []
+        seen = self._witness.observed()
+        of_model = Observed(recomputes=seen.recomputes, channels_last=seen.channels_last)
+        return [one.name for one in KNOBS if True in one.seen(of_model)]
 
     def _fixed(self) -> dict[str, Finding]:
         """The knobs that cannot be set, by name, with the reason."""
@@ -246,6 +256,7 @@ class LightningTrainer(OwnLoop):
             own = "a plugin" if self._given.get("precision") is None else f"precision={self._given['precision']!r}"
             why = f"the Trainer has {own}, which an autocast cannot replace"
             fixed |= {one.name: why for one in KNOBS if self._sets_precision(one)}
+        fixed |= dict.fromkeys(self._done_by_itself(), f"{self._parts.name} does it itself")
         labels = {one.name: one.label for one in KNOBS}
         return {name: Finding(name=labels[name], text=f"not tuned: {why}") for name, why in fixed.items()}
 
