@@ -99,7 +99,7 @@ def _learning_rate(changed: Notice) -> str:
         start = f"{given.get('learning_rate_factor', 1.0):.2g} times today's"
     else:
         start = f"{given.get('sgd_factor', 1.0):.2g} (SGD) or {given.get('adam_factor', 1.0):.2g} (Adam) times today's"
-    return f"That changes what it learns. Learning rate to start from: {start}."
+    return f"Another global batch changes what the model learns. Learning rate to start from: {start}."
 
 
 def changes(best: Recommendation, view: StudyView | None, width: int) -> Iterator[Line]:

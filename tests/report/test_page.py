@@ -323,3 +323,10 @@ def test_a_knob_that_a_target_does_not_have_is_told_nowhere() -> None:
         assert [word for word in ("nchw", "nhwc", "layout", "loader workers", "fp32 workers") if word in text] == [], (
             place
         )
+
+
+def test_no_line_ends_within_an_option() -> None:
+    study = view(ladder(), recommendation())
+
+    assert '<span class="whole">--exact</span>' in render(study)
+    assert "(--fix batch=64, or --exact)" in Page(render(study)).text
