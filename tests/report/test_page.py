@@ -190,7 +190,7 @@ def test_commands_in_a_sentence_are_set_as_code_and_what_stands_in_them_is_no_ma
     exhausted = view(tuple(trial(number, config(64 << number), failed()) for number in range(3)))
     hostile = recommendation(warnings=(earlier("Keep `total += <b>loss</b>`."),))
 
-    assert "<code>autotune show studies/resnet --failed</code>" in render(exhausted)
+    assert '<code>autotune show studies/resnet <span class="whole">--failed</span></code>' in render(exhausted)
     assert "<code>total += &lt;b&gt;loss&lt;/b&gt;</code>" in render(view(ladder(), hostile))
 
 
