@@ -177,8 +177,7 @@ def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]
 
 def by_command(command: RecommendedCommand, width: int) -> list[Line]:
     """Return the command to train with, on one line however long, and what it cannot say."""
-    said = f"The command has no argument for {', '.join(command.unset)}: set it in the script."
-    return [Line("Use it", plain(command.text)), *(titled("And", said, width, "yellow") if command.unset else [])]
+    return [Line("Use it", plain(command.text)), *(titled("And", command.missing, width, "yellow") if command.unset else [])]
 
 
 def details(best: Recommendation, view: StudyView | None, width: int) -> Iterator[Line]:

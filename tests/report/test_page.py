@@ -330,3 +330,10 @@ def test_no_line_ends_within_an_option() -> None:
 
     assert '<span class="whole">--exact</span>' in render(study)
     assert "(--fix batch=64, or --exact)" in Page(render(study)).text
+
+
+def test_what_a_command_cannot_say_is_one_sentence_about_all_of_it() -> None:
+    study = ANSWERED["command"]()
+    assert study.recommendation is not None
+
+    assert ways(study.recommendation, study)[0].note.endswith("channels_last nhwc: set them in the script.")
