@@ -177,7 +177,10 @@ def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]
 
 def by_command(command: RecommendedCommand, width: int) -> list[Line]:
     """Return the command to train with, on one line however long, and what it cannot say."""
-    return [Line("Use it", plain(command.text)), *(titled("And", command.missing, width, "yellow") if command.unset else [])]
+    return [
+        Line("Use it", plain(command.text)),
+        *(titled("And", command.missing, width, "yellow") if command.unset else ()),
+    ]
 
 
 def details(best: Recommendation, view: StudyView | None, width: int) -> Iterator[Line]:

@@ -386,7 +386,8 @@ def test_a_learning_rate_from_the_noise_scale_is_told_for_both_optimizers() -> N
 
     told = sentences(answer(global_batch_size=256, global_batch_change=changed))
 
-    assert told[1] == "Another global batch changes what the model learns. Learning rate to start from: 3.1 (SGD) or 1.8 (Adam) times today's."
+    changes = "Another global batch changes what the model learns."
+    assert told[1] == f"{changes} Learning rate to start from: 3.1 (SGD) or 1.8 (Adam) times today's."
 
 
 def test_the_next_commands_can_be_pasted_whatever_the_study_is_called() -> None:
