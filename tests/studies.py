@@ -23,7 +23,8 @@ def kept() -> StudyView:
     """No configuration beat the baseline."""
     base = recommendation().baseline
     same: dict[str, Any] = {"params": base, "speedup": 1.0, "speedup_low": 1.0, "speedup_high": 1.0}
-    return view(ladder(), recommendation(samples_per_second=152.0, changes=(), **same))
+    own: dict[str, Any] = {"peak_bytes": 6 * GIB, "headroom_fraction": 0.925, "data_wait_share": 0.94, "warnings": ()}
+    return view(ladder(), recommendation(samples_per_second=152.0, changes=(), **same, **own))
 
 
 def tie() -> StudyView:
@@ -41,7 +42,8 @@ def limited() -> StudyView:
 def larger() -> StudyView:
     """The answer has another global batch."""
     changed = notice(Code.GLOBAL_BATCH_CHANGED, before=64, now=1024, factor=16.0, learning_rate_factor=4.0)
-    return view(ladder(), recommendation(baseline_global_batch_size=64, global_batch_change=changed))
+    best = recommendation(baseline=config(64).values, baseline_global_batch_size=64, global_batch_change=changed)
+    return view((trial(0, config(64), measured(152, wait=0.94), "baseline"), *ladder()[1:]), best, baseline=config(64))
 
 
 def command() -> StudyView:

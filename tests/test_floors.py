@@ -245,8 +245,8 @@ def test_no_module_is_longer_than_three_hundred_lines():
         "from autotune.targets import resolve",
     ],
 )
-def test_neither_torch_nor_optuna_is_loaded_by(code):
-    program = f"{code}\nimport sys\nprint([name for name in ('torch', 'optuna') if name in sys.modules])"
+def test_no_heavy_library_is_loaded_by(code):
+    program = f"{code}\nimport sys\nprint([name for name in ('torch', 'optuna', 'scipy') if name in sys.modules])"
 
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 

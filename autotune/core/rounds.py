@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import gammaln, stdtr, stdtrit  # Student's; scipy.stats has them too, and takes a second to import
 
-from autotune.core.stats import DRIFT, Floats, mean_rate, walsh_averages
+from autotune.core.stats import DRIFT, Floats, mean_rate, student_quantile, walsh_averages
 
 OUTLIER = 3.0  # standard deviations of the difference of two probes, which an honest one stays within (decisions/0048)
 # Two rounds of two leave the noise one degree of freedom, and Student's 95 % is 12.7 standard errors: a usual noise
@@ -85,7 +84,7 @@ class Rounds:
         if not rounds:
             return math.exp(centre), 0.0, math.inf
         if rounds >= OWN_ROUNDS:
-            reach = float(stdtrit(rounds - 1, 0.5 + confidence / 2)) * float(ratios.std(ddof=1))
+            reach = student_quantile(rounds - 1, 0.5 + confidence / 2) * float(ratios.std(ddof=1))
         else:
             reach = self._half_width(confidence) * math.sqrt(2)
         width = reach / math.sqrt(rounds)
@@ -133,7 +132,7 @@ class Rounds:
         """
         own = self.degrees_of_freedom
         known = [self._moderated_noise(), *([(self.noise, own)] if own > 1 else [])]
-        return min(float(stdtrit(freedom, 0.5 + confidence / 2)) * noise for noise, freedom in known)
+        return min(student_quantile(freedom, 0.5 + confidence / 2) * noise for noise, freedom in known)
 
     def _moderated_noise(self) -> tuple[float, int]:
         """Return the standard deviation of one measurement, with the usual noise as a prior, and its freedom."""
@@ -220,6 +219,8 @@ class Rounds:
 
 def _expected_excess(threshold: float, freedom: int) -> float:
     """Return the mean of max(0, t - threshold) for Student's t; infinite with one degree of freedom."""
+    from scipy.special import gammaln, stdtr  # see `student_quantile`
+
     if freedom < 2:
         return math.inf
     logs = gammaln((freedom + 1) / 2) - gammaln(freedom / 2) - math.log(freedom * math.pi) / 2

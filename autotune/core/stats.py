@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit  # Student's quantile; scipy.stats has it too, and takes a second to import
 
 FEWEST_BLOCKS = 4  # below it Student's t makes the interval meaningless
 HOPELESS, HOPELESS_BLOCKS = 0.7, 2  # times the incumbent: no drift makes up for so much (docs/notes/search.md 3)
@@ -16,6 +15,14 @@ NORMAL_95 = 1.645  # standard deviations: one-sided, of the normal distribution
 DRIFT = 0.03  # standard deviation between two probes of the same, until repeats tell (docs/notes/search.md 3)
 
 Floats = NDArray[np.float64]
+
+
+def student_quantile(freedom: int, probability: float) -> float:
+    """Return the quantile of Student's t with `freedom` degrees of freedom."""
+    # Imported here, for it takes as long as all else that `autotune report` does; scipy.stats would take a second.
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, probability))
 
 
 def relative_half_width(seconds: Sequence[float], block: int = 1, confidence: float = 0.95) -> float | None:
@@ -32,14 +39,14 @@ def relative_half_width(seconds: Sequence[float], block: int = 1, confidence: fl
     if count < FEWEST_BLOCKS:
         return None
     means = values[: count * block].reshape(count, block).mean(axis=1)
-    width = stdtrit(count - 1, 0.5 + confidence / 2) * means.std(ddof=1) / math.sqrt(count)
+    width = student_quantile(count - 1, 0.5 + confidence / 2) * means.std(ddof=1) / math.sqrt(count)
     return float(width / means.mean())
 
 
 def mean_bounds(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
     """Lower and upper bound of the mean, each one-sided at `confidence`, by Student's t; needs at least two values."""
     mean, count = float(np.mean(values)), len(values)
-    width = float(stdtrit(count - 1, confidence) * np.std(values, ddof=1) / math.sqrt(count))
+    width = float(student_quantile(count - 1, confidence) * np.std(values, ddof=1) / math.sqrt(count))
     return mean - width, mean + width
 
 

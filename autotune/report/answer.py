@@ -99,7 +99,7 @@ def _learning_rate(changed: Notice) -> str:
         start = f"{given.get('learning_rate_factor', 1.0):.2g} times today's"
     else:
         start = f"{given.get('sgd_factor', 1.0):.2g} (SGD) or {given.get('adam_factor', 1.0):.2g} (Adam) times today's"
-    return f"That changes what it learns. Learning rate to start from: {start}."
+    return f"Another global batch changes what the model learns. Learning rate to start from: {start}."
 
 
 def changes(best: Recommendation, view: StudyView | None, width: int) -> Iterator[Line]:
@@ -177,8 +177,10 @@ def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]
 
 def by_command(command: RecommendedCommand, width: int) -> list[Line]:
     """Return the command to train with, on one line however long, and what it cannot say."""
-    said = f"The command has no argument for {', '.join(command.unset)}: set it in the script."
-    return [Line("Use it", plain(command.text)), *(titled("And", said, width, "yellow") if command.unset else [])]
+    return [
+        Line("Use it", plain(command.text)),
+        *(titled("And", command.missing, width, "yellow") if command.unset else ()),
+    ]
 
 
 def details(best: Recommendation, view: StudyView | None, width: int) -> Iterator[Line]:

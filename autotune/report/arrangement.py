@@ -34,9 +34,9 @@ def arranged(charts: Sequence[Chart]) -> list[tuple[Chart, str]]:
 
     sides = min(((0, *others) for others in itertools.product((0, 1), repeat=len(charts) - 1)), key=unevenness)
     left, right = heights(sides)
-    for place, missing in enumerate((right - left, left - right)):  # the last card fills its column
-        last = max(index for index, side in enumerate(sides) if side == place)
-        rows[last] += max(0, missing)
+    shorter = [index for index, side in enumerate(sides) if side == (right < left)]
+    for missing in range(abs(right - left)):  # its cards share what is missing, the last one first
+        rows[shorter[-1 - missing % len(shorter)]] += 1
     classes = (
         f"{'right' if side else 'left'} rows{min(count, MOST_ROWS)}" for side, count in zip(sides, rows, strict=True)
     )

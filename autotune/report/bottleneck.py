@@ -42,10 +42,12 @@ def workers_of(config: Config) -> int:
 
 
 def bottleneck_of(view: StudyView) -> str:
-    """Return what limits the answer; empty where its probes were not kept or there is no loader."""
+    """Return what limits the answer, to stand after `Bottleneck`; empty without its probes, or without a loader."""
     best = view.recommendation
     own = next((one for one in summaries(view) if best and one.config.values == best.params), None)
-    return bottleneck(own, best.data_wait_share) if best and own and view.request.facts.tunes_loader else ""
+    if not best or not own or not view.request.facts.tunes_loader:
+        return ""
+    return bottleneck(own, best.data_wait_share).replace(" is the bottleneck", "", 1)
 
 
 def bottleneck(one: ConfigSummary, wait_share: float) -> str:

@@ -80,7 +80,7 @@ def _answer(view: StudyView) -> dict[str, object]:
         "warnings": [(one.code, *_parted(one.text)) for one in costliest_first(best.warnings)],
         "reasons": _reasons(best),
         "ways": use,
-        "is_brief": use[0].text.count("\n") < FEW_LINES,
+        "is_brief": use[0].text.count("\n") < FEW_LINES or best.global_batch_change is not None,
     }
 
 

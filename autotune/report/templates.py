@@ -20,6 +20,7 @@ from autotune.units import counted, format_bytes, format_clock, format_rate, for
 
 HERE = Path(__file__).parent
 BETWEEN_TICKS = re.compile("`([^`]+)`")
+OPTION = re.compile(r"--\w[\w-]*")
 STYLE = CHART_STYLE + (HERE / "page.css").read_text(encoding="utf-8") + ROWS_STYLE
 SCRIPT = (HERE / "page.js").read_text(encoding="utf-8")
 LIVE = (HERE / "live.js").read_text(encoding="utf-8")
@@ -46,8 +47,9 @@ class Served:
 
 
 def _with_code(text: str) -> Markup:
-    """The text, escaped, with what stands between two backticks as code."""
-    return Markup(BETWEEN_TICKS.sub(r"<code>\1</code>", str(escape(plain_lines(text)))))  # escaped before
+    """The text, escaped, with what stands between two backticks as code; no line ends within an option."""
+    code = BETWEEN_TICKS.sub(r"<code>\1</code>", str(escape(plain_lines(text))))  # escaped before
+    return Markup(OPTION.sub(r'<span class="whole">\g<0></span>', code))
 
 
 def _printable(value: object) -> object:

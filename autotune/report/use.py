@@ -43,8 +43,7 @@ def ways(best: Recommendation, view: StudyView) -> list[Way]:
     study, command = view.folder.as_posix(), recommended_command(best.target, best.params, best.baseline)
     found = []
     if command:
-        missing = f"The command has no argument for {', '.join(command.unset)}: set it in the script."
-        found.append(Way(name="command", title="Command", text=command.text, note=missing if command.unset else ""))
+        found.append(Way(name="command", title="Command", text=command.text, note=command.missing))
     else:
         before = "In the shell, before Python starts: " + "; ".join(phrases.exports(best.params))
         note = before if phrases.exports(best.params) else ""

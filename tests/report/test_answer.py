@@ -123,7 +123,7 @@ def test_where_nothing_was_declared_a_changed_global_batch_comes_first() -> None
         == """\
 With a global batch of 256 instead of 32: digits trains 2.00× faster than the assumed default (1.90
 to 2.10).
-That changes what it learns. Learning rate to start from: 2.8 times today's.
+Another global batch changes what the model learns. Learning rate to start from: 2.8 times today's.
 No batch size was declared: 256 reaches 96% of the fastest; declare yours to hold it.
 If you train with 32 today: 1.70× (1.65 to 1.75), 1,700 samples/s without changing it.
 
@@ -386,7 +386,8 @@ def test_a_learning_rate_from_the_noise_scale_is_told_for_both_optimizers() -> N
 
     told = sentences(answer(global_batch_size=256, global_batch_change=changed))
 
-    assert told[1] == "That changes what it learns. Learning rate to start from: 3.1 (SGD) or 1.8 (Adam) times today's."
+    changes = "Another global batch changes what the model learns."
+    assert told[1] == f"{changes} Learning rate to start from: 3.1 (SGD) or 1.8 (Adam) times today's."
 
 
 def test_the_next_commands_can_be_pasted_whatever_the_study_is_called() -> None:

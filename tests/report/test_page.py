@@ -190,7 +190,7 @@ def test_commands_in_a_sentence_are_set_as_code_and_what_stands_in_them_is_no_ma
     exhausted = view(tuple(trial(number, config(64 << number), failed()) for number in range(3)))
     hostile = recommendation(warnings=(earlier("Keep `total += <b>loss</b>`."),))
 
-    assert "<code>autotune show studies/resnet --failed</code>" in render(exhausted)
+    assert '<code>autotune show studies/resnet <span class="whole">--failed</span></code>' in render(exhausted)
     assert "<code>total += &lt;b&gt;loss&lt;/b&gt;</code>" in render(view(ladder(), hostile))
 
 
@@ -323,3 +323,17 @@ def test_a_knob_that_a_target_does_not_have_is_told_nowhere() -> None:
         assert [word for word in ("nchw", "nhwc", "layout", "loader workers", "fp32 workers") if word in text] == [], (
             place
         )
+
+
+def test_no_line_ends_within_an_option() -> None:
+    study = view(ladder(), recommendation())
+
+    assert '<span class="whole">--exact</span>' in render(study)
+    assert "(--fix batch=64, or --exact)" in Page(render(study)).text
+
+
+def test_what_a_command_cannot_say_is_one_sentence_about_all_of_it() -> None:
+    study = ANSWERED["command"]()
+    assert study.recommendation is not None
+
+    assert ways(study.recommendation, study)[0].note.endswith("channels_last nhwc: set them in the script.")

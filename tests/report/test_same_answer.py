@@ -32,6 +32,7 @@ from autotune.report.markdown import markdown
 from autotune.report.page import render
 from autotune.report.running import PHASES
 from autotune.report.step import step
+from autotune.report.templates import Served
 from autotune.report.terminal import TerminalReporter
 from autotune.report.use import ways
 from autotune.study.lock import Lock
@@ -294,7 +295,7 @@ def test_a_running_search_tells_the_same_on_page_terminal_list_and_json(
     running: tuple[StudyView, Purpose], terminal: None
 ) -> None:
     study, phase = running
-    line, page = live_line(study, phase), Page(render(study)).text
+    line, page = live_line(study, phase), Page(render(study, served=Served(nonce="n", tag="t"))).text
     with serving(study.folder.parent) as server:
         listed = Page(ask(server, "/")[2]).text
 

@@ -26,6 +26,12 @@ class RecommendedCommand:
         return " ".join((*(f"{name}={shell_word(value)}" for name, value in self.variables.items()), self.line))
 
     @property
+    def missing(self) -> str:
+        """The sentence on the settings that the script has to say; empty where the command says all."""
+        it = "it" if len(self.unset) == 1 else "them"
+        return f"The command has no argument for {', '.join(self.unset)}: set {it} in the script." if self.unset else ""
+
+    @property
     def line(self) -> str:
         """The words for a shell, without what comes before them."""
         return shlex.join(self.words)
