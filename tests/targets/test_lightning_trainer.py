@@ -195,6 +195,27 @@ def test_what_the_trainer_is_made_with_today_is_the_baseline(tmp_path: Path) -> 
     assert inspect(tmp_path, text, config).baseline == facts.baseline
 
 
+RECOMPUTING = "torch.utils.checkpoint.checkpoint(self.net, batch[0], use_reentrant=False)"
+
+
+def test_what_a_module_does_by_itself_is_its_baseline_and_stays(tmp_path: Path) -> None:
+    text = _trainer("").replace("import torch\n", "import torch, torch.utils.checkpoint\n", 1)
+    assert "self.net(batch[0])" in text
+
+    facts = inspect(tmp_path, text.replace("self.net(batch[0])", RECOMPUTING, 1))
+
+    assert facts.baseline is not None and facts.baseline["activation_checkpointing"] is True
+    assert facts.settable is not None and "activation_checkpointing" not in facts.settable
+    assert _told(facts)["recompute"] == "not tuned: Net does it itself"
+
+
+@pytest.mark.parametrize("arguments", ["barebones=True", "callbacks=callbacks.StochasticWeightAveraging(1e-2)"])
+def test_what_a_probe_cannot_keep_of_a_trainer_is_left_out(tmp_path: Path, arguments: str) -> None:
+    start(tmp_path, _trainer(f"{arguments}, max_epochs=2"), batch_size=8).train(told := watch(40))
+
+    assert len(told.steps) == 40
+
+
 def test_a_file_adds_to_the_baseline_and_says_what_may_be_searched(tmp_path: Path) -> None:
     facts = inspect(tmp_path, _trainer("") + "baseline = {'num_workers': 2}\nspace = {'batch_size': (8, 32)}\n")
 

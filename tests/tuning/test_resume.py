@@ -9,13 +9,16 @@ from msgspec.structs import replace
 from autotune.core import codec
 from autotune.core.records import Config, Goal, Limit
 from autotune.core.requests import ProbeRequest
-from autotune.errors import NoRecommendation, StudyError, StudyNotFound
+from autotune.core.results import Failure, Inspection, Outcome
+from autotune.errors import NoRecommendation, StudyError, StudyNotFound, TargetError
+from autotune.launch.base import RESULT
 from autotune.machine.environment import fingerprint
 from autotune.study import identity
 from autotune.study import layout as disk
 from autotune.study.lock import Lock
 from autotune.study.recommendation import load_result
-from autotune.tuning.open_study import begin, check_alike, check_resumable
+from autotune.testing import FakeLauncher
+from autotune.tuning.open_study import begin, check_alike, check_resumable, open_study
 from autotune.tuning.prepare import settle
 from autotune.tuning.settings import Settings, goal_names
 from tests.worlds import GIB, config, declared, environment, facts, study_request
@@ -401,3 +404,21 @@ def test_a_folder_that_another_search_makes_meanwhile_is_left_to_it(folder, monk
     assert sorted(one.name for one in folder.parent.iterdir()) == ["study", "study.old-1"]
     lock.release()
     outcomes[1].release()
+
+
+def test_a_search_whose_target_fails_leaves_the_inspection_of_the_study(folder):
+    class Failing(FakeLauncher):
+        def run(self, request, folder):
+            result = Inspection(
+                outcome=Outcome.USER_ERROR, failure=Failure(phase="load", message="boom", evidence="boom")
+            )
+            codec.write(folder / RESULT, result)
+            return result
+
+    _begin(folder)
+    before = codec.encode(Inspection(environment=REQUEST.environment, facts=REQUEST.facts))
+
+    with pytest.raises(TargetError, match="boom"), open_study(Settings.of(study=folder, target="x.py"), Failing()):
+        pass
+
+    assert (folder / disk.INSPECT / RESULT).read_bytes() == before
