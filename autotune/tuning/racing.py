@@ -105,9 +105,8 @@ def is_known(rounds: Rounds, running: Sequence[int], baseline: int | None) -> bo
     """Whether so little is expected to be lost by the choice as it is now that further rounds do not pay.
 
     Not before the halvings are over: sooner, luck claimed gains where there were none (decisions/0024). The choice is
-    the baseline where it is as good as the fastest, else the fastest, which must then surely beat the baseline. What
-    may be lost to each rival (`Rounds.expected_loss`) is added up, which over-estimates it. For plain speed
-    only: a knee is the smallest near the fastest, and other objectives give speed away.
+    the baseline where it is as good as the fastest, else the fastest, which must then surely beat it. What may be lost
+    to each rival is added up, which over-estimates it. For plain speed only: other objectives choose otherwise.
     """
     gaps = rounds.gaps(running)
     fastest = max(running, key=lambda one: gaps[one])
@@ -261,10 +260,7 @@ def _is_open(running: Sequence[ConfigSummary], baseline: Config, goal: Goal, cla
 
 
 def _over_baseline(running: Sequence[ConfigSummary], baseline: Config, claims: int) -> tuple[float, float, float]:
-    """Return the score of the fastest over the baseline's, with the interval of a claim; zeros without a rival.
-
-    Of `claims` configurations the luckiest is claimed to be faster, whether they still run or stayed behind.
-    """
+    """Return the score of the fastest of `claims` over the baseline's, with its interval; zeros without a rival."""
     scores = Rounds([one.by_round(one.scores) for one in running])
     base = [one.config for one in running].index(baseline)
     rivals = [i for i, one in enumerate(running) if i != base and not one.refused]

@@ -155,7 +155,7 @@ def test_memory_takes_the_leanest_of_those_that_are_fast_enough():
     assert phrases.is_better(found)
     assert found.reasons[0].text == "least memory within 5% of the fastest: 4% slower, and the fastest needs 4 GiB"
     reasons = {lost.config: lost.reason.text for lost in found.runners_up}
-    assert reasons[BASE].startswith("4.2% faster, which is within what may be given up, needs 4 GiB")
+    assert reasons[BASE].startswith("4.2% faster, within the speed that may be given up, needs 4 GiB")
     assert reasons[TINY] == "8.3% slower"
 
 

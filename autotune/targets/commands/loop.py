@@ -37,8 +37,6 @@ from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import OwnLoop, Report
 from autotune.units import counted
 
-OF_THE_MODEL = {"recomputes": Observed(recomputes=True), "channels_last": Observed(channels_last=True)}
-
 
 class CommandLoop(OwnLoop):
     """One run of the command."""
@@ -111,10 +109,11 @@ class CommandLoop(OwnLoop):
         self._check_device(witness, plan)
 
     def observed(self) -> Observed:
-        """The settings that its hooks saw; of its model only what an argument of the command sets."""
+        """The settings that its hooks saw; but not what the command does to its model unasked, now and then maybe."""
         seen = self._witness.observed() if self._witness else Observed()
         asked = [one for one in KNOBS if one.name in self._command.knobs]
-        own = [name for name, of_it in OF_THE_MODEL.items() if not any(one.seen(of_it) for one in asked)]
+        done: dict[str, Any] = {name: value for name, value in vars(seen).items() if value is True}
+        own = [name for name in done if not any(one.seen(Observed(**{name: done[name]})) for one in asked)]
         return seen if self._is_today else dataclasses.replace(seen, **dict.fromkeys(own))
 
     def facts(self) -> TargetFacts:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from types import CodeType, ModuleType
 from typing import Any
 
-from torch.utils.data import BatchSampler, DataLoader
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from autotune.errors import TargetError
 from autotune.targets.arguments import bind, takes, takes_nothing
@@ -157,3 +157,11 @@ def _names(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names(constant)
+
+
+def count_samples(loader: DataLoader[Any]) -> int | None:
+    """Return the samples of an epoch, as its sampler draws them; None where they are not known before they are read."""
+    if isinstance(loader.dataset, IterableDataset):
+        return None
+    drawn = (loader.sampler, loader.dataset)
+    return next((len(one) for one in drawn if isinstance(one, Sized)), None)

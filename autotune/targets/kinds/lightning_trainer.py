@@ -9,7 +9,7 @@ Not covered: a knob that adds a forward context and has no argument in `Knob.wor
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, NoReturn
 
@@ -32,7 +32,7 @@ from autotune.targets.contract import Contract
 from autotune.targets.importing import as_a_script
 from autotune.targets.kinds.lightning_arguments import GIVEN, PRECISIONS, changed, has_own_precision, kept, making
 from autotune.targets.kinds.lightning_endless import make_endless, telling_of
-from autotune.targets.kinds.lightning_parts import OF_WORKERS, Parts, checked
+from autotune.targets.kinds.lightning_parts import OF_WORKERS, Parts, checked, count_samples
 from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import OwnLoop, Report
 from autotune.targets.settings import read_settings
@@ -105,7 +105,7 @@ class LightningTrainer(OwnLoop):
         """The facts that its first step showed."""
         parts, witness, loader = self._parts, self._witness, self._loader
         assert witness is not None and loader is not None, "asked after a step"
-        samples = _count(loader)
+        samples = count_samples(loader)
         settings = read_settings(Contract(label=self.label, root=self.root, names=parts.loaded.names))
         fixed = self._fixed()
         return TargetFacts(
@@ -204,7 +204,7 @@ class LightningTrainer(OwnLoop):
         asked = f"{type(self._parts.source).__name__}.train_dataloader()"
         self._loader = own = checked(loader, asked, _INSTEAD)
         options = {name: getattr(own, name) for name in _OF_A_LOADER} if self._is_today else self._plan.loader_options
-        samples, size, steps = _count(own), int(options["batch_size"]), self._trainer.accumulate_grad_batches
+        samples, size, steps = count_samples(own), int(options["batch_size"]), self._trainer.accumulate_grad_batches
         if samples is not None and samples < size * steps:
             needed = f"{size} samples" if steps == 1 else f"{steps} batches of {size}"
             raise TargetError(
@@ -234,8 +234,8 @@ class LightningTrainer(OwnLoop):
             micro_batches=seen.micro_batches if self._is_manual else given.get("accumulate_grad_batches", 1),
             workers=loader.num_workers if has_sizes else None,
             precisions=seen.precisions if is_seen else frozenset({dtype} if dtype else ()),
-            recomputes=seen.recomputes,
-            channels_last=seen.channels_last,
+            recomputes=seen.recomputes or None,
+            channels_last=seen.channels_last or None,
         )
         return {one.name: values[0] for one in KNOBS if (values := one.seen(today))}
 
@@ -296,11 +296,3 @@ def _replace(owner: Any, method: str, change: Callable[[Any], Any]) -> None:
         return change(original(*arguments, **named))
 
     setattr(owner, method, replaced)
-
-
-def _count(loader: DataLoader[Any]) -> int | None:
-    """The samples of an epoch, as its sampler draws them; None where they are not known before they are read."""
-    if isinstance(loader.dataset, IterableDataset):
-        return None
-    drawn = (loader.sampler, loader.dataset)
-    return next((len(one) for one in drawn if isinstance(one, Sized)), None)
