@@ -37,8 +37,8 @@ def dashboard(
     from autotune.study.layout import STUDIES, find
 
     place = study or STUDIES
-    if not place.is_dir():
-        place = find(study)
+    if study is not None and not place.is_dir():
+        place = find(study)  # without a name the first search may be yet to come
 
     def on_ready(address: str) -> None:
         with suppress(OSError):

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from autotune.dashboard.application import application
 from autotune.dashboard.site import Site
 from autotune.errors import StudyNotFound, UsageError
+from autotune.study.layout import STUDIES
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -40,7 +41,7 @@ class StudyServer:
         exposed: bool = False,
         names: Sequence[str] = (),
     ) -> None:
-        if not path.is_dir():
+        if not path.is_dir() and (path.exists() or path != STUDIES):  # which the first search makes
             raise StudyNotFound(
                 f"{path} is not a folder. A study folder, or a folder of studies, was probably meant. "
                 f"Run `autotune search` first, or name another one."

@@ -18,6 +18,7 @@ from autotune.dashboard import serve
 from autotune.dashboard.server import StudyServer
 from autotune.dashboard.site import MOST_LOG_BYTES, Site
 from autotune.errors import StudyNotFound, UsageError
+from autotune.study.layout import STUDIES
 from tests.commandline import start
 from tests.reporting import ladder, recommendation, written
 from tests.serving import ask, serving
@@ -66,6 +67,18 @@ def test_a_study_is_served_with_its_logs_and_read_anew_each_time(studies: Path) 
     assert "15.3×" in page
     assert "15.3×" not in later
     assert (log[0], log[1]["Content-Type"], log[2]) == (200, "text/plain; charset=utf-8", "log of probe 2\n")
+
+
+def test_it_can_be_started_before_the_first_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with serving(STUDIES) as server:
+        before = ask(server, "/")[2]
+        made(tmp_path)
+        after = ask(server, "/")[2]
+
+    assert "There are no studies here yet." in before
+    assert 'href="/studies/resnet/"' in after
 
 
 def test_a_folder_of_studies_has_an_index_and_a_page_for_each(server: StudyServer) -> None:
