@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import gc
+import multiprocessing.util
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -69,9 +71,12 @@ def _do(
     request: Request[Any], folder: Path, progress: Progress, started: str, born: int, work: Work | None = None
 ) -> int:
     """Answer the request into its folder, and return the exit status. `work` does it in other processes."""
+    sockets = _folder_of_sockets()
     result = _result(request, progress, started, work)
     if os.getpid() != born:  # a process that the target forked came back here, too; the result is not its business
         os._exit(0)
+    if sockets:
+        shutil.rmtree(sockets, ignore_errors=True)
     try:
         codec.write(folder / RESULT, result)
     except OSError as error:
@@ -79,6 +84,18 @@ def _do(
             print(f"autotune: the result could not be written: {error}", file=sys.stderr, flush=True)
         return classify.EXIT_CANNOT_WRITE
     return 0
+
+
+def _folder_of_sockets() -> str:
+    """Make the folder in which loader workers pass tensors on, and return its path.
+
+    Each worker would make one of its own, in the system's folder for temporary files, and be ended before it takes it
+    away (CPython 3.11, `multiprocessing.util.get_temp_dir`). Empty where nothing can be written.
+    """
+    try:
+        return str(multiprocessing.util.get_temp_dir())
+    except OSError:
+        return ""
 
 
 def _result(request: Request[Any], progress: Progress, started: str, work: Work | None) -> Result:

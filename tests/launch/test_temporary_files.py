@@ -1,0 +1,46 @@
+"""What a probe leaves in the system's folder for temporary files: nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.core.records import Config
+from autotune.core.requests import ProbeBudget, ProbeRequest
+from autotune.core.results import Isolation, Outcome
+from autotune.knobs import defaults
+from autotune.launch.subprocess import SubprocessLauncher
+
+SCRIPT = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+net = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+rows = TensorDataset(torch.zeros(2560, 4), torch.zeros(2560, dtype=torch.long))
+for _ in range(100):
+    for x, y in DataLoader(rows, 16, num_workers=2):
+        torch.nn.functional.cross_entropy(net(x), y).backward()
+        optimizer.step()
+"""
+BRIEF = ProbeBudget(min_warmup_seconds=0.0, max_compute_seconds=0.05, max_loader_seconds=0.05, max_seconds=0.2)
+
+
+@pytest.mark.parametrize("isolation", ["fresh", "fork"])
+def test_loader_workers_leave_no_sockets_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: Isolation
+) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (temporary := tmp_path / "temporary").mkdir()
+    (folder := tmp_path / "probe").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    config = Config(values=defaults() | {"batch_size": 16, "num_workers": 2})
+
+    with SubprocessLauncher(isolation=isolation) as launcher:
+        result = launcher.run(
+            ProbeRequest(target="-- python train.py", config=config, device="cpu", budget=BRIEF), folder
+        )
+
+    assert result.outcome is Outcome.OK, result.failure
+    assert [one.name for one in temporary.iterdir() if one.name.startswith("pymp-")] == []
