@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from autotune.core.records import Config, TargetFacts, Value
+from autotune.core.requests import StabilityRequest
+from autotune.core.results import Outcome
 from autotune.errors import TargetError
 from autotune.knobs import defaults, plan_of
+from autotune.launch.subprocess import SubprocessLauncher
 from autotune.targets import resolve
 from autotune.targets.base import Order, Session
 from autotune.testing.target_contract import Recorder, clean_imports
@@ -54,3 +57,16 @@ def write(folder: Path, text: str, name: str = "model.py") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
+
+
+def paired_losses(target: Path, folder: Path) -> dict[str, list[float]]:
+    """The losses of a real comparison of bf16 with fp32 at batch 8, by role; each run has seen gradients."""
+    full = Config(values=defaults() | {"batch_size": 8})
+    half = Config(values=full.values | {"amp_dtype": "bfloat16"})
+    result = SubprocessLauncher().run(
+        StabilityRequest(target=str(target), reference=full, candidate=half, device="cpu", steps=8, seeds=(1,)),
+        folder,
+    )
+    assert result.outcome is Outcome.OK, result.failure
+    assert all(norm > 0 for run in result.runs for norm in run.gradient_norms)
+    return {run.role: [loss or 0.0 for loss in run.losses] for run in result.runs}

@@ -6,15 +6,15 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
 
 from autotune.core.records import Config
-from autotune.core.requests import ProbeBudget, ProbeRequest, StabilityRequest
+from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome
 from autotune.errors import TargetError
 from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
-from tests.targets_support import inspect, refused, start, watch, write
+from autotune.study import layout as disk
+from tests.targets_support import inspect, paired_losses, refused, start, watch, write
 
 pytest.importorskip("lightning", reason="needs lightning, which is tuned for and not needed")
 pytestmark = pytest.mark.filterwarnings("default")  # what it warns of is not ours to mend
@@ -430,19 +430,8 @@ def test_a_probe_measures_it_as_a_process_of_its_own(tmp_path: Path) -> None:
 
 
 def test_its_losses_in_half_precision_are_paired_with_those_in_full(tmp_path: Path) -> None:
-    target = write(tmp_path, HEAD + GAN.replace("EVERY", "True"))
-    full = Config(values=defaults() | {"batch_size": 8})
-    half = Config(values=full.values | {"amp_dtype": "bfloat16"})
+    losses = paired_losses(write(tmp_path, HEAD + GAN.replace("EVERY", "True")), disk.make(tmp_path / "pairs"))
 
-    (tmp_path / "pairs").mkdir()
-    result = SubprocessLauncher().run(
-        StabilityRequest(target=str(target), reference=full, candidate=half, device="cpu", steps=8, seeds=(1,)),
-        tmp_path / "pairs",
-    )
-
-    assert result.outcome is Outcome.OK, result.failure
-    losses = {run.role: [loss or 0.0 for loss in run.losses] for run in result.runs}
     assert losses["perturbed"] == pytest.approx(losses["reference"], rel=1e-4)
     assert losses["candidate"] == pytest.approx(losses["reference"], rel=5e-2)
     assert losses["candidate"] != losses["reference"]
-    assert torch.tensor([run.gradient_norms for run in result.runs]).gt(0).all()

@@ -12,13 +12,14 @@ pytest.importorskip("transformers", reason="needs transformers, which is tuned f
 pytest.importorskip("accelerate", reason="needs accelerate, which is tuned for and not needed")
 
 from autotune.core.records import Config
-from autotune.core.requests import ProbeBudget, ProbeRequest, StabilityRequest
+from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome
 from autotune.errors import TargetError
 from autotune.knobs import defaults
 from autotune.knobs.training_arguments import UNSET, present, training_arguments
 from autotune.launch.subprocess import SubprocessLauncher
-from tests.targets_support import inspect, start, watch, write
+from autotune.study import layout as disk
+from tests.targets_support import inspect, paired_losses, start, watch, write
 
 pytestmark = pytest.mark.filterwarnings("default")  # what it warns of is not ours to mend
 
@@ -247,18 +248,8 @@ def test_a_probe_measures_it_as_a_process_of_its_own(tmp_path: Path) -> None:
 
 
 def test_its_losses_in_half_precision_are_paired_with_those_in_full(tmp_path: Path) -> None:
-    target, full = write(tmp_path, COMPLETE), Config(values=defaults() | {"batch_size": 8})
-    half = Config(values=full.values | {"amp_dtype": "bfloat16"})
+    losses = paired_losses(write(tmp_path, COMPLETE), disk.make(tmp_path / "pairs"))
 
-    (tmp_path / "pairs").mkdir()
-    result = SubprocessLauncher().run(
-        StabilityRequest(target=str(target), reference=full, candidate=half, device="cpu", steps=8, seeds=(1,)),
-        tmp_path / "pairs",
-    )
-
-    assert result.outcome is Outcome.OK, result.failure
-    losses = {run.role: [loss or 0.0 for loss in run.losses] for run in result.runs}
     assert losses["perturbed"] == pytest.approx(losses["reference"], rel=1e-4)
     assert losses["candidate"] == pytest.approx(losses["reference"], rel=2e-2)
     assert losses["candidate"] != losses["reference"]
-    assert all(norm for run in result.runs for norm in run.gradient_norms)

@@ -109,12 +109,17 @@ class CommandLoop(OwnLoop):
         self._check_device(witness, plan)
 
     def observed(self) -> Observed:
-        """The settings that its hooks saw; but not what the command does to its model unasked, now and then maybe."""
+        """The settings that its hooks saw.
+
+        Without what the command does to its model unasked: that is part of it, and may differ from step to step.
+        """
         seen = self._witness.observed() if self._witness else Observed()
+        if self._is_today:
+            return seen
         asked = [one for one in KNOBS if one.name in self._command.knobs]
         done: dict[str, Any] = {name: value for name, value in vars(seen).items() if value is True}
-        own = [name for name in done if not any(one.seen(Observed(**{name: done[name]})) for one in asked)]
-        return seen if self._is_today else dataclasses.replace(seen, **dict.fromkeys(own))
+        own = [name for name, value in done.items() if not any(one.seen(Observed(**{name: value})) for one in asked)]
+        return dataclasses.replace(seen, **dict.fromkeys(own))
 
     def facts(self) -> TargetFacts:
         """The facts that its first step showed: model, data, and which knobs can be set."""

@@ -50,17 +50,17 @@ def changed(given: Mapping[str, Any], library: ModuleType, device: str, asked: M
             f"The Trainer has the strategy {name}, which divides a model among devices. A probe trains on one device. "
             f"Leave the strategy out."
         )
-    callbacks = kept(given.get("callbacks"), library)
-    precision = {} if has_own_precision(given, library) else asked
+    logs = given.get("logger") is not False and not given.get("barebones")
     return {
-        **given, **QUIET, **_on(device), **{name: value for name, value in asked.items() if name != "precision"},
-        **{name: value for name, value in precision.items() if name == "precision"},
-        "callbacks": callbacks, "logger": _silent(library) if _logs(given) else False,
+        **given, **QUIET, **_on(device), **taken(asked, given, library),
+        "callbacks": kept(given.get("callbacks"), library), "logger": _silent(library) if logs else False,
     }  # fmt: skip
 
 
-def _logs(given: Mapping[str, Any]) -> bool:
-    return given.get("logger") is not False and not given.get("barebones")
+def taken(asked: Mapping[str, Any], given: Mapping[str, Any], library: ModuleType) -> dict[str, Any]:
+    """Those of the `asked` arguments that a Trainer takes: no precision where the user's own stays."""
+    own = has_own_precision(given, library)
+    return {name: value for name, value in asked.items() if name != "precision" or not own}
 
 
 def has_own_precision(given: Mapping[str, Any], library: ModuleType) -> bool:
@@ -99,6 +99,17 @@ def making(trainer: type, change: Callable[[dict[str, Any]], dict[str, Any]]) ->
         yield
     finally:
         trainer.__init__ = original  # type: ignore[misc]
+
+
+def replace_result(owner: Any, method: str, change: Callable[[Any], Any]) -> None:
+    """Have `owner.method` return what `change` makes of its result."""
+    original = getattr(owner, method)
+
+    @wraps(original)
+    def replaced(*arguments: Any, **named: Any) -> Any:
+        return change(original(*arguments, **named))
+
+    setattr(owner, method, replaced)
 
 
 def _silent(library: ModuleType) -> Any:

@@ -9,8 +9,7 @@ Not covered: a knob that adds a forward context and has no argument in `Knob.wor
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from torch import Tensor
@@ -30,7 +29,16 @@ from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.witness import Witness
 from autotune.targets.contract import Contract
 from autotune.targets.importing import as_a_script
-from autotune.targets.kinds.lightning_arguments import GIVEN, PRECISIONS, changed, has_own_precision, kept, making
+from autotune.targets.kinds.lightning_arguments import (
+    GIVEN,
+    PRECISIONS,
+    changed,
+    has_own_precision,
+    kept,
+    making,
+    replace_result,
+    taken,
+)
 from autotune.targets.kinds.lightning_endless import make_endless, telling_of
 from autotune.targets.kinds.lightning_parts import OF_WORKERS, Parts, checked, count_samples
 from autotune.targets.model_facts import model_facts
@@ -71,10 +79,10 @@ class LightningTrainer(OwnLoop):
             self._trainer = make(**self._offered)
         self._check(asked)
         module, strategy = self._parts.module, self._trainer.strategy
-        _replace(module, "configure_callbacks", lambda callbacks: kept(callbacks, library))
-        _replace(self._parts.source, "train_dataloader", self._made_again)
+        replace_result(module, "configure_callbacks", lambda callbacks: kept(callbacks, library))
+        replace_result(self._parts.source, "train_dataloader", self._made_again)
         if plan.batch_transforms:
-            _replace(strategy, "batch_to_device", lambda batch: move(batch, self._changed, plan.device))
+            replace_result(strategy, "batch_to_device", lambda batch: move(batch, self._changed, plan.device))
 
     def run(self, report: Report) -> None:
         """Train until the watch stops it."""
@@ -184,8 +192,8 @@ class LightningTrainer(OwnLoop):
                 f"{NAME}() returned a Trainer that was made before it was called. No configuration could reach it. "
                 f"Make it in {NAME}()."
             )
-        tuned = {name for name in asked if name != "precision" or not has_own_precision(self._given, library)}
-        if lost := [name for name in tuned if getattr(trainer, name) != asked[name]]:
+        given = taken(asked, self._given, library)
+        if lost := [name for name, value in given.items() if getattr(trainer, name) != value]:
             raise TargetError(
                 f"{NAME}() returned a Trainer with another {' and '.join(lost)} than it was given. Its code or "
                 f"Lightning changed that after it was made. Leave it as it is given."
@@ -285,14 +293,3 @@ class _Leaving(Guest):
     def leave(self, error: BaseException | None = None) -> NoReturn:
         """Leave `Trainer.fit`, which ends its workers."""
         raise error or _Enough
-
-
-def _replace(owner: Any, method: str, change: Callable[[Any], Any]) -> None:
-    """Have `owner.method` return what `change` makes of its result."""
-    original = getattr(owner, method)
-
-    @wraps(original)
-    def replaced(*arguments: Any, **named: Any) -> Any:
-        return change(original(*arguments, **named))
-
-    setattr(owner, method, replaced)
