@@ -18,8 +18,8 @@ from autotune.knobs.limits import full_name, limit
 from autotune.launch.processes import TAG
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.objectives import ObjectiveName
-from autotune.races.entries import Name
-from autotune.races.race import entries
+from autotune.races.entrants import Name
+from autotune.races.race import entrants
 from autotune.races.race import race as run_race
 from autotune.races.records import RaceResult
 from autotune.races.settings import SECONDS, TOLERANCE, RaceSettings
@@ -122,7 +122,7 @@ def race(
         baseline_commit=baseline_commit,
     )
     changed = [{full_name(name): value for name, value in config.items()} for config in configs]
-    return run_race(entries(contestants, changed, baseline_commit), settings, _launcher, tell)
+    return run_race(entrants(contestants, changed, baseline_commit), settings, _launcher, tell)
 
 
 def _launcher(checkout: Worktree | None) -> SubprocessLauncher:

@@ -24,7 +24,7 @@ from pathlib import Path
 import autotune
 from autotune.core.records import Config
 from autotune.core.requests import Request, ResultT
-from autotune.races.entries import Entry
+from autotune.races.entrants import Entrant
 from autotune.races.race import race
 from autotune.races.records import RaceResult
 from autotune.races.settings import SECONDS, RaceSettings
@@ -88,8 +88,8 @@ def simulated(
     lost = {"base.py": 0.0, **{f"other{at}.py": share for at, share in enumerate(slowdowns)}}
     machine = Simulated(lost, noise=noise, seed=seed)
     settings = RaceSettings(study=folder, time_budget_seconds=seconds)
-    entries = [Entry(label=target, target=target) for target in lost]
-    return race(entries, settings, lambda _: machine, lambda _: None, machine.clock, lambda _: None)
+    entrants = [Entrant(label=target, target=target) for target in lost]
+    return race(entrants, settings, lambda _: machine, lambda _: None, machine.clock, lambda _: None)
 
 
 def real(folder: Path, slowdown: float, seconds: float) -> RaceResult:

@@ -40,7 +40,7 @@ app = typer.Typer(
     help="Finds the batch size, precision and data-loading settings that train your PyTorch model fastest on this "
     "machine, at the same global batch size.",
     epilog="Exit status: 0 a recommendation · 1 nothing usable · 2 usage or target error · 3 machine unfit · "
-    "70 a fault of autotune itself · 130 interrupted (the study is kept).",
+    "70 a fault of autotune itself · 130 interrupted (the study is kept). `race` has verdicts of its own.",
 )
 for command in (init, check, search, show, best, run_command, export, report, compare, race, log, dashboard, doctor):
     app.command(cls=OfAScript if command in (check, search) else None)(command)

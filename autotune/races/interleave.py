@@ -21,7 +21,7 @@ from autotune.core.results import Outcome, Trial
 from autotune.core.rounds import Rounds
 from autotune.errors import EnvironmentUnfit, RaceFailed
 from autotune.launch.base import LOG
-from autotune.races.entries import Contestant
+from autotune.races.entrants import Contestant
 from autotune.races.records import judged
 from autotune.study import layout as disk
 from autotune.study.history import History
@@ -57,7 +57,10 @@ class Interleaved:
         return [trial for history in self._histories for trial, _ in history.judged]
 
     def run(self, rounds: int | None) -> Ended:
-        """Run at most so many rounds, None: as many as there is time for; return why there are no more. Raises `RaceFailed` if a contestant fails."""
+        """Run at most so many rounds (None: no limit but time); return why there are no more.
+
+        Raises `RaceFailed` if a contestant fails.
+        """
         for number in itertools.count() if rounds is None else range(rounds):
             if number >= FEWEST_ROUNDS and not self._affords(len(self.contestants)):
                 return "time"
@@ -95,7 +98,8 @@ class Interleaved:
         trial, verdict = first
         if not verdict.feasible:
             raise RaceFailed(
-                f"{self.contestants[at].label} failed in probe {trial.number}: {verdict.why}.\nFull log: "
+                f"{self.contestants[at].label} failed in probe {trial.number}: {verdict.why.removesuffix('.')}. The "
+                f"others cannot be compared with it, so the race ends. Mend it, or leave it out.\nFull log: "
                 f"{disk.log_of(self.folder, trial.number)}",
                 traceback=trial.result.failure.traceback if trial.result.failure else "",
             )

@@ -14,7 +14,7 @@ from autotune.core.requests import InspectRequest
 from autotune.errors import EnvironmentUnfit, StudyError, UsageError
 from autotune.launch.base import Launcher
 from autotune.launch.files import store
-from autotune.races.entries import Contestant, Entry, Name, entry, looked_at, settled
+from autotune.races.entrants import Contestant, Entrant, Name, entrant, looked_at, settled
 from autotune.races.interleave import Ended, Interleaved
 from autotune.races.records import RaceResult, Standing, judged
 from autotune.races.settings import RaceSettings
@@ -29,9 +29,11 @@ WORKTREE = "worktree"  # in the folder of the race
 Launchers = Callable[[Worktree | None], Launcher]  # that for the code of a revision, or of the working tree
 
 
-def entries(names: Sequence[Name], configs: Sequence[Mapping[str, Value]], baseline_commit: str | None) -> list[Entry]:
+def entrants(
+    names: Sequence[Name], configs: Sequence[Mapping[str, Value]], baseline_commit: str | None
+) -> list[Entrant]:
     """Return the contestants in their order, the baseline first. Raises `UsageError` unless there are two."""
-    found = [entry(name) for name in names]
+    found = [entrant(name) for name in names]
     first = found[:1]
     found = [*(one.at(baseline_commit) for one in first if baseline_commit), *found]
     found += [one.with_settings(config) for one in first for config in configs]
@@ -49,7 +51,7 @@ def entries(names: Sequence[Name], configs: Sequence[Mapping[str, Value]], basel
 
 
 def race(
-    named: Sequence[Entry], settings: RaceSettings, launchers: Launchers, tell: Callable[[str], None],
+    named: Sequence[Entrant], settings: RaceSettings, launchers: Launchers, tell: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic, pause: Callable[[float], None] = time.sleep,
 ) -> RaceResult:  # fmt: skip
     """Run one race and leave its result as race.json in its folder. `tell` is given sentences for people.
@@ -75,7 +77,7 @@ def race(
 
 
 def _contestants(
-    named: Sequence[Entry], settings: RaceSettings, launchers: Launchers, checkout: Worktree | None, folder: Path
+    named: Sequence[Entrant], settings: RaceSettings, launchers: Launchers, checkout: Worktree | None, folder: Path
 ) -> list[Contestant]:
     """Look at every code once, with whatever settings it races."""
     found, looked = [], dict[tuple[str, str], tuple[Environment, TargetFacts]]()

@@ -30,7 +30,7 @@ Name = str | PathLike[str] | Sequence[str]  # of a contestant
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class Entrant:
     """A contestant as it was named; nothing of it has been looked at yet."""
 
     label: str
@@ -39,12 +39,12 @@ class Entry:
     changed: Mapping[str, Value] = field(default_factory=dict)  # settings that were asked for
     revision: str = ""  # of the code; empty: the working tree
 
-    def with_settings(self, changed: Mapping[str, Value]) -> Entry:
+    def with_settings(self, changed: Mapping[str, Value]) -> Entrant:
         """Return the same with other settings."""
         shown = ",".join(f"{option(name).removeprefix('--')}={value}" for name, value in changed.items())
         return replace(self, label=f"{self.label} with {shown}", changed=changed)
 
-    def at(self, revision: str) -> Entry:
+    def at(self, revision: str) -> Entrant:
         """Return the same with the code of another revision."""
         return replace(self, label=f"{self.label} at {revision}", revision=revision)
 
@@ -59,35 +59,38 @@ class Contestant:
     launcher: Launcher
 
 
-def entry(name: Name) -> Entry:
+def entrant(name: Name) -> Entrant:
     """Return the contestant that `name` names. Raises `TargetError`, or what a study without an answer raises."""
     if isinstance(name, Sequence) and not isinstance(name, str):
         words = [str(word) for word in name]
-        return Entry(label=" ".join(words), target=typed_target(words, {}, is_typed_command=True).text)
+        return Entrant(label=" ".join(words), target=typed_target(words, {}, is_typed_command=True).text)
     text = fspath(name)
     if is_study(Path(text)) or is_study(STUDIES / text):
         best = load_result(text)
-        return Entry(label=text, target=best.target, values=best.params)
+        return Entrant(label=text, target=best.target, values=best.params)
     is_command = len(text.split()) > 1 and not Path(text).is_file()
     target = typed_target([f"{PREFIX}{text}" if is_command else text], {}, is_typed_command=False).text
     resolve(target)  # a missing file is an error before a folder is made for the race
-    return Entry(label=text, target=target)
+    return Entrant(label=text, target=target)
 
 
 def looked_at(
-    one: Entry, target: str, device: str | None, seed: int, place: Path, launcher: Launcher
+    one: Entrant, target: str, device: str | None, seed: int, place: Path, launcher: Launcher
 ) -> tuple[Environment, TargetFacts]:
     """Take one real step of the contestant in folder `place`. Raises `RaceFailed` if it does not run."""
     try:
         return inspect(target, device, seed, place, launcher)[:2]
     except TargetError as error:
-        raise RaceFailed(f"{one.label} does not run. {error}", traceback=error.traceback) from error
+        raise RaceFailed(
+            f"{one.label} does not train, so the race ends. Mend it, or leave it out. {error}",
+            traceback=error.traceback,
+        ) from error
     except EnvironmentUnfit as error:
         raise EnvironmentUnfit(f"{one.label}: {error}") from error
 
 
 def settled(
-    one: Entry, target: str, commit: str, seed: int, found: tuple[Environment, TargetFacts], launcher: Launcher
+    one: Entrant, target: str, commit: str, seed: int, found: tuple[Environment, TargetFacts], launcher: Launcher
 ) -> Contestant:
     """Return the contestant with its configuration. Raises `UsageError` if its settings cannot be set."""
     environment, facts = found
