@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import structs
 
 from autotune.core.records import Environment, StudyRequest, TargetFacts, Value
-from autotune.errors import EnvironmentUnfit, RaceFailed, TargetError, UsageError
+from autotune.errors import EnvironmentUnfit, NoRecommendation, RaceFailed, TargetError, UsageError
 from autotune.knobs.limits import option
 from autotune.launch.base import Launcher
 from autotune.study.layout import STUDIES, is_study
@@ -60,13 +60,16 @@ class Contestant:
 
 
 def entrant(name: Name) -> Entrant:
-    """Return the contestant that `name` names. Raises `TargetError`, or what a study without an answer raises."""
+    """Return the contestant that `name` names. Raises `TargetError`, and `UsageError` for a study without an answer."""
     if isinstance(name, Sequence) and not isinstance(name, str):
         words = [str(word) for word in name]
         return Entrant(label=" ".join(words), target=typed_target(words, {}, is_typed_command=True).text)
     text = fspath(name)
     if is_study(Path(text)) or is_study(STUDIES / text):
-        best = load_result(text)
+        try:
+            best = load_result(text)
+        except NoRecommendation as error:
+            raise UsageError(str(error)) from error  # its exit status is that of a verdict
         return Entrant(label=text, target=best.target, values=best.params)
     is_command = len(text.split()) > 1 and not Path(text).is_file()
     target = typed_target([f"{PREFIX}{text}" if is_command else text], {}, is_typed_command=False).text

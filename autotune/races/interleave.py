@@ -96,7 +96,7 @@ class Interleaved:
                 has_time=lambda: self._affords(1), detail=tell, pause=self._pause,
             )  # fmt: skip
         trial, verdict = first
-        if not verdict.feasible:
+        if trial.result.measurement is None:  # what runs short of memory is slow, and that is what is asked
             raise RaceFailed(
                 f"{self.contestants[at].label} failed in probe {trial.number}: {verdict.why.removesuffix('.')}. The "
                 f"others cannot be compared with it, so the race ends. Mend it, or leave it out.\nFull log: "
@@ -112,7 +112,7 @@ class Interleaved:
         self._tell(f"Probe {trial.number} was far slower than the other rounds of its contestant. Trying once more.")
         at = self._owners[trial.number]
         again = with_retry(lambda: self._probe(at, trial.number), self._tell)
-        return again if again[1].feasible else None
+        return again if again[0].result.measurement is not None else None
 
     def _probe(self, at: int, repeats: int | None = None) -> Judged:
         """Run one probe of a contestant. `repeats`: the number of that which it repeats."""

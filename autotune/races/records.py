@@ -52,11 +52,11 @@ class RaceResult(Record, frozen=True, kw_only=True):
 def judged(ratio: float, low: float, high: float, tolerance: float) -> Finish:
     """Return the verdict on a contestant by its rate over the baseline's, with its interval.
 
-      0.98 (1 - tolerance)   1
-        │                    │  ├──┤      faster: surely
-        │      ├─────────────┼────┤       as fast: surely not slower by more than the tolerance
-    ├───┼───┤                │            slower: surely, and probably by more than the tolerance
-    ├───┼────────────────────┼─┤          undecided: may be any of them
+    1 - tolerance        1
+        │                │  ├──×──┤   faster: surely
+        │     ├────×─────┼──┤         as fast: surely not slower by more than the tolerance
+    ├──×┼────┤           │            slower: surely, and by the estimate (×) by more than the tolerance
+    ├───┼────×───────────┼─┤          undecided: it may be any of them
     """
     if low > 1:
         return "faster"

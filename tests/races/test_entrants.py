@@ -32,6 +32,13 @@ def test_a_study_runs_its_target_with_the_recommended_settings(tmp_path):
         assert found.values["batch_size"] == 1024
 
 
+def test_a_study_without_an_answer_is_no_verdict(tmp_path):
+    written(tmp_path / "studies" / "resnet", whole())
+
+    with pytest.raises(UsageError, match="no recommendation yet"):
+        entrant("resnet")
+
+
 def test_a_missing_file_is_told_before_anything_runs():
     with pytest.raises(TargetError, match=r"Did you mean model\.py"):
         entrant("modle.py")

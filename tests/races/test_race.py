@@ -103,6 +103,21 @@ def test_a_probe_that_others_disturbed_is_repeated_and_does_not_count(tmp_path):
     assert result.standings[1].ratio == pytest.approx(1.0, abs=0.03)
 
 
+class Thrashing(Simulated):
+    """The allocator of b.py retries."""
+
+    def run(self, request, folder):
+        result = super().run(request, folder)
+        if request.target != "b.py" or not isinstance(request, ProbeRequest):
+            return result
+        memory = replace(result.measurement.memory, allocator_retries=3)
+        return replace(result, measurement=replace(result.measurement, memory=memory))
+
+
+def test_what_a_search_would_not_recommend_is_raced_all_the_same(tmp_path):
+    assert _race(tmp_path, Thrashing({"a.py": 0.0, "b.py": 0.2}, noise=0.004, seed=0)).finish == "slower"
+
+
 class Failing(Simulated):
     """Probes of b.py end otherwise, in this order; those after them are as usual."""
 
