@@ -12,6 +12,7 @@ each of them.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -93,7 +94,7 @@ class Interleaved:
         if not self._histories[at].is_busy:
             first = with_repeat(
                 first, lambda number: with_retry(lambda: probe(at, number), tell),
-                has_time=lambda: self._affords(1), detail=tell, pause=self._pause,
+                has_time=lambda: self._affords(1 + self._owed), detail=tell, pause=self._pause,
             )  # fmt: skip
         trial, verdict = first
         if trial.result.measurement is None:  # what runs short of memory is slow, and that is what is asked
@@ -107,7 +108,7 @@ class Interleaved:
 
     def _again(self, trial: Trial) -> Judged | None:
         """Measure once more what was slow for no known reason; None: there is no time."""
-        if not self._affords(1):
+        if not self._affords(1 + self._owed):
             return None
         self._tell(f"Probe {trial.number} was far slower than the other rounds of its contestant. Trying once more.")
         at = self._owners[trial.number]
@@ -138,6 +139,12 @@ class Interleaved:
         )
         self._owners[number] = at
         return trial, self._histories[at].add(trial)
+
+    @property
+    def _owed(self) -> int:
+        """The probes that are still to come for the round that runs, and for the fewest rounds."""
+        contestants, begun = len(self.contestants), sum(trial.repeats is None for trial in self.results)
+        return max(FEWEST_ROUNDS, math.ceil(begun / contestants)) * contestants - begun
 
     def _affords(self, probes: int) -> bool:
         """Whether there is time for so many more probes that take as long as those before."""

@@ -84,7 +84,9 @@ def test_the_number_of_rounds_can_be_limited(tmp_path):
 class Disturbed(Simulated):
     """Others slow every third probe, and its instruments see it."""
 
-    count = itertools.count()
+    def __init__(self, *slowdowns, **noise):
+        super().__init__(*slowdowns, **noise)
+        self.count = itertools.count()
 
     def run(self, request, folder):
         result = super().run(request, folder)
@@ -101,6 +103,15 @@ def test_a_probe_that_others_disturbed_is_repeated_and_does_not_count(tmp_path):
     assert result.finish in ("as fast", "faster")
     assert result.disturbed > 1
     assert result.standings[1].ratio == pytest.approx(1.0, abs=0.03)
+
+
+def test_repeats_leave_time_for_the_rounds(tmp_path):
+    machine = Disturbed({"a.py": 0.0, "b.py": 0.0}, noise=0.004, seed=0)
+
+    result = _race(tmp_path, machine, RaceSettings(time_budget_seconds=25))
+
+    assert len(result.standings[0].trials) == 2
+    assert result.seconds <= 25
 
 
 class Thrashing(Simulated):
