@@ -3,7 +3,8 @@
     words ─► Program ─► run as __main__ in the main thread ─► a Witness reports, and leaves it when there is enough
 
 Nothing in it changes. What its arguments carry (`Command`) is tuned by them, what a process or a DataLoader
-takes as defaults from outside, the rest not at all.
+takes as defaults from outside, what it writes into TrainingArguments where it makes them (`WrittenArguments`), the
+rest not at all.
 """
 
 from __future__ import annotations
@@ -33,9 +34,15 @@ from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.program import Program, configured
 from autotune.targets.commands.unseen import BY_HAND
 from autotune.targets.commands.witness import Witness
+from autotune.targets.commands.written import WrittenArguments
 from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import OwnLoop, Report
 from autotune.units import counted
+
+BF16_NEEDS_USE_CPU = (
+    "not tuned: without a GPU, transformers takes bf16 only with use_cpu=True in TrainingArguments. Write it there, "
+    "and precision is tuned"
+)
 
 
 class CommandLoop(OwnLoop):
@@ -46,6 +53,7 @@ class CommandLoop(OwnLoop):
         self._plan: Plan | None = None
         self._program: Program | None = None
         self._witness: Witness | None = None
+        self._written = WrittenArguments(command, None, None)
         self._loader_defaults: dict[str, Any] = {}
         self._transforms: list[Callable[[Any], Any]] = []
         self._asked: int | None = None
@@ -56,6 +64,7 @@ class CommandLoop(OwnLoop):
         self._program, self._plan, self._is_today = configured(self._command, config), plan, config is None
         own = [] if config is None else plan_of(config.values, plan.device).model_transforms
         self._transforms = plan.model_transforms[len(own) :]  # what a knob does to a model is the script's own doing
+        self._written = WrittenArguments(self._command, config, plan.settable)
         self._check_ranks(self._program, plan)
         asked = self._command.baseline if config is None else config.values
         self._asked = Config(values=dict(asked)).batch_size if "batch_size" in self._command.knobs else None
@@ -93,6 +102,7 @@ class CommandLoop(OwnLoop):
         with ExitStack() as to_end:
             to_end.enter_context(witness.installed())
             to_end.enter_context(program.shown())
+            to_end.enter_context(self._written.installed())
             try:
                 guest.run(body)
             except SystemExit as error:
@@ -116,7 +126,7 @@ class CommandLoop(OwnLoop):
         seen = self._witness.observed() if self._witness else Observed()
         if self._is_today:
             return seen
-        asked = [one for one in KNOBS if one.name in self._command.knobs]
+        asked = [one for one in KNOBS if one.name in (*self._command.knobs, *self._written.asked)]
         done: dict[str, Any] = {name: value for name, value in vars(seen).items() if value is True}
         own = [name for name, value in done.items() if not any(one.seen(Observed(**{name: value})) for one in asked)]
         return dataclasses.replace(seen, **dict.fromkeys(own))
@@ -129,7 +139,7 @@ class CommandLoop(OwnLoop):
         samples = len(witness.batches.data) if hasattr(witness.batches.data, "__len__") else None
         of_model = model_facts(model) if model is not None else _facts_without_model(witness)
         name = self.label.removesuffix(".py") if model is None else type(model).__name__
-        reach = _Reachable(self._command, witness, seen)
+        reach = _Reachable(self._command, witness, seen, self._written, model)
         facts = TargetFacts(
             **of_model,
             name=name,
@@ -137,6 +147,7 @@ class CommandLoop(OwnLoop):
             dataset_samples=samples,
             baseline=reach.baseline(),
             settable=tuple(one.name for one in KNOBS if one not in reach.fixed),
+            written=tuple(one.name for one in KNOBS if one not in reach.fixed and reach.is_written(one)),
             has_collate=True,
             owns_loop=True,
             step=StepFacts(
@@ -146,7 +157,7 @@ class CommandLoop(OwnLoop):
                 trainable_parameters=len(witness.trained.parameters),
             ),
         )
-        return replace(facts, findings=tuple(self._findings(facts, seen)))
+        return replace(facts, findings=(*self._findings(facts, seen), *reach.findings))
 
     def _findings(self, facts: TargetFacts, seen: Observed) -> Iterator[Finding]:
         known = f"{facts.name}, {facts.parameter_count:,} parameters"
@@ -161,7 +172,7 @@ class CommandLoop(OwnLoop):
                 name="ranks",
                 text=f"{counted(launch.ranks, 'rank')}, started by {launch.label}; batch_size is that of one",
             )
-        if not self._command.takes_output_dir:
+        if not (self._command.takes_output_dir or self._written.today):
             yield Finding(
                 name="outputs",
                 text="every probe runs the command, and files that it writes go where they always do",
@@ -195,6 +206,8 @@ class _Reachable:
     command: Command
     witness: Witness
     seen: Observed
+    written: WrittenArguments
+    model: Any
 
     def baseline(self) -> dict[str, Value]:
         """The settings that the command trains with today: as it says, or as was seen."""
@@ -208,6 +221,17 @@ class _Reachable:
             one for one in KNOBS if self._is_refused(one) or not (self._is_carried(one) or self._is_reached(one))
         )
 
+    @property
+    def findings(self) -> Iterator[Finding]:
+        """What the script writes itself, and why some of it cannot be set."""
+        written = [one for one in KNOBS if self.is_written(one)]
+        if written:
+            names = ", ".join(one.label for one in written if not self._is_refused(one))
+            yield Finding(name="arguments", text=f"TrainingArguments of the script: {names} are set as it makes them")
+        for one in written:
+            if self._is_refused(one):
+                yield Finding(name=one.label, text=BF16_NEEDS_USE_CPU, needs_attention=True)
+
     def _is_carried(self, knob: Knob) -> bool:
         return knob.name in self.command.knobs
 
@@ -215,9 +239,17 @@ class _Reachable:
         """Whether transformers refuses it: bf16 without a GPU needs `--use_cpu` (5.23, `TrainingArguments`)."""
         takes_bf16 = getattr(sys.modules.get("transformers.training_args"), "is_torch_bf16_gpu_available", lambda: True)
         asks = any(one.knob is knob and one.name == "bf16" for one in self.command.placeholders)
-        return asks and not self.command.says("use_cpu") and not takes_bf16()
+        needs_cpu = asks and not self.command.says("use_cpu")
+        needs_cpu |= "bf16" in knob.value_names and self.is_written(knob) and not self.written.uses_cpu
+        return needs_cpu and not takes_bf16()
+
+    def is_written(self, knob: Knob) -> bool:
+        """Return whether the script itself writes it, in its TrainingArguments."""
+        return self.written.reach(knob, self.seen, self.model)
 
     def _is_reached(self, knob: Knob) -> bool:
+        if self.is_written(knob):
+            return True
         if knob.name == ACCUMULATION:  # seen to accumulate by no argument of its own: it follows from the micro-batch
             return self.command.derives_accumulation and (self.seen.micro_batches or 1) > 1
         if knob.reach is Reach.LOADER:

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from autotune.targets.commands.exits import CHILDREN, TRAINS
+from autotune.targets.commands.exits import TRAINS
+from autotune.targets.commands.hygiene import CHILDREN
 
 TRAINING = """
 import sys, torch
