@@ -39,7 +39,7 @@ def run(
             say(found.missing, stderr=True)
         return
     if found.written:
-        say(f"with {found.training_arguments}, which the script need not say", stderr=True)
+        say(f"TrainingArguments are made with {', '.join(found.arguments)}", stderr=True)
     if found.unset:
         say(found.unsaid, stderr=True)
     if Command.parse(best.target).lacks_output_dir:

@@ -211,7 +211,8 @@ def _worded(knob: Knob, best: Recommendation, framework: Framework, device: str)
     """Return the knob's own words, or for what a Trainer recomputes by itself its argument."""
     is_trainers = knob.name == RECOMPUTE and best.facts is not None and knob.name in best.facts.written
     if is_trainers and framework is Framework.HUGGING_FACE:
-        return Wording(arguments={FORMER_RECOMPUTE: best.params[knob.name]})
+        values = [best.params[knob.name], best.baseline[knob.name]]
+        return Wording(arguments={FORMER_RECOMPUTE: values[0]} if any(values) else {})
     return knob.wording(best.params[knob.name], framework, device)
 
 

@@ -33,7 +33,7 @@ NEXT_SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 OF_GLOBAL_BATCH = (Code.GLOBAL_BATCH_UNDECLARED, Code.GLOBAL_BATCH_FREE, Code.FASTER_WITH_BASELINE_BATCH,
                    Code.NOT_FASTER_WITH_BASELINE_BATCH)  # fmt: skip
 BEFORE_PYTHON = "(in the shell, before Python starts)"
-IN_THE_SCRIPT, WITHOUT_WRITING = "(write it in the script)", "(sets them, the script stays as it is)"
+IN_THE_SCRIPT, WITHOUT_WRITING = "Write in the script's TrainingArguments:", "(sets them, the script stays as it is)"
 
 
 class Line(NamedTuple):
@@ -179,9 +179,10 @@ def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]
 
 def by_command(command: RecommendedCommand, width: int) -> list[Line]:
     """Return the command to train with, on one line however long, and what it cannot say."""
-    written = [Line("Use it", f"{command.training_arguments}   {IN_THE_SCRIPT}")] if command.written else []
+    written = [f"{one}," for one in command.arguments]
+    lines = [IN_THE_SCRIPT, *flow(written, width - TITLES)] if written else []
     return [
-        *written,
+        *(Line("Use it" * (not n), text) for n, text in enumerate(lines)),
         Line("Run" if written else "Use it", plain(command.text)),
         *(titled("And", command.unsaid, width, "yellow") if command.unset else ()),
     ]

@@ -43,7 +43,7 @@ def ways(best: Recommendation, view: StudyView) -> list[Way]:
     study, command = view.folder.as_posix(), recommended_command(best.target, best.params, best.baseline, best.facts)
     found = []
     if command:
-        lines = "\n".join(f"{name}={python(value)}," for name, value in command.written.items())
+        lines = "\n".join(f"{one}," for one in command.arguments)
         note = f"For the script's own TrainingArguments; autotune run {shell_word(study)} sets them without."
         written = Way(name="arguments", title="TrainingArguments", text=lines, note=note, is_program=True)
         found += [written] if lines else []

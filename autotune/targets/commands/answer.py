@@ -46,14 +46,13 @@ class RecommendedCommand:
     @property
     def missing(self) -> str:
         """All sentences on what the script has to say; empty where the command says all."""
-        written = f"Write in the script: {self.training_arguments}." if self.written else ""
+        written = f"Write in the script: TrainingArguments(..., {', '.join(self.arguments)})." if self.written else ""
         return " ".join(filter(None, (written, self.unsaid)))
 
     @property
-    def training_arguments(self) -> str:
-        """What the script is to write, as Python, beside what stands there; empty: it writes none, or the best ones."""
-        said = ", ".join(f"{name}={python(value)}" for name, value in self.written.items())
-        return f"TrainingArguments(..., {said})" if said else ""
+    def arguments(self) -> list[str]:
+        """What differs in the script's TrainingArguments, as Python; none: it writes none, or the best ones already."""
+        return [f"{name}={python(value)}" for name, value in self.written.items()]
 
     @property
     def line(self) -> str:

@@ -10,39 +10,33 @@ rest not at all.
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from msgspec.structs import replace
 
-from autotune.core.records import Config, Finding, StepFacts, TargetFacts, Value
+from autotune.core.records import Config, Finding, StepFacts, TargetFacts
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS, plan_of
-from autotune.knobs.base import Knob, Plan, Reach
+from autotune.knobs.base import Plan, Reach
 from autotune.knobs.observed import Observed
 from autotune.targets import variables
-from autotune.targets.commands.command import ACCUMULATION, Command
+from autotune.targets.commands.command import Command
 from autotune.targets.commands.defaults import WORKERS
 from autotune.targets.commands.distributed import world_size
 from autotune.targets.commands.log import with_last_lines
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.program import Program, configured
+from autotune.targets.commands.reachable import Reachable
 from autotune.targets.commands.unseen import BY_HAND
 from autotune.targets.commands.witness import Witness
 from autotune.targets.commands.written import WrittenArguments
 from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import OwnLoop, Report
 from autotune.units import counted
-
-BF16_NEEDS_USE_CPU = (
-    "not tuned: without a GPU, transformers takes bf16 only with use_cpu=True in TrainingArguments. Write it there, "
-    "and precision is tuned"
-)
 
 
 class CommandLoop(OwnLoop):
@@ -139,15 +133,15 @@ class CommandLoop(OwnLoop):
         samples = len(witness.batches.data) if hasattr(witness.batches.data, "__len__") else None
         of_model = model_facts(model) if model is not None else _facts_without_model(witness)
         name = self.label.removesuffix(".py") if model is None else type(model).__name__
-        reach = _Reachable(self._command, witness, seen, self._written, model)
+        reach = Reachable(self._command, witness, seen, self._written, model)
         facts = TargetFacts(
             **of_model,
             name=name,
             data="batch" if witness.batches.data is None else "dataset" if samples is not None else "iterable",
             dataset_samples=samples,
             baseline=reach.baseline(),
-            settable=tuple(one.name for one in KNOBS if one not in reach.fixed),
-            written=tuple(one.name for one in KNOBS if one not in reach.fixed and reach.is_written(one)),
+            settable=reach.settable,
+            written=reach.written,
             has_collate=True,
             owns_loop=True,
             step=StepFacts(
@@ -197,70 +191,6 @@ class CommandLoop(OwnLoop):
                 f"{self.label} trained on {trained}, and {plan.device} is measured. It probably chooses its device "
                 f"itself. Choose the same one: --device {torch.device(trained).type}."
             )
-
-
-@dataclass
-class _Reachable:
-    """Which knobs of a command can be set, and what the others are."""
-
-    command: Command
-    witness: Witness
-    seen: Observed
-    written: WrittenArguments
-    model: Any
-
-    def baseline(self) -> dict[str, Value]:
-        """The settings that the command trains with today: as it says, or as was seen."""
-        said = self.command.baseline
-        return {one.name: said.get(one.name, self._today(one)) for one in KNOBS if self._is_known(one)}
-
-    @property
-    def fixed(self) -> tuple[Knob, ...]:
-        """The knobs that cannot be set in this command."""
-        return tuple(
-            one for one in KNOBS if self._is_refused(one) or not (self._is_carried(one) or self._is_reached(one))
-        )
-
-    @property
-    def findings(self) -> Iterator[Finding]:
-        """What the script writes itself, and why some of it cannot be set."""
-        written = [one for one in KNOBS if self.is_written(one)]
-        if written:
-            names = ", ".join(one.label for one in written if not self._is_refused(one))
-            yield Finding(name="arguments", text=f"TrainingArguments of the script: {names} are set as it makes them")
-        for one in written:
-            if self._is_refused(one):
-                yield Finding(name=one.label, text=BF16_NEEDS_USE_CPU, needs_attention=True)
-
-    def _is_carried(self, knob: Knob) -> bool:
-        return knob.name in self.command.knobs
-
-    def _is_refused(self, knob: Knob) -> bool:
-        """Whether transformers refuses it: bf16 without a GPU needs `--use_cpu` (5.23, `TrainingArguments`)."""
-        takes_bf16 = getattr(sys.modules.get("transformers.training_args"), "is_torch_bf16_gpu_available", lambda: True)
-        asks = any(one.knob is knob and one.name == "bf16" for one in self.command.placeholders)
-        needs_cpu = asks and not self.command.says("use_cpu")
-        needs_cpu |= "bf16" in knob.value_names and self.is_written(knob) and not self.written.uses_cpu
-        return needs_cpu and not takes_bf16()
-
-    def is_written(self, knob: Knob) -> bool:
-        """Return whether the script itself writes it, in its TrainingArguments."""
-        return self.written.reach(knob, self.seen, self.model)
-
-    def _is_reached(self, knob: Knob) -> bool:
-        if self.is_written(knob):
-            return True
-        if knob.name == ACCUMULATION:  # seen to accumulate by no argument of its own: it follows from the micro-batch
-            return self.command.derives_accumulation and (self.seen.micro_batches or 1) > 1
-        if knob.reach is Reach.LOADER:
-            return self.witness.batches.data is None or self.witness.defaults.reach(self.witness.batches.data)
-        return knob.reach is Reach.PROCESS
-
-    def _is_known(self, knob: Knob) -> bool:
-        return not self._is_carried(knob) or knob.name in self.command.baseline
-
-    def _today(self, knob: Knob) -> Value:
-        return next(iter(knob.seen(self.seen)), knob.default)
 
 
 def _facts_without_model(witness: Witness) -> dict[str, Any]:
