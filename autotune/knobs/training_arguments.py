@@ -58,6 +58,6 @@ def rewritten(values: Mapping[str, Value], today: Mapping[str, Value]) -> dict[s
     """Return the arguments that differ between `values` and those of `today`, as a script has to write them."""
     before, after = (
         {**all_arguments(whole, plan_of(whole, "cpu")), FORMER_RECOMPUTE: whole[RECOMPUTE]}
-        for whole in (defaults() | today, defaults() | values)
+        for whole in ({**defaults(), **today}, {**defaults(), **values})
     )
     return {name: value for name, value in after.items() if value != before[name]}

@@ -22,6 +22,8 @@ GUARD = 'if __name__ == "__main__":\n    main()\n'
         (f"def trainer(): ...\n{GUARD}", False),
         ("model = Net()\ntrainer = Trainer(model, arguments)\ntrainer.train()\n", True),
         ("trainer = Trainer(net, data)\ntrainer()\n", True),
+        ("model = Net()\nSFTTrainer(model=model, args=args).train()\n", True),
+        ("model = Net()\nmodel.train()\ndef dataset(): ...\n", False),
         ("trainer = Trainer(net, data)\nif __name__ == '__main__':\n    trainer.train()\n", False),
         ("model = Net()\ndef epoch():\n    loss().backward()\ndef main():\n    epoch()\nmain()\n", True),
         ("model = Net()\ndef data():\n    return Scaler().fit(x)\ndataset = data()\n", False),
