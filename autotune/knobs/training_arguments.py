@@ -54,6 +54,12 @@ def all_arguments(values: Mapping[str, Value], plan: Plan) -> dict[str, Any]:
     return said | {name: value for name, value in UNSET.items() if name not in said}
 
 
+def in_all_versions(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `arguments` by the names of later versions, too; whoever sets them leaves out what is not there."""
+    recomputes = {RECOMPUTE: arguments[FORMER_RECOMPUTE]} if FORMER_RECOMPUTE in arguments else {}
+    return {**arguments, **recomputes}
+
+
 def rewritten(values: Mapping[str, Value], today: Mapping[str, Value]) -> dict[str, Any]:
     """Return the arguments that differ between `values` and those of `today`, as a script has to write them."""
     before, after = (

@@ -149,8 +149,11 @@ def test_run_sets_what_the_script_writes(writing):
     from tests.commandline import run
 
     (writing / "transformers").mkdir()
+    (writing / "transformers" / "__init__.py").write_text("")
     (writing / "transformers" / "training_args.py").write_text(
-        "class TrainingArguments:\n    def __post_init__(self): print(vars(self))\n"
+        "class TrainingArguments:\n"
+        "    per_device_train_batch_size = gradient_accumulation_steps = 1\n"
+        "    def __post_init__(self): print(vars(self))\n"
     )
     (writing / "train.py").write_text(
         "from transformers.training_args import TrainingArguments\nTrainingArguments().__post_init__()\n"

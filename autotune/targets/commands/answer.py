@@ -11,7 +11,7 @@ from typing import Any
 from autotune.core.records import TargetFacts, Value
 from autotune.harmless import python, shell_word
 from autotune.knobs import KNOBS
-from autotune.knobs.training_arguments import rewritten
+from autotune.knobs.training_arguments import in_all_versions, rewritten
 from autotune.targets.commands.children.autotune_hooks import ARGUMENTS
 from autotune.targets.commands.command import ACCUMULATION, Command, is_command
 from autotune.targets.commands.hygiene import python_path
@@ -29,8 +29,8 @@ class RecommendedCommand:
     @property
     def environ(self) -> dict[str, str]:
         """All variables of the process that `autotune run` starts: those that set what the script writes, too."""
-        set_there = {"PYTHONPATH": python_path(), ARGUMENTS: json.dumps(dict(self.written))} if self.written else {}
-        return {**self.variables, **set_there}
+        told = {"PYTHONPATH": python_path(), ARGUMENTS: json.dumps(in_all_versions(self.written))}
+        return {**self.variables, **(told if self.written else {})}
 
     @property
     def text(self) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from autotune.core.records import Config, Value
 from autotune.knobs.base import Knob
 from autotune.knobs.observed import Observed
-from autotune.knobs.training_arguments import RECOMPUTE, in_a_script, rewritten
+from autotune.knobs.training_arguments import RECOMPUTE, in_a_script, in_all_versions, rewritten
 from autotune.targets.commands.children.autotune_hooks import MODULE, Finder, change_arguments
 from autotune.targets.commands.command import Command
 from autotune.targets.commands.hygiene import output_folder
@@ -72,7 +72,7 @@ class WrittenArguments:
         written = in_a_script(arguments)
         self.today = {name: value for name, value in written.items() if name not in self._command.knobs}
         folder = {} if self._command.takes_output_dir else {"output_dir": str(output_folder())}
-        return folder | rewritten(self.today | self.asked, self.today)
+        return folder | in_all_versions(rewritten(self.today | self.asked, self.today))
 
 
 def _can_recompute(model: Any) -> bool:

@@ -17,7 +17,6 @@ from typing import Any
 
 ARGUMENTS = "_AUTOTUNE_TRAINING_ARGUMENTS"  # environment variable: what they are made with, as JSON
 MODULE = "transformers.training_args"  # where they are defined (transformers 4 and 5)
-RECOMPUTES = ("gradient_checkpointing", "activation_checkpointing")  # one setting: transformers 5.22 renamed it
 
 
 class Finder:
@@ -48,15 +47,13 @@ class Finder:
 def change_arguments(module: Any, changes: Callable[[Any], Mapping[str, Any]]) -> Callable[[], None]:
     """Make all TrainingArguments, of subclasses too, with `changes` of what the program gives them.
 
-    Returns what ends it.
+    Arguments that they do not have are left out. Returns what ends it.
     """
     made, original = module.TrainingArguments, module.TrainingArguments.__post_init__
 
     def change(arguments: Any) -> None:
-        named = dict(changes(arguments))
-        if RECOMPUTES[0] in named:
-            named |= {name: named[RECOMPUTES[0]] for name in RECOMPUTES if hasattr(arguments, name)}
-        vars(arguments).update(named)
+        named = changes(arguments)
+        vars(arguments).update({name: value for name, value in named.items() if hasattr(arguments, name)})
         original(arguments)
 
     made.__post_init__ = change
