@@ -100,27 +100,30 @@ def baseline(request: StudyRequest, space: SearchSpace, settings: Settings) -> s
 
 def short_budget(
     settings: Settings, space: SearchSpace, inspection_seconds: float, step_seconds: float = 0.0,
-    fewest_steps: int = FEWEST_STEPS,
+    fewest_steps: int = FEWEST_STEPS, gone_seconds: float = 0.0,
 ) -> str:  # fmt: skip
-    """Return that no search ends with a confirmation in the time budget; empty if one does.
+    """Return that no search ends with a confirmation in what is left of the time budget; empty if one does.
 
     A probe is taken for an inspection, which starts, loads, builds and takes a step as it does, its further steps, of
-    which there are `fewest_steps` in all, and what it measures. The inspection and the first step of a command do not
-    count: they are mostly what its script imports and prepares for the first time. Its first probe tells more
-    (`note_short_budget`).
+    which there are `fewest_steps` in all, and what it measures. The inspection and the first step of a command count
+    for the first probe only, which may take them again: they are mostly what its script imports and prepares for the
+    first time. That probe tells more (`note_short_budget`). `gone_seconds`: of the budget, since the search began.
     """
     steps, is_cold = (fewest_steps - 1) * step_seconds, is_command(settings.target)
     probe = MEASURED.min_warmup_seconds + MEASURED.max_compute_seconds + MEASURED.min_seconds
     if not is_cold:
         probe = inspection_seconds + max(probe, steps)
     budget, count = settings.time_budget_seconds, 1 + (1 + probes(1, FEWEST_ROUNDS, 1) if len(space.configs) > 1 else 0)
-    if budget >= count * probe:
+    left, longest = budget - gone_seconds, probe + inspection_seconds * is_cold
+    if left >= max(count * probe, longest):
         return ""
-    first = "" if probe <= budget else " The first probe is run all the same, and nothing after it."
+    late = f"may end {format_seconds(longest - left)} late: nothing is begun after that"
+    first = f" The first probe is run all the same, and {late}." if longest > left else ""
+    gone = f"; {format_seconds(gone_seconds)} of it are gone by now" if gone_seconds >= 1 else ""
     return (
         f"The time budget of {format_seconds(budget)} is short: a probe takes {'at least' if is_cold else 'about'} "
-        f"{format_seconds(probe)} here, and the shortest search with its confirmation takes {counted(count, 'probe')}."
-        f"{first} Use --time-budget {math.ceil(count * probe / 60)}m or more."
+        f"{format_seconds(probe)} here, and the shortest search with its confirmation takes {counted(count, 'probe')}"
+        f"{gone}.{first} Use --time-budget {math.ceil((gone_seconds + max(count * probe, longest)) / 60)}m or more."
     )
 
 
