@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from autotune.knobs.wording import IMAGE_DIMENSIONS
 from autotune.targets.batches import dtype_name
 
+MOST_VAIN_STEPS = 50  # in a row without a gradient: the optimizer changes parameters in another way
 _HALVES = ("bfloat16", "float16")
 
 
@@ -73,6 +74,20 @@ def _unwrapped(module: nn.Module) -> nn.Module:
         if isinstance(inner, nn.Module) and len(list(module.children())) == 1:
             return _unwrapped(inner)
     return module
+
+
+class VainSteps:
+    """The steps that change nothing, for want of a gradient: Lightning's where `training_step` returns None."""
+
+    def __init__(self) -> None:
+        self._in_a_row = 0
+
+    def has(self, optimizer: Optimizer, backwards: int) -> bool:
+        """Return whether the step that ends is one, after so many backward passes; not after many such in a row."""
+        parameters = (one for group in optimizer.param_groups for one in group["params"])
+        is_vain = not backwards and all(one.grad is None for one in parameters)
+        self._in_a_row = self._in_a_row + 1 if is_vain else 0
+        return is_vain and self._in_a_row <= MOST_VAIN_STEPS
 
 
 def is_inner_step(optimizer: Optimizer) -> bool:

@@ -41,7 +41,7 @@ from autotune.targets.commands.pauses import Pauses
 from autotune.targets.commands.recomputed import Recomputed
 from autotune.targets.commands.tally import Tally
 from autotune.targets.commands.told import MicroBatch, ToldSteps
-from autotune.targets.commands.trained import Trained, is_inner_step
+from autotune.targets.commands.trained import Trained, VainSteps, is_inner_step
 from autotune.targets.own_loop import Report
 
 T = TypeVar("T")
@@ -66,8 +66,7 @@ class Witness:
         self.defaults = LoaderDefaults(loader_defaults)
         self._told = ToldSteps(label, self.batches, is_told=is_told)
         self._label, self._report, self._guest, self._transforms = label, report, guest, list(transforms)
-        self.exits = ExitHooks(label, guest)
-        self._process = os.getpid()
+        self.exits, self._process = ExitHooks(label, guest), os.getpid()
         self._counted: Optimizer | None = None  # whose steps count
         self._others: Counter[int] = Counter()  # steps of each optimizer since the last that counted
         self._is_in_backward = self._is_stepping = self.has_optimizer = False
@@ -75,7 +74,7 @@ class Witness:
         self._asked = asked
         self._given: int | None = None  # samples of a forward pass, where there is no DataLoader
         self._called: Any = lambda: None  # weakly, the model of that pass
-        self._losses, self._recomputed = Losses(), Recomputed()
+        self._losses, self._recomputed, self._vain = Losses(), Recomputed(), VainSteps()
         self._has_stepped, self.updates = False, 0  # within a call of a gradient scaler; steps of any optimizer
         self._threads: int | None = None
 
@@ -166,9 +165,8 @@ class Witness:
             self.tally.add_loss(self._losses.of(tensors))
         self.pauses.cancel()
         self.tally.backward()
-        if self.tally.backwards > unseen.MOST_BACKWARDS_WITHOUT_OPTIMIZER and not (
-            self.has_optimizer or self._told.are_awaited
-        ):
+        is_late = self.tally.backwards > unseen.MOST_BACKWARDS_WITHOUT_OPTIMIZER
+        if is_late and not (self.has_optimizer or self._told.are_awaited):
             self._guest.leave(TargetError(unseen.BY_HAND.format(self._label)))
         if (fetched := self.batches.take()) is not None:
             self._count(fetched, self._losses.of(tensors))
@@ -218,6 +216,9 @@ class Witness:
 
     def _stepped(self, optimizer: Optimizer, *_: Any) -> None:
         if self._is_elsewhere or is_inner_step(optimizer):
+            return
+        if self._vain.has(optimizer, self.tally.backwards_of_step):
+            self.batches.take()  # that the program left out
             return
         self.updates += 1
         self._others[id(optimizer)] += 1

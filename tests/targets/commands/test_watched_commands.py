@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from pathlib import Path
@@ -492,6 +493,24 @@ for x, y in batches():
     facts = inspect(tmp_path, text)
 
     assert facts.step.parameters_with_gradient == facts.step.trainable_parameters == 2
+
+
+def test_a_step_without_a_gradient_belongs_to_no_batch(tmp_path):
+    text = (
+        HEAD
+        + """
+for number, (x, y) in enumerate(itertools.chain.from_iterable(DataLoader(data, 8) for _ in range(99))):
+    optimizer.zero_grad()
+    if number % 3:
+        nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+"""
+    )
+
+    taken = steps(tmp_path, text, 6)
+
+    assert [(step.samples, step.micro_batches) for step in taken] == [(8, 1)] * 6
+    assert all(math.isfinite(step.loss) for step in taken)
 
 
 def test_the_loss_of_a_step_is_that_of_all_its_micro_batches(tmp_path):
