@@ -8,12 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from autotune.knobs.wording import IMAGE_DIMENSIONS
 from autotune.targets.batches import dtype_name
+from autotune.targets.commands.first_pass import is_channels_last
 
 MOST_VAIN_STEPS = 50  # in a row without a gradient: the optimizer changes parameters in another way
 _HALVES = ("bfloat16", "float16")
@@ -42,7 +41,7 @@ class Trained:
             parameters=parameters,
             precisions=frozenset(name for one in parameters if (name := dtype_name(one)) in _HALVES),
             device=str(parameters[0].device) if parameters else "",
-            channels_last=_is_channels_last(parameters),
+            channels_last=is_channels_last(parameters),
         )
 
     def count_gradients(self) -> int:
@@ -57,14 +56,6 @@ class Trained:
         roots = [one for one in modules if id(one) not in inner and wanted & set(map(id, one.parameters()))]
         found = max(roots, key=lambda one: sum(id(part) in wanted for part in one.parameters()), default=None)
         return None if found is None else _unwrapped(found)
-
-
-def _is_channels_last(parameters: Iterable[Tensor]) -> bool | None:
-    """Return whether most weights that have one of the two formats, and not both, have this one."""
-    images = [one for one in parameters if one.dim() == IMAGE_DIMENSIONS]
-    found = [one.is_contiguous(memory_format=torch.channels_last) for one in images]
-    told = [last for one, last in zip(images, found, strict=True) if last != one.is_contiguous()]
-    return sum(told) * 2 > len(told) if told else None
 
 
 def _unwrapped(module: nn.Module) -> nn.Module:

@@ -13,7 +13,6 @@ import os
 import sys
 import threading
 import time
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -34,7 +33,8 @@ from autotune.targets import variables
 from autotune.targets.commands import unseen
 from autotune.targets.commands.defaults import LoaderDefaults
 from autotune.targets.commands.exits import ExitHooks
-from autotune.targets.commands.fetching import Fetched, Fetching, samples_of
+from autotune.targets.commands.fetching import Fetched, Fetching
+from autotune.targets.commands.first_pass import FirstPass
 from autotune.targets.commands.losses import Losses
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.pauses import Pauses
@@ -72,8 +72,7 @@ class Witness:
         self._is_in_backward = self._is_stepping = self.has_optimizer = False
         self._unfetched: list[MicroBatch] = []  # micro-batches since the last step, where there is no DataLoader
         self._asked = asked
-        self._given: int | None = None  # samples of a forward pass, where there is no DataLoader
-        self._called: Any = lambda: None  # weakly, the model of that pass
+        self._first = FirstPass()  # tells the samples, where there is no DataLoader
         self._losses, self._recomputed, self._vain = Losses(), Recomputed(), VainSteps()
         self._has_stepped, self.updates = False, 0  # within a call of a gradient scaler; steps of any optimizer
         self._threads: int | None = None
@@ -90,6 +89,7 @@ class Witness:
             precisions=frozenset(self._losses.precisions | self.trained.precisions),
             recomputes=self._recomputed.seen,
             channels_last=self.trained.channels_last,
+            channels_last_inputs=self._first.channels_last,
         )
 
     def begin(self) -> None:
@@ -136,9 +136,8 @@ class Witness:
             return
         self._first_forward.remove()
         self.tally.begin()  # imports, data and an evaluation that come before are no part of a step
-        self._called = weakref.ref(module)
         named = sys._getframe(1).f_locals.get("kwargs")
-        self._given = samples_of([*inputs, named if isinstance(named, dict) else {}], self._asked)
+        self._first = FirstPass.of(module, [*inputs, named if isinstance(named, dict) else {}], self._asked)
 
     def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
@@ -175,7 +174,7 @@ class Witness:
 
     def _hold(self, loss: Tensor) -> None:
         """Keep what no loader gave until it is known whose step it belongs to; LBFGS takes it many times in one."""
-        fetched = Fetched(samples=self._given or 0, tokens=0, seconds=0.0)
+        fetched = Fetched(samples=self._first.samples or 0, tokens=0, seconds=0.0)
         if self._told.are_awaited:
             self._told.hold(fetched, loss)
         elif not (self._is_stepping and self._unfetched):
@@ -250,7 +249,7 @@ class Witness:
         began = time.perf_counter()
         if not self.tally.steps:
             self._early(variables.check)
-            if not self.trained.parameters and (model := self._called()) is not None:
+            if not self.trained.parameters and (model := self._first.model()) is not None:
                 self.trained = Trained.among(model.parameters())
             self.pauses.parameters = self.trained.parameters
         micro_batches = self._early(lambda: self._told.end(loss, samples))
@@ -273,7 +272,7 @@ class Witness:
             return
         if not self.tally.of_step:  # no new batch: of several that were fetched before, or without a backward pass
             self._early(variables.check)
-            samples = self.tally.last if self.tally.last is not None else self._given or 0
+            samples = self.tally.last if self.tally.last is not None else self._first.samples or 0
             loss = torch.full((), float("nan"))
             for _ in range(max(1, self.tally.backwards_of_step)):
                 self._count(Fetched(samples=samples, tokens=0, seconds=0.0), loss)

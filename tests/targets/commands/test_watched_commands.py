@@ -243,6 +243,25 @@ def test_what_arguments_do_to_a_model_is_left_to_them(tmp_path, typed, values):
     assert len(steps(tmp_path, OF_THE_MODEL, arguments=arguments, **values)) == 3
 
 
+OF_ITS_INPUT = OF_THE_MODEL.replace("    model = model.to(memory_format=torch.channels_last)", "    pass").replace(
+    "    x.requires_grad_()", "    x = x.to(memory_format=torch.channels_last) if CONVERTS else x"
+)
+
+
+@pytest.mark.parametrize("converts", ["args.channels_last", "True"])
+@pytest.mark.parametrize("value", [False, True])
+def test_a_script_that_converts_its_input_alone_trains_in_that_format(tmp_path, converts, value):
+    text = OF_ITS_INPUT.replace("CONVERTS", converts)
+    target = recognise(Command.split(command(tmp_path, text, "--channels-last"))).command
+    arguments = " ".join(target.text.split()[3:])
+
+    taken = steps(tmp_path, text, arguments=arguments, channels_last=value)
+
+    assert len(taken) == 3
+    with pytest.raises(TargetError, match="given channels_last and trained with channels_last nchw"):
+        steps(tmp_path, OF_ITS_INPUT.replace("CONVERTS", "False"), arguments=arguments, channels_last=True)
+
+
 @pytest.mark.parametrize("typed", ["--grad-checkpointing", "--grad-checkpointing --reentrant --channels-last"])
 def test_what_a_script_does_to_its_model_unasked_is_its_baseline(tmp_path, typed):
     facts = inspect(tmp_path, OF_THE_MODEL, typed)
