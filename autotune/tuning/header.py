@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from autotune.core.records import Config, Goal, StudyRequest
+from autotune.core.records import Config, Goal, StudyRequest, Value
 from autotune.core.requests import FEWEST_STEPS, ProbeBudget
 from autotune.knobs import KNOBS, touched, worker_knob
 from autotune.knobs.base import TACIT, Circumstances, Knob
@@ -167,6 +167,7 @@ def not_searched(request: StudyRequest, space: SearchSpace) -> list[str]:
         lines.append(
             "accum not searched: it changes what the model learns and hardly the speed (search it with --accum 1:8)"
         )
+    lines += _batches_left_out(request, batches)
     asked = "batch_size" in limited or goal.tune is not None
     if samples is not None and len(batches) == 1 and not (asked or goal.exact or facts.settable is not None):
         all_of_them = ",".join(str(size) for size in range(1, samples + 1) if samples % size == 0)
@@ -175,6 +176,20 @@ def not_searched(request: StudyRequest, space: SearchSpace) -> list[str]:
             f"divides them (search smaller ones with --batch {all_of_them}, or free them with --global-batch free)"
         )
     return lines
+
+
+def _batches_left_out(request: StudyRequest, batches: Sequence[Value]) -> list[str]:
+    """Return which micro-batches that user or target name one by one are not searched, and why."""
+    facts, held_samples = request.facts, request.goal.global_batch
+    limit = {**facts.space, **request.goal.limits}.get("batch_size")
+    named = [one for one in (limit and limit.values) or () if isinstance(one, int) and one not in batches]
+    if not named or not is_settable("batch_size", facts) or request.goal.exact:
+        return []
+    uneven = [one for one in named if held_samples is not None and held_samples // facts.ranks % one]
+    large = [one for one in named if one not in uneven]
+    told = f"not searched: the held global batch {held_samples} is no multiple (free it with --global-batch free)"
+    parts = [(uneven, told), (large, "not searched: more samples than the data have for one step")]
+    return [f"batch {', '.join(map(str, some))} {why}" for some, why in parts if some]
 
 
 def _unsettable(request: StudyRequest) -> list[str]:

@@ -94,6 +94,27 @@ def test_a_batch_that_is_not_searched_for_want_of_divisors_is_said(held, said):
 
 
 @pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ((16, 48, 64, 96), "batch 48, 96 not searched: the held global batch 64 is no multiple (free it with"),
+        ((16, 64), ""),
+    ],
+)
+def test_a_batch_that_was_asked_for_and_cannot_be_searched_is_said(values, said):
+    told = _told(64, config(batch_size=64), limits={"batch_size": Limit(values=values)})[-1]
+
+    assert (said in told) if said else ("not searched: the held" not in told)
+
+
+def test_a_batch_that_exceeds_the_data_is_said():
+    goal, few = Goal(limits={"batch_size": Limit(values=(16, 64, 4096))}), facts(dataset_samples=128)
+
+    said = not_searched(study_request(goal=goal, facts=few), space(goal, config(batch_size=64), of=few))
+
+    assert "batch 4096 not searched: more samples than the data have for one step" in said
+
+
+@pytest.mark.parametrize(
     ("settable", "held", "said"),
     [
         (
