@@ -153,15 +153,15 @@ def counted(count: int, kind: str) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """`0.8 s`, `42 s`, `5:12 min`, `2:20 h`."""
+    """`0.8 s`, `42 s`, `5:12 min`; from an hour on `1:30 h`."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
-    if minutes < 100:
+    if minutes < 60:
         return f"{minutes}:{rest:02d} min"
-    hours, minutes = divmod(minutes, 60)
+    hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours}:{minutes:02d} h"
 
 

@@ -123,7 +123,10 @@ def test_bytes_are_shown_with_a_unit(count, shown):
     assert format_bytes(count) == shown
 
 
-@pytest.mark.parametrize(("seconds", "shown"), [(0.84, "0.8 s"), (42, "42 s"), (312, "5:12 min"), (8400, "2:20 h")])
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.84, "0.8 s"), (42, "42 s"), (312, "5:12 min"), (3599, "59:59 min"), (5390, "1:30 h"), (8400, "2:20 h")],
+)
 def test_seconds_are_shown_with_a_unit(seconds, shown):
     assert format_seconds(seconds) == shown
 

@@ -48,7 +48,8 @@ def bound_the_rest(context: SearchContext) -> Notice:
     history, study, better = context.history, context.store.study, context.objective.better
     learned = len(history.search_results) >= FEWEST_PROBES  # after fewer probes it is the prior that speaks
     rest = context.sampler.faster_elsewhere(study) if learned else None
-    found = bound(len(history.probed), len(context.trades.remaining()), rest, better)
+    space = len({*context.space.configs, *history.probed})
+    found = bound(len(history.probed), len(context.trades.remaining()), rest, better, space)
     if found.code is Code.BOUNDED:
         context.reporter.detail(f"{found.text.capitalize()}.")
     return found
@@ -163,14 +164,15 @@ def probes_without_gain(values: Sequence[float | None]) -> int:
     return since
 
 
-def bound(measured: int, remaining: int, rest: float | None, better: str = "faster") -> Notice:
+def bound(measured: int, remaining: int, rest: float | None, better: str = "faster", space: int = 0) -> Notice:
     """Return which of three statements holds, the strongest first (docs/notes/search.md 5).
 
     `measured` configurations were probed, and `remaining` might still be: without those known to fail, or to be no
     better. `rest`: by which share no other configuration is expected to be `better` (90 %); None: nobody can tell.
+    `space`: all configurations, as the head of the search counts them.
     """
     if not remaining:
         return notice(Code.ALL_MEASURED, measured=measured, better=better)
     if rest is None or rest >= UNBELIEVABLE:
-        return notice(Code.SAMPLED, measured=measured, total=measured + remaining)
+        return notice(Code.SAMPLED, measured=measured, total=max(space, measured + remaining))
     return notice(Code.BOUNDED, rest=max(rest, LEAST_BOUND), better=better)

@@ -57,6 +57,7 @@ def recommend(
     achieved, own_reasons = _achieved(ranking)
     tokens = mean_of_known([one.tokens_per_second for one in winner.measurements])
     share = min(ranking.scores.ratio(ranking.chosen, one)[0] for one in ranking.allowed)
+    batches = {request.global_batch_size(one) for one in (*probed, *(one.config for one in candidates))}
     return Recommendation(
         study=study,
         target=request.target,
@@ -73,7 +74,8 @@ def recommend(
         stability=stability,
         loss_verdicts=tuple(losses),
         reasons=(
-            *batch_reasons(winner, share, unchanged, request), *own_reasons, *reasons_for(request),
+            *(batch_reasons(winner, share, unchanged, request) if len(batches) > 1 else ()),  # else nothing was decided
+            *own_reasons, *reasons_for(request),
             *_failed(candidates, ranking.held, request),
         ),
         warnings=(*([doubt] if doubt else []), *left_out_warnings(candidates, request), *warnings),

@@ -14,6 +14,7 @@ from rich.text import Text
 from autotune.core import codec
 from autotune.core.codes import Code
 from autotune.core.notices import earlier, notice
+from autotune.core.records import Finding
 from autotune.core.results import LossVerdict
 from autotune.knobs import defaults
 from autotune.report import phrases
@@ -21,6 +22,7 @@ from autotune.report.answer import MOST_LINES, answer_block, sentences
 from autotune.report.losses import losses_phrase
 from autotune.study.recommendation import Change, Recommendation, RunnerUp, Undecided, read_best
 from tests.reporting import GIB, config, measured, recommendation, trial, view
+from tests.worlds import facts
 
 BASE = config(64, gradient_accumulation_steps=1)
 BEST = config(64, amp_dtype="bfloat16", channels_last=True)
@@ -395,6 +397,22 @@ def test_the_next_commands_can_be_pasted_whatever_the_study_is_called() -> None:
 
     assert "autotune best 'my studies/[a] :x: \"b\"' --verbose" in text
     assert 'load_best("my studies/[a] :x: \\"b\\"")' in text
+
+
+@pytest.mark.parametrize(
+    ("finding", "framework"),
+    [
+        (("Trainer", "not run: the loop of autotune trains"), "lightning"),
+        (("loop", "Trainer.fit(), because Net optimizes manually"), "lightning"),
+        (("loop", "Trainer.train() with the arguments of trainer()"), "hf"),
+        (("model", "Net, 8 parameters"), "torch"),
+    ],
+)
+def test_the_program_that_is_offered_is_of_the_users_own_framework(finding: tuple[str, str], framework: str) -> None:
+    name, text = finding
+    told = facts(findings=(Finding(name=name, text=text),))
+
+    assert f"--to {framework}" in printed(answer_block(answer(facts=told)))
 
 
 def test_a_layout_that_no_configuration_has_is_not_told_of_those_that_lost() -> None:

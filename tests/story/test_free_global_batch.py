@@ -194,3 +194,12 @@ def test_answers_of_earlier_versions_say_the_change_in_the_same_place(story, tmp
     assert found.warnings == answer.warnings
     with pytest.raises(NoRecommendation, match=rf"only for {answer.global_batch_size}\."):
         load_best(place, global_batch=32, check=False)
+
+
+def test_where_one_global_batch_alone_was_tried_nothing_is_said_of_the_others(tmp_path):
+    launcher = FakeLauncher(facts=declared(), starting_seconds={"start": 30.0})
+
+    answer = searched(tmp_path, launcher, global_batch="free", time_budget_seconds=40)
+
+    assert {trial.config for trial in load_view(tmp_path).trials} == {Config(values=answer.params)}
+    assert not {Code.GLOBAL_BATCH_FREE, Code.GLOBAL_BATCH_UNDECLARED} & {reason.code for reason in answer.reasons}

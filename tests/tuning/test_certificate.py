@@ -3,9 +3,13 @@
 import pytest
 
 from autotune.core.codes import Code
+from autotune.core.requests import ProbeRequest
+from autotune.core.results import Outcome
 from autotune.report.answer import answer_block
+from autotune.testing import FakeLauncher
 from autotune.tuning.exploration import bound
 from tests.reporting import recommendation
+from tests.worlds import Listener, declared, searched
 
 
 def test_where_nothing_is_left_all_were_measured():
@@ -25,6 +29,16 @@ def test_without_one_the_rest_is_only_sampled(rest):
     found = bound(9, 1191, rest)
 
     assert (found.code, found.numbers) == (Code.SAMPLED, {"measured": 9, "total": 1200})
+
+
+def test_the_rest_is_counted_as_at_the_beginning_of_the_search(tmp_path):
+    full = {ProbeRequest: lambda request: Outcome.OOM_DEVICE if request.purpose == "search" else None}
+
+    answer = searched(tmp_path, FakeLauncher(facts=declared(), faults=full), listener := Listener(), probes=2)
+
+    told = answer.certificate
+    assert told.code is Code.SAMPLED
+    assert f" · {told.numbers['total']:,} configurations" in listener.lines[3]
 
 
 def test_a_bound_is_no_finer_than_one_probe():

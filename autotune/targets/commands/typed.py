@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from autotune.errors import TargetError
 from autotune.targets.commands.command import Command, is_command
 from autotune.targets.commands.recognition import recognise
 from autotune.targets.commands.scripts import trains_when_run
+
+ALIKE = 0.8  # of 1, by difflib: a letter or a dash is missing, or two are swapped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +56,15 @@ def _of_command(
     words: Sequence[str], corrections: Mapping[str, str], before: tuple[str, ...], options: Collection[str] = ()
 ) -> TypedTarget:
     found = recognise(words, corrections)
-    taken = [f"{shown}: taken for {name}" for shown, name in found.taken]
+    mistyped = {
+        option: near[0]
+        for option in (word.partition("=")[0] for word in words)
+        if option.startswith("--")
+        and not any(one.startswith(option) for one in found.declared)  # argparse takes a beginning of a name
+        and (near := get_close_matches(option, found.declared, n=1, cutoff=ALIKE))
+    }
+    taken = [f"{shown}: taken for {name}" for shown, name in found.taken if shown.split()[0] not in mistyped]
+    taken += [f"{one} is no argument of the script (did you mean {near}?)" for one, near in mistyped.items()]
     if not found.command.knobs:
         before = (*before, "No argument of the command is a knob; what can be set from outside of it is tuned")
         if found.file:
@@ -65,6 +76,22 @@ def _of_command(
         f"{word} stands behind `--` and is given to the script, which has no such option; options of autotune stand "
         f"before `--`"
         for word in (word.partition("=")[0] for word in words)
-        if word in options and found.declared and word not in found.declared
+        if word in options and (word not in found.declared if found.declared else _is_unnamed(word, words))
     ]
     return TypedTarget(text=found.command.text, remarks=(*before, *taken, *found.left, *misplaced))
+
+
+def _is_unnamed(option: str, words: Sequence[str]) -> bool:
+    """Whether an option of several words stands nowhere in the script, whose own options are not known.
+
+    One of a single word (`--seed`) may be read by a library that the script calls.
+    """
+    texts = [
+        Path(word).read_text("utf-8", "replace")
+        for word in words
+        if Path(word).suffix == ".py" and Path(word).is_file()
+    ]
+    name = option.strip("-")
+    return (
+        "-" in name and bool(texts) and not any(one in text for text in texts for one in (name, name.replace("-", "_")))
+    )

@@ -71,6 +71,45 @@ def test_an_option_of_ours_behind_the_command_is_told_before_it_is_run(tmp_path,
     assert [one.split()[0] for one in said] == told
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", 1),
+        ("import sys\nprint(sys.argv)\n", 1),
+        ("import sys\nbudget = sys.argv['--time-budget' in sys.argv]\n", 0),
+    ],
+)
+def test_an_option_of_ours_behind_a_script_that_declares_none_is_told(tmp_path, monkeypatch, text, told):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(text)
+    words = ["python", "train.py", "--time-budget", "60s", "--seed", "3"]
+
+    typed = typed_target(words, {}, is_typed_command=True, options={"-t", "--time-budget", "--seed"})
+
+    assert sum("--time-budget stands behind `--`" in one for one in typed.remarks) == told
+    assert not any("--seed stands" in one for one in typed.remarks)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("--batchsize 64", "--batchsize is no argument of the script (did you mean --batch-size?)"),
+        ("--batch_size=64", "--batch_size is no argument of the script (did you mean --batch-size?)"),
+        ("--batch 64", "--batch 64: taken for batch_size"),
+        ("--batch-size 64", "--batch-size 64: taken for batch_size"),
+    ],
+)
+def test_a_mistyped_argument_is_not_taken_for_a_knob(tmp_path, monkeypatch, typed, said):
+    monkeypatch.chdir(tmp_path)
+    declared = "parser.add_argument('--batch-size', type=int)\nparser.add_argument('--seed', type=int)\n"
+    (tmp_path / "train.py").write_text(ARGPARSE.replace("parser.add_argument('--seed', type=int)\n", declared))
+
+    remarks = typed_target(["python", "train.py", *typed.split()], {}, is_typed_command=True).remarks
+
+    assert remarks[0] == said or said in remarks
+    assert sum(typed.partition("=")[0].split()[0] in one for one in remarks) == 1
+
+
 @pytest.mark.parametrize("target", ["model.py", "pkg.train", "model.py:build", "train.py:build"])
 def test_code_is_named_as_ever(tmp_path, monkeypatch, target):
     monkeypatch.chdir(tmp_path)
