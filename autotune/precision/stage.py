@@ -18,12 +18,13 @@ from autotune.core.requests import StabilityRequest
 from autotune.core.results import Outcome, StabilityResult
 from autotune.errors import NoRecommendation
 from autotune.knobs import loader_workers, worker_knob
+from autotune.precision.duration import SEED_SECONDS, STEPS, comparison_batch
 from autotune.precision.judge import Thresholds, full_precision, judge, names, pooled, precision_of
 from autotune.study.history import Comparison, History
+from autotune.study.pace import starting_seconds
 from autotune.study.summary import ConfigSummary
 from autotune.targets.commands.command import is_command
 from autotune.tuning.choice import finalists
-from autotune.tuning.comparing import SEED_SECONDS, STEPS, comparison_batch, starting_seconds
 from autotune.tuning.context import SearchContext
 
 FULL_SEEDS = 3  # the fewest that give an interval (docs/notes/precision.md 3)

@@ -18,13 +18,13 @@ from autotune.core.requests import FEWEST_STEPS, ProbeBudget
 from autotune.core.results import Outcome
 from autotune.knobs import KNOBS
 from autotune.objectives import objective_of
+from autotune.precision.duration import RUNS, SEED_SECONDS, STEPS, comparison_batch, seconds_at_the_pace_of
 from autotune.precision.judge import THRESHOLDS
 from autotune.sampler.space import change_count
 from autotune.study.history import History
 from autotune.study.interference import BACK_OFF_SECONDS
 from autotune.targets.commands.command import is_command
 from autotune.tuning import choice, racing
-from autotune.tuning.comparing import RUNS, SEED_SECONDS, STEPS, comparison_batch, seconds_at_the_pace_of
 from autotune.tuning.windows import BRIEF, LEAST, SEARCH, RacePlan
 
 MOST_RESERVED = 0.4  # share of the budget kept while exploring; of a short one more, once there is something to confirm
@@ -35,10 +35,10 @@ SIMPLER_PROBES = 2  # kept to take changes back before the race: it may leave no
 FIRST_SHARE = 0.25  # share of the budget for the first probe of the baseline: from there on windows are shorter
 # With a free global batch who is within 5 % need not be told apart: rather more finalists than eight rounds.
 KNEE_FINALISTS = 5
-KNEE_PROBES = racing.probes(KNEE_FINALISTS, racing.SURE_ROUNDS, 1)
+KNEE_PROBES = racing.probe_count(KNEE_FINALISTS, racing.SURE_ROUNDS, 1)
 SHORT_ROUNDS = racing.fewest_rounds(2)  # of the fastest against the baseline, with an interval that can say something
 CLEAR = 1.5  # times as good by single probes: two rounds tell that, where probes err by 10 % (`core/rounds.Rounds`)
-THREE_PROBES = racing.probes(choice.FEWEST_FINALISTS, SHORT_ROUNDS, 1)  # with fewer, fewer finalists and more rounds
+THREE_PROBES = racing.probe_count(choice.FEWEST_FINALISTS, SHORT_ROUNDS, 1)  # with fewer finalists more rounds
 USUAL_STEPS = ProbeBudget().min_steps  # of a stage of a probe, if they are not too long for it
 
 
@@ -122,7 +122,7 @@ class TimeBudget:
     def full_confirmation_seconds(self) -> float:
         """The seconds of a race of eight rounds among those who would begin it now."""
         racers = self._racers(racing.MOST_FINALISTS)
-        return self.probe_seconds(racers, self.window) * racing.probes(len(racers) - 1, racing.GOAL_ROUNDS, 1)
+        return self.probe_seconds(racers, self.window) * racing.probe_count(len(racers) - 1, racing.GOAL_ROUNDS, 1)
 
     @property
     def elimination_seconds(self) -> float:
@@ -252,7 +252,7 @@ class TimeBudget:
         for window in self._windows(self.window):
             seconds = self.probe_seconds(racers, window)
             rounds = range(racing.USUAL_ROUNDS, racing.FEWEST_ROUNDS, -1)
-            fit = (n for n in rounds if (racing.probes(leading, n, others) - known) * seconds <= left)
+            fit = (n for n in rounds if (racing.probe_count(leading, n, others) - known) * seconds <= left)
             plans.append(RacePlan(window=window, rounds=next(fit, racing.FEWEST_ROUNDS), probe_seconds=seconds))
         # The least window may hold a single burst of a loader: rather fewer rounds, as long as they can decide.
         enough = (racing.fewest_rounds(len(racers)), racing.SURE_ROUNDS)
@@ -278,7 +278,7 @@ class TimeBudget:
 
     def _race_seconds(self, window: ProbeBudget, rounds: int) -> float:
         """Return the seconds of so many rounds of the best so far and the baseline."""
-        return self.probe_seconds(self._racers(1), window) * racing.probes(1, rounds, 1)
+        return self.probe_seconds(self._racers(1), window) * racing.probe_count(1, rounds, 1)
 
     @property
     def _has_clear_gain(self) -> bool:

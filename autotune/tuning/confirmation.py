@@ -145,12 +145,12 @@ def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSum
     leading = sum(config != context.request.baseline for config in configs)
     others, fewest = len(configs) - leading, racing.fewest_rounds(len(configs))
     plan = budget.race_plan(configs, leading, known)
-    window, missing = plan.window, max(0, racing.probes(leading, plan.rounds, others) - known)
+    window, missing = plan.window, max(0, racing.probe_count(leading, plan.rounds, others) - known)
     briefly = ", measured briefly" if window != budget.window else ""
     more = f", up to {racing.MOST_ROUNDS} rounds if the gain is still open" * (plan.rounds >= racing.USUAL_ROUNDS)
     seconds = format_seconds(missing * plan.probe_seconds)
     context.reporter.note(f"{_announced(leading, others, plan.rounds)}{briefly}, about {seconds}{more}.")
-    least = max(0, racing.probes(leading, min(fewest, plan.rounds), others) - known)
+    least = max(0, racing.probe_count(leading, min(fewest, plan.rounds), others) - known)
     begun = 0
 
     def probe(config: Config) -> Judged:
@@ -181,7 +181,7 @@ def _announced(leading: int, others: int, rounds: int) -> str:
     halved = [
         str(after)
         for after in racing.HALVED_AFTER
-        if after < rounds and racing.size(leading, after) < racing.size(leading, after - 1)
+        if after < rounds and racing.finalists_left(leading, after) < racing.finalists_left(leading, after - 1)
     ]
     left = f", the slower half dropped after {' and '.join(halved)}" if halved else ""
     count = counted(leading + others, "configuration")

@@ -13,7 +13,7 @@ from autotune.objectives import objective_of
 from autotune.study.recommendation import AtBaselineBatch
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.choice import choose
-from autotune.tuning.figures import Ranking
+from autotune.tuning.ranking import Ranking
 
 
 def global_batch_change(winner: ConfigSummary, request: StudyRequest, phi: float | None = None) -> Notice | None:

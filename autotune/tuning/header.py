@@ -16,7 +16,7 @@ from autotune.machine.environment import autotune_version
 from autotune.objectives import objective_of
 from autotune.sampler.space import SearchSpace, is_settable
 from autotune.targets.commands.command import Command, is_command
-from autotune.tuning.racing import FEWEST_ROUNDS, probes
+from autotune.tuning.racing import FEWEST_ROUNDS, probe_count
 from autotune.tuning.settings import Settings
 from autotune.units import counted, format_bytes, format_count, format_seconds, format_share
 
@@ -113,7 +113,8 @@ def short_budget(
     probe = MEASURED.min_warmup_seconds + MEASURED.max_compute_seconds + MEASURED.min_seconds
     if not is_cold:
         probe = inspection_seconds + max(probe, steps)
-    budget, count = settings.time_budget_seconds, 1 + (1 + probes(1, FEWEST_ROUNDS, 1) if len(space.configs) > 1 else 0)
+    budget, after_baseline = settings.time_budget_seconds, 1 + probe_count(1, FEWEST_ROUNDS, 1)
+    count = 1 + after_baseline * (len(space.configs) > 1)
     if budget >= count * probe:
         return ""
     first = "" if probe <= budget else " The first probe is run all the same, and nothing after it."

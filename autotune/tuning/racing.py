@@ -45,7 +45,7 @@ FINALIST_DEVIATIONS = 3.0  # of the difference of two probes: who is slower by m
 PRIOR_PROBES = 4  # repeats after which the reference's own spread weighs as much as the prior (docs/notes/search.md 3)
 
 
-def size(finalists: int, number: int) -> int:
+def finalists_left(finalists: int, number: int) -> int:
     """Return how many of `finalists` run in round `number`, the first being 0."""
     for halving in HALVED_AFTER:
         if number >= halving and finalists > LAST:
@@ -53,9 +53,9 @@ def size(finalists: int, number: int) -> int:
     return finalists
 
 
-def probes(finalists: int, rounds: int, others: int) -> int:
+def probe_count(finalists: int, rounds: int, others: int) -> int:
     """Return the probes of a race; `others` (the baseline) run in every round."""
-    return sum(size(finalists, number) + others for number in range(rounds))
+    return sum(finalists_left(finalists, number) + others for number in range(rounds))
 
 
 def fewest_rounds(configurations: int) -> int:
@@ -70,7 +70,7 @@ def finalist_count(available: int, others: int, affordable: float, fewest: int =
     Whether a race begins at all, and for how many rounds, is for the budget to say (decisions/0047).
     """
     few, most = min(available, fewest), min(available, MOST_FINALISTS)
-    return next((n for n in range(most, few, -1) if probes(n, GOAL_ROUNDS, others) <= affordable), few)
+    return next((n for n in range(most, few, -1) if probe_count(n, GOAL_ROUNDS, others) <= affordable), few)
 
 
 def margin(references: Sequence[float], deviations: float = FINALIST_DEVIATIONS) -> float:
@@ -86,7 +86,7 @@ def margin(references: Sequence[float], deviations: float = FINALIST_DEVIATIONS)
     return 1 - math.exp(-deviations * math.sqrt(2) * deviation)
 
 
-def going_on(
+def survivors(
     rounds: Rounds, running: Sequence[int], keep: int, cautions: Mapping[int, tuple[float, ...]], tie: float = TIE
 ) -> list[int]:
     """Return the `keep` configurations that go on of those `running`, in their order: the fastest ones.
@@ -101,7 +101,7 @@ def going_on(
     return [one for one in running if one in chosen]
 
 
-def is_known(rounds: Rounds, running: Sequence[int], baseline: int | None) -> bool:
+def is_good_enough(rounds: Rounds, running: Sequence[int], baseline: int | None) -> bool:
     """Whether so little is expected to be lost by the choice as it is now that further rounds do not pay.
 
     Not before the halvings are over: sooner, luck claimed gains where there were none (decisions/0024). The choice is
@@ -180,7 +180,7 @@ def race(
                 break
         elif done + 1 >= SURE_ROUNDS and _has_winner(holding, request):
             break
-        going = _faster_half(contenders, size(leading, done + 1), request)
+        going = _faster_half(contenders, finalists_left(leading, done + 1), request)
         racers |= {one.config: replace(one, is_behind=one.config not in going) for one in contenders}
     return [*racers.values()]
 
@@ -274,7 +274,7 @@ def _faster_half(contenders: Sequence[ConfigSummary], keep: int, request: StudyR
         return {one.config for one in contenders}
     scores = Rounds([one.by_round(one.scores) for one in contenders])
     keys = dict(enumerate(preferences(contenders, request)))
-    going = going_on(scores, range(len(contenders)), keep, keys, tie(request.goal))
+    going = survivors(scores, range(len(contenders)), keep, keys, tie(request.goal))
     return {contenders[one].config for one in going}
 
 
@@ -297,4 +297,4 @@ def _has_winner(holding: Sequence[ConfigSummary], request: StudyRequest) -> bool
     baseline = next((i for i in running if holding[i].config == request.baseline), None)
     near, objective = tie(request.goal), objective_of(request.goal)
     is_plain = near <= TIE and objective.slack(request.goal) is None
-    return is_decided(scores, running, near) or (is_plain and is_known(scores, running, baseline))
+    return is_decided(scores, running, near) or (is_plain and is_good_enough(scores, running, baseline))

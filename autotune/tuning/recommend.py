@@ -22,11 +22,11 @@ from autotune.study.summary import ConfigSummary, Status
 from autotune.targets.commands.command import is_command
 from autotune.tuning.advice import is_unconfirmed, left_out_warnings, reasons_for, warnings_of
 from autotune.tuning.choice import TIE, choose, confidence
-from autotune.tuning.figures import Ranking, rounded_ratio, significant
 from autotune.tuning.global_batch import at_baseline_batch, batch_reasons, global_batch_change
 from autotune.tuning.header import moving, shown_config
 from autotune.tuning.no_answer import nothing_held
 from autotune.tuning.racing import compared
+from autotune.tuning.ranking import Ranking, rounded_ratio, significant
 from autotune.tuning.undecided import undecided
 
 # Times the best in a precision whose losses match: for less nobody should risk them (decisions/0048).

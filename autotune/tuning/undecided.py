@@ -9,7 +9,7 @@ from autotune.objectives import objective_of
 from autotune.study.recommendation import Undecided
 from autotune.tuning import racing
 from autotune.tuning.choice import TIE, at_knee, confidence
-from autotune.tuning.figures import Ranking, rounded_ratio
+from autotune.tuning.ranking import Ranking, rounded_ratio
 
 RELEVANT = 0.1  # a gain that pays for a change: an interval without it says that there is none worth having
 

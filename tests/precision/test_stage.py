@@ -8,6 +8,7 @@ from autotune.core.records import Goal
 from autotune.core.requests import ROLES, StabilityRequest
 from autotune.core.results import Failure, Outcome, StabilityResult
 from autotune.errors import EnvironmentUnfit, NoRecommendation
+from autotune.precision.duration import SEED_SECONDS, STEPS
 from autotune.precision.judge import THRESHOLDS
 from autotune.precision.stage import following, precise_finalists, refused_summaries
 from autotune.study import layout as disk
@@ -15,7 +16,6 @@ from autotune.study.history import History
 from autotune.testing import FakeLauncher
 from autotune.testing.results import paired_losses
 from autotune.tuning.choice import FEWEST_FINALISTS
-from autotune.tuning.comparing import SEED_SECONDS, STEPS
 from tests.worlds import Listener, config, context, failed, measured, study_request, trial
 
 SEEDS = tuple(range(4, 16))

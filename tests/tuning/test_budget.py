@@ -10,7 +10,7 @@ from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.budget import MOST_ELIMINATION, MOST_RESERVED, TimeBudget
 from autotune.tuning.choice import FEWEST_FINALISTS
 from autotune.tuning.probing import probe_with_retry
-from autotune.tuning.racing import GOAL_ROUNDS, probes
+from autotune.tuning.racing import GOAL_ROUNDS, probe_count
 from autotune.tuning.windows import BRIEF, LEAST
 from tests.worlds import config, context, failed, measured, study_request, trial
 
@@ -34,7 +34,7 @@ def test_time_is_kept_for_eight_rounds_of_all_who_would_race_now(tmp_path, worke
 
     seconds = search.history.expected_seconds(ProbeBudget())
     assert search.budget.full_confirmation_seconds == pytest.approx(
-        seconds * probes(finalists, GOAL_ROUNDS, 1), rel=0.02
+        seconds * probe_count(finalists, GOAL_ROUNDS, 1), rel=0.02
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autotune.core.results import Outcome, ProbeResult
 from autotune.study.history import History
+from autotune.study.pace import starting_seconds
 
 STEPS = 50  # of a first comparison of losses (docs/notes/precision.md 3)
 SEED_SECONDS = 60.0  # at most, for so many steps of the three runs of one seed
@@ -18,13 +19,6 @@ def comparison_batch(history: History) -> int:
     while batch > 1 and batch >= min(too_large, default=batch + 1):
         batch //= 2
     return batch
-
-
-def starting_seconds(result: ProbeResult) -> float:
-    """Return the seconds that the process of a probe took until it trained."""
-    built = sum(result.phase_seconds.get(name, 0.0) for name in ("start", "load", "build"))
-    steps = sum(result.measurement.warmup_seconds) if result.measurement else 0.0
-    return built + max(0.0, result.phase_seconds.get("warm-up", 0.0) - steps)
 
 
 def seconds_at_the_pace_of(seen: ProbeResult, batch: int, steps: int, processes: int = 1) -> float:

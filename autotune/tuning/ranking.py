@@ -1,4 +1,4 @@
-"""The figures of an answer, as they are kept: rounded, and None where they are not known."""
+"""The ranking of the candidates, and the figures of each as an answer keeps them: rounded, None where not known."""
 
 from __future__ import annotations
 
