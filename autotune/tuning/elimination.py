@@ -185,7 +185,7 @@ class _Elimination:
         return Standings(list(self.racers.values()), self.leader, self._context.request)
 
     def has(self, config: Config) -> bool:
-        """Whether it holds and can be compared: by enough rounds, or by a single one and a probe of the search."""
+        """Whether it can be compared: by enough rounds, or by a single one and a probe of the search."""
         known = self.racers.get(config)
         if known is None or known.failure or not known.scores:
             return False

@@ -18,7 +18,7 @@ from autotune.tuning.header import moving, shown_config
 from autotune.units import counted
 
 
-def nothing_held(candidates: Sequence[ConfigSummary], request: StudyRequest) -> str:
+def all_failed(candidates: Sequence[ConfigSummary], request: StudyRequest) -> str:
     """Return why no candidate may be recommended: how each failed when it was re-measured, and what may help."""
     reasons = [f"{shown_config(c.config, moving(request))}: {_without_stop(c)}" for c in candidates]
     listed = "; ".join(reasons) or "nothing was measured"

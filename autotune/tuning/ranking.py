@@ -15,10 +15,10 @@ from autotune.study.summary import ConfigSummary
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """The candidates that held, and which of them is chosen; all numbers are positions in `held`."""
+    """The candidates that were measured, and which of them is chosen; all numbers are positions in `measured`."""
 
     request: StudyRequest
-    held: Sequence[ConfigSummary]
+    measured: Sequence[ConfigSummary]
     rates: Rounds  # samples/s of the rounds that they ran together
     scores: Rounds
     allowed: Sequence[int]  # may be recommended
@@ -28,11 +28,11 @@ class Ranking:
     @property
     def winner(self) -> ConfigSummary:
         """The chosen one."""
-        return self.held[self.chosen]
+        return self.measured[self.chosen]
 
     def figures(self, index: int) -> dict[str, Any]:
         """Return what an answer says of one of them, by the names of `Recommendation` and `AtBaselineBatch`."""
-        one, limit = self.held[index], self.request.memory_limit_bytes
+        one, limit = self.measured[index], self.request.memory_limit_bytes
         speedup: tuple[float | None, ...] = (None, None, None)
         if self.baseline is not None:
             speedup = (

@@ -147,11 +147,11 @@ class Standings:
 
     def __init__(self, racers: Sequence[ConfigSummary], leader: Config, request: StudyRequest) -> None:
         """Leave out those of the `racers` that failed."""
-        held = [one for one in racers if not one.failure and one.scores]
-        base = next((i for i, one in enumerate(held) if one.config == request.baseline), None)
-        summaries, _, self._scores = compared(held, base)
+        ran = [one for one in racers if not one.failure and one.scores]
+        base = next((i for i, one in enumerate(ran) if one.config == request.baseline), None)
+        summaries, _, self._scores = compared(ran, base)
         self._summaries = {one.config: one for one in summaries}
-        self._places = {one.config: i for i, one in enumerate(held)}
+        self._places = {one.config: i for i, one in enumerate(ran)}
         self._failures = {one.config: notice(Code.FAILED, failure=one.failure) for one in racers if one.failure}
         self._leader, self._request = leader, request
 
