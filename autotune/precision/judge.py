@@ -48,7 +48,7 @@ class Thresholds(Record, frozen=True, kw_only=True):
     least_steps: int = 20  # fewer say nothing
     tolerance: float = 0.02  # of the full-precision loss decrease: 8.7 times the largest healthy difference seen
     perturbed_factor: float = 3.0  # times what a perturbation of 1e-6 alone does: the noise of a comparison
-    leading_skips: int = 10  # by the gradient scaler; a few are calibration
+    first_skips: int = 10  # by the gradient scaler; a few are calibration
     skips_per_step: float = MOST_SKIPS_PER_STEP  # after the first success
     least_scale: float = 1.0  # a loss scale below it no longer scales anything up
     zero_share: float = 0.20  # of gradient entries: 0.83 where float16 gradients underflowed
@@ -230,11 +230,11 @@ def _instability(pair: Paired, lines: Thresholds, told: _Notices) -> Notice | No
     if broken:
         return told.notice(Code.LOSSES_NOT_FINITE, broken=broken, steps=steps)
     skipped = {step for step in run.skipped_steps if step < steps}
-    leading = next(step for step in range(steps + 1) if step not in skipped)
-    if leading > lines.leading_skips:
-        return told.notice(Code.FIRST_STEPS_SKIPPED, skipped=leading)
-    if (later := len(skipped) - leading) > max(1.0, steps * lines.skips_per_step):
-        return told.notice(Code.STEPS_SKIPPED, skipped=later, steps=steps - leading)
+    first_skips = next(step for step in range(steps + 1) if step not in skipped)
+    if first_skips > lines.first_skips:
+        return told.notice(Code.FIRST_STEPS_SKIPPED, skipped=first_skips)
+    if (later := len(skipped) - first_skips) > max(1.0, steps * lines.skips_per_step):
+        return told.notice(Code.STEPS_SKIPPED, skipped=later, steps=steps - first_skips)
     if run.loss_scale is not None and run.loss_scale < lines.least_scale:
         return told.notice(Code.LOSS_SCALE_FELL, scale=run.loss_scale)
     zeros, zeros_before = _zeros(run), _zeros(pair.reference)

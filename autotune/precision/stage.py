@@ -52,7 +52,7 @@ def precise_finalists(
             chosen = [preferred, *others][: max(most - 1, 1)]
         wanted = [one.config for one in chosen]
         if any(trial.config == baseline and verdict.feasible for trial, verdict in judged):
-            wanted.append(baseline)  # among equals it wins, leading or not
+            wanted.append(baseline)  # among equals it wins, fastest or not
         unknown = next((config for config in wanted if _next(context, config) is not None), None)
         if unknown is None or not context.budget.affords_comparison:
             break

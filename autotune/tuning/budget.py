@@ -1,6 +1,6 @@
 """The time budget of one search: what is left of it, and what has to be kept for which later stage.
 
-    │ elapsed │ to explore with    │ comparison of losses │ race          │ elimination │    what is kept
+    │ elapsed │ to explore with    │ comparison of losses │ race          │ ablation    │    what is kept
     │ elapsed │ spare                     │ comparison      │ shortest race │                  the least of it
 
 Nothing begins that is not expected to end in time, repeats included: decisions/0047 has the rules.
@@ -30,7 +30,7 @@ from autotune.tuning.windows import BRIEF, LEAST, SEARCH, RacePlan
 MOST_RESERVED = 0.4  # share of the budget kept while exploring; of a short one more, once there is something to confirm
 MOST_COMPARING = 0.25  # share of the budget for a comparison of losses
 MOST_LATE = 0.1  # share of the budget by which it is overrun rather than nothing confirmed
-MOST_ELIMINATION = 0.2  # share of the budget kept to take changes back after the race
+MOST_ABLATION = 0.2  # share of the budget kept to take changes back after the race
 SIMPLER_PROBES = 2  # kept to take changes back before the race: it may leave no time to do so after it
 FIRST_SHARE = 0.25  # share of the budget for the first probe of the baseline: from there on windows are shorter
 # With a free global batch who is within 5 % need not be told apart: rather more finalists than eight rounds.
@@ -125,22 +125,22 @@ class TimeBudget:
         return self.probe_seconds(racers, self.window) * racing.probe_count(len(racers) - 1, racing.GOAL_ROUNDS, 1)
 
     @property
-    def elimination_seconds(self) -> float:
+    def ablation_seconds(self) -> float:
         """The seconds kept after the race, to take back each change of who is best now.
 
         0.0 for fewer than two, and where its share is too short for two rounds of the best and one other.
         """
-        (changed, rounds), share = self._elimination, MOST_ELIMINATION * self.seconds
+        (changed, rounds), share = self._ablation, MOST_ABLATION * self.seconds
         return min((changed + 2) * rounds, share) if changed > 1 and 2 * rounds <= share else 0.0
 
     @property
-    def affords_elimination(self) -> bool:
+    def affords_ablation(self) -> bool:
         """Whether all changes of who is best now can be taken back after the race."""
-        changed, rounds = self._elimination
-        return changed < 2 or (changed + 2) * rounds <= MOST_ELIMINATION * self.seconds
+        changed, rounds = self._ablation
+        return changed < 2 or (changed + 2) * rounds <= MOST_ABLATION * self.seconds
 
     @property
-    def _elimination(self) -> tuple[int, float]:
+    def _ablation(self) -> tuple[int, float]:
         """The changes of who is best now, and the seconds of the fewest rounds of one configuration."""
         best, baseline = self._racers(1)[0], self._history.request.baseline
         seconds = racing.FEWEST_ROUNDS * self.probe_seconds([best, baseline], self.brief_window)
@@ -148,8 +148,8 @@ class TimeBudget:
 
     @property
     def race_seconds(self) -> float:
-        """The seconds left for the race: what the elimination does not need after it, if that is enough for a race."""
-        left = self.left_seconds - self.elimination_seconds
+        """The seconds left for the race: what the ablation does not need after it, if that is enough for a race."""
+        left = self.left_seconds - self.ablation_seconds
         return left if left >= self.short_confirmation_seconds else self.left_seconds
 
     @property
@@ -161,12 +161,12 @@ class TimeBudget:
         missing, least = self.missing_finalists, self.shortest_confirmation_seconds
         if missing == choice.FEWEST_FINALISTS:
             return least if self.left_seconds >= least + self._history.typical_seconds else 0.0
-        probes_after = self._probes_after + (0 if self.affords_elimination else SIMPLER_PROBES)
+        probes_after = self._probes_after + (0 if self.affords_ablation else SIMPLER_PROBES)
         others = self.comparison_seconds + self._history.typical_seconds * probes_after
         most = MOST_RESERVED * self.seconds
         if missing == 0:
             most = max(most, self.short_confirmation_seconds + others)
-        return max(least, min(self.full_confirmation_seconds + self.elimination_seconds + others, most))
+        return max(least, min(self.full_confirmation_seconds + self.ablation_seconds + others, most))
 
     def next_probe_seconds(self, least: float) -> float:
         """Return the seconds that the next probe of the exploration may take, `least` or more.
@@ -242,17 +242,17 @@ class TimeBudget:
             few = KNEE_FINALISTS
         return racing.finalist_count(available, 1, affordable, few)
 
-    def race_plan(self, racers: Sequence[Config], leading: int, known: int = 0) -> RacePlan:
-        """Return how a race among these is run, `leading` of them finalists, once `known` probes of it were run.
+    def race_plan(self, racers: Sequence[Config], finalist_total: int, known: int = 0) -> RacePlan:
+        """Return how a race among these is run, `finalist_total` of them finalists, once `known` probes of it were run.
 
         Its probes measure briefly where that alone makes room for as many rounds as an interval needs.
         """
-        others, left = len(racers) - leading, self.race_seconds
+        others, left = len(racers) - finalist_total, self.race_seconds
         plans = []
         for window in self._windows(self.window):
             seconds = self.probe_seconds(racers, window)
             rounds = range(racing.USUAL_ROUNDS, racing.FEWEST_ROUNDS, -1)
-            fit = (n for n in rounds if (racing.probe_count(leading, n, others) - known) * seconds <= left)
+            fit = (n for n in rounds if (racing.probe_count(finalist_total, n, others) - known) * seconds <= left)
             plans.append(RacePlan(window=window, rounds=next(fit, racing.FEWEST_ROUNDS), probe_seconds=seconds))
         # The least window may hold a single burst of a loader: rather fewer rounds, as long as they can decide.
         enough = (racing.fewest_rounds(len(racers)), racing.SURE_ROUNDS)

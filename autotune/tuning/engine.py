@@ -29,12 +29,12 @@ from autotune.study.recommendation import Recommendation
 from autotune.study.store import Store
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import view_of
+from autotune.tuning.ablation import ablate
 from autotune.tuning.baseline import measure_baseline, probe_nearest
 from autotune.tuning.budget import TimeBudget
 from autotune.tuning.choice import FEWEST_FINALISTS
 from autotune.tuning.confirmation import confirm
 from autotune.tuning.context import SearchContext
-from autotune.tuning.elimination import eliminate
 from autotune.tuning.exploration import bound_the_rest, explore
 from autotune.tuning.header import OWN_LOOP, moving, notes_before_the_search, opening_lines, short_budget
 from autotune.tuning.open_study import OpenStudy, open_study
@@ -116,7 +116,7 @@ def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
     answer = recommended(context, certificate, summaries)
     stands = keep(context, answer)
     if stands is answer:
-        stands = eliminate(context, summaries, stands, partial(recommended, context, certificate))
+        stands = ablate(context, summaries, stands, partial(recommended, context, certificate))
     context.reporter.finished(stands)
     return stands
 
@@ -219,7 +219,7 @@ def _context(
     knee = None if share is None else Knee(share=share, least=request.baseline.global_batch_size())
     value = history.value_per_sample if known else None
     seed = settings.seed * SEED_STEP + history.before
-    confirmation, elimination = interrupted(history.judged, answered_probes(folder, request), request.baseline)
+    confirmation, ablation = interrupted(history.judged, answered_probes(folder, request), request.baseline)
     sampler = make_sampler(
         settings.sampler, seed, encoding, time_guard, hardware(request.environment), memory.of, value,
         lambda: history.probe_duration, knee,
@@ -230,7 +230,7 @@ def _context(
             settings=settings, folder=folder, request=request, space=space, launcher=launcher, reporter=reporter,
             pause=pause, foreign_cores=foreign_cores, history=history, budget=budget, guard=guard, memory=memory,
             trades=trades, time_guard=time_guard, store=store, sampler=GuardedSampler(sampler, encoding, time_guard),
-            interrupted_confirmation=confirmation, interrupted_elimination=elimination,
+            interrupted_confirmation=confirmation, interrupted_ablation=ablation,
             code_changed=study.code_changed,
         )  # fmt: skip
     finally:

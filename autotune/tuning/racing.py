@@ -155,7 +155,7 @@ def race(
     baseline = request.baseline
     racers = {one.config: one for one in finalists}
     first = max((number + 1 for one in finalists for number in one.rounds), default=0)
-    leading = sum(config != baseline for config in racers)
+    finalist_total = sum(config != baseline for config in racers)
     fewest = fewest_rounds(len(racers))
     for done in range(MOST_ROUNDS if affords or rounds >= USUAL_ROUNDS else rounds):
         number = first + done
@@ -174,13 +174,13 @@ def race(
         racers |= {one.config: one for one in without_outliers(looked, again)}
         holding = [racers[one.config] for one in running if not racers[one.config].failure]
         contenders = [one for one in holding if one.config != baseline]
-        if leading and not contenders:
+        if finalist_total and not contenders:
             contenders = [one for one in racers.values() if one.is_behind and not one.failure]
             if not contenders and done + 1 >= FEWEST_ROUNDS:
                 break
         elif done + 1 >= SURE_ROUNDS and _has_winner(holding, request):
             break
-        going = _faster_half(contenders, finalists_left(leading, done + 1), request)
+        going = _faster_half(contenders, finalists_left(finalist_total, done + 1), request)
         racers |= {one.config: replace(one, is_behind=one.config not in going) for one in contenders}
     return [*racers.values()]
 

@@ -122,7 +122,7 @@ def _achieved(ranking: Ranking) -> tuple[Achieved, tuple[Notice, ...]]:
         chosen=ranking.winner,
         baseline=None if baseline is None else ranking.measured[baseline],
         baseline_name=baseline_name(assumed=request.baseline_assumed),
-        leader=max((one for one in ranking.measured if not one.refused), key=lambda one: one.score),
+        best=max((one for one in ranking.measured if not one.refused), key=lambda one: one.score),
         gain=gain,
         speedup=speedup,
         goal=request.goal,

@@ -5,7 +5,7 @@
           2    without bf16                           what no probe was without yet
     finalist   the one with the fewest changes of those that are nearly as fast
 
-Where there is time the elimination takes changes back after the race (`elimination.py`). A short search has none: there
+Where there is time the ablation takes changes back after the race (`ablation.py`). A short search has none: there
 this module makes it end with few changes, too (decisions/0045).
 """
 
@@ -49,7 +49,7 @@ def simplify(context: SearchContext) -> None:
 
     Only where speed counts, and where there is no time to take all changes back after the race.
     """
-    is_needed = context.objective.is_speed and not context.budget.affords_elimination
+    is_needed = context.objective.is_speed and not context.budget.affords_ablation
     for _ in range(MOST_SIMPLER if is_needed else 0):
         config = simpler(context)
         if config is None or not affords_probe(context, config):

@@ -163,9 +163,9 @@ def test_full_precision_is_compared_with_nothing(tmp_path):
 
 
 def test_a_comparison_is_between_configurations_that_differ_in_arithmetic_only_and_draw_alike(tmp_path):
-    leading = {"amp_dtype": "bfloat16", "num_workers": 8, "gradient_accumulation_steps": 4, "channels_last": True}
+    fastest = {"amp_dtype": "bfloat16", "num_workers": 8, "gradient_accumulation_steps": 4, "channels_last": True}
 
-    ((request, _),) = _compared(_search(tmp_path, _trials((200.0, leading))))
+    ((request, _),) = _compared(_search(tmp_path, _trials((200.0, fastest))))
 
     assert request.reference == config(batch_size=64, num_workers=8)
     assert request.candidate == config(batch_size=64, num_workers=8, amp_dtype="bfloat16")

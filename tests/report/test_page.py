@@ -199,7 +199,7 @@ def test_a_result_does_not_repeat_its_purpose() -> None:
 
     shown = table(view((*ladder()[:1], again))).rows
 
-    assert [(row.purpose, row.outcome) for row in shown] == [("baseline", "ok"), ("elimination", "ok")]
+    assert [(row.purpose, row.outcome) for row in shown] == [("baseline", "ok"), ("ablation", "ok")]
 
 
 def test_a_program_is_not_broken_into_lines_and_a_command_is() -> None:

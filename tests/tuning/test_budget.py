@@ -7,7 +7,7 @@ from autotune.core.requests import ProbeBudget
 from autotune.precision.stage import precise_finalists
 from autotune.study.history import History
 from autotune.testing import FakeLauncher, Machine
-from autotune.tuning.budget import MOST_ELIMINATION, MOST_RESERVED, TimeBudget
+from autotune.tuning.budget import MOST_ABLATION, MOST_RESERVED, TimeBudget
 from autotune.tuning.choice import FEWEST_FINALISTS
 from autotune.tuning.probing import probe_with_retry
 from autotune.tuning.racing import GOAL_ROUNDS, probe_count
@@ -144,19 +144,19 @@ def _of(*, elapsed=0.0, seconds=600.0, **values):
 def test_time_is_kept_to_take_back_the_changes_of_who_is_best_so_far():
     two, three = {"amp_dtype": "bfloat16", "num_workers": 4}, {"channels_last": True}
 
-    kept = [_of(**values).elimination_seconds for values in ({}, {"num_workers": 4}, two, {**two, **three})]
+    kept = [_of(**values).ablation_seconds for values in ({}, {"num_workers": 4}, two, {**two, **three})]
 
     assert kept[:2] == [0.0, 0.0]
-    assert 0.0 < kept[2] < kept[3] < MOST_ELIMINATION * 600
-    shares = [_of(**two, **three, seconds=seconds).elimination_seconds / seconds for seconds in (40.0, 150.0)]
-    assert shares == [0.0, MOST_ELIMINATION]  # two rounds of two must fit
+    assert 0.0 < kept[2] < kept[3] < MOST_ABLATION * 600
+    shares = [_of(**two, **three, seconds=seconds).ablation_seconds / seconds for seconds in (40.0, 150.0)]
+    assert shares == [0.0, MOST_ABLATION]  # two rounds of two must fit
 
 
-def test_the_race_leaves_the_time_of_the_elimination():
+def test_the_race_leaves_the_time_of_the_ablation():
     two = {"amp_dtype": "bfloat16", "num_workers": 4}
     budget, nothing = _of(**two), _of(num_workers=4)
 
-    assert budget.left_seconds - budget.race_seconds == pytest.approx(budget.elimination_seconds) != 0
+    assert budget.left_seconds - budget.race_seconds == pytest.approx(budget.ablation_seconds) != 0
     assert nothing.left_seconds == nothing.race_seconds
     assert budget.affords_round([BASELINE.config], ProbeBudget(), 590.0)
     assert not budget.affords_round([BASELINE.config], ProbeBudget(), 599.0)

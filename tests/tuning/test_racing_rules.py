@@ -21,10 +21,10 @@ ALIKE = dict.fromkeys(range(9), (0.0,))
 
 
 @pytest.mark.parametrize(
-    ("leaders", "running"), [(8, [8, 8, 8, 4, 4, 4, 2, 2]), (5, [5, 5, 5, 2, 2, 2, 2, 2]), (2, [2] * 8), (1, [1] * 8)]
+    ("finalists", "running"), [(8, [8, 8, 8, 4, 4, 4, 2, 2]), (5, [5, 5, 5, 2, 2, 2, 2, 2]), (2, [2] * 8), (1, [1] * 8)]
 )
-def test_the_slower_half_stays_behind_after_rounds_three_and_six(leaders, running):
-    assert [finalists_left(leaders, number) for number in range(8)] == running
+def test_the_slower_half_stays_behind_after_rounds_three_and_six(finalists, running):
+    assert [finalists_left(finalists, number) for number in range(8)] == running
 
 
 def test_a_race_costs_what_its_rounds_do():
@@ -37,7 +37,7 @@ def test_a_race_costs_what_its_rounds_do():
     [
         (1000, MOST_FINALISTS),
         (48, MOST_FINALISTS),
-        (47, 7),  # rather a leader less than finalists who cannot be told apart
+        (47, 7),  # rather a finalist less than finalists who cannot be told apart
         (30, 4),
         (12, FEWEST_FINALISTS),
         (4, FEWEST_FINALISTS),  # what there is no time for overruns
