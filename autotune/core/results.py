@@ -252,7 +252,7 @@ class Trial(Record, frozen=True, kw_only=True):
     purpose: Purpose
     config: Config
     result: ProbeResult
-    repeats: int | None = None  # number of the disturbed probe that this one repeats
+    repeats: int | None = None  # number of the probe with interference that this one repeats
     seed: int = 0
 
 

@@ -37,7 +37,7 @@ class Confirmation(Record, frozen=True, kw_only=True):
 
     config: Config
     samples_per_second: float  # over all rounds of the race, by its ratio to the baseline in those that it ran
-    rounds: tuple[float, ...]  # samples/s, one per round that counts; fewer than others where left behind or disturbed
+    rounds: tuple[float, ...]  # samples/s, one per round that counts; fewer where left behind or left out
     trials: tuple[int, ...]  # numbers of its probes
     peak_bytes: int  # largest over the rounds
     data_wait_share: float

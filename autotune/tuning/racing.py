@@ -211,7 +211,7 @@ def with_round(racer: ConfigSummary, number: int, judged: Judged) -> ConfigSumma
     )
 
 
-def undisturbed_rounds(racer: ConfigSummary) -> int:
+def rounds_without_interference(racer: ConfigSummary) -> int:
     """Return in how many of its rounds there was no interference."""
     return sum(not interference_causes(trial.result) for trial in racer.trials)
 
@@ -245,7 +245,7 @@ def _is_clear(running: Sequence[ConfigSummary], baseline: Config, goal: Goal, cl
     names = [one.config for one in running]
     if baseline not in names or len(names) < 2 or objective_of(goal).slack(goal) is not None:
         return False
-    if not _are_undisturbed(running):
+    if not _have_enough_rounds(running):
         return False
     estimate, low, _ = _over_baseline(running, baseline, claims)
     return low > 1 or estimate <= 1 + TIE
@@ -283,14 +283,14 @@ def _have_met(racers: Sequence[ConfigSummary]) -> bool:
     return bool(racers) and bool(set.intersection(*(set(one.rounds) for one in racers)))
 
 
-def _are_undisturbed(racers: Iterable[ConfigSummary]) -> bool:
+def _have_enough_rounds(racers: Iterable[ConfigSummary]) -> bool:
     """Whether enough rounds were without interference to end sooner than planned."""
     among = list(racers)
-    return _have_met(among) and all(undisturbed_rounds(one) >= FEWEST_ROUNDS for one in among)
+    return _have_met(among) and all(rounds_without_interference(one) >= FEWEST_ROUNDS for one in among)
 
 
 def _has_winner(holding: Sequence[ConfigSummary], request: StudyRequest) -> bool:
-    if not _are_undisturbed(one for one in holding if not one.refused):
+    if not _have_enough_rounds(one for one in holding if not one.refused):
         return False
     scores = Rounds([one.by_round(one.scores) for one in holding])
     running = [i for i, one in enumerate(holding) if not one.refused]
