@@ -1,4 +1,4 @@
-"""The requests to a process of its own: one record for each kind of measurement. `core/kinds.py` lists them."""
+"""The requests to a process of its own: one record for each kind of measurement. `core/measurements.py` lists them."""
 
 from __future__ import annotations
 

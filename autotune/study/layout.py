@@ -10,7 +10,7 @@ studies/NAME/
   probes/0007/       request.json, result.json, log.txt, and prediction.json where the sampler expected something
   stability/0000/    the same for a paired comparison of losses
   noise_scale/0000/  the same for a sample of gradients
-  dry_run/0000/      the same for a dry run, which predicts memory; and so for each kind in `core/kinds.py`
+  dry_run/0000/      the same for a dry run, which predicts memory; and so for each kind in `core/measurements.py`
   inspect/           the same for the inspection
   .gitignore         everything but best.json
 """
@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from autotune import objectives
 from autotune.core import codec
-from autotune.core.kinds import KINDS
+from autotune.core.measurements import MEASUREMENTS
 from autotune.core.records import Config, StudyRequest
 from autotune.core.requests import Asked, InspectRequest, Kind, ProbeRequest, Request, ResultT
 from autotune.core.results import ProbeResult, Trial
@@ -46,7 +46,7 @@ PROBES, INSPECT = ProbeRequest.FOLDER, InspectRequest.FOLDER
 EARLIER = "best-{}.json"
 PREDICTION = "prediction.json"
 FORMER = ("fitted.json", "goodput")  # that earlier versions made
-OWN = (BEST, STUDY, LOCK, PROGRESS, *FORMER, *(kind.FOLDER for kind in KINDS))
+OWN = (BEST, STUDY, LOCK, PROGRESS, *FORMER, *(kind.FOLDER for kind in MEASUREMENTS))
 IGNORED = "*\n!.gitignore\n!best.json\n"
 
 
@@ -207,7 +207,7 @@ def check_writable(folder: Path) -> None:
 
 def sweep(folder: Path) -> None:
     """Take away what the commands of earlier probes wrote: a search that was killed could not. Needs the lock."""
-    for kind in KINDS:
+    for kind in MEASUREMENTS:
         for place in (folder / kind.FOLDER, *_numbered(folder / kind.FOLDER)):
             if (place / LOG).is_file():
                 take_outputs_away(place)
