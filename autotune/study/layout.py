@@ -8,7 +8,7 @@ studies/NAME/
   study.lock         held while a search runs
   progress.json      what the search does and said, for those who follow it
   probes/0007/       request.json, result.json, log.txt, and prediction.json where the sampler expected something
-  stability/0000/    the same for a paired comparison of losses
+  stability/0000/    the same for a precision check
   noise_scale/0000/  the same for a sample of gradients
   dry_run/0000/      the same for a dry run, which predicts memory; and so for each kind in `core/measurements.py`
   inspect/           the same for the inspection

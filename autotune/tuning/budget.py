@@ -1,7 +1,7 @@
 """The time budget of one search: what is left of it, and what has to be kept for which later stage.
 
-    │ elapsed │ to explore with    │ comparison of losses │ race          │ ablation    │    what is kept
-    │ elapsed │ spare                     │ comparison      │ shortest race │                  the least of it
+    │ elapsed │ to explore with    │ precision check      │ race          │ ablation    │    what is kept
+    │ elapsed │ spare                     │ precision check │ shortest race │                  the least of it
 
 Nothing begins that is not expected to end in time, repeats included: decisions/0047 has the rules.
 """
@@ -18,7 +18,7 @@ from autotune.core.requests import FEWEST_STEPS, ProbeBudget
 from autotune.core.results import Outcome
 from autotune.knobs import KNOBS
 from autotune.objectives import objective_of
-from autotune.precision.duration import RUNS, SEED_SECONDS, STEPS, comparison_batch, seconds_at_the_pace_of
+from autotune.precision.duration import RUNS, SEED_SECONDS, STEPS, check_batch, seconds_at_the_pace_of
 from autotune.precision.judge import THRESHOLDS
 from autotune.sampler.space import change_count
 from autotune.study.history import History
@@ -28,7 +28,7 @@ from autotune.tuning import choice, racing
 from autotune.tuning.windows import BRIEF, LEAST, SEARCH, RacePlan
 
 MOST_RESERVED = 0.4  # share of the budget kept while exploring; of a short one more, once there is something to confirm
-MOST_COMPARING = 0.25  # share of the budget for a comparison of losses
+MOST_CHECKING = 0.25  # share of the budget for a precision check
 MOST_LATE = 0.1  # share of the budget by which it is overrun rather than nothing confirmed
 MOST_ABLATION = 0.2  # share of the budget kept to take changes back after the race
 SIMPLER_PROBES = 2  # kept to take changes back before the race: it may leave no time to do so after it
@@ -63,8 +63,8 @@ class TimeBudget:
 
     @property
     def spare_seconds(self) -> float:
-        """The seconds left that the comparison of losses and the shortest confirmation do not need."""
-        return self.left_seconds - self.comparison_seconds - self.shortest_confirmation_seconds
+        """The seconds left that the precision check and the shortest confirmation do not need."""
+        return self.left_seconds - self.precision_check_seconds - self.shortest_confirmation_seconds
 
     @property
     def explorable_seconds(self) -> float:
@@ -162,7 +162,7 @@ class TimeBudget:
         if missing == choice.FEWEST_FINALISTS:
             return least if self.left_seconds >= least + self._history.typical_seconds else 0.0
         probes_after = self._probes_after + (0 if self.affords_ablation else SIMPLER_PROBES)
-        others = self.comparison_seconds + self._history.typical_seconds * probes_after
+        others = self.precision_check_seconds + self._history.typical_seconds * probes_after
         most = MOST_RESERVED * self.seconds
         if missing == 0:
             most = max(most, self.short_confirmation_seconds + others)
@@ -182,8 +182,8 @@ class TimeBudget:
         return max(0, choice.FEWEST_FINALISTS - len(known - {self._history.request.baseline}))
 
     @property
-    def comparison_seconds(self) -> float:
-        """The seconds of the comparison of losses that the search will probably need; 0.0 if it needs none."""
+    def precision_check_seconds(self) -> float:
+        """The seconds of the precision check that the search will probably need; 0.0 if it needs none."""
         history, request = self._history, self._history.request
         domains = [request.domains.get(knob.name, (knob.default,)) for knob in KNOBS if knob.numerics]
         compared = [tuple(verdict.values.values()) for verdict in history.loss_verdicts]
@@ -191,19 +191,19 @@ class TimeBudget:
         unknown = [values for values in itertools.product(*domains) if values != plain and values not in compared]
         if not unknown or request.goal.stability == "off":
             return 0.0
-        seconds = [result.elapsed_seconds for _, result in history.comparisons if result.outcome is Outcome.OK]
-        needed = seconds[-1] if seconds else self._comparing_seconds(STEPS)
-        return min(needed, MOST_COMPARING * self.seconds) if self.affords_comparison else 0.0
+        seconds = [result.elapsed_seconds for _, result in history.precision_checks if result.outcome is Outcome.OK]
+        needed = seconds[-1] if seconds else self._checking_seconds(STEPS)
+        return min(needed, MOST_CHECKING * self.seconds) if self.affords_precision_check else 0.0
 
     @property
-    def most_comparison_seconds(self) -> float:
-        """The seconds that a comparison of losses may take now: the shortest confirmation comes after it."""
+    def most_precision_check_seconds(self) -> float:
+        """The seconds that a precision check may take now: the shortest confirmation comes after it."""
         return max(0.0, self.left_seconds - self.shortest_confirmation_seconds)
 
     @property
-    def affords_comparison(self) -> bool:
-        """Whether a comparison of losses can run as many steps as say anything."""
-        return self._comparing_seconds(THRESHOLDS.least_steps) <= min(self.most_comparison_seconds, SEED_SECONDS)
+    def affords_precision_check(self) -> bool:
+        """Whether a precision check can run as many steps as say anything."""
+        return self._checking_seconds(THRESHOLDS.least_steps) <= min(self.most_precision_check_seconds, SEED_SECONDS)
 
     def affords_probe(self, config: Config | None = None) -> bool:
         """Return whether a search probe, of `config` if given, leaves time for the shortest confirmation."""
@@ -213,7 +213,7 @@ class TimeBudget:
     def affords_repeat(self, config: Config, window: ProbeBudget, keep_seconds: float | None = None) -> bool:
         """Return whether a probe can be run again after a pause, with so many seconds left after it.
 
-        By default those that the comparison of losses and the shortest confirmation need.
+        By default those that the precision check and the shortest confirmation need.
         """
         spare = self.spare_seconds if keep_seconds is None else self.left_seconds - keep_seconds
         return spare >= BACK_OFF_SECONDS + self._history.expected_seconds(window, config)
@@ -267,7 +267,7 @@ class TimeBudget:
         over = needed - self.left_seconds
         if over <= 0:
             return 0.0, 0
-        return over, math.ceil((self.seconds + over + self._comparing_seconds(STEPS)) / 60)
+        return over, math.ceil((self.seconds + over + self._checking_seconds(STEPS)) / 60)
 
     def _windows(self, wanted: ProbeBudget) -> tuple[ProbeBudget, ...]:
         """Return this window and shorter ones, longest first; no shorter where something else than speed counts."""
@@ -285,10 +285,10 @@ class TimeBudget:
         score = self._history.summary(self._history.request.baseline).found
         return score is not None and self._history.best >= CLEAR * score
 
-    def _comparing_seconds(self, steps: int) -> float:
-        """Return the seconds of a comparison of losses of so many steps at the pace of the fastest probe."""
+    def _checking_seconds(self, steps: int) -> float:
+        """Return the seconds of a precision check of so many steps at the pace of the fastest probe."""
         processes = RUNS if is_command(self._history.request.target) else 1
-        batch = comparison_batch(self._history)
+        batch = check_batch(self._history)
         measured = (trial.result for trial, _ in self._history.judged if trial.result.measurement)
         return min((seconds_at_the_pace_of(result, batch, steps, processes) for result in measured), default=0.0)
 

@@ -298,7 +298,7 @@ def test_what_turns_the_direction_of_text_or_never_ends_does_not_reach_the_page(
 
 
 def test_a_verdict_is_told_without_a_code_before_it() -> None:
-    study = dataclasses.replace(view(ladder(), recommendation()), comparisons=(paired(),))
+    study = dataclasses.replace(view(ladder(), recommendation()), precision_checks=(paired(),))
 
     assert "ok:" not in Page(render(study)).text
     assert "bf16 matches fp32" in Page(render(study)).text

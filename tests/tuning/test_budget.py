@@ -1,4 +1,4 @@
-"""How much of the time budget is kept for the confirmation, and for the comparison of losses before it."""
+"""How much of the time budget is kept for the confirmation, and for the precision check before it."""
 
 import pytest
 
@@ -112,28 +112,28 @@ def test_time_is_kept_for_a_comparison_only_while_one_may_come(tmp_path):
     command = _budget(TWO, 600.0, target="-- python train.py {bf16:flag=false}")
 
     searches = (_budget(TWO, 600.0), off, plain, command, narrow.budget)
-    kept = [each.comparison_seconds > 0 for each in searches]
+    kept = [each.precision_check_seconds > 0 for each in searches]
     precise_finalists(narrow, FEWEST_FINALISTS, 0.0)
 
     assert kept == [True, False, False, True, True]
-    assert narrow.budget.comparison_seconds == 0.0
+    assert narrow.budget.precision_check_seconds == 0.0
 
 
 def test_the_time_for_a_comparison_follows_the_pace_of_the_fastest_probe_and_then_what_one_took(tmp_path):
     paces = (2400.0, 1200.0, 200.0, 1.0)
-    before = [_budget([trial(measured(rate), 0, batch_size=64)], 600.0).comparison_seconds for rate in paces]
+    before = [_budget([trial(measured(rate), 0, batch_size=64)], 600.0).precision_check_seconds for rate in paces]
     search = context(tmp_path, trials=TWO)
 
     precise_finalists(search, FEWEST_FINALISTS, 0.0)
 
-    ((_, compared),) = search.history.comparisons
+    ((_, compared),) = search.history.precision_checks
     assert before == [
         pytest.approx(1.5 * 150 * 64 / 2400),
         pytest.approx(1.5 * 150 * 64 / 1200),
         pytest.approx(1.5 * 150 * 64 / 200),
         0.0,
     ]  # the last has no time for as many as say anything
-    assert search.budget.comparison_seconds == compared.elapsed_seconds
+    assert search.budget.precision_check_seconds == compared.elapsed_seconds
 
 
 def _of(*, elapsed=0.0, seconds=600.0, **values):
