@@ -221,7 +221,7 @@ def compared(
 ) -> tuple[list[ConfigSummary], Rounds, Rounds]:
     """Return the racers with the means that all their rounds give them, and these rounds as rates and as scores.
 
-    Rates are in samples/s; both are levelled by the baseline at that position.
+    Rates are in samples/s; the baseline at that position is their reference.
     """
     rates = Rounds([one.by_round(one.rates) for one in racers], baseline)
     scores = Rounds([one.by_round(one.scores) for one in racers], baseline)
