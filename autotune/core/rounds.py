@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from autotune.core.stats import DRIFT, Floats, mean_rate, student_quantile, walsh_averages
+from autotune.core.stats import PROBE_NOISE, Floats, mean_rate, student_quantile, walsh_averages
 
 OUTLIER = 3.0  # standard deviations of the difference of two probes, which an honest one stays within (decisions/0048)
 # Two rounds of two leave the noise one degree of freedom, and Student's 95 % is 12.7 standard errors: a usual noise
@@ -167,7 +167,7 @@ class Rounds:
         lost = own - np.nanmedian(own, axis=1, keepdims=True)
         freedom = np.sqrt(counts[comparable] / (counts[comparable] - 1))[:, None]
         deviation = 1.4826 * float(np.nanmedian(np.abs(lost * freedom)))
-        gap = OUTLIER * math.sqrt(2) * max(DRIFT, deviation)
+        gap = OUTLIER * math.sqrt(2) * max(PROBE_NOISE, deviation)
         lowest = np.nanargmin(own, axis=1)
         second = np.sort(own, axis=1)[:, 1]
         slow = own[np.arange(len(own)), lowest] < second - gap

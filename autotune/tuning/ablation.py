@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from autotune.core.codes import Code
 from autotune.core.notices import notice
 from autotune.core.records import Config
-from autotune.core.stats import mean_rate
+from autotune.core.stats import MOST_PROBE_NOISE, mean_rate
 from autotune.errors import AutotuneError
 from autotune.study import layout as disk
 from autotune.study.answers import write_answer
@@ -29,7 +29,6 @@ from autotune.study.interference import Judged
 from autotune.study.recommendation import Recommendation
 from autotune.study.summary import ConfigSummary
 from autotune.tuning import racing
-from autotune.tuning.choice import NOISE
 from autotune.tuning.context import SearchContext
 from autotune.tuning.probing import probe_with_repeat
 from autotune.tuning.reversions import (
@@ -110,7 +109,7 @@ def _run(context: SearchContext, rounds: _Ablation, reversions: list[Reversion])
     losses = expected_losses(context, rounds.winner, testable)
     first = set(variables(rounds.winner, context.request.baseline))  # single probes never suffice for them
     testable.sort(key=lambda one: (first.isdisjoint(one.knobs), losses[one.config]))
-    doubtful = [one for one in testable if losses[one.config] <= NOISE]
+    doubtful = [one for one in testable if losses[one.config] <= MOST_PROBE_NOISE]
     others = [one.config for one in testable if one not in doubtful]
     together = without(context, rounds.winner, knobs_of(doubtful))
     _run_affordable(context, rounds, [together, *others] if doubtful else others)
@@ -208,7 +207,7 @@ class _Ablation:
     def _seems_worse(self, config: Config) -> bool:
         """Whether all probes together say so, by more than their noise."""
         scores = all_scores(self._context.history)
-        return mean_rate(scores[config]) < (1 - NOISE) * mean_rate(scores[self.winner])
+        return mean_rate(scores[config]) < (1 - MOST_PROBE_NOISE) * mean_rate(scores[self.winner])
 
     def gain(self, config: Config) -> float:
         """Return how many times as good the winner is; 1 where that was not measured (dropped with others)."""

@@ -21,7 +21,7 @@ from dataclasses import replace
 from autotune.core.records import Config, Goal, StudyRequest
 from autotune.core.results import Trial
 from autotune.core.rounds import Rounds
-from autotune.core.stats import DRIFT
+from autotune.core.stats import PROBE_NOISE
 from autotune.objectives import objective_of
 from autotune.study.interference import Judged, interference_causes, is_spoiled
 from autotune.study.summary import Compared, ConfigSummary
@@ -81,7 +81,7 @@ def margin(references: Sequence[float], deviations: float = FINALIST_DEVIATIONS)
     """
     logs = [math.log(rate) for rate in references]
     mean = sum(logs) / max(len(logs), 1)
-    squares = sum((value - mean) ** 2 for value in logs) + PRIOR_PROBES * DRIFT**2
+    squares = sum((value - mean) ** 2 for value in logs) + PRIOR_PROBES * PROBE_NOISE**2
     deviation = math.sqrt(squares / (PRIOR_PROBES + max(len(logs) - 1, 0)))
     return 1 - math.exp(-deviations * math.sqrt(2) * deviation)
 
