@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autotune.core.records import StudyRequest
 from autotune.core.results import Outcome
-from autotune.harmless import LONGEST_MESSAGE
+from autotune.harmless import cropped
 from autotune.objectives.verdict import WORDS
 from autotune.study.interference import Judged
 from autotune.study.recommendation import UNANSWERED
@@ -58,7 +58,7 @@ def nothing_usable(folder: Path, judged: Sequence[Judged]) -> str:
     full = any(verdict.constraints["memory"] > 0 for _, verdict in judged)
     advice = "; a smaller --batch or a larger --memory-limit may help" if full else ""
     return (
-        f"None of {counted(len(judged), 'probe')} was usable. Most often: {reason[:LONGEST_MESSAGE]}. Look with "
+        f"None of {counted(len(judged), 'probe')} was usable. Most often: {cropped(reason)}. Look with "
         f"`autotune show {folder} --failed`{advice}."
     )
 
