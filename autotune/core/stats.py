@@ -45,10 +45,10 @@ def relative_half_width(seconds: Sequence[float], block: int = 1, confidence: fl
     return float(width / means.mean())
 
 
-def mean_bounds(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
-    """Lower and upper bound of the mean, each one-sided at `confidence`, by Student's t; needs at least two values."""
+def mean_bounds(values: Sequence[float]) -> tuple[float, float]:
+    """Lower and upper bound of the mean, each one-sided at 95 %, by Student's t; needs at least two values."""
     mean, count = float(np.mean(values)), len(values)
-    width = float(student_quantile(count - 1, confidence) * np.std(values, ddof=1) / math.sqrt(count))
+    width = float(student_quantile(count - 1, 0.95) * np.std(values, ddof=1) / math.sqrt(count))
     return mean - width, mean + width
 
 

@@ -49,12 +49,12 @@ class Step(Record, frozen=True, kw_only=True):
 
 
 class Watch(Protocol):
-    """The receiver of a session's reports."""
+    """The receiver of a session's reports: what derives from it ignores those that it does not define."""
 
     @property
     def steps_at_once(self) -> int:
         """The optimizer steps that the next report covers: those of a hundredth of a second where steps are short."""
-        ...
+        return 1
 
     def first_batch(self, seconds: float) -> None:
         """The first batch arrived `seconds` after it was asked for: worker start-up included."""
@@ -70,7 +70,7 @@ class Watch(Protocol):
 
     def ended(self) -> bool:
         """The loop has come to its end before `STOP`. Whether what was reported will do; asked of own loops only."""
-        ...
+        return False
 
     def micro_batch(self) -> None:
         """One of several micro-batches was issued: a sign of life. Within a block of steps once a second."""
@@ -82,7 +82,7 @@ class Watch(Protocol):
 
     def loaded(self, samples: int) -> Order:
         """A batch of that many samples, asked for by `LOAD`, is there and was put aside."""
-        ...
+        return Order.CONTINUE
 
 
 class Session(Protocol):

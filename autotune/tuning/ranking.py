@@ -11,6 +11,7 @@ from autotune.core.records import StudyRequest
 from autotune.core.rounds import Rounds
 from autotune.knobs import KNOBS
 from autotune.study.summary import ConfigSummary
+from autotune.units import significant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +51,6 @@ class Ranking:
             "headroom_fraction": round(1 - one.peak_bytes / limit, 4),
             "data_wait_share": round(one.data_wait_share, 4),
         }
-
-
-def significant(value: float) -> float:
-    """Return a value with five digits: more than any spread supports, few enough to read."""
-    return float(f"{value:.5g}")
 
 
 def rounded_ratio(ratio: tuple[float, float, float]) -> tuple[float, float | None, float | None]:

@@ -26,8 +26,9 @@ from autotune.tuning.global_batch import at_baseline_batch, batch_reasons, globa
 from autotune.tuning.header import moving, shown_config
 from autotune.tuning.no_answer import all_failed
 from autotune.tuning.racing import compared
-from autotune.tuning.ranking import Ranking, rounded_ratio, significant
+from autotune.tuning.ranking import Ranking, rounded_ratio
 from autotune.tuning.undecided import undecided
+from autotune.units import significant
 
 # Times the best in a precision whose losses match: for less nobody should risk them (decisions/0048).
 LEAST_UNMATCHED_GAIN = 1.05
