@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -52,6 +53,7 @@ def search(
     data. Ctrl-C keeps the study, and the same command continues it. Options can also be set in autotune.toml, in
     [tool.autotune] of pyproject.toml, or as AUTOTUNE_TIME_BUDGET and the like.
     """
+    began = time.monotonic()  # what is imported and read before the search counts, too
     from autotune.cli.defaults import announce  # which reads the options of this command
     from autotune.targets import resolve
 
@@ -79,11 +81,11 @@ def search(
     if dry_run:
         plan(settings, as_json=json_output)
     else:
-        _search(settings, json_output, output, quiet=quiet, verbose=verbose, progress=not no_progress)
+        _search(settings, json_output, output, began, quiet=quiet, verbose=verbose, progress=not no_progress)
 
 
 def _search(
-    settings: Settings, as_json: bool, output: Path | None, *, quiet: bool, verbose: bool, progress: bool
+    settings: Settings, as_json: bool, output: Path | None, began: float, *, quiet: bool, verbose: bool, progress: bool
 ) -> None:
     from autotune.cli.launching import SayingLauncher
     from autotune.core import codec
@@ -99,7 +101,7 @@ def _search(
     launcher = SubprocessLauncher(step_timeout_seconds=settings.step_timeout_seconds, isolation=settings.isolation)
     terminal = TerminalReporter(console, quiet=quiet, verbose=verbose, progress=progress, budget_seconds=budget)
     with launcher, terminal as reporter:
-        recommendation = run(settings, launcher if quiet else SayingLauncher(launcher), reporter)
+        recommendation = run(settings, launcher if quiet else SayingLauncher(launcher), reporter, began=began)
     if output is not None:
         try:
             codec.write(output, recommendation)

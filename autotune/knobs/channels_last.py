@@ -43,7 +43,9 @@ class ChannelsLast(SwitchKnob):
         )
 
     def seen(self, observed: Observed) -> tuple[Value, ...]:
-        """Return whether the weights are in that format."""
+        """Return whether the weights are in that format; both where the images alone are: torch computes in it then."""
+        if not observed.channels_last and observed.channels_last_inputs:
+            return (False, True)
         return () if observed.channels_last is None else (observed.channels_last,)
 
     def apply(self, value: Value, plan: Plan) -> None:

@@ -16,3 +16,4 @@ class Observed:
     precisions: frozenset[str] | None = None  # dtypes below float32 of autocast and of parameters; empty: none
     recomputes: bool | None = None  # activations in the backward pass
     channels_last: bool | None = None  # the weights of convolutions are in that memory format
+    channels_last_inputs: bool | None = None  # the images that the model is given are

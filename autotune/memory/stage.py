@@ -32,8 +32,9 @@ def predict_memory(context: SearchContext) -> None:
     if context.request.facts.owns_loop:  # which was said at the beginning
         return
     known = history.baseline_known
-    seconds = SHARE * context.settings.time_budget_seconds - (starting_seconds(known[0].result) if known else 0.0)
-    if seconds < LEAST_SECONDS or not memory.can_bind:
+    all_seconds = SHARE * context.settings.time_budget_seconds
+    seconds = all_seconds - (starting_seconds(known[0].result) if known else 0.0)
+    if seconds < LEAST_SECONDS or all_seconds > context.budget.spare_seconds or not memory.can_bind:
         return
     asked = asking(context.request, context.space, memory.usable_bytes, seconds, shapes_vary=memory.shapes_vary)
     _, place = disk.new_attempt(context.folder, DryRunRequest)

@@ -215,9 +215,9 @@ def _tried(recommendation: Recommendation) -> str:
 
 
 def split_headline(recommendation: Recommendation) -> tuple[str, str]:
-    """Return the factor for large type, if there is one to be proud of, and the rest of the headline."""
+    """Return the factor for large type, if there is one that rounds have confirmed, and the rest of the headline."""
     text = headline(recommendation)
-    if not is_better(recommendation) or recommendation.speedup is None:
+    if not is_better(recommendation) or recommendation.speedup is None or recommendation.rounds < 2:
         return "", text
     figure, _, rest = text.partition(" ")  # 67%, 1.31×
     return (figure, rest) if figure[-1:] in "×%" else ("", text)

@@ -31,7 +31,7 @@ from autotune.core import codec
 from autotune.core.measurements import MEASUREMENTS
 from autotune.core.records import Config, StudyRequest
 from autotune.core.requests import Asked, InspectRequest, Kind, ProbeRequest, Request, ResultT
-from autotune.core.results import ProbeResult, Trial
+from autotune.core.results import Inspection, ProbeResult, Trial
 from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound
 from autotune.knobs import completed, defaults
 from autotune.launch.base import LOG, REQUEST, RESULT
@@ -47,6 +47,7 @@ EARLIER = "best-{}.json"
 PREDICTION = "prediction.json"
 FORMER = ("fitted.json", "goodput")  # that earlier versions made
 OWN = (BEST, STUDY, LOCK, PROGRESS, *FORMER, *(kind.FOLDER for kind in MEASUREMENTS))
+IGNORE = ".gitignore"
 IGNORED = "*\n!.gitignore\n!best.json\n"
 
 
@@ -73,7 +74,10 @@ def find(name: str | Path | None) -> Path:
                 f"name another study."
             ) from error
     why = "is not a study: it has no study.json" if Path(name).exists() else "does not exist"
+    failed = [folder for folder in (Path(name), STUDIES / name) if (folder / INSPECT / RESULT).is_file()]
     probes = len(_probe_folders(Path(name)))
+    if failed and not probes:
+        raise StudyNotFound(_not_begun(failed[0]))
     if probes:
         why += f" (lost? The command that searched it rebuilds that from its {probes} probes)"
     names = [str(folder) for folder in studies(STUDIES)]
@@ -228,9 +232,21 @@ def clear_away(folder: Path) -> None:
         if (folder / INSPECT).is_dir():
             (folder / INSPECT).rmdir()
         (folder / LOCK).unlink(missing_ok=True)
+        if [entry.name for entry in folder.iterdir()] == [IGNORE]:  # of a failure before
+            (folder / IGNORE).unlink()
         folder.rmdir()
         if folder.parent == STUDIES:
             STUDIES.rmdir()
+
+
+def _not_begun(folder: Path) -> str:
+    """Return why a folder that was inspected for a search holds no study."""
+    failure = codec.read(folder / INSPECT / RESULT, Inspection).failure
+    why = f": {failure.message.splitlines()[0].rstrip('.')}" if failure else ""
+    return (
+        f"{folder} is no study yet: its search ended before the first probe{why}. The target probably has a mistake. "
+        f"Correct it, and search again. Full log: {folder / INSPECT / LOG}"
+    )
 
 
 def _has_record(folder: Path) -> bool:

@@ -32,7 +32,7 @@ MOST_CHECKING = 0.25  # share of the budget for a precision check
 MOST_LATE = 0.1  # share of the budget by which it is overrun rather than nothing confirmed
 MOST_ABLATION = 0.2  # share of the budget kept to take changes back after the race
 SIMPLER_PROBES = 2  # kept to take changes back before the race: it may leave no time to do so after it
-FIRST_SHARE = 0.25  # share of the budget for the first probe of the baseline: from there on windows are shorter
+FIRST_SHARE = 0.25  # share of the time left for the first probe of the baseline: from there on windows are shorter
 # With a free global batch who is within 5 % need not be told apart: rather more finalists than eight rounds.
 KNEE_FINALISTS = 5
 KNEE_PROBES = racing.probe_count(KNEE_FINALISTS, racing.SURE_ROUNDS, 1)
@@ -102,10 +102,10 @@ class TimeBudget:
         Where steps are long, three of its stages (`child/window.py`) take the longest window each.
         """
         step = self._history.request.facts.step
-        seconds, share = step.seconds if step is not None else 0.0, FIRST_SHARE * self.seconds
+        seconds, share = step.seconds if step is not None else 0.0, FIRST_SHARE * self.left_seconds
         stages = 3 * USUAL_STEPS * seconds
         windows = self._windows(self.window)
-        fit = (w for w in windows if FEWEST_STEPS * seconds + min(stages, 3 * w.max_seconds) <= share)
+        fit = (w for w in windows if FEWEST_STEPS * seconds + min(stages, 3 * w.max_seconds) <= share >= w.min_seconds)
         return next(fit, windows[-1])
 
     @property

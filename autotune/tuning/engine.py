@@ -57,20 +57,22 @@ SEED_STEP = 100_003  # a prime: runs with other numbers of earlier probes have o
 def search(
     settings: Settings, launcher: Launcher, reporter: Reporter, clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
-    foreign_cores: Callable[[Callable[[float], None]], float | None] = foreign_cores,
+    foreign_cores: Callable[[Callable[[float], None]], float | None] = foreign_cores, began: float | None = None,
 ) -> Recommendation:  # fmt: skip
     """Run one search to its recommendation, which is also left in the study as best.json.
+
+    The time budget counts from the moment `began` of `clock`, from now if it is None.
 
     Raises `UsageError`, `TargetError`, `StudyError`, `EnvironmentUnfit` or `NoRecommendation`. On `KeyboardInterrupt`
     the running probe is killed, everything finished is kept, the reporter is told, and the interrupt goes on;
     once there is an answer, it only ends the rounds that take its changes back.
     """
-    began = clock()
+    began = clock() if began is None else began
     try:
         with open_study(settings, launcher) as study:
             reporter = ProgressWriter(reporter, study.folder, settings.time_budget_seconds)
             history = History.read(study.folder, study.request)
-            is_short = _tell_opening(study, history, settings, reporter)
+            is_short = _tell_opening(study, history, settings, reporter, clock() - began)
             try:
                 with _context(
                     study, history, settings, launcher, reporter, clock, pause, foreign_cores, began
@@ -175,7 +177,9 @@ def note_short_budget(context: SearchContext) -> None:
     )
 
 
-def _tell_opening(study: OpenStudy, history: History, settings: Settings, reporter: Reporter) -> bool:
+def _tell_opening(
+    study: OpenStudy, history: History, settings: Settings, reporter: Reporter, gone_seconds: float
+) -> bool:
     """Tell what is searched, and whether the time budget is short, which is returned."""
     request, is_resumed, short, before = study.request, study.is_resumed, "", list[str]()
     lines = opening_lines(
@@ -189,7 +193,7 @@ def _tell_opening(study: OpenStudy, history: History, settings: Settings, report
         step_seconds = request.facts.step.seconds if request.facts.step is not None else 0.0
         is_in_turn = loads_in_turn(request.baseline, request.environment.device_kind)
         steps = FEWEST_STEPS_IN_TURN if is_in_turn else FEWEST_STEPS
-        short = short_budget(settings, study.space, study.inspection_seconds, step_seconds, steps)
+        short = short_budget(settings, study.space, study.inspection_seconds, step_seconds, steps, gone_seconds)
         before = notes_before_the_search(request)
     changed = study.code_changed.text if study.code_changed else ""
     for note in filter(None, (study.notice, changed, *before, short)):

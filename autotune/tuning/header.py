@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from autotune.core.records import Config, Goal, StudyRequest
+from autotune.core.records import Config, Goal, StudyRequest, Value
 from autotune.core.requests import FEWEST_STEPS, ProbeBudget
 from autotune.knobs import KNOBS, touched, worker_knob
 from autotune.knobs.base import TACIT, Circumstances, Knob
@@ -100,14 +100,14 @@ def baseline(request: StudyRequest, space: SearchSpace, settings: Settings) -> s
 
 def short_budget(
     settings: Settings, space: SearchSpace, inspection_seconds: float, step_seconds: float = 0.0,
-    fewest_steps: int = FEWEST_STEPS,
+    fewest_steps: int = FEWEST_STEPS, gone_seconds: float = 0.0,
 ) -> str:  # fmt: skip
-    """Return that no search ends with a confirmation in the time budget; empty if one does.
+    """Return that no search ends with a confirmation in what is left of the time budget; empty if one does.
 
     A probe is taken for an inspection, which starts, loads, builds and takes a step as it does, its further steps, of
-    which there are `fewest_steps` in all, and what it measures. The inspection and the first step of a command do not
-    count: they are mostly what its script imports and prepares for the first time. Its first probe tells more
-    (`note_short_budget`).
+    which there are `fewest_steps` in all, and what it measures. The inspection and the first step of a command count
+    for the first probe only, which may take them again: they are mostly what its script imports and prepares for the
+    first time. That probe tells more (`note_short_budget`). `gone_seconds`: of the budget, since the search began.
     """
     steps, is_cold = (fewest_steps - 1) * step_seconds, is_command(settings.target)
     probe = MEASURED.min_warmup_seconds + MEASURED.max_compute_seconds + MEASURED.min_seconds
@@ -115,13 +115,16 @@ def short_budget(
         probe = inspection_seconds + max(probe, steps)
     budget, after_baseline = settings.time_budget_seconds, 1 + probe_count(1, FEWEST_ROUNDS, 1)
     count = 1 + after_baseline * (len(space.configs) > 1)
-    if budget >= count * probe:
+    left, longest = budget - gone_seconds, probe + inspection_seconds * is_cold
+    if left >= max(count * probe, longest):
         return ""
-    first = "" if probe <= budget else " The first probe is run all the same, and nothing after it."
+    late = f"may end {format_seconds(longest - left)} late: nothing is begun after that"
+    first = f" The first probe is run all the same, and {late}." if longest > left else ""
+    gone = f"; {format_seconds(gone_seconds)} of it are gone by now" if gone_seconds >= 1 else ""
     return (
         f"The time budget of {format_seconds(budget)} is short: a probe takes {'at least' if is_cold else 'about'} "
-        f"{format_seconds(probe)} here, and the shortest search with its confirmation takes {counted(count, 'probe')}."
-        f"{first} Use --time-budget {math.ceil(count * probe / 60)}m or more."
+        f"{format_seconds(probe)} here, and the shortest search with its confirmation takes {counted(count, 'probe')}"
+        f"{gone}.{first} Use --time-budget {math.ceil((gone_seconds + max(count * probe, longest)) / 60)}m or more."
     )
 
 
@@ -165,6 +168,7 @@ def not_searched(request: StudyRequest, space: SearchSpace) -> list[str]:
         lines.append(
             "accum not searched: it changes what the model learns and hardly the speed (search it with --accum 1:8)"
         )
+    lines += _batches_left_out(request, batches)
     asked = "batch_size" in limited or goal.tune is not None
     if samples is not None and len(batches) == 1 and not (asked or goal.exact or facts.settable is not None):
         all_of_them = ",".join(str(size) for size in range(1, samples + 1) if samples % size == 0)
@@ -173,6 +177,20 @@ def not_searched(request: StudyRequest, space: SearchSpace) -> list[str]:
             f"divides them (search smaller ones with --batch {all_of_them}, or free them with --global-batch free)"
         )
     return lines
+
+
+def _batches_left_out(request: StudyRequest, batches: Sequence[Value]) -> list[str]:
+    """Return which micro-batches that user or target name one by one are not searched, and why."""
+    facts, held_samples = request.facts, request.goal.global_batch
+    limit = {**facts.space, **request.goal.limits}.get("batch_size")
+    named = [one for one in (limit and limit.values) or () if isinstance(one, int) and one not in batches]
+    if not named or not is_settable("batch_size", facts) or request.goal.exact:
+        return []
+    uneven = [one for one in named if held_samples is not None and held_samples // facts.ranks % one]
+    large = [one for one in named if one not in uneven]
+    told = f"not searched: the held global batch {held_samples} is no multiple (free it with --global-batch free)"
+    parts = [(uneven, told), (large, "not searched: more samples than the data have for one step")]
+    return [f"batch {', '.join(map(str, some))} {why}" for some, why in parts if some]
 
 
 def _unsettable(request: StudyRequest) -> list[str]:

@@ -28,7 +28,6 @@ from autotune.targets.commands.command import is_command
 from autotune.tuning.prepare import inspect, settle
 from autotune.tuning.settings import Settings, goal_names
 
-IGNORE = ".gitignore"
 MOST_TOLD = 3  # differences: the first ones are what the user changed, the rest follows from them
 
 
@@ -76,6 +75,7 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
     except TargetError:
         if begun is not None:
             _keep_inspection(folder, begun)
+        _ignore(folder)  # its log stays
         raise
     finally:
         if lock is not None:
@@ -98,13 +98,18 @@ def begin(
         return earlier
     if (aside := place_aside(folder)) is not None:
         _begin_anew(folder, aside, lock)
-    try:
-        if disk.is_ours(folder):  # in a folder of the user's own it would hide their work from git
-            (folder / IGNORE).write_text(disk.IGNORED)
-    except OSError as error:
-        raise disk.unwritable(folder, error) from error
+    _ignore(folder)
     store(folder, disk.STUDY, request)
     return None
+
+
+def _ignore(folder: Path) -> None:
+    """Have git keep best.json alone; not in a folder of the user's own, where it would hide their work."""
+    try:
+        if disk.is_ours(folder):
+            (folder / disk.IGNORE).write_text(disk.IGNORED)
+    except OSError as error:
+        raise disk.unwritable(folder, error) from error
 
 
 def preview(

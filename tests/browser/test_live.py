@@ -233,6 +233,20 @@ def test_two_studies_are_chosen_from_the_list_and_compared(browser: Browser, stu
         page.close()
 
 
+def test_a_comparison_of_shared_configurations_fits_a_telephone(browser: Browser, study: Path) -> None:
+    written(study.parent / "other-with-a-name-that-is-longer", tuple(ladder()[:3]))
+    wider = """() => [...document.querySelectorAll("main *, body > *")]
+      .filter((it) => it.getBoundingClientRect().right > innerWidth || it.scrollWidth > it.clientWidth + 1)
+      .map((it) => [it.tagName, it.className, it.scrollWidth, it.clientWidth, it.textContent.trim().slice(0, 60)])"""
+    with serving(study.parent) as server:
+        page = browser.new_page(viewport={"width": 390, "height": 844})
+        page.goto(server.address + "compare?study=resnet&study=other-with-a-name-that-is-longer")
+
+        assert page.locator("#shared tbody tr").count() == 3
+        assert page.evaluate(wider) == []
+        page.close()
+
+
 def test_nothing_of_the_list_and_of_a_comparison_is_cut(browser: Browser) -> None:
     cut = """() => [...document.querySelectorAll(".scroll")]
       .filter((box) => box.scrollWidth > box.clientWidth).map((box) => box.ariaLabel)"""

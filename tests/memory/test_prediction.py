@@ -112,6 +112,19 @@ def test_an_interpreter_does_not_grow_with_the_batch(tmp_path, gibibytes, asked)
     assert bool(disk.attempts(tmp_path, DryRunRequest.kind())) is asked
 
 
+PROBED = trial(measured(peak=7 * GIB), purpose="baseline", batch_size=64)
+
+
+@pytest.mark.parametrize(("left", "asked"), [(20.0, False), (1000.0, True)])
+def test_it_is_not_begun_where_too_little_of_the_budget_is_left(tmp_path, left, asked):
+    wide = space(goal=Goal(limits={"batch_size": Limit(high=512)}), baseline=config(batch_size=64))
+    search = context(tmp_path, trials=[PROBED], time_budget_seconds=1000.0, left=left)
+
+    predict_memory(dataclasses.replace(search, space=wide, memory=MemoryPrediction(wide, search.history)))
+
+    assert bool(disk.attempts(tmp_path, DryRunRequest.kind())) is asked
+
+
 def test_the_sampler_learns_the_memory_of_arms_that_were_never_probed(tmp_path):
     launcher, listener = FakeLauncher(facts=declared()), Listener()
 

@@ -10,7 +10,9 @@ import pytest
 
 from autotune.core.codes import Code
 from autotune.core.notices import notice
+from autotune.report import phrases
 from autotune.report.answer import answer_block
+from autotune.report.card import card
 from autotune.report.certainty import certainty
 from autotune.report.durations import durations, steps_per_epoch
 from autotune.report.markdown import markdown
@@ -43,6 +45,15 @@ def test_an_answer_is_clear_likely_or_a_tie(changes: dict[str, Any], word: str |
     sure = certainty(recommendation(**changes))
 
     assert (sure.word if sure else None) == word
+
+
+def test_a_factor_of_single_probes_is_not_written_large() -> None:
+    sure, unsure = (recommendation(rounds=rounds) for rounds in (3, 1))
+    cards = [card(view(ladder(), best), best) for best in (sure, unsure)]
+
+    assert ['class="factor' in text for text in cards] == [True, False]
+    assert phrases.split_headline(unsure) == ("", phrases.headline(unsure))
+    assert "one probe of each was compared" in cards[1]
 
 
 def test_times_are_those_of_today_and_of_the_answer_and_divide_to_the_factor() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.study import layout as disk
+from autotune.study.layout import IGNORE
 from autotune.testing import FakeLauncher
-from autotune.tuning.open_study import IGNORE
 from tests.worlds import declared, searched
 
 FEW = {"probes": 2, "time_budget_seconds": 600.0, "tune": ("amp_dtype",)}

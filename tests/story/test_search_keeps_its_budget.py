@@ -5,7 +5,7 @@ import pytest
 
 from autotune.core.interference import Contamination
 from autotune.core.records import StepFacts
-from autotune.core.requests import ProbeRequest
+from autotune.core.requests import InspectRequest, ProbeRequest
 from autotune.core.results import Outcome
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher, Machine
@@ -31,7 +31,7 @@ def _slow(times):
 class World(FakeLauncher):
     """A fake machine whose steps take so many `times` as long, and with `busy` half of the time of each is others'."""
 
-    def __init__(self, *, starting, times, busy, step_known=True):
+    def __init__(self, *, starting, times, busy, step_known=True, inspecting=0.0):
         facts, machine = declared(), _slow(2 * times if busy else times)
         step = StepFacts(
             loss=2.3, seconds=0.1 * times if step_known else 0.0, parameters_with_gradient=1, trainable_parameters=1
@@ -42,7 +42,7 @@ class World(FakeLauncher):
             starting_seconds={"start": starting},
             results={ProbeRequest: self._disturbed},
         )
-        self._busy = busy
+        self._busy, self._inspecting = busy, inspecting
 
     def _disturbed(self, request):
         result = self._probe(request)
@@ -52,6 +52,14 @@ class World(FakeLauncher):
         return msgspec.structs.replace(
             result, measurement=msgspec.structs.replace(result.measurement, contamination=shared)
         )
+
+    def run(self, request, folder):
+        """Answer as the fake machine does, after an inspection that takes as long as it is told."""
+        answer = super().run(request, folder)
+        if not isinstance(request, InspectRequest):
+            return answer
+        self._elapsed_seconds += self._inspecting
+        return msgspec.structs.replace(answer, elapsed_seconds=self._inspecting)
 
     def rest(self, seconds):
         """Let time pass."""
@@ -86,3 +94,30 @@ def test_a_budget_is_kept_and_what_is_recommended_was_run(tmp_path, probe, secon
     else:  # not even the least steps of the baseline fit: nothing else is run, and it is said before
         assert len(trials) == 1
         assert "is short: a probe takes about" in listener.notes[0]
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["quiet", "busy"])
+@pytest.mark.parametrize("probe", ["2 s", "6 s", "20 s"])
+@pytest.mark.parametrize("inspecting", [5.0, 25.0, 38.0])
+def test_what_the_inspection_took_is_part_of_the_budget_and_an_overrun_is_said_before_the_first_probe(
+    tmp_path, inspecting, probe, busy
+):
+    starting, times = PROBES[probe]
+    world = World(starting=starting, times=times, busy=busy, inspecting=inspecting)
+
+    _, listener = _searched(tmp_path, world, 40)
+
+    trials = load_view(tmp_path).trials
+    is_said = "The first probe is run all the same, and may end " in listener.notes[0]
+    assert (is_said and len(trials) == 1) or world.clock() <= MOST * 40
+
+
+def test_a_command_that_was_begun_before_the_search_has_that_time_counted(tmp_path):
+    world = World(starting=0.3, times=1, busy=False)
+    world.rest(30.0)  # as the command's imports do
+    listener, told = Listener(), Settings(target="model.py", study=tmp_path, time_budget_seconds=40)
+
+    search(told, world, listener, world.clock, world.rest, began=0.0)
+
+    assert world.clock() <= MOST * 40
+    assert "30 s of it are gone by now" in listener.notes[0]

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from autotune.core import codec
 from autotune.core.codes import Code
 from autotune.core.records import SEARCH_PURPOSES, Limit
-from autotune.core.requests import ProbeRequest
+from autotune.core.requests import InspectRequest, ProbeRequest
 from autotune.core.results import Outcome
-from autotune.errors import EnvironmentUnfit, NoRecommendation, StudyError, TargetError
+from autotune.errors import EnvironmentUnfit, NoRecommendation, StudyError, StudyNotFound, TargetError
 from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.sampler.optuna import Encoding
 from autotune.study import layout as disk
@@ -109,6 +109,25 @@ def test_a_mended_target_is_given_its_baseline_by_the_same_command(tmp_path, out
     assert listener.trials[0].purpose == "baseline"
     assert answer.baseline_samples_per_second is not None
     assert answer.speedup > 1
+
+
+def test_a_search_that_ends_before_its_first_probe_says_why_to_whoever_asks_later(tmp_path):
+    folder = tmp_path / "study"
+    bad = FakeLauncher(faults={InspectRequest: lambda request: Outcome.USER_ERROR})
+
+    with pytest.raises(TargetError):
+        searched(folder, bad, **SMALL)
+
+    assert (folder / ".gitignore").read_text() == disk.IGNORED
+    with pytest.raises(StudyNotFound, match=r"ended before the first probe: a scripted user-error.*log\.txt"):
+        disk.find(folder)
+    with pytest.raises(KeyboardInterrupt):
+        searched(folder, FakeLauncher(results={InspectRequest: _interrupted}), **SMALL)
+    assert not folder.exists()
+
+
+def _interrupted(request):
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("at", [1, 3])

@@ -139,6 +139,21 @@ def test_batches_that_a_module_accumulates_itself_are_one_step(tmp_path: Path) -
     assert [(step.samples, step.micro_batches) for step in told.steps] == [(16, 2)] * 3
 
 
+@pytest.mark.parametrize("skipped", ["batch_idx == 0", "batch_idx % 3 == 1", "batch_idx % 2", "batch_idx > 1"])
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_a_batch_for_which_there_is_no_loss_is_no_step(tmp_path: Path, skipped: str, accumulated: int) -> None:
+    returned = f"        return None if {skipped} else loss"
+    text = _trainer("", HEAD + NET.replace("        return loss", returned))
+    told = watch(6)
+
+    facts = inspect(tmp_path, text)
+    start(tmp_path, text, batch_size=4, gradient_accumulation_steps=accumulated).train(told)
+
+    assert facts.step.loss is not None and facts.step.parameters_with_gradient == 4
+    assert all(float(step.loss) == float(step.loss) for step in told.steps)  # none is nan
+    assert {step.samples for step in told.steps} <= {4, 4 * accumulated}
+
+
 HOOKS = {
     "backward": "def backward(self, loss): self.mine += 1; loss.backward()",
     "optimizer_step": "def optimizer_step(self, *given): self.mine += 1; super().optimizer_step(*given)",

@@ -94,6 +94,27 @@ def test_a_batch_that_is_not_searched_for_want_of_divisors_is_said(held, said):
 
 
 @pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ((16, 48, 64, 96), "batch 48, 96 not searched: the held global batch 64 is no multiple (free it with"),
+        ((16, 64), ""),
+    ],
+)
+def test_a_batch_that_was_asked_for_and_cannot_be_searched_is_said(values, said):
+    told = _told(64, config(batch_size=64), limits={"batch_size": Limit(values=values)})[-1]
+
+    assert (said in told) if said else ("not searched: the held" not in told)
+
+
+def test_a_batch_that_exceeds_the_data_is_said():
+    goal, few = Goal(limits={"batch_size": Limit(values=(16, 64, 4096))}), facts(dataset_samples=128)
+
+    said = not_searched(study_request(goal=goal, facts=few), space(goal, config(batch_size=64), of=few))
+
+    assert "batch 4096 not searched: more samples than the data have for one step" in said
+
+
+@pytest.mark.parametrize(
     ("settable", "held", "said"),
     [
         (
@@ -225,7 +246,27 @@ def test_a_probe_of_long_steps_is_expected_to_take_them_all():
     said = short_budget(Settings(target="model.py", time_budget_seconds=30), space(), 12.0, step_seconds=10.0)
 
     assert "a probe takes about 72 s here" in said
-    assert "The first probe is run all the same, and nothing after it." in said
+    assert "The first probe is run all the same, and may end 42 s late: nothing is begun after that." in said
+
+
+def test_a_budget_that_start_and_inspection_have_eaten_is_said_to_be_overrun_before_the_first_probe():
+    settings = Settings(target="model.py", time_budget_seconds=40)
+
+    eaten = short_budget(settings, space(), inspection_seconds=20.0, gone_seconds=26.0)
+    plenty = short_budget(Settings(target="model.py", time_budget_seconds=200), space(), 20.0, gone_seconds=26.0)
+
+    assert "; 26 s of it are gone by now. The first probe is run all the same, and may end 8.5 s late: " in eaten
+    assert eaten.endswith(" Use --time-budget 3m or more.")
+    assert plenty == ""
+
+
+def test_a_first_probe_of_a_command_that_may_import_all_again_is_said_to_overrun_the_budget():
+    settings = Settings(target="-- python train.py", time_budget_seconds=60)
+
+    said = short_budget(settings, space(), inspection_seconds=43.0, gone_seconds=44.0)
+
+    assert "a probe takes at least 2.5 s here" in said
+    assert "The first probe is run all the same, and may end 30 s late: nothing is begun after that." in said
 
 
 def test_what_a_script_imports_for_the_first_time_is_not_expected_of_every_probe():

@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as loading
 
-from autotune.targets.batches import are_tensors, count_tokens, first_dimension, tensors
+from autotune.targets.batches import are_tensors, count_tokens, first_dimension
 from autotune.targets.own_loop import Report
 
 _MOST = 1024  # batches that wait: a Trainer fetches all of a step before it begins, and an evaluation fetches many
@@ -136,16 +136,6 @@ class Fetching:
         self._report.alive()  # an evaluation may be long
         if data is self.data:
             self._report.shapes.note(batch, samples, arrived)
-
-
-def samples_of(inputs: list[Any], asked: int | None) -> int | None:
-    """Return the first dimension, or the second where all tensors have as many samples as were asked for there.
-
-    Recurrent networks are given (time, samples), without a DataLoader.
-    """
-    first, shapes = first_dimension(inputs), [one.shape for one in tensors(inputs)]
-    is_second = asked != first and shapes and all(len(shape) > 1 and shape[1] == asked for shape in shapes)
-    return asked if is_second else first
 
 
 def _first_dimension(batch: Any) -> int | None:

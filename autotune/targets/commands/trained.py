@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from autotune.knobs.wording import IMAGE_DIMENSIONS
 from autotune.targets.batches import dtype_name
+from autotune.targets.commands.first_pass import is_channels_last
 
+MOST_VAIN_STEPS = 50  # in a row without a gradient: the optimizer changes parameters in another way
 _HALVES = ("bfloat16", "float16")
 
 
@@ -41,7 +41,7 @@ class Trained:
             parameters=parameters,
             precisions=frozenset(name for one in parameters if (name := dtype_name(one)) in _HALVES),
             device=str(parameters[0].device) if parameters else "",
-            channels_last=_is_channels_last(parameters),
+            channels_last=is_channels_last(parameters),
         )
 
     def count_gradients(self) -> int:
@@ -58,14 +58,6 @@ class Trained:
         return None if found is None else _unwrapped(found)
 
 
-def _is_channels_last(parameters: Iterable[Tensor]) -> bool | None:
-    """Return whether most weights that have one of the two formats, and not both, have this one."""
-    images = [one for one in parameters if one.dim() == IMAGE_DIMENSIONS]
-    found = [one.is_contiguous(memory_format=torch.channels_last) for one in images]
-    told = [last for one, last in zip(images, found, strict=True) if last != one.is_contiguous()]
-    return sum(told) * 2 > len(told) if told else None
-
-
 def _unwrapped(module: nn.Module) -> nn.Module:
     """Return what `torch.compile` or a data-parallel wrapper holds."""
     for name in ("_orig_mod", "module"):
@@ -73,6 +65,20 @@ def _unwrapped(module: nn.Module) -> nn.Module:
         if isinstance(inner, nn.Module) and len(list(module.children())) == 1:
             return _unwrapped(inner)
     return module
+
+
+class VainSteps:
+    """The steps that change nothing, for want of a gradient: Lightning's where `training_step` returns None."""
+
+    def __init__(self) -> None:
+        self._in_a_row = 0
+
+    def has(self, optimizer: Optimizer, backwards: int) -> bool:
+        """Return whether the step that ends is one, after so many backward passes; not after many such in a row."""
+        parameters = (one for group in optimizer.param_groups for one in group["params"])
+        is_vain = not backwards and all(one.grad is None for one in parameters)
+        self._in_a_row = self._in_a_row + 1 if is_vain else 0
+        return is_vain and self._in_a_row <= MOST_VAIN_STEPS
 
 
 def is_inner_step(optimizer: Optimizer) -> bool:

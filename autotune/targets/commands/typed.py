@@ -72,6 +72,22 @@ def _of_command(
         f"{word} stands behind `--` and is given to the script, which has no such option; options of autotune stand "
         f"before `--`"
         for word in (word.partition("=")[0] for word in words)
-        if word in options and found.declared and word not in found.declared
+        if word in options and (word not in found.declared if found.declared else _is_unnamed(word, words))
     ]
     return TypedTarget(text=found.command.text, remarks=(*before, *taken, *found.left, *misplaced))
+
+
+def _is_unnamed(option: str, words: Sequence[str]) -> bool:
+    """Whether an option of several words stands nowhere in the script, whose own options are not known.
+
+    One of a single word (`--seed`) may be read by a library that the script calls.
+    """
+    texts = [
+        Path(word).read_text("utf-8", "replace")
+        for word in words
+        if Path(word).suffix == ".py" and Path(word).is_file()
+    ]
+    name = option.strip("-")
+    return (
+        "-" in name and bool(texts) and not any(one in text for text in texts for one in (name, name.replace("-", "_")))
+    )

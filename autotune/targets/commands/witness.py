@@ -13,7 +13,6 @@ import os
 import sys
 import threading
 import time
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -34,14 +33,15 @@ from autotune.targets import variables
 from autotune.targets.commands import unseen
 from autotune.targets.commands.defaults import LoaderDefaults
 from autotune.targets.commands.exits import ExitHooks
-from autotune.targets.commands.fetching import Fetched, Fetching, samples_of
+from autotune.targets.commands.fetching import Fetched, Fetching
+from autotune.targets.commands.first_pass import FirstPass
 from autotune.targets.commands.losses import Losses
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.pauses import Pauses
 from autotune.targets.commands.recomputed import Recomputed
 from autotune.targets.commands.tally import Tally
 from autotune.targets.commands.told import MicroBatch, ToldSteps
-from autotune.targets.commands.trained import Trained, is_inner_step
+from autotune.targets.commands.trained import Trained, VainSteps, is_inner_step
 from autotune.targets.own_loop import Report
 
 T = TypeVar("T")
@@ -66,16 +66,14 @@ class Witness:
         self.defaults = LoaderDefaults(loader_defaults)
         self._told = ToldSteps(label, self.batches, is_told=is_told)
         self._label, self._report, self._guest, self._transforms = label, report, guest, list(transforms)
-        self.exits = ExitHooks(label, guest)
-        self._process = os.getpid()
+        self.exits, self._process = ExitHooks(label, guest), os.getpid()
         self._counted: Optimizer | None = None  # whose steps count
         self._others: Counter[int] = Counter()  # steps of each optimizer since the last that counted
         self._is_in_backward = self._is_stepping = self.has_optimizer = False
         self._unfetched: list[MicroBatch] = []  # micro-batches since the last step, where there is no DataLoader
         self._asked = asked
-        self._given: int | None = None  # samples of a forward pass, where there is no DataLoader
-        self._called: Any = lambda: None  # weakly, the model of that pass
-        self._losses, self._recomputed = Losses(), Recomputed()
+        self._first = FirstPass()  # tells the samples, where there is no DataLoader
+        self._losses, self._recomputed, self._vain = Losses(), Recomputed(), VainSteps()
         self._has_stepped, self.updates = False, 0  # within a call of a gradient scaler; steps of any optimizer
         self._threads: int | None = None
 
@@ -91,6 +89,7 @@ class Witness:
             precisions=frozenset(self._losses.precisions | self.trained.precisions),
             recomputes=self._recomputed.seen,
             channels_last=self.trained.channels_last,
+            channels_last_inputs=self._first.channels_last,
         )
 
     def begin(self) -> None:
@@ -137,9 +136,8 @@ class Witness:
             return
         self._first_forward.remove()
         self.tally.begin()  # imports, data and an evaluation that come before are no part of a step
-        self._called = weakref.ref(module)
         named = sys._getframe(1).f_locals.get("kwargs")
-        self._given = samples_of([*inputs, named if isinstance(named, dict) else {}], self._asked)
+        self._first = FirstPass.of(module, [*inputs, named if isinstance(named, dict) else {}], self._asked)
 
     def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
@@ -166,9 +164,8 @@ class Witness:
             self.tally.add_loss(self._losses.of(tensors))
         self.pauses.cancel()
         self.tally.backward()
-        if self.tally.backwards > unseen.MOST_BACKWARDS_WITHOUT_OPTIMIZER and not (
-            self.has_optimizer or self._told.are_awaited
-        ):
+        is_late = self.tally.backwards > unseen.MOST_BACKWARDS_WITHOUT_OPTIMIZER
+        if is_late and not (self.has_optimizer or self._told.are_awaited):
             self._guest.leave(TargetError(unseen.BY_HAND.format(self._label)))
         if (fetched := self.batches.take()) is not None:
             self._count(fetched, self._losses.of(tensors))
@@ -177,7 +174,7 @@ class Witness:
 
     def _hold(self, loss: Tensor) -> None:
         """Keep what no loader gave until it is known whose step it belongs to; LBFGS takes it many times in one."""
-        fetched = Fetched(samples=self._given or 0, tokens=0, seconds=0.0)
+        fetched = Fetched(samples=self._first.samples or 0, tokens=0, seconds=0.0)
         if self._told.are_awaited:
             self._told.hold(fetched, loss)
         elif not (self._is_stepping and self._unfetched):
@@ -219,6 +216,9 @@ class Witness:
     def _stepped(self, optimizer: Optimizer, *_: Any) -> None:
         if self._is_elsewhere or is_inner_step(optimizer):
             return
+        if self._vain.has(optimizer, self.tally.backwards_of_step):
+            self.batches.take()  # that the program left out
+            return
         self.updates += 1
         self._others[id(optimizer)] += 1
         if self._counted is None or self._others[id(optimizer)] > unseen.MOST_OTHER_STEPS:
@@ -249,7 +249,7 @@ class Witness:
         began = time.perf_counter()
         if not self.tally.steps:
             self._early(variables.check)
-            if not self.trained.parameters and (model := self._called()) is not None:
+            if not self.trained.parameters and (model := self._first.model()) is not None:
                 self.trained = Trained.among(model.parameters())
             self.pauses.parameters = self.trained.parameters
         micro_batches = self._early(lambda: self._told.end(loss, samples))
@@ -272,7 +272,7 @@ class Witness:
             return
         if not self.tally.of_step:  # no new batch: of several that were fetched before, or without a backward pass
             self._early(variables.check)
-            samples = self.tally.last if self.tally.last is not None else self._given or 0
+            samples = self.tally.last if self.tally.last is not None else self._first.samples or 0
             loss = torch.full((), float("nan"))
             for _ in range(max(1, self.tally.backwards_of_step)):
                 self._count(Fetched(samples=samples, tokens=0, seconds=0.0), loss)

@@ -139,8 +139,8 @@ def _loss(module: Any, source: Any) -> Callable[[Any, Any], Any]:
         value = output.get("loss") if isinstance(output, Mapping) else output
         if value is None:
             raise TargetError(
-                f"{name}.training_step returned no loss. A Trainer would skip this batch, and a skipped batch cannot "
-                f"be timed. Return a loss for every batch."
+                f"{name}.training_step returned no loss. A Trainer skips such a batch, and there is none: the loop of "
+                f"autotune trains. Return a loss for every batch, or have its Trainer train it: write  {WITH_TRAINER}"
             )
         return value
 

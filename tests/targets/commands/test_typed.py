@@ -69,6 +69,25 @@ def test_an_option_of_ours_behind_the_command_is_told_before_it_is_run(tmp_path,
     assert [one.split()[0] for one in said] == told
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", 1),
+        ("import sys\nprint(sys.argv)\n", 1),
+        ("import sys\nbudget = sys.argv['--time-budget' in sys.argv]\n", 0),
+    ],
+)
+def test_an_option_of_ours_behind_a_script_that_declares_none_is_told(tmp_path, monkeypatch, text, told):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(text)
+    words = ["python", "train.py", "--time-budget", "60s", "--seed", "3"]
+
+    typed = typed_target(words, {}, is_typed_command=True, options={"-t", "--time-budget", "--seed"})
+
+    assert sum("--time-budget stands behind `--`" in one for one in typed.remarks) == told
+    assert not any("--seed stands" in one for one in typed.remarks)
+
+
 @pytest.mark.parametrize("target", ["model.py", "pkg.train", "model.py:build", "train.py:build"])
 def test_code_is_named_as_ever(tmp_path, monkeypatch, target):
     monkeypatch.chdir(tmp_path)

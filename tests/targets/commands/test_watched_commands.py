@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from pathlib import Path
@@ -240,6 +241,25 @@ def test_what_arguments_do_to_a_model_is_left_to_them(tmp_path, typed, values):
     assert today.items() <= facts.baseline.items()
     assert today.keys() <= set(facts.settable)
     assert len(steps(tmp_path, OF_THE_MODEL, arguments=arguments, **values)) == 3
+
+
+OF_ITS_INPUT = OF_THE_MODEL.replace("    model = model.to(memory_format=torch.channels_last)", "    pass").replace(
+    "    x.requires_grad_()", "    x = x.to(memory_format=torch.channels_last) if CONVERTS else x"
+)
+
+
+@pytest.mark.parametrize("converts", ["args.channels_last", "True"])
+@pytest.mark.parametrize("value", [False, True])
+def test_a_script_that_converts_its_input_alone_trains_in_that_format(tmp_path, converts, value):
+    text = OF_ITS_INPUT.replace("CONVERTS", converts)
+    target = recognise(Command.split(command(tmp_path, text, "--channels-last"))).command
+    arguments = " ".join(target.text.split()[3:])
+
+    taken = steps(tmp_path, text, arguments=arguments, channels_last=value)
+
+    assert len(taken) == 3
+    with pytest.raises(TargetError, match="given channels_last and trained with channels_last nchw"):
+        steps(tmp_path, OF_ITS_INPUT.replace("CONVERTS", "False"), arguments=arguments, channels_last=True)
 
 
 @pytest.mark.parametrize("typed", ["--grad-checkpointing", "--grad-checkpointing --reentrant --channels-last"])
@@ -492,6 +512,24 @@ for x, y in batches():
     facts = inspect(tmp_path, text)
 
     assert facts.step.parameters_with_gradient == facts.step.trainable_parameters == 2
+
+
+def test_a_step_without_a_gradient_belongs_to_no_batch(tmp_path):
+    text = (
+        HEAD
+        + """
+for number, (x, y) in enumerate(itertools.chain.from_iterable(DataLoader(data, 8) for _ in range(99))):
+    optimizer.zero_grad()
+    if number % 3:
+        nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+"""
+    )
+
+    taken = steps(tmp_path, text, 6)
+
+    assert [(step.samples, step.micro_batches) for step in taken] == [(8, 1)] * 6
+    assert all(math.isfinite(step.loss) for step in taken)
 
 
 def test_the_loss_of_a_step_is_that_of_all_its_micro_batches(tmp_path):
