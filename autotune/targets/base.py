@@ -58,11 +58,11 @@ class Watch(Protocol):
 
     def first_batch(self, seconds: float) -> None:
         """The first batch arrived `seconds` after it was asked for: worker start-up included."""
-        ...
+        return
 
     def epoch(self) -> None:
         """The loader ran out and was started again."""
-        ...
+        return
 
     def step(self, step: Step) -> Order:
         """Take note that as many optimizer steps as were asked for were issued; return what to do next."""
@@ -74,11 +74,11 @@ class Watch(Protocol):
 
     def micro_batch(self) -> None:
         """One of several micro-batches was issued: a sign of life. Within a block of steps once a second."""
-        ...
+        return
 
     def update(self) -> None:
         """The optimizer's last update of a report begins; told once more when it was issued. Own loops do not tell."""
-        ...
+        return
 
     def loaded(self, samples: int) -> Order:
         """A batch of that many samples, asked for by `LOAD`, is there and was put aside."""
