@@ -105,7 +105,7 @@ def _run(context: SearchContext, rounds: _Ablation, reversions: list[Reversion])
     What is probably worth nothing is taken back together, beside each of the others alone; each of them alone only if
     that loses. A single change is not run: without it is the baseline, which has raced already.
     """
-    testable = [one for one in reversions if not one.untested and not rounds.is_known(one.config)]
+    testable = [one for one in reversions if not one.untested and not rounds.needs_no_rounds(one.config)]
     losses = expected_losses(context, rounds.winner, testable)
     first = set(variables(rounds.winner, context.request.baseline))  # single probes never suffice for them
     testable.sort(key=lambda one: (first.isdisjoint(one.knobs), losses[one.config]))
@@ -213,7 +213,7 @@ class _Ablation:
         """Return how many times as good the winner is; 1 where that was not measured (dropped with others)."""
         return self.standings.ratio(config)[0] if self.has(config) else 1.0
 
-    def is_known(self, config: Config) -> bool:
+    def needs_no_rounds(self, config: Config) -> bool:
         """Whether no rounds are needed: it is the baseline, or has raced and is settled."""
         return config in (*self.baseline, self._context.request.baseline) or self._is_decided(config)
 
