@@ -1,6 +1,7 @@
 """Finds the batch size, precision and data-loading settings that train a PyTorch model fastest on this machine.
 
     autotune.search("model.py")              run a search, as `autotune search` does
+    autotune.race("old.py", "new.py")        which of them trains faster, as `autotune race` tells
     autotune.load_best("studies/model")      the recommended setting of every knob, as a plain dict
     autotune.load_result("studies/model")    the same with all that it takes to believe it
     autotune.apply("studies/model")          the dict, able to set up a training loop
@@ -17,24 +18,28 @@ from typing import TYPE_CHECKING, Any
 from autotune.telling import step
 
 if TYPE_CHECKING:
-    from autotune.api import search
+    from autotune.api import race, search
     from autotune.errors import (
         AutotuneError,
         EnvironmentMismatch,
         EnvironmentUnfit,
         NoRecommendation,
+        RaceFailed,
         StudyError,
         StudyNotFound,
         TargetError,
         UsageError,
     )
     from autotune.export.torch import Tuned, apply
+    from autotune.races.records import RaceResult
     from autotune.study.recommendation import Recommendation, load_best, load_result
     from autotune.targets.checkpointing import checkpoint_blocks
     from autotune.tuning.reporter import SilentReporter
 
 _HOMES = {
     "search": "autotune.api",
+    "race": "autotune.api",
+    "RaceResult": "autotune.races.records",
     "SilentReporter": "autotune.tuning.reporter",
     "load_best": "autotune.study.recommendation",
     "load_result": "autotune.study.recommendation",
@@ -46,6 +51,7 @@ _HOMES = {
     "EnvironmentMismatch": "autotune.errors",
     "EnvironmentUnfit": "autotune.errors",
     "NoRecommendation": "autotune.errors",
+    "RaceFailed": "autotune.errors",
     "StudyError": "autotune.errors",
     "StudyNotFound": "autotune.errors",
     "TargetError": "autotune.errors",
@@ -57,6 +63,8 @@ __all__ = [
     "EnvironmentMismatch",
     "EnvironmentUnfit",
     "NoRecommendation",
+    "RaceFailed",
+    "RaceResult",
     "Recommendation",
     "SilentReporter",
     "StudyError",
@@ -68,6 +76,7 @@ __all__ = [
     "checkpoint_blocks",
     "load_best",
     "load_result",
+    "race",
     "search",
     "step",
 ]

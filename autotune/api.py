@@ -1,4 +1,4 @@
-"""`autotune.search` for Python: the same engine and the same errors as the command line."""
+"""`autotune.search` and `autotune.race` for Python: the same engine and the same errors as the command line."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ from autotune.knobs.limits import full_name, limit
 from autotune.launch.processes import TAG
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.objectives import ObjectiveName
+from autotune.races.entrants import Name
+from autotune.races.race import entrants
+from autotune.races.race import race as run_race
+from autotune.races.records import RaceResult
+from autotune.races.settings import SECONDS, TOLERANCE, RaceSettings
+from autotune.races.worktree import Worktree
 from autotune.sampler.names import SamplerName
 from autotune.study.recommendation import Recommendation
 from autotune.targets import resolve
@@ -25,6 +31,7 @@ from autotune.targets.commands.typed import TypedTarget, typed_target
 from autotune.tuning.engine import search as run
 from autotune.tuning.reporter import Reporter, SilentReporter
 from autotune.tuning.settings import Mode, Settings, options
+from autotune.units import parse_fraction, parse_seconds
 
 
 def search(
@@ -70,11 +77,7 @@ def search(
     `EnvironmentUnfit` or `NoRecommendation`.
     """
     asked = {**locals(), **objective_options}
-    if TAG in os.environ:
-        raise UsageError(
-            "autotune.search() was called in a probe, which would begin another search. The file of the target "
-            "probably calls it when it is imported. Put the call behind if __name__ == '__main__'."
-        )
+    _check_outside("search")
     for name in objective_options.keys() - {one.name for one in options()}:
         raise TypeError(f"search() got an unexpected keyword argument {name!r}")
     typed, follower = _typed(target, map or {}), reporter or SilentReporter()
@@ -86,6 +89,62 @@ def search(
         step_timeout_seconds=settings.step_timeout_seconds, isolation=settings.isolation
     ) as launcher:
         return run(settings, launcher, follower)
+
+
+def race(
+    *contestants: Name,
+    configs: Sequence[Mapping[str, Value]] = (),
+    baseline_commit: str | None = None,
+    tolerance: str | float = TOLERANCE,
+    time_budget: str | float = SECONDS,
+    rounds: int | None = None,
+    device: str | None = None,
+    study: str | PathLike[str] | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> RaceResult:
+    """Race contestants against the first of them, and return which one trains faster.
+
+    A contestant is a file, a module or module:attribute; a command, as one text or as a list of words; or a study,
+    whose recommended settings are run. Each of `configs`, settings by knob name, is one contestant more: the first one
+    with these settings. With `baseline_commit` the first contestant's code of that git revision is the baseline. All
+    train in turn in processes of their own until it is known whether they are slower than the baseline by more than
+    `tolerance`, a share in (0, 1), until `time_budget` is used up (seconds, or a text like `10m`), or for `rounds`
+    rounds, if given. `study` is the folder of the probes, a new one. `tell` is given what happens, in sentences. Raises
+    `RaceFailed` where a contestant does not train, `UsageError`, `TargetError`, `StudyError` or `EnvironmentUnfit`.
+    """
+    _check_outside("race")
+    settings = RaceSettings(
+        tolerance=_read("tolerance", parse_fraction, tolerance),
+        time_budget_seconds=_read("time_budget", parse_seconds, time_budget),
+        rounds=rounds,
+        device=device,
+        study=None if study is None else Path(study),
+        baseline_commit=baseline_commit,
+    )
+    changed = [{full_name(name): value for name, value in config.items()} for config in configs]
+    return run_race(entrants(contestants, changed, baseline_commit), settings, _launcher, tell)
+
+
+def _launcher(checkout: Worktree | None) -> SubprocessLauncher:
+    if checkout is None:
+        return SubprocessLauncher()
+    return SubprocessLauncher(cwd=checkout.folder, environ=checkout.environ)
+
+
+def _read(name: str, read: Callable[[str], float], given: str | float) -> float:
+    try:
+        return read(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}. It was probably mistyped. Correct it, or leave it out.") from error
+
+
+def _check_outside(name: str) -> None:
+    """Raise `UsageError` in a probe."""
+    if TAG in os.environ:
+        raise UsageError(
+            f"autotune.{name}() was called in a probe, which would begin another {name}. The file of the target "
+            f"probably calls it when it is imported. Put the call behind if __name__ == '__main__'."
+        )
 
 
 def _settings(typed: TypedTarget, asked: Mapping[str, Any]) -> Settings:

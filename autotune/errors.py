@@ -6,6 +6,7 @@
     ├── StudyError            2   a study folder cannot be read, written or resumed
     │   └── StudyNotFound     2
     ├── NoRecommendation      1   the search ran, and nothing usable came out
+    ├── RaceFailed            3   a contestant of a race does not train
     └── EnvironmentUnfit      3   this machine cannot do it: no such device, disk full, study folder read-only
 
 Whatever else is raised is a fault of autotune itself, and ends the command with 70. A failed probe is not an exception:
@@ -54,6 +55,16 @@ class NoRecommendation(AutotuneError):
     """The search ran, but no configuration could be recommended; the message says which failure dominated."""
 
     exit_code = 1
+
+
+class RaceFailed(AutotuneError):
+    """A contestant of a race failed, so that there is nobody to compare. `traceback` as in `TargetError`."""
+
+    exit_code = 3  # 1 and 2 are verdicts of a race
+
+    def __init__(self, message: str, *, traceback: str = "") -> None:
+        super().__init__(message)
+        self.traceback = traceback
 
 
 class EnvironmentUnfit(AutotuneError):

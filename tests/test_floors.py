@@ -20,7 +20,7 @@ FLOORS = {  # the highest floor that a room may import from; a file of a feature
     "machine": 2, "failures": 2, "knobs": 2, "targets": 2, "objectives": 2,
     "gradient_noise/estimate": 2, "study/summary": 2,
     "child": 3, "launch": 3, "sampler": 3, "study": 3,
-    "tuning": 4, "export": 4, "testing": 4,
+    "tuning": 4, "races": 4, "export": 4, "testing": 4,
     "report": 5, "dashboard": 5,
     "cli": 6, "api": 6, "__init__": 6, "__main__": 6,
 }  # fmt: skip
@@ -148,7 +148,7 @@ def _is_of_the_child(parts):
 
 
 def test_the_two_wings_share_records_only():
-    search_wing = {"sampler", "study", "tuning"}
+    search_wing = {"sampler", "study", "tuning", "races"}
 
     crossing = [
         (str(path.relative_to(PACKAGE)), name)
@@ -254,7 +254,7 @@ def test_no_heavy_library_is_loaded_by(code):
 
 
 def test_the_searching_process_does_not_load_torch():
-    program = "import autotune; autotune.search\nimport sys\nprint('torch' in sys.modules)"
+    program = "import autotune; autotune.search; autotune.race\nimport sys\nprint('torch' in sys.modules)"
 
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 

@@ -19,6 +19,7 @@ from autotune.cli.export import export
 from autotune.cli.init import init
 from autotune.cli.log import log
 from autotune.cli.output import plain_console
+from autotune.cli.race import race
 from autotune.cli.report import report
 from autotune.cli.run import run as run_command
 from autotune.cli.search import search
@@ -39,9 +40,9 @@ app = typer.Typer(
     help="Finds the batch size, precision and data-loading settings that train your PyTorch model fastest on this "
     "machine, at the same global batch size.",
     epilog="Exit status: 0 a recommendation · 1 nothing usable · 2 usage or target error · 3 machine unfit · "
-    "70 a fault of autotune itself · 130 interrupted (the study is kept).",
+    "70 a fault of autotune itself · 130 interrupted (the study is kept). `race` has verdicts of its own.",
 )
-for command in (init, check, search, show, best, run_command, export, report, compare, log, dashboard, doctor):
+for command in (init, check, search, show, best, run_command, export, report, compare, race, log, dashboard, doctor):
     app.command(cls=OfAScript if command in (check, search) else None)(command)
 
 

@@ -81,13 +81,13 @@ class SubprocessLauncher:
     def __init__(
         self, *, command: Sequence[str] | None = None, environ: Mapping[str, str] | None = None,
         nvml: Callable[[], Any | None] = library, step_timeout_seconds: float | None = None,
-        isolation: Isolation = "fresh",
+        isolation: Isolation = "fresh", cwd: Path | None = None,
     ) -> None:  # fmt: skip
-        """`step_timeout_seconds`: patience with a silent micro-batch, the first too, instead of the budget's."""
+        """`step_timeout_seconds`: patience with a silent micro-batch, not the budget's; `cwd`: of fresh processes."""
         # -P: the user's json.py or autotune.py must not stand in for ours; targets put their own folder on the path.
         self._command = tuple(command or (sys.executable, "-P", "-m", "autotune.child"))
         self._environ = dict(environ or {})
-        self._nvml, self._step_timeout_seconds = nvml, step_timeout_seconds
+        self._nvml, self._step_timeout_seconds, self._cwd = nvml, step_timeout_seconds, cwd
         self.fork_servers = ForkServers(self._command) if isolation == "fork" else None
 
     def __enter__(self) -> Self:
@@ -255,6 +255,7 @@ class SubprocessLauncher:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # a group of its own to kill, and no Ctrl-C from our terminal
                 pass_fds=(lifeline, report),
+                cwd=self._cwd,
                 env={**os.environ, **_ENVIRON, **self._environ, TAG: tag},
             )
         except OSError as error:

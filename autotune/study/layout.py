@@ -45,6 +45,7 @@ BEST, STUDY, DATABASE, LOCK = "best.json", "study.json", "study.db", "study.lock
 PROBES, INSPECT = ProbeRequest.FOLDER, InspectRequest.FOLDER
 EARLIER = "best-{}.json"
 PREDICTION = "prediction.json"
+RACE = "race.json"  # of a race, whose folder has probes and is no study
 FORMER = ("fitted.json", "goodput")  # that earlier versions made
 OWN = (BEST, STUDY, LOCK, PROGRESS, *FORMER, *(kind.FOLDER for kind in MEASUREMENTS))
 IGNORE = ".gitignore"
@@ -78,7 +79,9 @@ def find(name: str | Path | None) -> Path:
     probes = len(_probe_folders(Path(name)))
     if failed and not probes:
         raise StudyNotFound(_not_begun(failed[0]))
-    if probes:
+    if (Path(name) / RACE).is_file():
+        why += f" (it is a race: {RACE} holds its result)"
+    elif probes:
         why += f" (lost? The command that searched it rebuilds that from its {probes} probes)"
     names = [str(folder) for folder in studies(STUDIES)]
     there = f"Studies here: {', '.join(names)}." if names else f"There are no studies under {STUDIES}/."

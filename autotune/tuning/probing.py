@@ -33,20 +33,40 @@ def probe_with_repeat(
     `window` and `has_time` where they are not those of the purpose and of the search.
     """
     first = probe_with_retry(context, config, purpose, place, window=window)
-    causes = interference_causes(first[0].result)
-    if not causes or purpose not in REPEATED or context.history.is_busy:
+    if purpose not in REPEATED or context.history.is_busy:
         return first
-    text = f"Probe {first[0].number}: {'; '.join(causes)}."
-    if not (has_time() if has_time else context.budget.affords_repeat(config, window or context.budget.search_window)):
-        context.reporter.detail(f"{text} There is no time for another try.")
-        return first
-    context.reporter.detail(f"{text} Trying once more.")
-    context.pause(BACK_OFF_SECONDS)
-    repeat = probe_with_retry(context, config, purpose, window=window, repeats=first[0].number)
+    counts = with_repeat(
+        first,
+        lambda number: probe_with_retry(context, config, purpose, window=window, repeats=number),
+        has_time=has_time or (lambda: context.budget.affords_repeat(config, window or context.budget.search_window)),
+        detail=context.reporter.detail,
+        pause=context.pause,
+    )
     if context.history.is_busy:
         context.reporter.note(
             f"{MOST_VAIN_REPEATS} repeats in a row also had interference; probes are no longer repeated."
         )
+    return counts
+
+
+def with_repeat(
+    first: Judged, again: Callable[[int], Judged], *, has_time: Callable[[], bool], detail: Callable[[str], None],
+    pause: Callable[[float], None],
+) -> Judged:  # fmt: skip
+    """Return the probe that counts: `first`, or where there was interference its repeat after a while.
+
+    `again` repeats the probe of that number; `detail` is told what is done.
+    """
+    causes = interference_causes(first[0].result)
+    if not causes:
+        return first
+    text = f"Probe {first[0].number}: {'; '.join(causes)}."
+    if not has_time():
+        detail(f"{text} There is no time for another try.")
+        return first
+    detail(f"{text} Trying once more.")
+    pause(BACK_OFF_SECONDS)
+    repeat = again(first[0].number)
     return first if the_one_that_counts(first[0], repeat[0])[0] is first[0] else repeat
 
 
@@ -55,11 +75,20 @@ def probe_with_retry(
     window: ProbeBudget | None = None, repeats: int | None = None,
 ) -> Judged:  # fmt: skip
     """Probe, and once more in another process if it looked like an accident. `window`: not the purpose's own."""
-    judged = _probe(context, _asked(context, config, purpose, place, window=window, repeats=repeats))
+    places = iter((place,))  # the second probe has a folder of its own
+    return with_retry(
+        lambda: _probe(context, _asked(context, config, purpose, next(places, None), window=window, repeats=repeats)),
+        context.reporter.note,
+    )
+
+
+def with_retry(probe: Callable[[], Judged], note: Callable[[str], None]) -> Judged:
+    """Probe, and once more in another process if it looked like an accident."""
+    judged = probe()
     outcome = judged[0].result.outcome
     if outcome.retried:
-        context.reporter.note(f"Probe {judged[0].number} {WORDS[outcome]}: trying once more.")
-        judged = _probe(context, _asked(context, config, purpose, None, window=window, repeats=repeats))
+        note(f"Probe {judged[0].number} {WORDS[outcome]}: trying once more.")
+        judged = probe()
     return judged
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -26,12 +28,18 @@ for _ in range(100):
 BRIEF = ProbeBudget(min_warmup_seconds=0.0, max_compute_seconds=0.05, max_loader_seconds=0.05, max_seconds=0.2)
 
 
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A folder with a short name: the path of a socket has at most 107 bytes, or else loaders wait for ever."""
+    with TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
 @pytest.mark.parametrize("isolation", ["fresh", "fork"])
 def test_loader_workers_leave_no_sockets_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: Isolation
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, isolation: Isolation
 ) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    (temporary := tmp_path / "temporary").mkdir()
     (folder := tmp_path / "probe").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(temporary))

@@ -1,0 +1,85 @@
+"""`autotune race`: which of several trainings is faster, by the user's own choice of contestants."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from autotune.cli.options import Options
+from autotune.cli.output import plain_console, say
+
+STATUS = {"faster": 0, "as fast": 0, "slower": 1, "undecided": 2}
+
+
+def race(
+    context: typer.Context,
+    contestants: Annotated[
+        list[str],
+        typer.Argument(
+            help='Each is model.py, pkg.train or model.py:function, a command in quotes ("python train.py --bs 64"), '
+            "or a study, whose recommended settings are run. The first is the baseline.",
+        ),
+    ],
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", "-c", help="One contestant more: the first with these settings, batch=64,amp=bf16."),
+    ] = None,
+    baseline_commit: Annotated[
+        str | None,
+        typer.Option(help="One contestant more, the baseline: the first with the code of this git revision."),
+    ] = None,
+    tolerance: Annotated[str, typer.Option(help="Slower by this much still counts as fast.")] = "2%",
+    time_budget: Annotated[
+        str, typer.Option("--time-budget", "-t", help="Stop after this long; sooner if it is decided.")
+    ] = "5m",
+    rounds: Annotated[
+        int | None, typer.Option(help="Stop after so many rounds. [default: when it is decided, or time is up]")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, cuda:1, mps, xpu. [default: the accelerator, else cpu]")
+    ] = None,
+    study: Annotated[
+        Path | None, typer.Option("--study", "-s", help="A new folder for the probes. [default: studies/race-NAME]")
+    ] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the result.")] = False,
+) -> None:
+    """Race trainings against each other, to know whether a change is really faster.
+
+    All train in turn, in processes of their own on your real data, until it is known whether one is slower than the
+    first by more than the tolerance.
+
+    Exit status: 0 faster, or as fast within the tolerance · 1 slower · 2 undecided, or a usage error · 3 a contestant
+    does not train, or the machine is unfit.
+    """
+    from autotune.api import race as run
+    from autotune.core import codec
+    from autotune.report.race_text import race_block
+
+    options = Options(context)
+    signal.signal(signal.SIGTERM, _interrupt)  # a scheduler's polite stop is a Ctrl-C
+    result = run(
+        *contestants,
+        configs=[options.pairs("--config", text) for text in config or ()],
+        baseline_commit=baseline_commit,
+        tolerance=tolerance,
+        time_budget=time_budget,
+        rounds=rounds,
+        device=device,
+        study=study,
+        tell=lambda text: None if quiet else say(text, stderr=True),
+    )
+    if json_output:
+        sys.stdout.write(codec.encode(result).decode())
+    else:
+        plain_console().print(race_block(result), soft_wrap=True)
+    raise typer.Exit(STATUS[result.finish])
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,114 @@
+"""The contestants of a race: what the user names, and what is measured of it.
+
+model.py, pkg.train, model.py:build    training code, with the settings that it declares
+"python train.py --bs 64"              a command
+studies/model                          the target of a study with its recommended settings
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from os import PathLike, fspath
+from pathlib import Path
+
+from msgspec import structs
+
+from autotune.core.records import Environment, StudyRequest, TargetFacts, Value
+from autotune.errors import EnvironmentUnfit, NoRecommendation, RaceFailed, TargetError, UsageError
+from autotune.knobs.limits import option
+from autotune.launch.base import Launcher
+from autotune.study.layout import STUDIES, is_study
+from autotune.study.recommendation import load_result
+from autotune.targets import resolve
+from autotune.targets.commands.command import PREFIX
+from autotune.targets.commands.typed import typed_target
+from autotune.tuning.prepare import inspect, settle
+from autotune.tuning.settings import Settings
+
+Name = str | PathLike[str] | Sequence[str]  # of a contestant
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entrant:
+    """A contestant as it was named; nothing of it has been looked at yet."""
+
+    label: str
+    target: str
+    values: Mapping[str, Value] = field(default_factory=dict)  # of a study's recommendation
+    changed: Mapping[str, Value] = field(default_factory=dict)  # settings that were asked for
+    revision: str = ""  # of the code; empty: the working tree
+
+    def with_settings(self, changed: Mapping[str, Value]) -> Entrant:
+        """Return the same with other settings."""
+        shown = ",".join(f"{option(name).removeprefix('--')}={value}" for name, value in changed.items())
+        return replace(self, label=f"{self.label} with {shown}", changed=changed)
+
+    def at(self, revision: str) -> Entrant:
+        """Return the same with the code of another revision."""
+        return replace(self, label=f"{self.label} at {revision}", revision=revision)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contestant:
+    """A contestant that was looked at: its configuration is the baseline of its request."""
+
+    label: str
+    commit: str
+    request: StudyRequest
+    launcher: Launcher
+
+
+def entrant(name: Name) -> Entrant:
+    """Return the contestant that `name` names. Raises `TargetError`, and `UsageError` for a study without an answer."""
+    if isinstance(name, Sequence) and not isinstance(name, str):
+        words = [str(word) for word in name]
+        return Entrant(label=" ".join(words), target=typed_target(words, {}, is_typed_command=True).text)
+    text = fspath(name)
+    if is_study(Path(text)) or is_study(STUDIES / text):
+        try:
+            best = load_result(text)
+        except NoRecommendation as error:
+            raise UsageError(str(error)) from error  # its exit status is that of a verdict
+        return Entrant(label=text, target=best.target, values=best.params)
+    is_command = len(text.split()) > 1 and not Path(text).is_file()
+    target = typed_target([f"{PREFIX}{text}" if is_command else text], {}, is_typed_command=False).text
+    resolve(target)  # a missing file is an error before a folder is made for the race
+    return Entrant(label=text, target=target)
+
+
+def looked_at(
+    one: Entrant, target: str, device: str | None, seed: int, place: Path, launcher: Launcher
+) -> tuple[Environment, TargetFacts]:
+    """Take one real step of the contestant in folder `place`. Raises `RaceFailed` if it does not run."""
+    try:
+        return inspect(target, device, seed, place, launcher)[:2]
+    except TargetError as error:
+        raise RaceFailed(
+            f"{one.label} does not train, so the race ends. Mend it, or leave it out. {error}",
+            traceback=error.traceback,
+        ) from error
+    except EnvironmentUnfit as error:
+        raise EnvironmentUnfit(f"{one.label}: {error}") from error
+
+
+def settled(
+    one: Entrant, target: str, commit: str, seed: int, found: tuple[Environment, TargetFacts], launcher: Launcher
+) -> Contestant:
+    """Return the contestant with its configuration. Raises `UsageError` if its settings cannot be set."""
+    environment, facts = found
+    settings = Settings.of(
+        target=target, device=environment.device, baseline={**one.values, **one.changed}, global_batch="free",
+        headroom=0.0, stability="off", seed=seed,
+    )  # fmt: skip
+    request, _ = settle(settings, environment, facts)
+    for name, value in one.changed.items():
+        if request.baseline[name] != value or (facts.settable is not None and name not in facts.settable):
+            raise UsageError(
+                f"{name}={value} has no effect on {one.label}. Its code or its command probably decides that by "
+                f"itself. `autotune check` lists what can be set; leave this out."
+            )
+    digest = "" if commit else request.target_digest
+    return Contestant(
+        label=one.label, commit=commit, request=structs.replace(request, target_digest=digest), launcher=launcher
+    )

@@ -1,0 +1,170 @@
+"""The rounds of a race: every contestant once in each, in processes of their own, until it is decided.
+
+    round 1   base A B
+          2   B A base     every other round in reverse (ABBA), so that drift meets all alike
+          3   base A B
+
+As in the confirmation of a search: probes that others disturbed are repeated or left out, and so are those that were
+slow for no known reason; contestants are compared by their ratios within rounds. Nobody drops out: the user asked for
+each of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from autotune.core.requests import ProbeRequest
+from autotune.core.results import Outcome, Trial
+from autotune.core.rounds import Rounds
+from autotune.errors import EnvironmentUnfit, RaceFailed
+from autotune.launch.base import LOG
+from autotune.races.entrants import Contestant
+from autotune.races.records import judged
+from autotune.study import layout as disk
+from autotune.study.history import History
+from autotune.study.interference import Judged, interference_causes
+from autotune.study.summary import ConfigSummary
+from autotune.tuning.choice import claim_confidence
+from autotune.tuning.outliers import without_outliers
+from autotune.tuning.probing import with_repeat, with_retry
+from autotune.tuning.racing import FEWEST_ROUNDS, SURE, SURE_ROUNDS, with_round
+from autotune.tuning.windows import BRIEF
+from autotune.units import format_rate
+
+Ended = Literal["decided", "rounds", "time"]
+
+
+class Interleaved:
+    """The contestants and all that was measured of them."""
+
+    def __init__(
+        self, contestants: Sequence[Contestant], folder: Path, *, tolerance: float, left_seconds: Callable[[], float],
+        pause: Callable[[float], None], tell: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        """`left_seconds` of the time budget; `tell` is given sentences for people."""
+        self.contestants, self.folder, self._tolerance = contestants, folder, tolerance
+        self._left_seconds, self._pause, self._tell = left_seconds, pause, tell
+        self._histories = [History(one.request) for one in contestants]
+        self._owners: dict[int, int] = {}  # of probes, by number
+        self.summaries = [ConfigSummary(config=one.request.baseline) for one in contestants]
+
+    @property
+    def results(self) -> list[Trial]:
+        """Every probe."""
+        return [trial for history in self._histories for trial, _ in history.judged]
+
+    def run(self, rounds: int | None) -> Ended:
+        """Run at most so many rounds (None: no limit but time); return why there are no more.
+
+        Raises `RaceFailed` if a contestant fails.
+        """
+        for number in itertools.count() if rounds is None else range(rounds):
+            if number >= FEWEST_ROUNDS and not self._affords(len(self.contestants)):
+                return "time"
+            order = range(len(self.contestants))
+            for at in order if number % 2 == 0 else reversed(order):
+                self.summaries[at] = with_round(self.summaries[at], number, self._probed(at))
+            self.summaries = without_outliers(self.summaries, self._again)
+            self._tell_round(number)
+            if number + 1 >= SURE_ROUNDS and self._is_decided():
+                return "decided"
+        return "rounds"
+
+    def _is_decided(self) -> bool:
+        """Whether there is a verdict on each contestant, and none that seems faster is still open."""
+        rates = Rounds([one.by_round(one.rates) for one in self.summaries], 0)
+        rivals = len(self.summaries) - 1
+        for at in range(1, rivals + 1):
+            if rates.count(at, 0) < SURE_ROUNDS:
+                return False
+            ratio, low, high = rates.ratio(at, 0, 1 - (1 - SURE) / rivals)  # Bonferroni's correction
+            finish = judged(ratio, low, high, self._tolerance)
+            if finish == "undecided" or (finish == "as fast" and ratio > 1 + self._tolerance):
+                return False
+        return True
+
+    def _probed(self, at: int) -> Judged:
+        """Return the probe that counts for this round. Raises `RaceFailed`."""
+        probe, tell = self._probe, self._tell
+        first = with_retry(lambda: probe(at), tell)
+        if not self._histories[at].is_busy:
+            first = with_repeat(
+                first, lambda number: with_retry(lambda: probe(at, number), tell),
+                has_time=lambda: self._affords(1 + self._owed), detail=tell, pause=self._pause,
+            )  # fmt: skip
+        trial, verdict = first
+        if trial.result.measurement is None:  # what runs short of memory is slow, and that is what is asked
+            raise RaceFailed(
+                f"{self.contestants[at].label} failed in probe {trial.number}: {verdict.why.removesuffix('.')}. The "
+                f"others cannot be compared with it, so the race ends. Mend it, or leave it out.\nFull log: "
+                f"{disk.log_of(self.folder, trial.number)}",
+                traceback=trial.result.failure.traceback if trial.result.failure else "",
+            )
+        return first
+
+    def _again(self, trial: Trial) -> Judged | None:
+        """Measure once more what was slow for no known reason; None: there is no time."""
+        if not self._affords(1 + self._owed):
+            return None
+        self._tell(f"Probe {trial.number} was far slower than the other rounds of its contestant. Trying once more.")
+        at = self._owners[trial.number]
+        again = with_retry(lambda: self._probe(at, trial.number), self._tell)
+        return again if again[0].result.measurement is not None else None
+
+    def _probe(self, at: int, repeats: int | None = None) -> Judged:
+        """Run one probe of a contestant. `repeats`: the number of that which it repeats."""
+        one, (number, place) = self.contestants[at], disk.new_attempt(self.folder, ProbeRequest)
+        asked = ProbeRequest(
+            target=one.request.target,
+            config=one.request.baseline,
+            device=one.request.environment.device,
+            device_uuid=one.request.environment.device_uuid,
+            number=number,
+            purpose="confirm",
+            repeats=repeats,
+            budget=BRIEF,
+            seed=one.request.seed,
+            memory_limit_bytes=one.request.enforced_limit_bytes,
+        )
+        result = one.launcher.run(asked, place)
+        if result.outcome is Outcome.ENVIRONMENT:
+            assert result.failure is not None, "only OK has none"
+            raise EnvironmentUnfit(f"{one.label}: {result.failure.message}\nFull log: {place / LOG}")
+        trial = Trial(
+            number=number, purpose="confirm", config=asked.config, result=result, repeats=repeats, seed=asked.seed
+        )
+        self._owners[number] = at
+        return trial, self._histories[at].add(trial)
+
+    @property
+    def _owed(self) -> int:
+        """The probes that are still to come for the round that runs, and for the fewest rounds."""
+        contestants, begun = len(self.contestants), sum(trial.repeats is None for trial in self.results)
+        return max(FEWEST_ROUNDS, math.ceil(begun / contestants)) * contestants - begun
+
+    def _affords(self, probes: int) -> bool:
+        """Whether there is time for so many more probes that take as long as those before."""
+        ran = [trial.result.elapsed_seconds for trial in self.results]
+        return probes * sum(ran) / len(ran) <= self._left_seconds()
+
+    def _tell_round(self, number: int) -> None:
+        rates = [
+            format_rate(one.trials[-1].result.measurement.samples_per_second)
+            if one.rounds[-1:] == (number,) and one.trials[-1].result.measurement
+            else "–"
+            for one in self.summaries
+        ]
+        self._tell(f"Round {number + 1}: {' · '.join(rates)} samples/s")
+
+    def confidence(self) -> float:
+        """Return that of each interval, so that all contestants together have 95 %."""
+        return claim_confidence(len(self.summaries) - 1)
+
+    @property
+    def disturbed(self) -> int:
+        """The probes during which others used the machine."""
+        return sum(bool(interference_causes(trial.result)) for trial in self.results)

@@ -1,0 +1,169 @@
+"""A race from what the user names to its result: look at the contestants, run the rounds, record, judge."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from autotune.core.records import Environment, TargetFacts, Value
+from autotune.core.requests import InspectRequest
+from autotune.errors import EnvironmentUnfit, StudyError, UsageError
+from autotune.launch.base import Launcher
+from autotune.launch.files import store
+from autotune.races.entrants import Contestant, Entrant, Name, entrant, looked_at, settled
+from autotune.races.interleave import Ended, Interleaved
+from autotune.races.records import RaceResult, Standing, judged
+from autotune.races.settings import RaceSettings
+from autotune.races.worktree import Worktree, worktree
+from autotune.study import layout as disk
+from autotune.tuning.racing import compared
+from autotune.tuning.settings import Settings
+from autotune.units import counted
+
+IGNORED = f"*\n!.gitignore\n!{disk.RACE}\n"
+WORKTREE = "worktree"  # in the folder of the race
+Launchers = Callable[[Worktree | None], Launcher]  # that for the code of a revision, or of the working tree
+
+
+def entrants(
+    names: Sequence[Name], configs: Sequence[Mapping[str, Value]], baseline_commit: str | None
+) -> list[Entrant]:
+    """Return the contestants in their order, the baseline first. Raises `UsageError` unless there are two."""
+    found = [entrant(name) for name in names]
+    first = found[:1]
+    found = [*(one.at(baseline_commit) for one in first if baseline_commit), *found]
+    found += [one.with_settings(config) for one in first for config in configs]
+    if len(found) < 2:
+        raise UsageError(
+            "A race needs two contestants. The second was probably left out. Name another, give --config "
+            "batch=64 for other settings of the same, or --baseline-commit main for its code of then."
+        )
+    twice = [one.label for one in found if sum(other.label == one.label for other in found) > 1]
+    if twice:
+        raise UsageError(
+            f"{twice[0]} is named twice. It was probably to differ in something. Name each contestant once."
+        )
+    return found
+
+
+def race(
+    named: Sequence[Entrant], settings: RaceSettings, launchers: Launchers, tell: Callable[[str], None],
+    clock: Callable[[], float] = time.monotonic, pause: Callable[[float], None] = time.sleep,
+) -> RaceResult:  # fmt: skip
+    """Run one race and leave its result as race.json in its folder. `tell` is given sentences for people.
+
+    Raises `RaceFailed`, `UsageError`, `StudyError` or `EnvironmentUnfit`. On `KeyboardInterrupt` the running probe is
+    killed, finished probes are kept, and the interrupt goes on.
+    """
+    began = clock()
+    with _new_folder(settings.study, named[0].target) as folder, ExitStack() as open_ends:
+        checkout = None
+        if settings.baseline_commit is not None:
+            checkout = open_ends.enter_context(worktree(settings.baseline_commit, folder / WORKTREE))
+        contestants = _contestants(named, settings, launchers, checkout, folder)
+        tell(f"Racing {counted(len(contestants), 'contestant')} in {folder}, {named[0].label} as the baseline.")
+        rounds = Interleaved(
+            contestants, folder, tolerance=settings.tolerance, pause=pause, tell=tell,
+            left_seconds=lambda: settings.time_budget_seconds - (clock() - began),
+        )  # fmt: skip
+        ended = rounds.run(settings.rounds)
+        result = _result(rounds, settings, ended, clock() - began)
+        store(folder, disk.RACE, result)
+    return result
+
+
+def _contestants(
+    named: Sequence[Entrant], settings: RaceSettings, launchers: Launchers, checkout: Worktree | None, folder: Path
+) -> list[Contestant]:
+    """Look at every code once, with whatever settings it races."""
+    found, looked = [], dict[tuple[str, str], tuple[Environment, TargetFacts]]()
+    for one in named:
+        its = checkout if one.revision else None
+        target, commit = (its.target(one.target), its.commit) if its else (one.target, "")
+        launcher = launchers(its)
+        if (target, commit) not in looked:
+            _, place = disk.new_attempt(folder, InspectRequest)
+            looked[target, commit] = looked_at(one, target, settings.device, settings.seed, place, launcher)
+        found.append(settled(one, target, commit, settings.seed, looked[target, commit], launcher))
+    return found
+
+
+def _result(rounds: Interleaved, settings: RaceSettings, ended: Ended, seconds: float) -> RaceResult:
+    summaries, rates, _ = compared(rounds.summaries, 0)
+    standings = []
+    for at, (one, summary) in enumerate(zip(rounds.contestants, summaries, strict=True)):
+        ratio, low, high = rates.ratio(at, 0, rounds.confidence()) if at else (None, None, None)
+        standing = Standing(
+            label=one.label,
+            target=one.request.target,
+            commit=one.commit,
+            target_digest=one.request.target_digest,
+            config=summary.config,
+            global_batch_size=one.request.global_batch_size(summary.config),
+            samples_per_second=summary.samples_per_second,
+            relative_half_width=summary.relative_half_width,
+            rounds=tuple(summary.by_round(summary.rates)),
+            trials=tuple(trial.number for trial in summary.trials),
+            ratio=ratio,
+            ratio_low=low,
+            ratio_high=high,
+            finish=None
+            if ratio is None or low is None or high is None
+            else judged(ratio, low, high, settings.tolerance),
+        )
+        standings.append(standing)
+    return RaceResult(
+        study=str(rounds.folder),
+        standings=tuple(standings),
+        tolerance=settings.tolerance,
+        ended=ended,
+        probes=len(rounds.results),
+        disturbed=rounds.disturbed,
+        seconds=seconds,
+        environment=rounds.contestants[0].request.environment,
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+@contextmanager
+def _new_folder(asked: Path | None, target: str) -> Iterator[Path]:
+    """Make the folder of the race; what recorded no probe is taken away again. Raises `StudyError`."""
+    folder = _made(asked, target)
+    try:
+        (folder / ".gitignore").write_text(IGNORED)
+        yield folder
+    except (KeyboardInterrupt, UsageError, EnvironmentUnfit):  # but not after `RaceFailed`, which names its log
+        if not (folder / disk.PROBES).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            if folder.parent == disk.STUDIES:
+                with suppress(OSError):
+                    disk.STUDIES.rmdir()
+        raise
+
+
+def _made(asked: Path | None, target: str) -> Path:
+    usual = Settings.of(target=target).folder
+    number = 1
+    while True:
+        again = f"-{number}" if number > 1 else ""
+        folder = asked or usual.with_name(f"race-{usual.name}{again}")
+        disk.make(folder.parent)
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            if asked is not None and any(asked.iterdir() if asked.is_dir() else [asked]):
+                raise StudyError(
+                    f"{asked} is there already, and a race has a new folder. It probably holds another race or a "
+                    f"study. Choose another with --study, or leave it out."
+                ) from None
+        except OSError as error:
+            raise disk.unwritable(folder, error) from error
+        else:
+            return folder
+        if asked is not None:
+            return folder
+        number += 1

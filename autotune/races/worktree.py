@@ -1,0 +1,125 @@
+"""The code of another revision, checked out by git beside the working tree for as long as a race takes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import autotune
+from autotune.errors import UsageError
+from autotune.launch.processes import insist
+
+OWN = Path(autotune.__file__).parents[1]  # the folder that this autotune is imported from: it measures both sides
+CACHES = ("__pycache__",)  # of the working tree's code
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worktree:
+    """A checked out revision."""
+
+    top: Path  # of the user's working tree
+    place: Path  # of the checked out one
+    commit: str
+
+    @property
+    def folder(self) -> Path:
+        """The working folder in it: that of this process, as it was then."""
+        return self.counterpart(Path.cwd())
+
+    def counterpart(self, path: Path) -> Path:
+        """Return where the same file or folder lies in it."""
+        return self.place / path.resolve().relative_to(self.top)
+
+    def target(self, text: str) -> str:
+        """Return a target's text with absolute paths of the working tree replaced by those in it."""
+        return text.replace(f"{self.top}{os.sep}", f"{self.place}{os.sep}")
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The variables that lead imports to its code, where packages of the working tree were installed editable.
+
+        Not covered: packages with compiled parts, which are not built anew.
+        """
+        installed = sys.path if sys.flags.safe_path else sys.path[1:]  # the first is the program's own folder
+        finders = [module for name, module in list(sys.modules.items()) if name.startswith("__editable__")]
+        packages = [Path(path).parent for one in finders for path in getattr(one, "MAPPING", {}).values()]
+        found = [self.counterpart(path) for path in (*map(Path, installed), *packages) if self._leads_to_code(path)]
+        before = os.environ.get("PYTHONPATH", "")
+        return {"PYTHONPATH": os.pathsep.join(filter(None, (*dict.fromkeys(map(str, found)), before)))}
+
+    def _leads_to_code(self, path: Path) -> bool:
+        if not path.resolve().is_relative_to(self.top) or path.resolve() == OWN:
+            return False
+        there = self.counterpart(path)
+        return there.is_dir() and there.resolve().is_relative_to(self.place)  # and is no link back
+
+
+@contextmanager
+def worktree(revision: str, place: Path) -> Iterator[Worktree]:
+    """Check `revision` out in folder `place`, which is removed afterwards, also after an interrupt.
+
+    What git ignores (data, environments) is linked into it. Raises `UsageError` where there is no such revision.
+    """
+    top = Path(_git(["rev-parse", "--show-toplevel"], revision)).resolve()
+    commit = _git(["rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"], revision)
+    found = Worktree(top=top, place=place.resolve(), commit=commit)
+    try:
+        _git(["worktree", "add", "--detach", str(found.place), commit], revision)
+        if not found.folder.is_dir():
+            raise UsageError(
+                f"The folder {Path.cwd().relative_to(top)} is not in {revision}. It was probably made since. "
+                f"Go to a folder that both have, and name the contestants from there."
+            )
+        _link_ignored(found, revision)
+        yield found
+    finally:
+        insist(lambda: _remove(found))
+
+
+def _link_ignored(found: Worktree, revision: str) -> None:
+    asked = ["ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z"]
+    for name in filter(None, _git(asked, revision, at=found.top).split("\0")):
+        source, link = found.top / name, found.place / name
+        is_ours = found.place.is_relative_to(source) or source.is_relative_to(found.place.parent)
+        if is_ours or source.name in CACHES or os.path.lexists(link):
+            continue
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(source)
+
+
+def _remove(found: Worktree) -> None:
+    shutil.rmtree(found.place, ignore_errors=True)  # of a link the link alone
+    _run(["worktree", "remove", "--force", str(found.place)], found.top)
+
+
+def _git(words: list[str], revision: str, at: Path | None = None) -> str:
+    """Return what git says. Raises `UsageError` with its own words."""
+    try:
+        ended = _run(words, at)
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"--baseline-commit {revision} needs git, and there is none. It is probably not installed. Install it, or "
+            f"name both contestants as files."
+        ) from error
+    if ended.returncode:
+        said = ended.stderr.strip().splitlines()
+        raise UsageError(
+            f"--baseline-commit {revision} cannot be checked out: {said[-1] if said else 'git knows no such revision'}."
+            f" The revision was probably mistyped, or {Path.cwd()} is in no git repository. `git log` lists revisions."
+        )
+    return ended.stdout.strip()
+
+
+def _run(words: list[str], at: Path | None) -> subprocess.CompletedProcess[str]:
+    """Run git: without the variables that a hook has from it, without hooks, and out of reach of Ctrl-C."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return subprocess.run(
+        ["git", "-c", f"core.hooksPath={os.devnull}", *words], cwd=at, env=environ, capture_output=True, text=True,
+        check=False, start_new_session=True,
+    )  # fmt: skip

@@ -1,0 +1,74 @@
+"""The result of a race in words, for the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autotune.knobs import KNOBS
+from autotune.races.records import RaceResult, Standing
+from autotune.report.phrases import half_width, short
+from autotune.units import counted, format_percent, format_rate, format_seconds
+
+ENDED = {"decided": "decided", "rounds": "as many as were asked for", "time": "the time budget is used up"}
+
+
+def headline(one: Standing, result: RaceResult) -> str:
+    """Return the verdict on one contestant as a person would repeat it."""
+    name, baseline, ratio = one.label, result.standings[0].label, ratio_phrase(one)
+    share = format_percent(result.tolerance)
+    match one.finish:
+        case "faster":
+            return f"{name} trains faster than {baseline}: {ratio}."
+        case "as fast":
+            more = " or faster" if (one.ratio or 0.0) > 1 + result.tolerance else ""
+            return f"{name} trains as fast{more} as {baseline}, within the tolerance of {share}: {ratio}."
+        case "slower":
+            return f"{name} trains slower than {baseline}: {ratio}."
+    return f"It is undecided whether {name} is slower than {baseline} by more than {share}: {ratio}."
+
+
+def ratio_phrase(one: Standing) -> str:
+    """`0.970× (0.962 to 0.978)`: with the digit that a tolerance of 2 % needs."""
+    assert one.ratio is not None and one.ratio_low is not None and one.ratio_high is not None, "not the baseline"
+    return f"{one.ratio:.3f}× ({one.ratio_low:.3f} to {one.ratio_high:.3f})"
+
+
+def notes(result: RaceResult) -> list[str]:
+    """Return what to know about the numbers."""
+    found = []
+    batches = dict.fromkeys(one.global_batch_size for one in result.standings)
+    if len(batches) > 1:
+        told = " and ".join(map(str, batches))
+        found.append(
+            f"Rates are per sample; the updates differ: there is one after {told} samples. What is learned per "
+            f"sample may differ, too."
+        )
+    if result.disturbed:
+        found.append(
+            f"Others used the machine during {result.disturbed} of {counted(result.probes, 'probe')}. These were "
+            f"repeated or left out where others could decide."
+        )
+    if result.finish == "undecided":
+        more = "--time-budget" if result.ended == "time" else "--rounds"
+        found.append(f"More rounds may decide it ({more}), and so may a quieter machine or a larger --tolerance.")
+    return found
+
+
+def race_block(result: RaceResult) -> RenderableType:
+    """The verdicts, a row for each contestant, and what to know about them."""
+    table = Table.grid(padding=(0, 2))
+    for _ in range(5):
+        table.add_column(no_wrap=True)
+    common = [knob for knob in KNOBS if len({repr(one.config[knob.name]) for one in result.standings}) > 1]
+    for one in result.standings:
+        rate = f"{format_rate(one.samples_per_second)} samples/s"
+        versus = ratio_phrase(one) if one.finish else "baseline"
+        width = half_width(one.relative_half_width)
+        table.add_row(f"  {one.label}", rate, width, versus, short(one.config.values, common))
+    rounds = max(len(one.rounds) for one in result.standings)
+    spent = f"{counted(rounds, 'round')}, {counted(result.probes, 'probe')}, {format_seconds(result.seconds)}"
+    lines = [Text(headline(one, result)) for one in result.standings[1:]]
+    closing = Text(f"  {spent} ({ENDED[result.ended]}) on {result.environment.device_name} · {result.study}")
+    return Group(*lines, Text(), table, Text(), closing, *(Text(f"  ! {note}") for note in notes(result)))

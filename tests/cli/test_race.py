@@ -1,0 +1,93 @@
+"""`autotune race`: what it prints, and the exit status that a pipeline goes by."""
+
+import json
+from unittest import mock
+
+import pytest
+from msgspec.structs import replace
+
+from autotune.api import race as real
+from autotune.errors import RaceFailed, UsageError
+from benchmarks.race_power import simulated
+from tests.commandline import assert_one_clear_error, run_here
+from tests.worlds import config
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    return simulated(tmp_path_factory.mktemp("race") / "race", [0.05])
+
+
+def told(home, result, *words):
+    with mock.patch("autotune.api.race", return_value=result) as race:
+        return run_here(home, "race", "a.py", "b.py", *words), race
+
+
+@pytest.mark.parametrize(
+    ("finish", "status", "said"),
+    [
+        ("faster", 0, "other0.py trains faster than base.py: 0.9"),
+        ("as fast", 0, "other0.py trains as fast as base.py, within the tolerance of 2%: 0.9"),
+        ("slower", 1, "other0.py trains slower than base.py: 0.9"),
+        ("undecided", 2, "It is undecided whether other0.py is slower than base.py by more than 2%: 0.9"),
+    ],
+)
+def test_the_verdict_is_the_first_line_and_the_exit_status(finish, status, said, result, tmp_path):
+    base, other = result.standings
+
+    ended, _ = told(tmp_path, replace(result, standings=(base, replace(other, finish=finish))))
+
+    assert ended.returncode == status, ended.stderr
+    assert ended.stdout.startswith(said)
+    assert "baseline" in ended.stdout
+
+
+def test_contestants_with_other_updates_are_told(result, tmp_path):
+    base, other = result.standings
+    other = replace(other, config=config(64), global_batch_size=64)
+
+    ended, _ = told(tmp_path, replace(result, standings=(base, other)))
+
+    assert "Rates are per sample; the updates differ: there is one after 32 and 64 samples." in ended.stdout
+
+
+def test_json_is_the_result(result, tmp_path):
+    ended, _ = told(tmp_path, result, "--json")
+
+    assert json.loads(ended.stdout)["standings"][1]["finish"] == "slower"
+    assert ended.returncode == 1
+
+
+def test_what_was_typed_is_what_is_raced(result, tmp_path):
+    _, race = told(tmp_path, result, "-c", "batch=64", "-c", "amp=bf16", "--baseline-commit", "main", "--rounds", "5")
+
+    assert race.call_args.args == ("a.py", "b.py")
+    assert race.call_args.kwargs["configs"] == [{"batch_size": 64}, {"amp_dtype": "bfloat16"}]
+    assert race.call_args.kwargs["baseline_commit"] == "main"
+    assert race.call_args.kwargs["rounds"] == 5
+
+
+def test_a_contestant_that_fails_has_a_status_of_its_own(tmp_path):
+    failed = RaceFailed("b.py failed. It is broken. Mend it.", traceback="of the user")
+
+    with mock.patch("autotune.api.race", side_effect=failed):
+        ended = run_here(tmp_path, "race", "a.py", "b.py")
+
+    assert_one_clear_error(ended, status=3)
+    assert "of the user" in ended.stderr
+
+
+def test_mistakes_are_told_before_anything_runs(tmp_path):
+    (tmp_path / "a.py").write_text("def model(): ...\n")
+
+    assert "two contestants" in assert_one_clear_error(run_here(tmp_path, "race", "a.py"))
+    assert "b.py" in assert_one_clear_error(run_here(tmp_path, "race", "a.py", "b.py"))
+    assert "tolerance" in assert_one_clear_error(run_here(tmp_path, "race", "a.py", "a.py", "--tolerance", "much"))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.py"]
+
+
+def test_a_race_within_a_probe_is_refused(monkeypatch):
+    monkeypatch.setenv("_AUTOTUNE_PROBE", "1")
+
+    with pytest.raises(UsageError, match=r"autotune\.race\(\) was called in a probe"):
+        real("a.py", "b.py")

@@ -1,0 +1,228 @@
+"""A race on a simulated machine: what it tells, when it ends, what it keeps."""
+
+import itertools
+
+import pytest
+from msgspec.structs import replace
+
+from autotune.core import codec
+from autotune.core.interference import Contamination
+from autotune.core.requests import InspectRequest, ProbeRequest
+from autotune.core.results import Failure, Outcome
+from autotune.errors import RaceFailed, StudyError, StudyNotFound, UsageError
+from autotune.races.entrants import Entrant
+from autotune.races.race import race
+from autotune.races.records import RaceResult, judged
+from autotune.races.settings import RaceSettings
+from autotune.study.layout import find
+from autotune.testing import FACTS, FakeLauncher
+from benchmarks.race_power import Simulated, simulated
+
+BUSY = Contamination(run_queue_wait_share=0.4, foreign_cores=1.0)
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_slowdown_of_three_percent_is_found_and_equal_ones_are_as_fast(seed, tmp_path):
+    slower = simulated(tmp_path / "slower", [0.03], seed=seed)
+    equal = simulated(tmp_path / "equal", [0.0], seed=seed)
+
+    assert slower.finish == "slower"
+    assert slower.standings[1].ratio == pytest.approx(0.97, abs=0.03)
+    assert equal.finish in ("as fast", "faster")
+    assert equal.standings[1].ratio == pytest.approx(1.0, abs=0.03)
+    assert slower.ended == equal.ended == "decided"
+    assert max(slower.seconds, equal.seconds) < 300
+
+
+def test_each_contestant_has_a_verdict_of_its_own_and_the_worst_counts(tmp_path):
+    result = simulated(tmp_path / "race", [0.05, -0.05, 0.0])
+
+    assert [one.finish for one in result.standings][:3] == [None, "slower", "faster"]
+    assert result.finish == "slower"
+    assert result.standings[0].ratio is None
+    assert result.standings[1].ratio_low < result.standings[1].ratio < result.standings[1].ratio_high < 1
+
+
+def test_every_round_has_each_contestant_once_every_other_in_reverse(tmp_path):
+    result = simulated(tmp_path / "race", [0.05, 0.1])
+
+    first, last = result.standings[0].trials, result.standings[-1].trials
+    assert (first[:3], last[:3]) == ((0, 5, 6), (2, 3, 8))
+    assert len(list((tmp_path / "race" / "probes").glob("*/result.json"))) == result.probes
+
+
+def test_the_result_is_kept_beside_its_probes_and_nothing_is_written_elsewhere(tmp_path):
+    result = simulated(tmp_path / "race", [0.1])
+
+    assert codec.read(tmp_path / "race" / "race.json", RaceResult) == result
+    assert [path.name for path in tmp_path.iterdir()] == ["race"]
+    with pytest.raises(StudyNotFound, match="it is a race"):
+        find(tmp_path / "race")
+
+
+def test_what_the_rounds_cannot_tell_in_time_is_undecided_and_the_budget_is_kept(tmp_path):
+    result = simulated(tmp_path / "race", [0.02], noise=0.05, seconds=60)
+
+    assert (result.finish, result.ended) == ("undecided", "time")
+    assert result.seconds <= 60
+
+
+def test_the_number_of_rounds_can_be_limited(tmp_path):
+    machine = Simulated({"a.py": 0.0, "b.py": 0.02}, noise=0.05, seed=0)
+
+    result = _race(tmp_path, machine, RaceSettings(rounds=3, time_budget_seconds=3000))
+
+    assert result.ended == "rounds"
+    assert [len(one.rounds) for one in result.standings] == [3, 3]
+
+
+class Disturbed(Simulated):
+    """Others slow every third probe, and its instruments see it."""
+
+    def __init__(self, *slowdowns, **noise):
+        super().__init__(*slowdowns, **noise)
+        self.count = itertools.count()
+
+    def run(self, request, folder):
+        result = super().run(request, folder)
+        if not isinstance(request, ProbeRequest) or next(self.count) % 3:
+            return result
+        measured = result.measurement
+        slow = tuple(1.6 * seconds for seconds in measured.step_seconds)
+        return replace(result, measurement=replace(measured, step_seconds=slow, contamination=BUSY))
+
+
+def test_a_probe_that_others_disturbed_is_repeated_and_does_not_count(tmp_path):
+    result = _race(tmp_path, Disturbed({"a.py": 0.0, "b.py": 0.0}, noise=0.004, seed=0))
+
+    assert result.finish in ("as fast", "faster")
+    assert result.disturbed > 1
+    assert result.standings[1].ratio == pytest.approx(1.0, abs=0.03)
+
+
+def test_repeats_leave_time_for_the_rounds(tmp_path):
+    machine = Disturbed({"a.py": 0.0, "b.py": 0.0}, noise=0.004, seed=0)
+
+    result = _race(tmp_path, machine, RaceSettings(time_budget_seconds=25))
+
+    assert len(result.standings[0].trials) == 2
+    assert result.seconds <= 25
+
+
+class Thrashing(Simulated):
+    """The allocator of b.py retries."""
+
+    def run(self, request, folder):
+        result = super().run(request, folder)
+        if request.target != "b.py" or not isinstance(request, ProbeRequest):
+            return result
+        memory = replace(result.measurement.memory, allocator_retries=3)
+        return replace(result, measurement=replace(result.measurement, memory=memory))
+
+
+def test_what_a_search_would_not_recommend_is_raced_all_the_same(tmp_path):
+    assert _race(tmp_path, Thrashing({"a.py": 0.0, "b.py": 0.2}, noise=0.004, seed=0)).finish == "slower"
+
+
+class Failing(Simulated):
+    """Probes of b.py end otherwise, in this order; those after them are as usual."""
+
+    def __init__(self, *outcomes):
+        super().__init__({"a.py": 0.0, "b.py": 0.0}, noise=0.004, seed=0)
+        self.left = list(outcomes)
+
+    def run(self, request, folder):
+        result = super().run(request, folder)
+        if request.target != "b.py" or not isinstance(request, ProbeRequest) or not self.left:
+            return result
+        failure = Failure(phase="measure", message="the disk went away", evidence="", traceback="of the user")
+        return request.failed(self.left.pop(0), failure)
+
+
+def test_an_accident_is_tried_once_more(tmp_path):
+    assert _race(tmp_path, Failing(Outcome.CRASHED)).finish in ("as fast", "faster")
+
+
+def test_a_contestant_that_fails_ends_the_race_with_its_error(tmp_path):
+    with pytest.raises(RaceFailed, match=r"b\.py failed in probe 1: .*the disk went away") as failed:
+        _race(tmp_path, Failing(Outcome.USER_ERROR))
+
+    assert failed.value.exit_code == 3
+    assert failed.value.traceback == "of the user"
+    assert "race-a/probes/0001/log.txt" in str(failed.value)
+
+
+def test_a_contestant_that_cannot_even_start_is_named(tmp_path):
+    def stop(request):
+        return Outcome.USER_ERROR
+
+    with pytest.raises(RaceFailed, match=r"a\.py does not train.*scripted"):
+        _race(tmp_path, FakeLauncher(faults={InspectRequest: stop}))
+
+
+def test_races_of_one_code_look_at_it_once_and_have_folders_of_their_own(tmp_path):
+    entrants = [_entrant("a.py"), _entrant("a.py").with_settings({"batch_size": 64})]
+    found = []
+    for _ in range(2):
+        machine = Simulated({"a.py": 0.0}, noise=0.004, seed=0)
+        found.append(race(entrants, RaceSettings(), lambda _, at=machine: at, print, machine.clock, lambda _: None))
+
+    assert [one.study for one in found] == ["studies/race-a", "studies/race-a-2"]
+    assert len(list((tmp_path / "studies" / "race-a" / "inspect").iterdir())) == 1
+    assert found[0].standings[1].label == "a.py with batch=64"
+    assert [one.global_batch_size for one in found[0].standings] == [32, 64]
+
+
+def test_a_setting_without_effect_is_refused_and_leaves_nothing(tmp_path):
+    held = replace(FACTS, settable=("batch_size",))
+    entrants = [_entrant("a.py"), _entrant("a.py").with_settings({"num_workers": 2})]
+
+    with pytest.raises(UsageError, match=r"num_workers=2 has no effect on a\.py"):
+        race(entrants, RaceSettings(), lambda _: FakeLauncher(facts=held), print)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_holds_something_is_refused(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").touch()
+
+    with pytest.raises(StudyError, match="there already"):
+        _race(tmp_path, FakeLauncher(), RaceSettings(study=tmp_path / "mine"))
+
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [
+        ((1.05, 1.01, 1.09), "faster"),
+        ((1.05, 0.99, 1.12), "as fast"),
+        ((0.99, 0.981, 0.999), "as fast"),  # surely slower, and surely by less than the tolerance
+        ((0.97, 0.95, 0.99), "slower"),
+        ((0.985, 0.975, 0.995), "undecided"),
+        ((0.97, 0.93, 1.01), "undecided"),
+    ],
+)
+def test_the_verdict_follows_from_ratio_and_interval(interval, expected):
+    assert judged(*interval, 0.02) == expected
+
+
+@pytest.mark.parametrize("wrong", [{"tolerance": 0.0}, {"time_budget_seconds": -1.0}, {"rounds": 1}, {"device": "gpu"}])
+def test_a_setting_that_cannot_be_meant_is_refused(wrong):
+    with pytest.raises(UsageError):
+        RaceSettings(**wrong)
+
+
+def _entrant(target):
+    return Entrant(label=target, target=target)
+
+
+def _race(folder, machine, settings=None):
+    settings = settings or RaceSettings()
+    return race([_entrant("a.py"), _entrant("b.py")], settings, lambda _: machine, print, machine.clock, lambda _: None)

@@ -1,0 +1,97 @@
+"""The code of another revision: checked out for a while, with what git ignores, and gone afterwards."""
+
+import subprocess
+import sys
+
+import pytest
+
+from autotune.errors import UsageError
+from autotune.races.worktree import OWN, worktree
+
+
+def git(folder, *words):
+    author = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    said = subprocess.run(("git", *author, *words), cwd=folder, check=True, capture_output=True, text=True)
+    return said.stdout.splitlines()
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    top = tmp_path / "repository"
+    (top / "src" / "pkg").mkdir(parents=True)
+    (top / "sub" / "__pycache__").mkdir(parents=True)
+    (top / "sub" / "__pycache__" / "x.pyc").touch()
+    (top / "sub" / "model.py").write_text("then")
+    (top / "src" / "pkg" / "__init__.py").write_text("then")
+    (top / ".gitignore").write_text("data\nstudies\n__pycache__\n")
+    git(tmp_path, "init", "-q", "repository")
+    git(top, "add", ".")
+    git(top, "commit", "-q", "-m", "then")
+    (top / "sub" / "model.py").write_text("now")
+    (top / "sub" / "data").mkdir()
+    (top / "sub" / "data" / "train.bin").write_text("samples")
+    monkeypatch.chdir(top / "sub")
+    return top
+
+
+def test_it_has_the_code_of_then_and_the_data_of_now(repository):
+    place = repository / "studies" / "race" / "worktree"
+    place.parent.mkdir(parents=True)
+
+    with worktree("HEAD", place) as found:
+        assert found.folder == place / "sub"
+        assert (found.folder / "model.py").read_text() == "then"
+        assert (found.folder / "data" / "train.bin").read_text() == "samples"
+        assert not (found.folder / "__pycache__").exists()
+        assert not (place / "studies").exists()
+        assert found.target(f"{repository}/sub/model.py") == f"{place}/sub/model.py"
+        assert [found.commit] == git(repository, "rev-parse", "HEAD")
+
+    assert not place.exists()
+    assert (repository / "sub" / "data" / "train.bin").read_text() == "samples"
+    assert len(git(repository, "worktree", "list")) == 1
+    assert (repository / "sub" / "model.py").read_text() == "now"
+
+
+def test_packages_that_were_installed_editable_are_those_of_then(repository, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(repository / "sub"), str(repository / "src"), str(OWN)])
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+
+    with worktree("HEAD", repository.parent / "place") as found:
+        assert found.environ == {"PYTHONPATH": f"{found.place / 'src'}:/elsewhere"}
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_it_is_gone_after_an_error_and_after_ctrl_c(error, repository):
+    def stop():
+        raise error
+
+    with pytest.raises(error), worktree("HEAD", repository.parent / "place"):
+        stop()
+
+    assert not (repository.parent / "place").exists()
+    assert len(git(repository, "worktree", "list")) == 1
+
+
+def test_an_unknown_revision_is_told_and_leaves_nothing(repository):
+    with pytest.raises(UsageError, match="--baseline-commit nonsense cannot"), worktree("nonsense", repository / "x"):
+        pass
+
+    assert len(git(repository, "worktree", "list")) == 1
+
+
+def test_a_folder_that_the_revision_lacks_is_told(repository, monkeypatch):
+    (repository / "new").mkdir()
+    monkeypatch.chdir(repository / "new")
+
+    with pytest.raises(UsageError, match="new is not in HEAD"), worktree("HEAD", repository.parent / "place"):
+        pass
+
+    assert len(git(repository, "worktree", "list")) == 1
+
+
+def test_outside_of_a_repository_it_is_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(UsageError, match="is in no git repository"), worktree("HEAD", tmp_path / "x"):
+        pass
