@@ -224,7 +224,7 @@ class _Ablation:
     def seconds(self, configs: Sequence[Config], beside: Sequence[Config]) -> float:
         """Return the seconds of the fewest rounds of these, the winner and what runs `beside` them."""
         budget, racers = self._context.budget, [self.winner, *configs, *beside]
-        return racing.FEWEST_ROUNDS * len(racers) * budget.probe_seconds(racers, budget.brief_window)
+        return racing.FEWEST_ROUNDS * len(racers) * budget.probe_seconds(racers, budget.round_window)
 
     def run(self, configs: Sequence[Config], beside: Sequence[Config]) -> None:
         """Measure these, the winner and what runs `beside` them, until it is settled for each whether it loses.
@@ -241,7 +241,7 @@ class _Ablation:
             before = resumed.round(order)
             several = done >= racing.FEWEST_ROUNDS and sum(not self.loses(one) for one in configs) > 1
             last = self.seconds([self.winner], beside) if several else 0.0
-            if before is None and not budget.affords_round(order, budget.brief_window, last):
+            if before is None and not budget.affords_round(order, budget.round_window, last):
                 break
             for config, judged in zip(order, before or (self._probe(one) for one in order), strict=True):
                 racer = self.racers.get(config, ConfigSummary(config=config))
@@ -260,7 +260,7 @@ class _Ablation:
 
     def _probe(self, config: Config) -> Judged:
         """Probe, briefly: the noise is between probes, so that more rounds tell more (docs/notes/timing.md 2)."""
-        context, window = self._context, self._context.budget.brief_window
+        context, window = self._context, self._context.budget.round_window
         is_new = config not in context.history.probed
         judged = probe_with_repeat(
             context, config, "ablation", window=window,

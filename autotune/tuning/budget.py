@@ -73,12 +73,12 @@ class TimeBudget:
 
     @property
     def window(self) -> ProbeBudget:
-        """The window of a probe of the confirmation."""
+        """The window of a probe that is measured for its own sake, as that of the baseline."""
         return self._objective.window
 
     @property
-    def brief_window(self) -> ProbeBudget:
-        """The window where more rounds tell more than longer ones: short only where speed alone counts."""
+    def round_window(self) -> ProbeBudget:
+        """The window of a probe in rounds: more of them tell more than longer ones. Short only for plain speed."""
         return BRIEF if self._objective.is_speed else self.window
 
     @property
@@ -116,13 +116,13 @@ class TimeBudget:
     @property
     def short_confirmation_seconds(self) -> float:
         """The seconds of a short confirmation of the same two: four rounds, two where the gain is clear by now."""
-        return self._race_seconds(self.brief_window, racing.FEWEST_ROUNDS if self._has_clear_gain else SHORT_ROUNDS)
+        return self._race_seconds(self.round_window, racing.FEWEST_ROUNDS if self._has_clear_gain else SHORT_ROUNDS)
 
     @property
     def full_confirmation_seconds(self) -> float:
         """The seconds of a race of eight rounds among those who would begin it now."""
         racers = self._racers(racing.MOST_FINALISTS)
-        return self.probe_seconds(racers, self.window) * racing.probe_count(len(racers) - 1, racing.GOAL_ROUNDS, 1)
+        return self.probe_seconds(racers, self.round_window) * racing.probe_count(len(racers) - 1, racing.GOAL_ROUNDS, 1)
 
     @property
     def ablation_seconds(self) -> float:
@@ -143,7 +143,7 @@ class TimeBudget:
     def _ablation(self) -> tuple[int, float]:
         """The changes of who is best now, and the seconds of the fewest rounds of one configuration."""
         best, baseline = self._racers(1)[0], self._history.request.baseline
-        seconds = racing.FEWEST_ROUNDS * self.probe_seconds([best, baseline], self.brief_window)
+        seconds = racing.FEWEST_ROUNDS * self.probe_seconds([best, baseline], self.round_window)
         return change_count(best, baseline), seconds  # without a single change it is the baseline, which races
 
     @property
@@ -236,7 +236,7 @@ class TimeBudget:
         if most_seconds < self.shortest_confirmation_seconds and self._history.baseline_runs:
             return 0
         racers, knee = self._racers(racing.MOST_FINALISTS), self._objective.knee(self._history.request.goal)
-        affordable = self.race_seconds / self.probe_seconds(racers, self.window)
+        affordable = self.race_seconds / self.probe_seconds(racers, self.round_window)
         few = choice.FEWEST_FINALISTS if affordable >= THREE_PROBES else 1
         if knee is not None and affordable >= KNEE_PROBES:
             few = KNEE_FINALISTS
@@ -245,18 +245,18 @@ class TimeBudget:
     def race_plan(self, racers: Sequence[Config], finalist_total: int, known: int = 0) -> RacePlan:
         """Return how a race among these is run, `finalist_total` of them finalists, once `known` probes of it were run.
 
-        Its probes measure briefly where that alone makes room for as many rounds as an interval needs.
+        Its probes measure least where that alone makes room for three rounds.
         """
         others, left = len(racers) - finalist_total, self.race_seconds
         plans = []
-        for window in self._windows(self.window):
+        for window in (self.round_window, *self._windows(self.round_window)[-1:]):
             seconds = self.probe_seconds(racers, window)
             rounds = range(racing.USUAL_ROUNDS, racing.FEWEST_ROUNDS, -1)
             fit = (n for n in rounds if (racing.probe_count(finalist_total, n, others) - known) * seconds <= left)
             plans.append(RacePlan(window=window, rounds=next(fit, racing.FEWEST_ROUNDS), probe_seconds=seconds))
         # The least window may hold a single burst of a loader: rather fewer rounds, as long as they can decide.
-        enough = (racing.fewest_rounds(len(racers)), racing.SURE_ROUNDS)
-        return next((one for one, rounds in zip(plans, enough, strict=False) if one.rounds >= rounds), plans[-1])
+        enough = min(racing.fewest_rounds(len(racers)), racing.SURE_ROUNDS)
+        return next((one for one in plans if one.rounds >= enough), plans[-1])
 
     def shortage(self, probes: int) -> tuple[float, int]:
         """Return by how many seconds the budget is too short for so many probes and a short confirmation.

@@ -146,7 +146,7 @@ def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSum
     others, fewest = len(configs) - finalist_total, racing.fewest_rounds(len(configs))
     plan = budget.race_plan(configs, finalist_total, known)
     window, missing = plan.window, max(0, racing.probe_count(finalist_total, plan.rounds, others) - known)
-    briefly = ", measured briefly" if window != budget.window else ""
+    briefly = ", measured briefly" if window != budget.round_window else ""
     more = f", up to {racing.MOST_ROUNDS} rounds if the gain is still open" * (plan.rounds >= racing.USUAL_ROUNDS)
     seconds = format_seconds(missing * plan.probe_seconds)
     context.reporter.note(f"{_announced(finalist_total, others, plan.rounds)}{briefly}, about {seconds}{more}.")

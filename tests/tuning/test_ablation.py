@@ -103,7 +103,7 @@ def ablated(folder, launcher, listener=None, *, winner=WINNER, learned=(), known
     racers = [ConfigSummary(config=winner), ConfigSummary(config=request.baseline)]
     raced = racing.race(racers, 4, lambda one: probe_with_repeat(search, one, "confirm"), request)
     first = recommended(search, CERTIFICATE, raced)
-    began, one = launcher.clock(), search.history.expected_seconds(search.budget.brief_window)
+    began, one = launcher.clock(), search.history.expected_seconds(search.budget.round_window)
     budget = TimeBudget(search.history, rounds_of_time * one, launcher.clock, began)
     search = dataclasses.replace(search, budget=budget)
     return ablate(search, raced, first, partial(recommended, search, CERTIFICATE)), first
@@ -284,7 +284,7 @@ def test_a_repeat_has_to_have_time_for_the_pause_before_it(tmp_path, left):
     search = context(tmp_path, Disturbed(), listener := Listener())
     for _ in range(2):
         probe_with_repeat(search, WINNER, "confirm")
-    one = search.history.expected_seconds(search.budget.brief_window, WINNER)
+    one = search.history.expected_seconds(search.budget.round_window, WINNER)
     search = dataclasses.replace(search, budget=TimeBudget(search.history, one + left * BACK_OFF_SECONDS, float, 0.0))
 
     _Ablation(search, (), WINNER)._probe(WINNER)

@@ -29,10 +29,11 @@ def _after(folder, workers, left=0.0):
 
 
 @pytest.mark.parametrize(("workers", "finalists"), [((), 1), ((1, 2), 3), ((1, 2, 4, 8), 5)])
-def test_time_is_kept_for_eight_rounds_of_all_who_would_race_now(tmp_path, workers, finalists):
+def test_time_is_kept_for_eight_brief_rounds_of_all_who_would_race_now(tmp_path, workers, finalists):
     search = _after(tmp_path, workers)
 
-    seconds = search.history.expected_seconds(ProbeBudget())
+    racers = [search.request.baseline] * 2 + [config(batch_size=64, num_workers=count) for count in workers]
+    seconds = search.budget.probe_seconds(racers, BRIEF)
     assert search.budget.full_confirmation_seconds == pytest.approx(
         seconds * probe_count(finalists, GOAL_ROUNDS, 1), rel=0.02
     )
