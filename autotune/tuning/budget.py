@@ -122,7 +122,8 @@ class TimeBudget:
     def full_confirmation_seconds(self) -> float:
         """The seconds of a race of eight rounds among those who would begin it now."""
         racers = self._racers(racing.MOST_FINALISTS)
-        return self.probe_seconds(racers, self.round_window) * racing.probe_count(len(racers) - 1, racing.GOAL_ROUNDS, 1)
+        probes = racing.probe_count(len(racers) - 1, racing.GOAL_ROUNDS, 1)
+        return self.probe_seconds(racers, self.round_window) * probes
 
     @property
     def ablation_seconds(self) -> float:
