@@ -37,7 +37,7 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     devices.limit_memory(device, request.memory_limit_bytes)
     config = completed(request.config)
     plan = plan_of(config.values, device)
-    plan.short_cycles = request.short_cycles
+    plan.short_cycles, plan.settable = request.short_cycles, request.settable
     session = resolve(request.target).open(config, plan, progress.phase)
     variables.check()
     variables.show()

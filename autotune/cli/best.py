@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
-from autotune.cli.output import plain_console, text_width
+from autotune.cli.output import plain_console, say, text_width
 from autotune.errors import AutotuneError
 from autotune.harmless import plain
 
@@ -45,7 +45,10 @@ def best(
         value = result.params[known("--key", key)]
         sys.stdout.write((plain(value) if isinstance(value, str) else json.dumps(value)) + "\n")
     elif command:
-        sys.stdout.write(command_of(result).text + "\n")
+        found = command_of(result)
+        sys.stdout.write(found.text + "\n")
+        if found.missing:
+            say(found.missing, stderr=True)
     elif json_output:
         sys.stdout.write(codec.encode(result).decode())
     else:

@@ -34,10 +34,14 @@ def run(
     best = at_global_batch(load_result(study), global_batch)
     found = command_of(best)
     say(found.text, stderr=not dry_run)
-    for setting in found.unset:
-        say(f"The command has no argument for {setting}: set it in the script.", stderr=True)
     if dry_run:
+        if found.missing:
+            say(found.missing, stderr=True)
         return
+    if found.written:
+        say(f"TrainingArguments are made with {', '.join(found.arguments)}", stderr=True)
+    if found.unset:
+        say(found.unsaid, stderr=True)
     if Command.parse(best.target).lacks_output_dir:
         raise UsageError(
             "The command writes into {output_dir}, and no folder was given. autotune knows none. Run `autotune best "
@@ -48,7 +52,7 @@ def run(
     sys.stdout.flush()
     words = found.words
     try:
-        os.execvpe(words[0], words, {**os.environ, **found.variables, "PATH": _path()})
+        os.execvpe(words[0], words, {**os.environ, **found.environ, "PATH": _path()})
     except OSError as error:
         raise UsageError(
             f"{words[0]} cannot be run: {error.strerror}. It probably belongs to another environment. Activate it, and "

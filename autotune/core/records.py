@@ -175,6 +175,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     checkpointable_blocks: int = 0  # parts of the model that could be computed again in the backward pass
     owns_loop: bool = False  # it trains by a loop of its own, which is only observed
     settable: tuple[str, ...] | None = None  # of a command: the knobs that it takes or that are set outside; None: all
+    written: tuple[str, ...] = ()  # those of them that are set in the TrainingArguments that the script itself writes
     ranks: int = 1  # processes that train together, each with a micro-batch of its own
     update: tuple[str, ...] = ()  # agreed names that the file has for the end of a step: clip_grad_norm, step, ...
     findings: tuple[Finding, ...] = ()

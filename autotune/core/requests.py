@@ -71,6 +71,7 @@ class Request(Record, Generic[ResultT], frozen=True, kw_only=True):
     device: str | None = None  # None: the accelerator if there is one, else the CPU
     budget: ProbeBudget = ProbeBudget()
     memory_limit_bytes: int | None = None  # that the process keeps to; None: all there is
+    settable: tuple[str, ...] | None = None  # the knobs that an inspection found can be set (`TargetFacts`); None: all
 
     @classmethod
     def kind(cls) -> Kind[Self, ResultT]:

@@ -13,7 +13,8 @@ from autotune.errors import UsageError
 from autotune.export.data import ExportedData, data_of
 from autotune.harmless import comment, plain, python, shell_word
 from autotune.knobs import KNOBS, check, defaults, environ, plan_of
-from autotune.knobs.base import Plan
+from autotune.knobs.base import Knob, Plan
+from autotune.knobs.training_arguments import FORMER_RECOMPUTE, RECOMPUTE
 from autotune.knobs.wording import Framework, Wording
 from autotune.study.recommendation import Recommendation, baseline_name
 from autotune.targets.commands.command import Command, is_command
@@ -54,7 +55,7 @@ def recipe(best: Recommendation, framework: Framework, world_size: int | None = 
     """
     best, device = on_devices(best, world_size), best.environment.device_kind
     plan, data = planned(best.params, device), data_of(best.facts, best.target)
-    said = [knob.wording(best.params[knob.name], framework, device) for knob in KNOBS]
+    said = [_worded(knob, best, framework, device) for knob in KNOBS]
     copies = framework is Framework.TORCH and device != "cpu"  # other frameworks copy by themselves
     pinned = bool(plan.loader_options.get("pin_memory"))
     function, batch = data.arrival(device if copies else "", _all(said, "images"), pinned=pinned)
@@ -204,6 +205,15 @@ def _of_a_step(names: tuple[str, ...]) -> tuple[str, ...]:
     if "step" in names:
         return ("Losses, backward passes and optimizer steps are those of your step(model, batch, optimizers).",)
     return (f"Your {' and '.join(names)} belong to every optimizer step, as in what was measured.",) * bool(names)
+
+
+def _worded(knob: Knob, best: Recommendation, framework: Framework, device: str) -> Wording:
+    """Return the knob's own words, or for what a Trainer recomputes by itself its argument."""
+    is_trainers = knob.name == RECOMPUTE and best.facts is not None and knob.name in best.facts.written
+    if is_trainers and framework is Framework.HUGGING_FACE:
+        values = [best.params[knob.name], best.baseline[knob.name]]
+        return Wording(arguments={FORMER_RECOMPUTE: values[0]} if any(values) else {})
+    return knob.wording(best.params[knob.name], framework, device)
 
 
 def _all(said: list[Wording], place: str) -> tuple[str, ...]:

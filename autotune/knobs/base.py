@@ -55,6 +55,7 @@ class Plan:
     accumulation_steps: int = 1
     short_cycles: bool = False  # a loop of ours takes an optimizer step after two micro-batches (decisions/0046)
     scale_loss: bool = False  # float16 needs a gradient scaler
+    settable: tuple[str, ...] | None = None  # the knobs that may be set in what was not written to be tuned; None: all
 
     @property
     def micro_batches_per_step(self) -> int:

@@ -46,6 +46,7 @@ def compare_losses(request: StabilityRequest, progress: Progress) -> StabilityRe
     for done, (role, seed) in enumerate(orders):
         config = completed(request.candidate if role == "candidate" else request.reference)
         plan = plan_of(config.values, device)
+        plan.settable = request.settable
         left = request.max_seconds - progress.seconds.get(PHASE, 0.0)
         seconds = left / (len(orders) - done)
         run = train(request.target, config, plan, progress, role=role, seed=seed, steps=steps, seconds=seconds)

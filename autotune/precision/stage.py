@@ -137,6 +137,7 @@ def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
         seeds=seeds[: usual if request.goal.stability == "full" else 1],
         max_seconds=context.budget.most_precision_check_seconds,
         memory_limit_bytes=request.enforced_limit_bytes,
+        settable=request.facts.settable,
     )
     attempts = [pair for pair in history.precision_checks if precision_of(pair[0].candidate) == precision_of(config)]
     return following(attempts, first, seeds, Thresholds(tolerance=request.goal.loss_tolerance))

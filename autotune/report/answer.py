@@ -33,6 +33,7 @@ NEXT_SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 OF_GLOBAL_BATCH = (Code.GLOBAL_BATCH_UNDECLARED, Code.GLOBAL_BATCH_FREE, Code.FASTER_WITH_BASELINE_BATCH,
                    Code.NOT_FASTER_WITH_BASELINE_BATCH)  # fmt: skip
 BEFORE_PYTHON = "(in the shell, before Python starts)"
+IN_THE_SCRIPT, WITHOUT_WRITING = "Write in the script's TrainingArguments:", "(sets them, the script stays as it is)"
 
 
 class Line(NamedTuple):
@@ -159,13 +160,14 @@ def fitting(warnings: Sequence[Notice], room: int, width: int) -> list[str]:
 def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]:
     """Return what to do next; `left_out`: warnings that are told elsewhere only."""
     study, parts = shell_word(best.study), []
-    command = recommended_command(best.target, best.params, best.baseline)
+    command = recommended_command(best.target, best.params, best.baseline, best.facts)
     lines = [Line("Set", f"{line}   {BEFORE_PYTHON}") for line in phrases.exports(best.params)] if not command else []
     if best.undecided:
         lines += titled("Next", phrases.what_would_tell(best), width)
     if best.params != best.baseline:
         loaded = [f"autotune.load_best({python(best.study)})", f"autotune export {study} --to torch"]
-        parts = [f"autotune run {study}"] if command else loaded
+        run = f"autotune run {study}" + f"   {WITHOUT_WRITING}" * bool(command and command.written)
+        parts = [run] if command else loaded
         lines += by_command(command, width) if command else []
         title = "Or" if command else "Use it"
         lines += [Line(title * (not n), text) for n, text in enumerate(flow(parts, width - TITLES, " · "))]
@@ -177,9 +179,12 @@ def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]
 
 def by_command(command: RecommendedCommand, width: int) -> list[Line]:
     """Return the command to train with, on one line however long, and what it cannot say."""
+    written = [f"{one}," for one in command.arguments]
+    lines = [IN_THE_SCRIPT, *flow(written, width - TITLES)] if written else []
     return [
-        Line("Use it", plain(command.text)),
-        *(titled("And", command.missing, width, "yellow") if command.unset else ()),
+        *(Line("Use it" * (not n), text) for n, text in enumerate(lines)),
+        Line("Run" if written else "Use it", plain(command.text)),
+        *(titled("And", command.unsaid, width, "yellow") if command.unset else ()),
     ]
 
 

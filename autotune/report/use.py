@@ -40,9 +40,13 @@ class Way:
 
 def ways(best: Recommendation, view: StudyView) -> list[Way]:
     """Return the ways, the one that most people want first."""
-    study, command = view.folder.as_posix(), recommended_command(best.target, best.params, best.baseline)
+    study, command = view.folder.as_posix(), recommended_command(best.target, best.params, best.baseline, best.facts)
     found = []
     if command:
+        lines = "\n".join(f"{one}," for one in command.arguments)
+        note = f"For the script's own TrainingArguments; autotune run {shell_word(study)} sets them without."
+        written = Way(name="arguments", title="TrainingArguments", text=lines, note=note, is_program=True)
+        found += [written] if lines else []
         found.append(Way(name="command", title="Command", text=command.text, note=command.missing))
     else:
         before = "In the shell, before Python starts: " + "; ".join(phrases.exports(best.params))

@@ -167,7 +167,7 @@ class Recommendation(Record, frozen=True, kw_only=True):
 
 def command_of(best: Recommendation) -> RecommendedCommand:
     """Return the recommended command. Raises `UsageError` where the target is none."""
-    found = recommended_command(best.target, best.params, best.baseline)
+    found = recommended_command(best.target, best.params, best.baseline, best.facts)
     if found is None:
         raise UsageError(
             f"{best.study} has no command: its target is {best.target}, and that is code. The settings were probably "

@@ -121,9 +121,8 @@ class TimeBudget:
     @property
     def full_confirmation_seconds(self) -> float:
         """The seconds of a race of eight rounds among those who would begin it now."""
-        racers = self._racers(racing.MOST_FINALISTS)
-        probes = racing.probe_count(len(racers) - 1, racing.GOAL_ROUNDS, 1)
-        return self.probe_seconds(racers, self.round_window) * probes
+        among = self._racers(racing.MOST_FINALISTS)
+        return self.probe_seconds(among, self.round_window) * racing.probe_count(len(among) - 1, racing.GOAL_ROUNDS, 1)
 
     @property
     def ablation_seconds(self) -> float:

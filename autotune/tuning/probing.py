@@ -110,6 +110,7 @@ def _asked(
         budget=window,
         seed=request.seed,
         memory_limit_bytes=request.enforced_limit_bytes,
+        settable=request.facts.settable,
         short_cycles=by_speed,
         incumbent_samples_per_second=context.history.incumbent(config, number) if by_speed else None,
     )

@@ -12,7 +12,7 @@ from autotune.cli.target import resume_line
 from autotune.core import codec
 from autotune.study.recommendation import Recommendation
 from tests.commandline import assert_one_clear_error, run_here
-from tests.reporting import recommendation, whole, written
+from tests.reporting import FACTS, recommendation, whole, written
 from tests.worlds import config
 
 SCRIPT = """
@@ -112,6 +112,57 @@ def test_run_starts_it_in_place_of_itself(study):
     ended = run(study, "run", "study")
 
     assert ended.stdout == "['--bs', '96', '--bf16'] 1\n"
+
+
+@pytest.fixture
+def writing(tmp_path):
+    """The study of a script that makes its TrainingArguments itself."""
+    facts = replace(FACTS, written=("batch_size", "gradient_accumulation_steps"))
+    best = recommendation(target=f"-- {sys.executable} train.py", facts=facts, baseline=config(8).values,
+                          params=config(4, gradient_accumulation_steps=2, num_threads=1).values)  # fmt: skip
+    written(tmp_path / "study", whole(), best)
+    return tmp_path
+
+
+def test_the_answer_shows_what_to_write_into_the_script(writing):
+    shown, printed = run_here(writing, "best", "study").stdout, run_here(writing, "best", "study", "--command")
+
+    lines = [line.strip() for line in shown.splitlines()]
+    at = lines.index("Use it    Write in the script's TrainingArguments:")
+    assert lines[at + 1 : at + 4] == [
+        "per_device_train_batch_size=4, gradient_accumulation_steps=2,",
+        f"Run       OMP_NUM_THREADS=1 {sys.executable} train.py",
+        "Or        autotune run study   (sets them, the script stays as it is)",
+    ]
+    assert printed.stdout == f"OMP_NUM_THREADS=1 {sys.executable} train.py\n"
+    assert "TrainingArguments(..., per_device_train_batch_size=4, gradient_accumulation_steps=2)" in printed.stderr
+
+
+def test_the_page_has_what_to_write_to_be_copied(writing):
+    run_here(writing, "report", "study", "--output", "page.html")
+
+    page = (writing / "page.html").read_text()
+    assert "per_device_train_batch_size=4,\ngradient_accumulation_steps=2,</code>" in page
+
+
+def test_run_sets_what_the_script_writes(writing):
+    from tests.commandline import run
+
+    (writing / "transformers").mkdir()
+    (writing / "transformers" / "__init__.py").write_text("")
+    (writing / "transformers" / "training_args.py").write_text(
+        "class TrainingArguments:\n"
+        "    per_device_train_batch_size = gradient_accumulation_steps = 1\n"
+        "    def __post_init__(self): print(vars(self))\n"
+    )
+    (writing / "train.py").write_text(
+        "from transformers.training_args import TrainingArguments\nTrainingArguments().__post_init__()\n"
+    )
+
+    ended = run(writing, "run", "study")
+
+    assert ended.stdout == "{'per_device_train_batch_size': 4, 'gradient_accumulation_steps': 2}\n"
+    assert "TrainingArguments are made with per_device_train_batch_size=4, gradient_acc" in ended.stderr
 
 
 def test_run_starts_it_with_the_python_that_was_searched_with(study):

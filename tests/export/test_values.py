@@ -11,6 +11,7 @@ import pytest
 from autotune.errors import UsageError
 from autotune.export import loop
 from autotune.export.merging import merged
+from autotune.export.programs import exported_text
 from autotune.export.recipe import on_devices, recipe
 from autotune.knobs.wording import Framework
 from tests.commandline import assert_one_clear_error, run_here
@@ -42,6 +43,21 @@ def test_variables_are_read_by_a_shell(home):
         check=True, env={"PATH": os.environ["PATH"]},
     )  # fmt: skip
     assert said.stdout == "64 bfloat16 passive\n"
+
+
+@pytest.mark.parametrize(
+    ("now", "today", "said"),
+    [(True, False, "    gradient_checkpointing=True,\n"), (False, True, "    gradient_checkpointing=False,\n")],
+)
+def test_what_a_trainer_recomputes_by_itself_is_its_argument(now, today, said):
+    best = recommendation(params=config(64, activation_checkpointing=now).values,
+                          baseline=config(64, activation_checkpointing=today).values,
+                          facts=facts(written=("activation_checkpointing",)))  # fmt: skip
+
+    text = exported_text(Framework.HUGGING_FACE, recipe(best, Framework.HUGGING_FACE))
+
+    assert said in text
+    assert "checkpoint_blocks" not in text
 
 
 def test_torchtitan_gets_flags_and_derives_accumulation_from_the_global_batch(home):

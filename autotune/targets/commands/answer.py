@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from autotune.core.records import Value
-from autotune.harmless import shell_word
+from autotune.core.records import TargetFacts, Value
+from autotune.harmless import python, shell_word
 from autotune.knobs import KNOBS
+from autotune.knobs.training_arguments import in_all_versions, rewritten
+from autotune.targets.commands.children.autotune_hooks import ARGUMENTS
 from autotune.targets.commands.command import ACCUMULATION, Command, is_command
+from autotune.targets.commands.hygiene import python_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +24,13 @@ class RecommendedCommand:
     words: tuple[str, ...]
     variables: Mapping[str, str]  # environment variables, to be set for it
     unset: tuple[str, ...]  # settings that it has no argument for: the script has to say them
+    written: Mapping[str, Any]  # arguments of the TrainingArguments that the script writes, which differ from today's
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """All variables of the process that `autotune run` starts: those that set what the script writes, too."""
+        told = {"PYTHONPATH": python_path(), ARGUMENTS: json.dumps(in_all_versions(self.written))}
+        return {**self.variables, **(told if self.written else {})}
 
     @property
     def text(self) -> str:
@@ -26,10 +38,21 @@ class RecommendedCommand:
         return " ".join((*(f"{name}={shell_word(value)}" for name, value in self.variables.items()), self.line))
 
     @property
-    def missing(self) -> str:
-        """The sentence on the settings that the script has to say; empty where the command says all."""
+    def unsaid(self) -> str:
+        """The sentence on the settings that the command has no argument for; empty where it says all."""
         it = "it" if len(self.unset) == 1 else "them"
         return f"The command has no argument for {', '.join(self.unset)}: set {it} in the script." if self.unset else ""
+
+    @property
+    def missing(self) -> str:
+        """All sentences on what the script has to say; empty where the command says all."""
+        written = f"Write in the script: TrainingArguments(..., {', '.join(self.arguments)})." if self.written else ""
+        return " ".join(filter(None, (written, self.unsaid)))
+
+    @property
+    def arguments(self) -> list[str]:
+        """What differs in the script's TrainingArguments, as Python; none: it writes none, or the best ones already."""
+        return [f"{name}={python(value)}" for name, value in self.written.items()]
 
     @property
     def line(self) -> str:
@@ -38,18 +61,26 @@ class RecommendedCommand:
 
 
 def recommended_command(
-    target: str, params: Mapping[str, Value], baseline: Mapping[str, Value]
+    target: str, params: Mapping[str, Value], baseline: Mapping[str, Value], facts: TargetFacts | None = None
 ) -> RecommendedCommand | None:
-    """Return the command `target` with the settings `params`, by knob name; None for a target that is no command."""
+    """Return the command `target` with the settings `params`, by knob name; None for a target that is no command.
+
+    `facts` of the target say what its script writes itself; None: an earlier version, which left that alone.
+    """
     if not is_command(target):
         return None
     command, variables, unset = Command.parse(target), dict[str, str](), []
+    names = () if facts is None else facts.written
     for knob in KNOBS:
-        if knob.name in command.knobs or (knob.name == ACCUMULATION and command.derives_accumulation):
+        if knob.name in (*command.knobs, *names) or (knob.name == ACCUMULATION and command.derives_accumulation):
             continue
         value = params[knob.name]
         set_outside = knob.environ_outside(value)
         variables.update(set_outside)
         if not set_outside and value != baseline[knob.name]:
             unset.append(f"{knob.name} {knob.show(value)}")
-    return RecommendedCommand(words=tuple(command.recommended(params)), variables=variables, unset=tuple(unset))
+    today, best = ({name: values[name] for name in names} for values in (baseline, params))
+    return RecommendedCommand(
+        words=tuple(command.recommended(params)), variables=variables, unset=tuple(unset),
+        written=rewritten(best, today),
+    )  # fmt: skip

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from autotune.errors import TargetError
 from autotune.targets.commands.distributed import LAUNCHER_NAMES
-from autotune.targets.commands.hygiene import OUTPUT
+from autotune.targets.commands.hygiene import OUTPUT, python_path
 from autotune.targets.commands.main_thread import Guest
 
 _RESTARTING = "accelerate/utils/memory.py"  # whose frames are those of `find_executable_batch_size`
@@ -39,7 +39,6 @@ _CLOSES = (
     "daemons do. Leave that out where it is tuned."
 )
 
-CHILDREN = str(Path(__file__).with_name("children"))  # what other processes load that the program starts
 TRAINS = "_AUTOTUNE_TRAINS"  # environment variable of theirs: where to say that they train
 _MOST_BYTES = 2**16  # of what they say: a pipe holds no more
 
@@ -75,8 +74,7 @@ class ExitHooks:
         One that it forked has our hooks. Any other Python loads `children/sitecustomize.py`, where there is /proc by
         which it can open our pipe, and unless it was started without our variables.
         """
-        path = os.pathsep.join(filter(None, (CHILDREN, os.environ.get("PYTHONPATH"))))
-        told = {"PYTHONPATH": path, TRAINS: f"/proc/{self._process}/fd/{self._trained_write}"}
+        told = {"PYTHONPATH": python_path(), TRAINS: f"/proc/{self._process}/fd/{self._trained_write}"}
         before = {name: os.environ.get(name) for name in told}
         threading.Thread(target=self._listen, daemon=True).start()
         os.environ.update(told)

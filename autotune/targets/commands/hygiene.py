@@ -10,6 +10,7 @@ from typing import Any
 from autotune.core.requests import Request
 from autotune.targets.commands.command import is_command
 
+CHILDREN = str(Path(__file__).with_name("children"))  # what other processes load that are started
 OUTPUT = "_AUTOTUNE_OUTPUT"  # environment variable: the folder for what the command writes
 OUTPUT_FOLDER = "output"  # in a probe's folder, taken away after it
 RANKS_FOLDER = "ranks"  # the same, for what the ranks of a distributed launcher tell
@@ -33,6 +34,11 @@ def environ(request: Request[Any]) -> dict[str, str]:
     if not is_command(request.target or ""):
         return {}
     return QUIET | ({"CUDA_VISIBLE_DEVICES": ""} if request.device == "cpu" else {})
+
+
+def python_path() -> str:
+    """Return PYTHONPATH with what every Python that is started loads first (`children/sitecustomize.py`)."""
+    return os.pathsep.join(filter(None, (CHILDREN, os.environ.get("PYTHONPATH"))))
 
 
 def contain(folder: Path) -> None:

@@ -3,36 +3,37 @@
     words ─► Program ─► run as __main__ in the main thread ─► a Witness reports, and leaves it when there is enough
 
 Nothing in it changes. What its arguments carry (`Command`) is tuned by them, what a process or a DataLoader
-takes as defaults from outside, the rest not at all.
+takes as defaults from outside, what it writes into TrainingArguments where it makes them (`WrittenArguments`), the
+rest not at all.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from msgspec.structs import replace
 
-from autotune.core.records import Config, Finding, StepFacts, TargetFacts, Value
+from autotune.core.records import Config, Finding, StepFacts, TargetFacts
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS, plan_of
-from autotune.knobs.base import Knob, Plan, Reach
+from autotune.knobs.base import Plan, Reach
 from autotune.knobs.observed import Observed
 from autotune.targets import variables
-from autotune.targets.commands.command import ACCUMULATION, Command
+from autotune.targets.commands.command import Command
 from autotune.targets.commands.defaults import WORKERS
 from autotune.targets.commands.distributed import world_size
 from autotune.targets.commands.log import with_last_lines
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.program import Program, configured
+from autotune.targets.commands.reachable import Reachable
 from autotune.targets.commands.unseen import BY_HAND
 from autotune.targets.commands.witness import Witness
+from autotune.targets.commands.written import WrittenArguments
 from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import OwnLoop, Report
 from autotune.units import counted
@@ -46,6 +47,7 @@ class CommandLoop(OwnLoop):
         self._plan: Plan | None = None
         self._program: Program | None = None
         self._witness: Witness | None = None
+        self._written = WrittenArguments(command, None, None)
         self._loader_defaults: dict[str, Any] = {}
         self._transforms: list[Callable[[Any], Any]] = []
         self._asked: int | None = None
@@ -56,6 +58,7 @@ class CommandLoop(OwnLoop):
         self._program, self._plan, self._is_today = configured(self._command, config), plan, config is None
         own = [] if config is None else plan_of(config.values, plan.device).model_transforms
         self._transforms = plan.model_transforms[len(own) :]  # what a knob does to a model is the script's own doing
+        self._written = WrittenArguments(self._command, config, plan.settable)
         self._check_ranks(self._program, plan)
         asked = self._command.baseline if config is None else config.values
         self._asked = Config(values=dict(asked)).batch_size if "batch_size" in self._command.knobs else None
@@ -93,6 +96,7 @@ class CommandLoop(OwnLoop):
         with ExitStack() as to_end:
             to_end.enter_context(witness.installed())
             to_end.enter_context(program.shown())
+            to_end.enter_context(self._written.installed())
             try:
                 guest.run(body)
             except SystemExit as error:
@@ -116,7 +120,7 @@ class CommandLoop(OwnLoop):
         seen = self._witness.observed() if self._witness else Observed()
         if self._is_today:
             return seen
-        asked = [one for one in KNOBS if one.name in self._command.knobs]
+        asked = [one for one in KNOBS if one.name in (*self._command.knobs, *self._written.asked)]
         done: dict[str, Any] = {name: value for name, value in vars(seen).items() if value is True}
         own = [name for name, value in done.items() if not any(one.seen(Observed(**{name: value})) for one in asked)]
         return dataclasses.replace(seen, **dict.fromkeys(own))
@@ -129,14 +133,15 @@ class CommandLoop(OwnLoop):
         samples = len(witness.batches.data) if hasattr(witness.batches.data, "__len__") else None
         of_model = model_facts(model) if model is not None else _facts_without_model(witness)
         name = self.label.removesuffix(".py") if model is None else type(model).__name__
-        reach = _Reachable(self._command, witness, seen)
+        reach = Reachable(self._command, witness, seen, self._written, model)
         facts = TargetFacts(
             **of_model,
             name=name,
             data="batch" if witness.batches.data is None else "dataset" if samples is not None else "iterable",
             dataset_samples=samples,
             baseline=reach.baseline(),
-            settable=tuple(one.name for one in KNOBS if one not in reach.fixed),
+            settable=reach.settable,
+            written=reach.written,
             has_collate=True,
             owns_loop=True,
             step=StepFacts(
@@ -146,7 +151,7 @@ class CommandLoop(OwnLoop):
                 trainable_parameters=len(witness.trained.parameters),
             ),
         )
-        return replace(facts, findings=tuple(self._findings(facts, seen)))
+        return replace(facts, findings=(*self._findings(facts, seen), *reach.findings))
 
     def _findings(self, facts: TargetFacts, seen: Observed) -> Iterator[Finding]:
         known = f"{facts.name}, {facts.parameter_count:,} parameters"
@@ -161,7 +166,7 @@ class CommandLoop(OwnLoop):
                 name="ranks",
                 text=f"{counted(launch.ranks, 'rank')}, started by {launch.label}; batch_size is that of one",
             )
-        if not self._command.takes_output_dir:
+        if not (self._command.takes_output_dir or self._written.today):
             yield Finding(
                 name="outputs",
                 text="every probe runs the command, and files that it writes go where they always do",
@@ -186,49 +191,6 @@ class CommandLoop(OwnLoop):
                 f"{self.label} trained on {trained}, and {plan.device} is measured. It probably chooses its device "
                 f"itself. Choose the same one: --device {torch.device(trained).type}."
             )
-
-
-@dataclass
-class _Reachable:
-    """Which knobs of a command can be set, and what the others are."""
-
-    command: Command
-    witness: Witness
-    seen: Observed
-
-    def baseline(self) -> dict[str, Value]:
-        """The settings that the command trains with today: as it says, or as was seen."""
-        said = self.command.baseline
-        return {one.name: said.get(one.name, self._today(one)) for one in KNOBS if self._is_known(one)}
-
-    @property
-    def fixed(self) -> tuple[Knob, ...]:
-        """The knobs that cannot be set in this command."""
-        return tuple(
-            one for one in KNOBS if self._is_refused(one) or not (self._is_carried(one) or self._is_reached(one))
-        )
-
-    def _is_carried(self, knob: Knob) -> bool:
-        return knob.name in self.command.knobs
-
-    def _is_refused(self, knob: Knob) -> bool:
-        """Whether transformers refuses it: bf16 without a GPU needs `--use_cpu` (5.23, `TrainingArguments`)."""
-        takes_bf16 = getattr(sys.modules.get("transformers.training_args"), "is_torch_bf16_gpu_available", lambda: True)
-        asks = any(one.knob is knob and one.name == "bf16" for one in self.command.placeholders)
-        return asks and not self.command.says("use_cpu") and not takes_bf16()
-
-    def _is_reached(self, knob: Knob) -> bool:
-        if knob.name == ACCUMULATION:  # seen to accumulate by no argument of its own: it follows from the micro-batch
-            return self.command.derives_accumulation and (self.seen.micro_batches or 1) > 1
-        if knob.reach is Reach.LOADER:
-            return self.witness.batches.data is None or self.witness.defaults.reach(self.witness.batches.data)
-        return knob.reach is Reach.PROCESS
-
-    def _is_known(self, knob: Knob) -> bool:
-        return not self._is_carried(knob) or knob.name in self.command.baseline
-
-    def _today(self, knob: Knob) -> Value:
-        return next(iter(knob.seen(self.seen)), knob.default)
 
 
 def _facts_without_model(witness: Witness) -> dict[str, Any]:

@@ -36,7 +36,6 @@ class Recognition:
     left: list[str] = field(default_factory=list)  # sentences about what was left alone
     declared: frozenset[str] = frozenset()  # all options that the script itself declares; none: they are not known
     file: str = ""  # that the command names, and that may say what arguments are today
-    has_training_arguments: bool = False  # written in the script
 
 
 def recognise(words: Sequence[str], corrections: Mapping[str, str] | None = None) -> Recognition:
@@ -89,10 +88,7 @@ class _Reader:
         self._texts: dict[int, str | None] = {}  # words that are replaced, by position; None: that one goes
         self._added, self._added_before = list[str](), list[str]()  # behind the command; behind what launches it
         of_script = () if grammar.known else (name for one in script.arguments for name in one.words)
-        self._result = Recognition(
-            command=Command(words=()), declared=frozenset(of_script), file=file,
-            has_training_arguments="TrainingArguments" in script.marks,
-        )  # fmt: skip
+        self._result = Recognition(command=Command(words=()), declared=frozenset(of_script), file=file)
         self._check(corrections)
 
     def read(self) -> Recognition:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 AGREED = {"model", "trainer"}  # the names that a file of functions cannot do without
 LIGHTNING = "LightningModule"
-TRAINS = {"backward", "step", "zero_grad", "trainer", "trainer.train"}  # what is called at the top to train
+TRAINS = {"backward", "step", "zero_grad", "trainer"}  # what is called at the top to train
 TRAINS_WITHIN = "backward"  # what a function calls that trains: scalers and schedules have a `fit` and a `step`, too
 
 
@@ -33,8 +33,8 @@ def trains_when_run(path: Path) -> bool:
 
 
 def _trains(called: str) -> bool:
-    """Return whether what is called by this name trains; of all that can `fit`, a scaler of data say, a trainer."""
-    return called in TRAINS or (called.endswith(".fit") and "trainer" in called.lower())
+    """Return whether what is called by this name trains; of all that can `fit` and `train`, a scaler say, a trainer."""
+    return called in TRAINS or (called.endswith((".fit", ".train")) and "trainer" in called.lower())
 
 
 def _is_guard(node: ast.stmt) -> bool:

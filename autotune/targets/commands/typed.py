@@ -11,11 +11,6 @@ from autotune.targets.commands.command import Command, is_command
 from autotune.targets.commands.recognition import recognise
 from autotune.targets.commands.scripts import trains_when_run
 
-WITH_TRAINING_ARGUMENTS = (
-    "The script writes its TrainingArguments itself. Move what makes the Trainer into a function trainer() that "
-    "returns it, and name the file without `python`: then they are tuned, too"
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class TypedTarget:
@@ -61,8 +56,6 @@ def _of_command(
     taken = [f"{shown}: taken for {name}" for shown, name in found.taken]
     if not found.command.knobs:
         before = (*before, "No argument of the command is a knob; what can be set from outside of it is tuned")
-        if found.has_training_arguments:
-            before = (*before, WITH_TRAINING_ARGUMENTS)
         if found.file:
             before = (
                 *before,

@@ -20,10 +20,8 @@ from torch import Tensor, nn
 
 from autotune.core.records import Config, Finding, TargetFacts, Value
 from autotune.errors import TargetError
-from autotune.knobs import KNOBS
 from autotune.knobs.base import Plan
-from autotune.knobs.training_arguments import UNSET, present, training_arguments
-from autotune.knobs.wording import Framework
+from autotune.knobs.training_arguments import all_arguments, present
 from autotune.targets.arguments import bind
 from autotune.targets.batches import move
 from autotune.targets.contract import DATA, Contract
@@ -72,8 +70,7 @@ class HuggingFaceTrainer(OwnLoop):
         if plan.device == "cpu":
             asked["use_cpu"] = True
         if config is not None:
-            loader = {**plan.loader_options, "drop_last": True}
-            asked |= UNSET | training_arguments(loader, plan.accumulation_steps, _named(config, plan.device))
+            asked |= all_arguments(config.values, plan)
         os.environ["ACCELERATE_TORCH_DEVICE"] = plan.device  # else it takes the first of its kind
         function = bind(getattr(self._loaded.module, NAME), NAME, self._offered)
         blamed = blaming(f"{NAME}()", self._loaded.root)
@@ -198,11 +195,6 @@ class HuggingFaceTrainer(OwnLoop):
 
 def _count(dataset: Any) -> int | None:
     return len(dataset) if hasattr(dataset, "__len__") else None
-
-
-def _named(config: Config, device: str) -> dict[str, Any]:
-    words = (knob.wording(config[knob.name], Framework.HUGGING_FACE, device) for knob in KNOBS)
-    return {name: value for word in words for name, value in word.arguments.items()}
 
 
 @contextmanager

@@ -2,8 +2,11 @@
 
 import shlex
 
+from msgspec.structs import replace
+
 from autotune.knobs import defaults
 from autotune.targets.commands.answer import recommended_command
+from tests.reporting import FACTS
 
 TODAY = defaults() | {"batch_size": 64}
 TARGET = "-- python train.py --bs {batch_size=64} --out {output_dir=runs} {bf16:flag=false} --name 'a b'"
@@ -44,3 +47,26 @@ def test_what_the_script_derives_need_not_be_said():
 
 def test_code_has_no_command():
     assert recommended_command("model.py", TODAY, TODAY) is None
+
+
+WRITTEN = replace(FACTS, written=("batch_size", "gradient_accumulation_steps", "amp_dtype"))
+
+
+def test_what_the_script_writes_is_told_by_its_own_names():
+    best = TODAY | {"batch_size": 32, "gradient_accumulation_steps": 2, "num_workers": 1}
+
+    found = recommended_command("-- python train.py", best, TODAY, WRITTEN)
+
+    assert found is not None
+    assert found.written == {"per_device_train_batch_size": 32, "gradient_accumulation_steps": 2}
+    assert found.missing == (
+        "Write in the script: TrainingArguments(..., per_device_train_batch_size=32, gradient_accumulation_steps=2). "
+        "The command has no argument for num_workers 1: set it in the script."
+    )
+
+
+def test_where_the_script_stays_as_it_is_nothing_is_to_be_written():
+    found = recommended_command("-- python train.py", TODAY, TODAY, WRITTEN)
+
+    assert found is not None
+    assert (found.missing, dict(found.environ)) == ("", {})

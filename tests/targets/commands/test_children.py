@@ -1,12 +1,15 @@
 """Processes that a watched program starts: they run as they would alone, but for what they say of their training."""
 
+import json
 import os
 import subprocess
 import sys
 
 import pytest
 
-from autotune.targets.commands.exits import CHILDREN, TRAINS
+from autotune.targets.commands.children.autotune_hooks import ARGUMENTS
+from autotune.targets.commands.exits import TRAINS
+from autotune.targets.commands.hygiene import CHILDREN
 
 TRAINING = """
 import sys, torch
@@ -47,3 +50,25 @@ def test_what_the_environment_itself_loads_is_loaded(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("print('mine')")
 
     assert started("", PYTHONPATH=os.pathsep.join([CHILDREN, str(tmp_path)])) == "mine\n"
+
+
+def test_training_arguments_are_made_with_what_the_environment_says(tmp_path):
+    (tmp_path / "transformers").mkdir()
+    (tmp_path / "transformers" / "__init__.py").write_text("")
+    (tmp_path / "transformers" / "training_args.py").write_text(
+        "class TrainingArguments:\n"
+        "    seed = bf16 = None\n"
+        "    def __init__(self, **given): vars(self).update(given); self.__post_init__()\n"
+        "    def __post_init__(self): print(vars(self))\n"
+    )
+    code = (
+        "from transformers.training_args import TrainingArguments as Base\n"
+        "class Own(Base):\n"
+        "    def __post_init__(self): self.bf16 = False; super().__post_init__()\n"
+        "Own(bf16=None, seed=3)\n"
+    )
+    told = json.dumps({"bf16": True, "of_another_version": 1})
+
+    said = started(code, PYTHONPATH=os.pathsep.join([CHILDREN, str(tmp_path)]), **{ARGUMENTS: told})
+
+    assert said == "{'bf16': True, 'seed': 3}\n"

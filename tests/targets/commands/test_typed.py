@@ -22,6 +22,8 @@ GUARD = 'if __name__ == "__main__":\n    main()\n'
         (f"def trainer(): ...\n{GUARD}", False),
         ("model = Net()\ntrainer = Trainer(model, arguments)\ntrainer.train()\n", True),
         ("trainer = Trainer(net, data)\ntrainer()\n", True),
+        ("model = Net()\nSFTTrainer(model=model, args=args).train()\n", True),
+        ("model = Net()\nmodel.train()\ndef dataset(): ...\n", False),
         ("trainer = Trainer(net, data)\nif __name__ == '__main__':\n    trainer.train()\n", False),
         ("model = Net()\ndef epoch():\n    loss().backward()\ndef main():\n    epoch()\nmain()\n", True),
         ("model = Net()\ndef data():\n    return Scaler().fit(x)\ndataset = data()\n", False),
@@ -127,15 +129,3 @@ def test_where_a_file_says_all_settings_they_can_be_typed(tmp_path, monkeypatch)
     typed = typed_target([sys.executable, "train.py", "--fname", "conf/train.yaml"], {}, is_typed_command=True)
 
     assert any("conf/train.yaml may say more; type what is to be tuned" in remark for remark in typed.remarks)
-
-
-def test_where_the_script_writes_training_arguments_the_way_to_tune_them_is_said(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    made = "from transformers import Trainer, TrainingArguments\n"
-    (tmp_path / "train.py").write_text(made + "trainer = Trainer(net, TrainingArguments('out'))\ntrainer.train()\n")
-    (tmp_path / "model.py").write_text(made + "def trainer(): return Trainer(net, TrainingArguments('out'))\n")
-
-    remarks = typed_target(["train.py"], {}, is_typed_command=False).remarks
-
-    assert any("into a function trainer() that returns it" in one for one in remarks)
-    assert typed_target(["model.py"], {}, is_typed_command=False).text == "model.py"

@@ -1,0 +1,66 @@
+"""Hooks in modules as they are imported: in a watched program, in processes that it starts, and by `autotune run`.
+
+Imported as `autotune_hooks` by `sitecustomize.py` beside it: nothing but the standard library is imported here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+ARGUMENTS = "_AUTOTUNE_TRAINING_ARGUMENTS"  # environment variable: what they are made with, as JSON
+MODULE = "transformers.training_args"  # where they are defined (transformers 4 and 5)
+
+
+class Finder:
+    """Finds a module as the other finders do, and calls a function with it when it was imported for the first time."""
+
+    def __init__(self, watched: str, then: Callable[[ModuleType], object]) -> None:
+        self._watched, self._then = watched, then
+
+    def find_spec(self, name: str, _path: object = None, _target: object = None, /) -> ModuleSpec | None:
+        """Return what the other finders find, with the call; None for all other modules."""
+        if name != self._watched:
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        run = spec.loader.exec_module
+
+        def run_and_call(module: ModuleType) -> None:
+            run(module)
+            with suppress(Exception):
+                self._then(module)
+
+        spec.loader.exec_module = run_and_call  # type: ignore[method-assign]  # of this one loader
+        return spec
+
+
+def change_arguments(module: Any, changes: Callable[[Any], Mapping[str, Any]]) -> Callable[[], None]:
+    """Make all TrainingArguments, of subclasses too, with `changes` of what the program gives them.
+
+    Arguments that they do not have are left out. Returns what ends it.
+    """
+    made, original = module.TrainingArguments, module.TrainingArguments.__post_init__
+
+    def change(arguments: Any) -> None:
+        named = changes(arguments)
+        vars(arguments).update({name: value for name, value in named.items() if hasattr(arguments, name)})
+        original(arguments)
+
+    made.__post_init__ = change
+    return lambda: setattr(made, "__post_init__", original)
+
+
+def change_as_told(module: ModuleType) -> None:
+    """Make them with what the environment says."""
+    told = json.loads(os.environ[ARGUMENTS])
+    change_arguments(module, lambda _: told)

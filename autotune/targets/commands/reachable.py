@@ -1,0 +1,85 @@
+"""The knobs that can be set in a command, and the values that it trains with today."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.core.records import Finding, Value
+from autotune.knobs import KNOBS
+from autotune.knobs.base import Knob, Reach
+from autotune.knobs.observed import Observed
+from autotune.targets.commands.command import ACCUMULATION, Command
+from autotune.targets.commands.witness import Witness
+from autotune.targets.commands.written import WrittenArguments
+
+BF16_NEEDS_USE_CPU = (
+    "not tuned: without a GPU, transformers takes bf16 only with use_cpu=True in TrainingArguments. Write it there, "
+    "and precision is tuned"
+)
+
+
+@dataclass
+class Reachable:
+    """The knobs of one command after its first step."""
+
+    command: Command
+    witness: Witness
+    seen: Observed
+    arguments: WrittenArguments
+    model: Any
+
+    def baseline(self) -> dict[str, Value]:
+        """The settings that the command trains with today: as it says, or as was seen."""
+        said = self.command.baseline
+        return {one.name: said.get(one.name, self._today(one)) for one in KNOBS if self._is_known(one)}
+
+    @property
+    def settable(self) -> tuple[str, ...]:
+        """The names of the knobs that can be set."""
+        found = (one for one in KNOBS if self._is_carried(one) or self._is_written(one) or self._is_reached(one))
+        return tuple(one.name for one in found if not self._is_refused(one))
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The names of those that can be set where the script makes its TrainingArguments."""
+        return tuple(one.name for one in KNOBS if self._is_written(one) and not self._is_refused(one))
+
+    @property
+    def findings(self) -> Iterator[Finding]:
+        """What the script writes itself, and why some of it cannot be set."""
+        if self.written:
+            names = ", ".join(one.label for one in KNOBS if one.name in self.written)
+            yield Finding(name="arguments", text=f"TrainingArguments of the script: {names} are set as it makes them")
+        for one in KNOBS:
+            if self._is_written(one) and self._is_refused(one):
+                yield Finding(name=one.label, text=BF16_NEEDS_USE_CPU, needs_attention=True)
+
+    def _is_carried(self, knob: Knob) -> bool:
+        return knob.name in self.command.knobs
+
+    def _is_refused(self, knob: Knob) -> bool:
+        """Whether transformers refuses it: bf16 without a GPU needs `--use_cpu` (5.23, `TrainingArguments`)."""
+        takes_bf16 = getattr(sys.modules.get("transformers.training_args"), "is_torch_bf16_gpu_available", lambda: True)
+        asks = any(one.knob is knob and one.name == "bf16" for one in self.command.placeholders)
+        needs_cpu = asks and not self.command.says("use_cpu")
+        needs_cpu |= "bf16" in knob.value_names and self._is_written(knob) and not self.arguments.uses_cpu
+        return needs_cpu and not takes_bf16()
+
+    def _is_written(self, knob: Knob) -> bool:
+        return self.arguments.reach(knob, self.seen, self.model)
+
+    def _is_reached(self, knob: Knob) -> bool:
+        if knob.name == ACCUMULATION:  # seen to accumulate by no argument of its own: it follows from the micro-batch
+            return self.command.derives_accumulation and (self.seen.micro_batches or 1) > 1
+        if knob.reach is Reach.LOADER:
+            return self.witness.batches.data is None or self.witness.defaults.reach(self.witness.batches.data)
+        return knob.reach is Reach.PROCESS
+
+    def _is_known(self, knob: Knob) -> bool:
+        return not self._is_carried(knob) or knob.name in self.command.baseline
+
+    def _today(self, knob: Knob) -> Value:
+        return next(iter(knob.seen(self.seen)), knob.default)
