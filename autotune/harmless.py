@@ -22,8 +22,6 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a spreadsheet recognises one (
 # A comment in the first two lines can name the encoding of a program (PEP 263), and some make code of what follows.
 _ENCODING = re.compile("coding(?=[:=])")
 _UNUSUAL = re.compile("[^\n\t -~]")
-
-
 LONGEST_MESSAGE = 600  # characters of a message that are shown; log and best.json have all of it
 
 
@@ -34,7 +32,7 @@ def plain(text: str) -> str:
     return text.strip()
 
 
-def cropped(text: str, most: int) -> str:
+def cropped(text: str, most: int = LONGEST_MESSAGE) -> str:
     """Return `text` in at most `most` characters, the last of them an ellipsis where it is cropped."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 

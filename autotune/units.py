@@ -94,6 +94,11 @@ def parse_price(text: str) -> float:
     return price
 
 
+def significant(value: float) -> float:
+    """Return a value with five digits: more than any spread supports, few enough to read."""
+    return float(f"{value:.5g}")
+
+
 def format_bytes(count: float | None) -> str:
     """`48.3 GiB`, `512 MiB`, `–` if unknown."""
     if count is None:

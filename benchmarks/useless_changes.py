@@ -1,12 +1,12 @@
-"""How many changes of an answer are worth nothing, and what it loses to the best: with and without the elimination.
+"""How many changes of an answer are worth nothing, and what it loses to the best: with and without the ablation.
 
     python benchmarks/useless_changes.py [--machines 40] [--budget 60] [--noise 0.01] [--starting 0.3]
 
-Whole searches on simulated machines in simulated time: the search, race, elimination and choice are the product's own.
+Whole searches on simulated machines in simulated time: the search, race, ablation and choice are the product's own.
 A machine draws what autocast, layout, workers, micro-batch and a fixed cost per step are worth; each of them is worth
 nothing on about half of the machines, and threads and wait policy on all of them. A change of the answer is useless if
 the answer without it is truly slower by less than 2 %. Regret is how much slower the answer is than the truly best
-configuration of the space. Both kinds of search have the same seeds and the same time; the one without elimination
+configuration of the space. Both kinds of search have the same seeds and the same time; the one without ablation
 races for longer.
 """
 
@@ -72,11 +72,11 @@ def machine(seed: int, noise: float) -> tuple[Machine, dict[str, int]]:
 
 
 @contextmanager
-def without_elimination() -> Iterator[None]:
+def without_ablation() -> Iterator[None]:
     """Search as before there was one: no time is kept for it."""
     with (
-        mock.patch.object(engine, "eliminate", lambda context, raced, answer, recommended: answer),
-        mock.patch.object(TimeBudget, "elimination_seconds", 0.0),
+        mock.patch.object(engine, "ablate", lambda context, raced, answer, recommended: answer),
+        mock.patch.object(TimeBudget, "ablation_seconds", 0.0),
     ):
         yield
 
@@ -137,10 +137,10 @@ def main() -> None:
     print("| search | changes | useless ones | share | untested | regret, mean | 9 of 10 | probes | of the budget |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     seeds = range(told.first, told.first + told.machines)
-    with without_elimination():
+    with without_ablation():
         before = [search(seed, told) for seed in seeds]
-    print(row("without elimination", before), flush=True)
-    print(row("with elimination", [search(seed, told) for seed in seeds]))
+    print(row("without ablation", before), flush=True)
+    print(row("with ablation", [search(seed, told) for seed in seeds]))
 
 
 if __name__ == "__main__":

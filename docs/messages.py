@@ -16,7 +16,7 @@ Written by `make docs` from `autotune/core/codes.py`. An answer carries each of 
 `best.json` and in `autotune best --json`: `{"code": "loader-bound", "numbers": {"wait_share": 0.34, "workers": 16},
 "text": "..."}`. Programs read code and numbers; the text may change with the next version.
 """
-KINDS = (
+TITLES = (
     "Sentences of earlier versions", "Warnings", "Reasons for the choice", "Why a configuration was not chosen",
     "Losses", "Configurations that were not tried", "Gains other than speed",
     "Why a probe does not count", "Why a change was not tested", "Why memory is not predicted",
@@ -27,7 +27,7 @@ def text() -> str:
     """The whole page."""
     parts = [HEAD]
     for kind, codes in groupby(Code, key=lambda code: code.number // 100):
-        parts += [f"## {KINDS[kind]}", "", "| number | code | meaning | next step |", "| --- | --- | --- | --- |"]
+        parts += [f"## {TITLES[kind]}", "", "| number | code | meaning | next step |", "| --- | --- | --- | --- |"]
         parts += [f"| {c.number} | `{c}` | {_named(c.sentence)} | {_named(c.next_step)} |" for c in codes]
         parts.append("")
     return "\n".join(parts)

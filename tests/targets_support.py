@@ -60,7 +60,7 @@ def write(folder: Path, text: str, name: str = "model.py") -> Path:
 
 
 def paired_losses(target: Path, folder: Path) -> dict[str, list[float]]:
-    """The losses of a real comparison of bf16 with fp32 at batch 8, by role; each run has seen gradients."""
+    """The losses of a real precision check of bf16 with fp32 at batch 8, by role; each run has seen gradients."""
     full = Config(values=defaults() | {"batch_size": 8})
     half = Config(values=full.values | {"amp_dtype": "bfloat16"})
     result = SubprocessLauncher().run(

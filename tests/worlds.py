@@ -153,5 +153,5 @@ def context(folder, launcher=None, listener=None, *, request=None, left=1000.0, 
         memory=memory, launcher=launcher, reporter=listener or Listener(), pause=lambda seconds: None,
         foreign_cores=lambda pause: 0.0, budget=time, store=None, sampler=None, trades=trades,
         time_guard=TimeGuard(trades, time), interrupted_confirmation=ResumedConfirmation(),
-        interrupted_elimination=ResumedConfirmation(),
+        interrupted_ablation=ResumedConfirmation(),
     )  # fmt: skip

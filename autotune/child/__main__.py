@@ -27,7 +27,7 @@ from autotune.child import UnstableTraining, fork_server, rank, ranks
 from autotune.child.collector import uncollected
 from autotune.child.lifeline import Progress, harden
 from autotune.core import codec
-from autotune.core.kinds import KINDS, decode
+from autotune.core.measurements import MEASUREMENTS, decode
 from autotune.core.requests import Request
 from autotune.core.results import Failure, Outcome, Result
 from autotune.errors import EnvironmentUnfit, TargetError
@@ -120,7 +120,7 @@ def _result(request: Request[Any], progress: Progress, started: str, work: Work 
 
 def _work(request: Request[Any]) -> Work:
     """Return what does it. Imported here: torch has to be there, and a probe need not wait for what a dry run is."""
-    module, _, function = KINDS[type(request)].partition(":")
+    module, _, function = MEASUREMENTS[type(request)].partition(":")
     work: Work = getattr(import_module(module), function)
     return work
 

@@ -98,11 +98,11 @@ class _ForkServer:
         self._poll.register(launcher, select.POLLIN)
 
     def run(self) -> None:
-        """Fork and bury until the control socket ends."""
+        """Fork and reap until the control socket ends."""
         while True:
             for descriptor, _ in self._poll.poll():
                 if descriptor != self._launcher.fileno():
-                    self._bury(descriptor)
+                    self._reap(descriptor)
                     continue
                 message, descriptors, _, _ = socket.recv_fds(self._launcher, MESSAGE_BYTES, DESCRIPTORS)
                 if not message:
@@ -133,7 +133,7 @@ class _ForkServer:
         self._running[pidfd] = pid, status
         self._poll.register(pidfd, select.POLLIN)
 
-    def _bury(self, pidfd: int) -> None:
+    def _reap(self, pidfd: int) -> None:
         self._poll.unregister(pidfd)
         pid, status = self._running.pop(pidfd)
         _, code = os.waitpid(pid, 0)

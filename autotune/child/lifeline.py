@@ -53,7 +53,7 @@ def harden(lifeline: int | None, parent: int | None) -> None:
 class Progress:
     """Tells the search that the probe lives, by lines on a pipe, and keeps the time that each phase took.
 
-    Never fails and never waits: a pipe that is closed or full is no reason to disturb a measurement. What the target
+    Never fails and never waits: a pipe that is closed or full is no reason to fail. What the target
     opened under the number of a descriptor that it closed is never written to, and what it forked is silent.
     """
 

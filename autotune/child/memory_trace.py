@@ -24,7 +24,7 @@ class MemoryTrack:
 
     @property
     def readings(self) -> tuple[tuple[int, int], ...]:
-        """(Index of the step in the window, bytes held at its end)."""
+        """(Index of the step in the window, bytes used at its end)."""
         return tuple(self._readings)
 
     def step(self, steps: int = 1) -> None:
@@ -33,10 +33,10 @@ class MemoryTrack:
         self._calls += 1
         if (self._calls - 1) % self._stride:
             return
-        held = self._read()
-        if held is None:
+        used = self._read()
+        if used is None:
             return
-        self._readings.append((self._steps - 1, held))
+        self._readings.append((self._steps - 1, used))
         if len(self._readings) > MOST_READINGS:
             self._stride *= 2
             self._readings = self._readings[::2]

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from autotune.child import fork_server
 from autotune.child.lifeline import Progress, harden
 from autotune.child.ranks import PROGRESS, STACKS
-from autotune.core.kinds import decode
+from autotune.core.measurements import decode
 from autotune.launch.base import REQUEST
 from autotune.targets.commands import main_thread
 from autotune.targets.commands.distributed import world_size

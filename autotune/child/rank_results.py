@@ -50,9 +50,9 @@ def merged(results: Sequence[ResultT], outer_bytes: int) -> ResultT:
     """
     first: Any = results[0]
     if isinstance(first, Inspection):
-        held = [one.process_bytes for one in cast("Sequence[Inspection]", results)]
+        used = [one.process_bytes for one in cast("Sequence[Inspection]", results)]
         facts = first.facts and replace(first.facts, ranks=len(results))
-        total = None if None in held else sum(one or 0 for one in held) + outer_bytes
+        total = None if None in used else sum(one or 0 for one in used) + outer_bytes
         return cast("ResultT", replace(first, facts=facts, process_bytes=total))
     if isinstance(first, StabilityResult):
         runs = zip(*(one.runs for one in cast("Sequence[StabilityResult]", results)), strict=False)

@@ -19,8 +19,9 @@ def plan(settings: Settings, *, as_json: bool) -> None:
     from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.study.layout import read_asked
-    from autotune.tuning.header import opening_lines, short_budget
+    from autotune.tuning.header import opening_lines
     from autotune.tuning.open_study import place_aside, preview
+    from autotune.tuning.short_budget import short_budget
 
     with SubprocessLauncher(isolation=settings.isolation) as launcher:
         request, space, seconds = preview(settings, SayingLauncher(launcher))

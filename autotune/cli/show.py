@@ -87,7 +87,7 @@ def _rows(view: StudyView, asked: Sequence[Trial], *, failed: bool) -> list[dict
 
 
 def _below(view: StudyView, *, failed: bool) -> Iterator[str]:
-    """Yield the lines below the table: the comparisons of losses, and where the logs of what failed are."""
+    """Yield the lines below the table: the precision checks, and where the logs of what failed are."""
     from autotune.study.layout import log_of
 
     for compared in view.stability:

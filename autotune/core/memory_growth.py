@@ -22,9 +22,9 @@ def memory_growth(track: Sequence[tuple[int, int]]) -> float:
     """
     if len(track) < FEWEST_READINGS:
         return 0.0
-    steps, held = np.asarray(track, dtype=float).T
+    steps, used = np.asarray(track, dtype=float).T
     later, earlier = np.tril_indices(len(track), -1)
-    slope = float(np.median((held[later] - held[earlier]) / (steps[later] - steps[earlier])))
-    parts = [float(part.mean()) for part in np.array_split(held, RISING_PARTS)]
+    slope = float(np.median((used[later] - used[earlier]) / (steps[later] - steps[earlier])))
+    parts = [float(part.mean()) for part in np.array_split(used, RISING_PARTS)]
     is_rising = all(one < other for one, other in itertools.pairwise(parts))
     return slope if slope > LEAST_GROWTH_BYTES and is_rising else 0.0

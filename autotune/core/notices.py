@@ -10,7 +10,7 @@ from typing import Any
 
 from autotune.core.codes import Code
 from autotune.core.records import Record, Value
-from autotune.units import counted, format_bytes, format_rate, format_seconds, format_share
+from autotune.units import counted, format_bytes, format_rate, format_seconds, format_share, significant
 
 OPTIONAL = re.compile(r"\[([^]]*)\]")
 # What is not in it costs least. First what spoils the model or ends the training.
@@ -50,7 +50,7 @@ def notice(code: Code, **numbers: Value) -> Notice:
     """
     said: dict[str, Value] = {name: value for name, value in numbers.items() if value is not None}
     given: dict[str, Value] = {
-        name: _five_digits(value)
+        name: significant(value) if isinstance(value, float) else value
         for name, value in said.items()
         if not isinstance(value, float) or math.isfinite(value)
     }
@@ -97,10 +97,6 @@ def _batch(samples: float) -> str:
 def _money(amount: float) -> str:
     """Two decimals, and three digits where it is less than one."""
     return f"{amount:,.2f}" if abs(amount) >= 1 else f"{amount:.3g}"
-
-
-def _five_digits(value: Value) -> Value:
-    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 _FORMATS = {

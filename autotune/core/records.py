@@ -13,7 +13,7 @@ import msgspec
 
 PROTOCOL = 1  # raised when a stored or sent record changes its meaning; an older reader then refuses it
 Value = int | float | bool | str | None
-# reference: the baseline again, to see drift; ablation: the leader without some of its changes, after the race
+# reference: the baseline again, to see drift; ablation: the winner without some of its changes, after the race
 Purpose = Literal["baseline", "search", "reference", "confirm", "ablation"]
 SEARCH_PURPOSES: tuple[Purpose, ...] = ("baseline", "search", "ablation")  # whose probes a search learns from
 # of the first batch: two tensors, one, any other tuple or list, a mapping, an object that cannot be looked into

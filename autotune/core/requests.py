@@ -1,4 +1,4 @@
-"""The requests to a process of its own: one record for each kind of measurement. `core/kinds.py` lists them."""
+"""The requests to a process of its own: one record for each kind of measurement. `core/measurements.py` lists them."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class ProbeRequest(Request[ProbeResult], frozen=True, kw_only=True, tag="probe",
     device_uuid: str | None = None  # of the card to watch meanwhile: an index means another card to another library
     number: int = 0
     purpose: Purpose = "search"
-    repeats: int | None = None  # the probe that others disturbed, and that this one repeats; None: a first one
+    repeats: int | None = None  # the probe with interference that this one repeats; None: a first one
     seed: int = 0
     short_cycles: bool = False  # whether accumulation may be measured in cycles of two micro-batches (decisions/0046)
     incumbent_samples_per_second: float | None = None  # to be beaten, else cut short; None: measured for its own sake

@@ -83,7 +83,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     compute_only: Alone | None = None  # None: there is no loader to tell it from
     loader_only: Alone | None = None
     contamination: Contamination | None = None
-    memory_track: tuple[tuple[int, int], ...] = ()  # (step of the window, bytes held at its end), thinned out
+    memory_track: tuple[tuple[int, int], ...] = ()  # (step of the window, bytes used at its end), thinned out
     shapes_vary: bool = False  # batches differed in more than their number of samples
     worst_batches: int = 0  # micro-batches of the target's worst case trained after the window; 0: none known
     own_seconds_per_step: float | None = None  # of the host, for watching: a plain loop is faster by so much at most
@@ -252,7 +252,7 @@ class Trial(Record, frozen=True, kw_only=True):
     purpose: Purpose
     config: Config
     result: ProbeResult
-    repeats: int | None = None  # number of the disturbed probe that this one repeats
+    repeats: int | None = None  # number of the probe with interference that this one repeats
     seed: int = 0
 
 

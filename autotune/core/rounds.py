@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from autotune.core.stats import DRIFT, Floats, mean_rate, student_quantile, walsh_averages
+from autotune.core.stats import PROBE_NOISE, Floats, mean_rate, student_quantile, walsh_averages
 
 OUTLIER = 3.0  # standard deviations of the difference of two probes, which an honest one stays within (decisions/0048)
 # Two rounds of two leave the noise one degree of freedom, and Student's 95 % is 12.7 standard errors: a usual noise
@@ -31,17 +31,17 @@ class Rounds:
     and hardly moved by one bad round among more.
     """
 
-    def __init__(self, rates: Sequence[Sequence[float | None]], level: int | None = None) -> None:
+    def __init__(self, rates: Sequence[Sequence[float | None]], reference: int | None = None) -> None:
         """`rates[configuration][round]` in samples/s, above 0; None or nothing at the end: it missed that round.
 
-        `level`: the configuration whose mean rate is its own, and the others' by their ratio to it; by default the
+        `reference`: the configuration whose mean rate is its own, and the others' by their ratio to it; by default the
         fastest of those that were measured most often, whatever the order in which they are given.
         """
         self._logs = np.full((len(rates), max(map(len, rates), default=0)), math.nan)
         for row, values in zip(self._logs, rates, strict=True):
             row[: len(values)] = [math.nan if rate is None else math.log(rate) for rate in values]
         self.noise, self.degrees_of_freedom = _noise(self._logs)
-        self._level = self._usual_level() if level is None else level
+        self._reference = self._usual_reference() if reference is None else reference
 
     @property
     def configurations(self) -> int:
@@ -53,9 +53,9 @@ class Rounds:
         return len(self._ratios(one, other))
 
     def mean_rate(self, configuration: int) -> float:
-        """samples/s, as over all rounds of the level: centre of that one's rates times the ratio to it."""
-        own = self._logs[self._level]
-        return mean_rate(np.exp(own[~np.isnan(own)])) * math.exp(self._centre(configuration, self._level))
+        """samples/s, as over all rounds of the reference: centre of that one's rates times the ratio to it."""
+        own = self._logs[self._reference]
+        return mean_rate(np.exp(own[~np.isnan(own)])) * math.exp(self._centre(configuration, self._reference))
 
     def half_width(self, configuration: int, confidence: float = 0.95) -> float | None:
         """Return the relative half width of a rate, from the noise that all share; None where nobody ran twice."""
@@ -158,41 +158,41 @@ class Rounds:
         deviation of normal noise). What moved the others alike in that round is no fault of this one. There is none on
         the fast side, for others can only slow a probe down.
         """
-        levelled = self._logs - self._round_levels()
-        counts = (~np.isnan(levelled)).sum(axis=1)
+        without_rounds = self._logs - self._round_effects()
+        counts = (~np.isnan(without_rounds)).sum(axis=1)
         comparable = np.where(counts > 1)[0]
         if not len(comparable):
             return []
-        own = levelled[comparable]
+        own = without_rounds[comparable]
         lost = own - np.nanmedian(own, axis=1, keepdims=True)
         freedom = np.sqrt(counts[comparable] / (counts[comparable] - 1))[:, None]
         deviation = 1.4826 * float(np.nanmedian(np.abs(lost * freedom)))
-        gap = OUTLIER * math.sqrt(2) * max(DRIFT, deviation)
+        gap = OUTLIER * math.sqrt(2) * max(PROBE_NOISE, deviation)
         lowest = np.nanargmin(own, axis=1)
         second = np.sort(own, axis=1)[:, 1]
         slow = own[np.arange(len(own)), lowest] < second - gap
         return [(int(one), int(number)) for one, number in zip(comparable[slow], lowest[slow], strict=True)]
 
-    def _round_levels(self) -> Floats:
-        """Return the machine's level in each round for each configuration, by the others (log ratio to their medians).
+    def _round_effects(self) -> Floats:
+        """Return the effect of each round for each configuration, by the others (log ratio to their medians).
 
         It is the median of those; of the two in the middle the smaller move, for the other one may be an outlier.
         """
         moved = self._logs - self._row_medians()
-        levels = np.zeros_like(moved)
+        effects = np.zeros_like(moved)
         for one, number in np.argwhere(~np.isnan(moved)):
             others = np.sort(np.delete(moved[:, number], one))
             count = int((~np.isnan(others)).sum())  # nan sorts last
             if count:
-                levels[one, number] = min(others[(count - 1) // 2], others[count // 2], key=abs)
-        return levels
+                effects[one, number] = min(others[(count - 1) // 2], others[count // 2], key=abs)
+        return effects
 
     def _row_medians(self) -> Floats:
         ran, medians = ~np.isnan(self._logs).all(axis=1), np.zeros((len(self._logs), 1))
         medians[ran] = np.nanmedian(self._logs[ran], axis=1, keepdims=True)
         return medians
 
-    def _usual_level(self) -> int:
+    def _usual_reference(self) -> int:
         counts = (~np.isnan(self._logs)).sum(axis=1)
         often = [one for one, count in enumerate(counts) if count and count == counts.max()]
         return max(often, key=lambda one: float(np.nanmedian(self._logs[one])), default=0)

@@ -12,7 +12,9 @@ FEWEST_BLOCKS = 4  # below it Student's t makes the interval meaningless
 HOPELESS, HOPELESS_BLOCKS = 0.7, 2  # times the incumbent: no drift makes up for so much (docs/notes/search.md 3)
 WORTHLESS = 0.98  # times the incumbent: what is surely slower is not searched for (docs/notes/search.md 3)
 NORMAL_95 = 1.645  # standard deviations: one-sided, of the normal distribution
-DRIFT = 0.03  # standard deviation between two probes of the same, until repeats tell (docs/notes/search.md 3)
+# Two probes of one configuration on a quiet machine, as shares of its rate: all rules take their noise from here.
+PROBE_NOISE = 0.03  # standard deviation between them, until repeats tell (docs/notes/search.md 3)
+MOST_PROBE_NOISE = 0.05  # they may differ by as much; what differs by more is another rate (docs/notes/timing.md 3)
 
 Floats = NDArray[np.float64]
 
@@ -43,18 +45,18 @@ def relative_half_width(seconds: Sequence[float], block: int = 1, confidence: fl
     return float(width / means.mean())
 
 
-def mean_bounds(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
-    """Lower and upper bound of the mean, each one-sided at `confidence`, by Student's t; needs at least two values."""
+def mean_bounds(values: Sequence[float]) -> tuple[float, float]:
+    """Lower and upper bound of the mean, each one-sided at 95 %, by Student's t; needs at least two values."""
     mean, count = float(np.mean(values)), len(values)
-    width = float(student_quantile(count - 1, confidence) * np.std(values, ddof=1) / math.sqrt(count))
+    width = float(student_quantile(count - 1, 0.95) * np.std(values, ddof=1) / math.sqrt(count))
     return mean - width, mean + width
 
 
 def clearly_slower(rates: Sequence[float], incumbent: float) -> bool:
     """Whether blocks of one probe with these rates leave no hope of the `incumbent`, a rate that another probe had.
 
-    One-sided by Student's t: the upper bound (95 %) of the mean lies below 98 % of the incumbent. Machines drift
-    between two probes, which no block of one of them shows: that is added to the interval. Sooner where every block
+    One-sided by Student's t: the upper bound (95 %) of the mean lies below 98 % of the incumbent. Two probes
+    differ by more than blocks of one of them show: that is added to the interval. Sooner where every block
     is below 70 %. Source: docs/notes/search.md 3: none of 150 equal configurations was given up, and all at 0.9 times.
     """
     ratios = np.asarray(rates, dtype=float) / incumbent
@@ -63,8 +65,8 @@ def clearly_slower(rates: Sequence[float], incumbent: float) -> bool:
     if len(ratios) < FEWEST_BLOCKS:
         return False
     _, bound = mean_bounds(ratios.tolist())
-    drift = NORMAL_95 * DRIFT * math.sqrt(2)
-    return float(ratios.mean()) + math.hypot(bound - float(ratios.mean()), drift) < WORTHLESS
+    noise = NORMAL_95 * PROBE_NOISE * math.sqrt(2)
+    return float(ratios.mean()) + math.hypot(bound - float(ratios.mean()), noise) < WORTHLESS
 
 
 def mean_rate(rates: Sequence[float]) -> float:

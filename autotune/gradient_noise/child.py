@@ -25,7 +25,7 @@ from autotune.core.results import Outcome
 from autotune.gradient_noise.records import GradientSample, NoiseScaleResult
 from autotune.knobs import completed, plan_of
 from autotune.targets import resolve
-from autotune.targets.base import Order, Session, Step
+from autotune.targets.base import Order, Session, Step, Watch
 
 AVERAGED_LOSSES = 5  # steps: the loss of one batch is noise
 FEWEST_MICRO_BATCHES = 16  # however late it is: with fewer the interval says nothing
@@ -97,10 +97,11 @@ class Sketches:
         return note
 
 
-class Sampling:
-    """The watch of a session: decides when training has begun, then keeps the weights and collects gradients."""
+class Sampling(Watch):
+    """The watch of a session: decides when training has begun, then keeps the weights and collects gradients.
 
-    steps_at_once = 1
+    Epochs do not matter: pairs of micro-batches within one differ from independent ones by phi / N.
+    """
 
     def __init__(self, request: NoiseScaleRequest, session: Session, sketches: Sketches, progress: Progress) -> None:
         self._request, self._session, self._sketches, self._progress = request, session, sketches, progress
@@ -112,26 +113,9 @@ class Sampling:
         self._rows: list[Tensor] = []
         self._dropped = 0
 
-    def first_batch(self, seconds: float) -> None:
-        """Ignore when the first batch came."""
-
-    def epoch(self) -> None:
-        """Ignore epochs: pairs of micro-batches within one differ from independent ones by phi / N."""
-
-    def ended(self) -> bool:
-        """Return False: fewer steps than were asked for are not enough."""
-        return False
-
     def micro_batch(self) -> None:
         """Pass the sign of life on."""
         self._progress.beat()
-
-    def update(self) -> None:
-        """Ignore how long updates take."""
-
-    def loaded(self, samples: int) -> Order:
-        """Go on: no batch is asked for alone."""
-        return Order.CONTINUE
 
     def step(self, step: Step) -> Order:
         """Take note of one optimizer step; waits for the device."""

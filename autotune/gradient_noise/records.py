@@ -13,7 +13,7 @@ class GradientSample(Record, frozen=True, kw_only=True):
     """Gradients of micro-batches at the same weights; per micro-batch, all tuples of one length, finite ones only."""
 
     losses: tuple[float | None, ...]  # of the optimizer steps before, which trained; None: not finite
-    has_fallen: bool  # the loss had fallen as far as was asked when the weights were held
+    has_fallen: bool  # the loss had fallen as far as was asked when the weights were frozen
     samples: tuple[int, ...]
     squared_norms: tuple[float, ...]  # |g|^2, unscaled
     alignments: tuple[float, ...]  # the product of g with the mean of all g; their mean is the mean's squared norm
@@ -25,7 +25,7 @@ class GradientSample(Record, frozen=True, kw_only=True):
 
     @property
     def steps(self) -> int:
-        """The optimizer steps before the weights were held."""
+        """The optimizer steps before the weights were frozen."""
         return len(self.losses)
 
 

@@ -118,10 +118,10 @@ class Monitor:
             memory = host_memory()
             self.host_available_share = min(self.host_available_share, memory.available_bytes / memory.total_bytes)
             pids = self._processes(self._process.pid) if self._limit_bytes else ()
-            held = sum(process_bytes("RssAnon", "RssShmem", pid=pid) or 0 for pid in pids)
-            if self._limit_bytes is not None and held > self._limit_bytes:
+            used = sum(process_bytes("RssAnon", "RssShmem", pid=pid) or 0 for pid in pids)
+            if self._limit_bytes is not None and used > self._limit_bytes:
                 self.outgrown = (
-                    f"it held {format_bytes(held)}, more than the limit of {format_bytes(self._limit_bytes)}"
+                    f"it held {format_bytes(used)}, more than the limit of {format_bytes(self._limit_bytes)}"
                 )
 
     def _wait(self, seconds: float) -> None:

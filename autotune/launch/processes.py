@@ -90,8 +90,8 @@ def kill_all(leader: Leader | None, tag: str) -> None:
             break
         time.sleep(0.01 if strays else _EXEC_SECONDS)
     if leader:
-        _reap(leader)
-        _bury(leader.pid, ended)
+        _reap_leader(leader)
+        _reap_orphans(leader.pid, ended)
 
 
 def insist(action: Callable[[], None]) -> None:
@@ -114,7 +114,7 @@ def _descendants(leader: Leader) -> list[psutil.Process]:
     return found
 
 
-def _bury(group: int, ended: Iterable[int]) -> None:
+def _reap_orphans(group: int, ended: Iterable[int]) -> None:
     """Take the exit statuses of what was orphaned, if that falls to us: to process 1 of a container, or a subreaper.
 
     By number, and not of any child there is: those of other threads, and of the user's own, are not ours to wait for.
@@ -129,7 +129,7 @@ def _bury(group: int, ended: Iterable[int]) -> None:
                     waits += 1
 
 
-def _reap(leader: Leader) -> None:
+def _reap_leader(leader: Leader) -> None:
     try:
         leader.wait(KILLED_WITHIN_SECONDS)
     except subprocess.TimeoutExpired:

@@ -51,8 +51,6 @@ class Gpu(Record, frozen=True, kw_only=True):
     reserved_bytes: int | None = None  # kept by the driver for itself
     used_bytes: int | None = None  # by all processes, without the reserved part
     processes: tuple[GpuProcess, ...] | None = None
-    power_limit_watts: float | None = None
-    sm_clock_mhz: int | None = None
     max_sm_clock_mhz: int | None = None
     throttle_reasons: tuple[str, ...] | None = None  # empty: runs as fast as it can
 
@@ -116,7 +114,6 @@ def read(nvml: Any, index: int) -> Gpu | None:
     if handle is None or name is None:
         return None
     memory = _memory(nvml, handle)
-    milliwatts = ask(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
     return Gpu(
         index=index,
         name=_text(name),
@@ -126,8 +123,6 @@ def read(nvml: Any, index: int) -> Gpu | None:
         reserved_bytes=getattr(memory, "reserved", None),
         used_bytes=getattr(memory, "used", None),
         processes=_processes(ask(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))),
-        power_limit_watts=None if milliwatts is None else milliwatts / 1000,
-        sm_clock_mhz=ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
         max_sm_clock_mhz=ask(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)),
         throttle_reasons=_throttling(nvml, handle),
     )

@@ -15,7 +15,7 @@ from autotune.knobs.base import TACIT, Knob, MemoryEffect
 from autotune.memory.model import Arm, DryRun
 from autotune.sampler.space import SearchSpace
 from autotune.study import layout as disk
-from autotune.tuning.comparing import starting_seconds
+from autotune.study.pace import starting_seconds
 from autotune.tuning.context import SearchContext
 
 SHARE = 0.1  # of the time budget, that may be spent on it

@@ -35,7 +35,7 @@ class Decision:
     chosen: ConfigSummary
     baseline: ConfigSummary | None  # None: it cannot run here
     baseline_name: str  # "your baseline"
-    leader: ConfigSummary  # the best score of all that may be recommended, chosen or not
+    best: ConfigSummary  # the highest score of all that may be recommended, chosen or not
     gain: tuple[float, float, float] | None  # score of the chosen over the baseline's: estimate, low, high (95 %)
     speedup: tuple[float, float, float] | None  # the same of samples/s
     goal: Goal

@@ -61,7 +61,7 @@ class Memory(Throughput):
 
     def reasons(self, decision: Decision) -> tuple[Notice, ...]:
         """Return how fast the fastest configuration was, and the memory that it needed."""
-        now, fastest, within = decision.chosen, decision.leader, SpeedOptions.of(decision.goal).within
+        now, fastest, within = decision.chosen, decision.best, SpeedOptions.of(decision.goal).within
         if now == fastest:
             return (notice(Code.LEAST_MEMORY_IS_FASTEST, within=within),)
         slower = max(0.0, 1 - now.score / fastest.score)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import LossRun, LossVerdict, StabilityResult
-from autotune.precision.judge import LAST, Paired, Thresholds, judge, names, paired, pooled
+from autotune.precision.judge import LAST, Paired, PrecisionCheck, Thresholds, judge, names, paired, pooled
 from autotune.report import drawing
 from autotune.report.chart import Absence, Chart, Table
 from autotune.report.drawing import Plane, Size
@@ -24,21 +24,20 @@ READING = (
 )
 ROOM = 1.5  # times the tolerance that the axis reaches at least
 
-Comparison = tuple[StabilityRequest, StabilityResult]
 Shares = list[float | None]  # one for each step, in % of the loss decrease; None: not finite
 
 
 def precision(view: StudyView) -> Chart | Absence:
     """Draw the paired runs of the study."""
-    return paired_losses(view.comparisons, view.request.goal.loss_tolerance)
+    return paired_losses(view.precision_checks, view.request.goal.loss_tolerance)
 
 
-def paired_losses(comparisons: Sequence[Comparison], tolerance: float) -> Chart | Absence:
+def paired_losses(checks: Sequence[PrecisionCheck], tolerance: float) -> Chart | Absence:
     """Draw how far each tested precision is behind full precision, within and beyond that tolerance."""
-    learning = [(pair, [one for one in paired(pair[1].runs) if one.learned]) for pair in pooled(comparisons)]
+    learning = [(pair, [one for one in paired(pair[1].runs) if one.learned]) for pair in pooled(checks)]
     tested = [(pair, runs) for pair, runs in learning if runs]  # else there is nothing to take shares of
     if not tested:
-        return Absence(name="precision", title=TITLE, reason=_why(comparisons, tolerance))
+        return Absence(name="precision", title=TITLE, reason=_why(checks, tolerance))
     drawn = [[_shares(runs, runs.candidate) for runs in seeds] for _, seeds in tested]
     nudged = [_shares(runs, runs.perturbed) for _, seeds in tested for runs in seeds]
     labels = [names(request)[0] for (request, _), _ in tested]
@@ -78,8 +77,8 @@ def paired_losses(comparisons: Sequence[Comparison], tolerance: float) -> Chart 
     )
 
 
-def _why(comparisons: Sequence[Comparison], tolerance: float) -> str:
-    verdicts = [judge(*pair, Thresholds(tolerance=tolerance)) for pair in pooled(comparisons)]
+def _why(checks: Sequence[PrecisionCheck], tolerance: float) -> str:
+    verdicts = [judge(*pair, Thresholds(tolerance=tolerance)) for pair in pooled(checks)]
     return plain(verdicts[0].reason.text) if verdicts else "no paired runs were made"
 
 

@@ -26,7 +26,7 @@ from autotune.core.results import LossRun, Outcome, StabilityResult
 from autotune.knobs import completed, plan_of
 from autotune.knobs.base import Plan
 from autotune.targets import resolve
-from autotune.targets.base import Order, Session, Step
+from autotune.targets.base import Order, Session, Step, Watch
 from autotune.targets.commands.command import is_command
 
 PERTURBATION = 1e-6  # relative, of every weight: eight units in the last place of float32 (docs/notes/precision.md 2)
@@ -133,10 +133,8 @@ class Gradients:
         self._entries += parameter.numel()
 
 
-class Diary:
+class Diary(Watch):
     """The watch of one run: records every step, and seeds each with the random state that belongs to it."""
-
-    steps_at_once = 1
 
     def __init__(
         self, session: Session, gradients: Gradients, seed: int, steps: int, seconds: float, beat: Callable[[], None]
@@ -155,9 +153,6 @@ class Diary:
         """Begin to count the seconds: a command starts its program before that."""
         self._ends = time.monotonic() + self._seconds
 
-    def epoch(self) -> None:
-        """Ignore epochs: all runs come to them at the same step."""
-
     def step(self, step: Step) -> Order:
         """Take note of one optimizer step; waits for the device."""
         self._beat()
@@ -172,20 +167,9 @@ class Diary:
         over = len(self._losses) >= self._steps or time.monotonic() >= self._ends
         return Order.STOP if over else Order.CONTINUE
 
-    def ended(self) -> bool:
-        """Return False: fewer steps than were asked for are not enough."""
-        return False
-
     def micro_batch(self) -> None:
         """Pass the sign of life on."""
         self._beat()
-
-    def update(self) -> None:
-        """Ignore how long updates take."""
-
-    def loaded(self, samples: int) -> Order:
-        """Go on: no batch is asked for alone."""
-        return Order.CONTINUE
 
     def run(self, role: Role) -> LossRun:
         """Return the run, and let go of the session.

@@ -5,16 +5,16 @@ runs passed with at most 0.23 % of the loss decrease, 8 of 8 drifting pure-bfloa
 
     full precision itself breaks or does not learn          inconclusive, nobody is blamed
     losses not finite, steps skipped, gradients vanish      unstable
-    behind by at most the tolerance in the last steps       ok, if the comparison could have shown more
+    behind by at most the tolerance in the last steps       ok, if the check could have shown more
     behind by more than that and than the noise             worse
     else                                                    inconclusive: more seeds may decide
 
-A comparison could have shown more (docs/notes/precision.md 3)
+A check could have shown more (docs/notes/precision.md 3)
 
     one seed         if full precision from weights that are 1e-6 away differs from itself by at most a third of the
                      tolerance at the end, and by at most the tolerance in a step
     several seeds    if the upper end of the interval, one-sided 95 %, is within the tolerance: a precision that is
-                     truly behind by more passes in one of twenty comparisons at most
+                     truly behind by more passes in one of twenty checks at most
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ from autotune.knobs import KNOBS
 from autotune.objectives.verdict import MOST_SKIPS_PER_STEP
 
 FIRST, LAST = 3, 10  # steps whose mean is the loss at the beginning, and at the end
+PrecisionCheck = tuple[StabilityRequest, StabilityResult]
+
 FEWEST_FOR_MEDIAN = 5  # gradient norms before their running median means something
 FEWEST_SEEDS = 3  # from here on an interval decides, not a single difference
 STANDARD_ERRORS = 2.0  # standard errors by which a loss must have fallen to have fallen
@@ -47,8 +49,8 @@ class Thresholds(Record, frozen=True, kw_only=True):
 
     least_steps: int = 20  # fewer say nothing
     tolerance: float = 0.02  # of the full-precision loss decrease: 8.7 times the largest healthy difference seen
-    perturbed_factor: float = 3.0  # times what a perturbation of 1e-6 alone does: the noise of a comparison
-    leading_skips: int = 10  # by the gradient scaler; a few are calibration
+    perturbed_factor: float = 3.0  # times what a perturbation of 1e-6 alone does: the noise of a check
+    first_skips: int = 10  # by the gradient scaler; a few are calibration
     skips_per_step: float = MOST_SKIPS_PER_STEP  # after the first success
     least_scale: float = 1.0  # a loss scale below it no longer scales anything up
     zero_share: float = 0.20  # of gradient entries: 0.83 where float16 gradients underflowed
@@ -146,21 +148,17 @@ def judge(request: StabilityRequest, result: StabilityResult, lines: Thresholds 
     return _compared(found, pairs, lines, told, batch)
 
 
-def settled(
-    comparisons: Sequence[tuple[StabilityRequest, StabilityResult]], lines: Thresholds = THRESHOLDS
-) -> tuple[LossVerdict, ...]:
+def settled(checks: Sequence[PrecisionCheck], lines: Thresholds = THRESHOLDS) -> tuple[LossVerdict, ...]:
     """Return the verdict on every precision that was compared, in the order of the first."""
-    return tuple(judge(request, result, lines) for request, result in pooled(comparisons))
+    return tuple(judge(request, result, lines) for request, result in pooled(checks))
 
 
-def pooled(
-    comparisons: Sequence[tuple[StabilityRequest, StabilityResult]],
-) -> list[tuple[StabilityRequest, StabilityResult]]:
-    """Return the last comparison of every precision, with the runs of earlier ones that had other seeds only."""
-    last = {tuple(precision_of(request.candidate).values()): (request, result) for request, result in comparisons}
+def pooled(checks: Sequence[PrecisionCheck]) -> list[PrecisionCheck]:
+    """Return the last check of every precision, with the runs of earlier ones that had other seeds only."""
+    last = {tuple(precision_of(request.candidate).values()): (request, result) for request, result in checks}
     found = []
     for request, result in last.values():
-        alike = [pair for pair in comparisons if pair[1].outcome is Outcome.OK and _one_but_for_seeds(pair[0], request)]
+        alike = [pair for pair in checks if pair[1].outcome is Outcome.OK and _one_but_for_seeds(pair[0], request)]
         if result.outcome is Outcome.OK:
             runs = {(run.seed, run.role): run for _, other in alike for run in other.runs}
             seeds = tuple(dict.fromkeys(seed for asked, _ in alike for seed in asked.seeds))
@@ -230,11 +228,11 @@ def _instability(pair: Paired, lines: Thresholds, told: _Notices) -> Notice | No
     if broken:
         return told.notice(Code.LOSSES_NOT_FINITE, broken=broken, steps=steps)
     skipped = {step for step in run.skipped_steps if step < steps}
-    leading = next(step for step in range(steps + 1) if step not in skipped)
-    if leading > lines.leading_skips:
-        return told.notice(Code.FIRST_STEPS_SKIPPED, skipped=leading)
-    if (later := len(skipped) - leading) > max(1.0, steps * lines.skips_per_step):
-        return told.notice(Code.STEPS_SKIPPED, skipped=later, steps=steps - leading)
+    first_skips = next(step for step in range(steps + 1) if step not in skipped)
+    if first_skips > lines.first_skips:
+        return told.notice(Code.FIRST_STEPS_SKIPPED, skipped=first_skips)
+    if (later := len(skipped) - first_skips) > max(1.0, steps * lines.skips_per_step):
+        return told.notice(Code.STEPS_SKIPPED, skipped=later, steps=steps - first_skips)
     if run.loss_scale is not None and run.loss_scale < lines.least_scale:
         return told.notice(Code.LOSS_SCALE_FELL, scale=run.loss_scale)
     zeros, zeros_before = _zeros(run), _zeros(pair.reference)

@@ -2,7 +2,7 @@
 
     finalists ─► one not yet judged? compare it ─► refused? its configurations are out ─► finalists ─► ...
 
-Every comparison is kept in the study, and `following` decides from those alone what is still to be run: whoever resumes
+Every check is kept in the study, and `following` decides from those alone what is still to be run: whoever resumes
 pays only for what is missing.
 """
 
@@ -18,18 +18,19 @@ from autotune.core.requests import StabilityRequest
 from autotune.core.results import Outcome, StabilityResult
 from autotune.errors import NoRecommendation
 from autotune.knobs import loader_workers, worker_knob
-from autotune.precision.judge import Thresholds, full_precision, judge, names, pooled, precision_of
-from autotune.study.history import Comparison, History
+from autotune.precision.duration import SEED_SECONDS, STEPS, check_batch
+from autotune.precision.judge import PrecisionCheck, Thresholds, full_precision, judge, names, pooled, precision_of
+from autotune.study.history import History
+from autotune.study.pace import starting_seconds
 from autotune.study.summary import ConfigSummary
 from autotune.targets.commands.command import is_command
 from autotune.tuning.choice import finalists
-from autotune.tuning.comparing import SEED_SECONDS, STEPS, comparison_batch, starting_seconds
 from autotune.tuning.context import SearchContext
 
 FULL_SEEDS = 3  # the fewest that give an interval (docs/notes/precision.md 3)
 MOST_SEEDS = 12  # the interval is a third as wide as with three; what is still open then is left open
-TRIES = 2  # of a comparison that crashed: it may have been an accident
-MORE_TIME = 2.0  # times what a comparison had that was cut short: then it is run again
+TRIES = 2  # of a check that crashed: it may have been an accident
+MORE_TIME = 2.0  # times what a check had that was cut short: then it is run again
 
 
 def precise_finalists(
@@ -51,9 +52,9 @@ def precise_finalists(
             chosen = [preferred, *others][: max(most - 1, 1)]
         wanted = [one.config for one in chosen]
         if any(trial.config == baseline and verdict.feasible for trial, verdict in judged):
-            wanted.append(baseline)  # among equals it wins, leading or not
+            wanted.append(baseline)  # among equals it wins, fastest or not
         unknown = next((config for config in wanted if _next(context, config) is not None), None)
-        if unknown is None or not context.budget.affords_comparison:
+        if unknown is None or not context.budget.affords_precision_check:
             break
         _compare(context, unknown)
     refused = _refused(history)
@@ -83,14 +84,14 @@ def _refused(history: History) -> list[ConfigSummary]:
 def _compare(context: SearchContext, config: Config) -> None:
     """Compare until nothing more can be found out; report it."""
     attempts = 0
-    while (request := _next(context, config)) is not None and (not attempts or context.budget.affords_comparison):
+    while (request := _next(context, config)) is not None and (not attempts or context.budget.affords_precision_check):
         name, full = names(request)
         seeds = f" of {len(request.seeds)} seeds" if len(request.seeds) > 1 else ""
         context.reporter.detail(
             f"Comparing the losses of {name} and {full}: {request.steps} paired steps{seeds} at batch "
             f"{request.candidate.batch_size}."
         )
-        context.history.add_comparison(request, _run(context, request))
+        context.history.add_precision_check(request, _run(context, request))
         attempts += 1
     verdict = next(one for one in context.history.loss_verdicts if one.values == precision_of(config))
     if verdict.excludes:
@@ -100,7 +101,7 @@ def _compare(context: SearchContext, config: Config) -> None:
 
 
 def _run(context: SearchContext, request: StabilityRequest) -> StabilityResult:
-    """Return the runs of a comparison; those of a command in a process each, whose start counts, until one fails."""
+    """Return the runs of a check; those of a command in a process each, whose start counts, until one fails."""
     if not is_command(request.target):
         return context.run(request)
     results: list[StabilityResult] = []
@@ -123,7 +124,7 @@ def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
     # augmentation, and a slow loader costs what it costs in training.
     loading = {worker_knob().name: loader_workers(config)}
     values = {**request.baseline.values, "gradient_accumulation_steps": 1, **loading}
-    candidate = Config(values={**values, **precision_of(config), "batch_size": comparison_batch(history)})
+    candidate = Config(values={**values, **precision_of(config), "batch_size": check_batch(history)})
     # A command may seed itself: then all seeds give the same run, and an interval over them says nothing.
     most, usual = (1, 1) if is_command(request.target) else (MOST_SEEDS, FULL_SEEDS)
     seeds = tuple(request.seed + number for number in range(most))
@@ -134,16 +135,16 @@ def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
         device=request.environment.device,
         steps=STEPS,
         seeds=seeds[: usual if request.goal.stability == "full" else 1],
-        max_seconds=context.budget.most_comparison_seconds,
+        max_seconds=context.budget.most_precision_check_seconds,
         memory_limit_bytes=request.enforced_limit_bytes,
         settable=request.facts.settable,
     )
-    attempts = [pair for pair in history.comparisons if precision_of(pair[0].candidate) == precision_of(config)]
+    attempts = [pair for pair in history.precision_checks if precision_of(pair[0].candidate) == precision_of(config)]
     return following(attempts, first, seeds, Thresholds(tolerance=request.goal.loss_tolerance))
 
 
 def following(
-    attempts: Sequence[Comparison], first: StabilityRequest, seeds: tuple[int, ...], lines: Thresholds
+    attempts: Sequence[PrecisionCheck], first: StabilityRequest, seeds: tuple[int, ...], lines: Thresholds
 ) -> StabilityRequest | None:
     """Return the request after these attempts, beginning with `first`; None if no more can be found out.
 

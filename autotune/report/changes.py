@@ -31,7 +31,7 @@ BAR, ROW = 14, 46  # pixels: a bar, and what it needs with its name
 def changes_of(best: Recommendation, view: StudyView | None) -> tuple[Change, ...]:
     """Return the changes from the baseline, with what is known of each; those that were dropped come last.
 
-    Before its elimination, and in studies of versions that had none, an answer has at most single probes without a
+    Before its ablation, and in studies of versions that had none, an answer has at most single probes without a
     change.
     """
     if best.changes is not None:

@@ -17,7 +17,7 @@ from autotune.units import format_rate, format_speedup
 
 LEAST_CELL = 20  # characters, however narrow a terminal is
 LEAD = 8  # characters before the first that differs
-KINDS: tuple[tuple[Kind, str], ...] = (
+TITLES: tuple[tuple[Kind, str], ...] = (
     ("machine", "hardware"),
     ("software", "software"),
     ("training", "what is trained"),
@@ -42,7 +42,7 @@ def caution(comparison: Comparison) -> str:
     """Return what the ratio may also come from; empty where there is none."""
     if comparison.overall is None:
         return ""
-    different = [title for kind, title in KINDS if comparison.differs_in(kind)]
+    different = [title for kind, title in TITLES if comparison.differs_in(kind)]
     if different:
         effect = f"They differ in {', '.join(different)}: a ratio is the effect of all of that together."
     else:
@@ -130,7 +130,7 @@ def _differences(comparison: Comparison) -> list[tuple[str, list[tuple[str, str,
     """Return the differences by kind: the name of each, A's value and B's."""
     found = [
         (title.capitalize(), [(d.name, d.a or "–", d.b or "–") for d in comparison.differs_in(kind)])
-        for kind, title in KINDS
+        for kind, title in TITLES
     ]
     return [(title, rows) for title, rows in found if rows]
 

@@ -16,7 +16,7 @@ BARELY = 1.01  # a tolerance and what was allowed are rounded apart
 WHY_OPEN = {
     Code.LOSSES_UNDECIDED: "{steps} are too noisy to tell",
     Code.ONE_SEED_UNDECIDED: "too noisy to tell, {other} nudged by 1e-6 differs from itself by as much",
-    Code.COMPARISON_FAILED: "the comparison failed",
+    Code.COMPARISON_FAILED: "the check failed",
     Code.COMPARISON_SHORT: "too few steps in the time",
     Code.REFERENCE_NOT_FINITE: "losses of {other} itself are not finite",
     Code.REFERENCE_LEARNS_NOTHING: "{other} itself did not learn in {steps}",

@@ -8,7 +8,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from autotune.core.notices import costliest_first
-from autotune.harmless import LONGEST_MESSAGE, shell_word
+from autotune.harmless import cropped, shell_word
 from autotune.report import phrases, probes
 from autotune.report.answer import NEXT_SENTENCE, OF_GLOBAL_BATCH, consequences
 from autotune.report.arrangement import arranged
@@ -86,7 +86,7 @@ def _answer(view: StudyView) -> dict[str, object]:
 
 def _parted(text: str) -> tuple[str, str]:
     """Return what a warning means, and the rest of it: its numbers and what to do."""
-    first, *rest = NEXT_SENTENCE.split(text[:LONGEST_MESSAGE], maxsplit=1)
+    first, *rest = NEXT_SENTENCE.split(cropped(text), maxsplit=1)
     return first, " ".join(rest)
 
 
@@ -94,7 +94,7 @@ def _reasons(best: Recommendation) -> list[str]:
     """Return the reasons for this configuration, without what stands under the factor and beside it."""
     told = [best.stability, *(one.reason for one in best.loss_verdicts), *best.reasons, best.certificate]
     texts = dict.fromkeys(one.text for one in told if one is not None and one.code not in OF_GLOBAL_BATCH)
-    return [text[:LONGEST_MESSAGE] for text in texts if text != losses_phrase(best)]
+    return [cropped(text) for text in texts if text != losses_phrase(best)]
 
 
 def _raw_trials(study: Path) -> str:

@@ -20,8 +20,7 @@ from autotune.study.recommendation import baseline_name as named
 from autotune.units import format_bytes, format_count, format_rate, format_share
 from autotune.units import format_speedup as format_speedup
 
-PURPOSES = {"search": "search", "baseline": "baseline", "reference": "baseline again", "confirm": "confirmation",
-            "ablation": "elimination"}  # fmt: skip
+PURPOSES = {"reference": "baseline again", "confirm": "confirmation"}  # the others are called as they are
 GOOD_ENDS = {"search": "ok", "confirm": "confirmed"}  # by purpose; the others end as what they are
 FEW = 3  # other configurations: fewer do not speak for the rest
 MOST_OWN_SHARE = 0.01  # of a step, that watching it may take without a word
@@ -32,7 +31,7 @@ GLOBAL_BATCH = ("batch_size", "gradient_accumulation_steps")  # shown together: 
 
 
 def purpose_word(name: str) -> str:
-    """Return what the probes of this purpose are called; one that this version does not know as it stands."""
+    """Return what the probes of this purpose are called."""
     return PURPOSES.get(name, plain(name))
 
 
@@ -263,7 +262,7 @@ def outcome_word(trial: Trial, verdict: Verdict, best_so_far: bool = False) -> s
         return "best so far"
     if trial.result.measurement is not None and trial.result.measurement.cut_short:
         return "stopped early"
-    return GOOD_ENDS.get(trial.purpose, PURPOSES[trial.purpose])
+    return GOOD_ENDS.get(trial.purpose, purpose_word(trial.purpose))
 
 
 def reason(verdict: Verdict) -> str:

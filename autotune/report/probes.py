@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autotune.core.interference import Contamination, GpuUse
 from autotune.core.results import Measurement, Trial
-from autotune.harmless import LONGEST_MESSAGE
+from autotune.harmless import cropped
 from autotune.knobs import touched
 from autotune.report import phrases
 from autotune.report.columns import Column, columns
@@ -86,7 +86,7 @@ def _row(view: StudyView, trial: Trial, shown: Sequence[Column]) -> Row:
         kind="plain" if verdict.feasible else "memory" if out_of_memory else "bad",
         is_usable=verdict.feasible,
         is_chosen=best is not None and trial.config.values == best.params,
-        reason=phrases.reason(verdict).removeprefix(f"{word}: ")[:LONGEST_MESSAGE],
+        reason=cropped(phrases.reason(verdict).removeprefix(f"{word}: ")),
         details=_details(trial, prediction_of(view, trial)),
         log=log.relative_to(view.folder).as_posix() if log.is_file() else "",
     )
@@ -130,7 +130,7 @@ def _details(trial: Trial, predicted: Prediction | None) -> tuple[tuple[str, str
         entries += [
             ("failed in", failure.phase),
             ("at", failure.user_frame),
-            ("known by", phrases.plain(failure.evidence)[:LONGEST_MESSAGE]),
+            ("known by", cropped(phrases.plain(failure.evidence))),
         ]
     return tuple((name, text) for name, text in entries if text)
 

@@ -68,13 +68,13 @@ _templates.filters |= {"rate": format_rate, "bytes": format_bytes, "seconds": fo
 _templates.filters |= {"python": python, "counted": counted, "clock": format_clock, "code": _with_code}
 
 
-def render_template(name: str, *, served: Served | None = None, scripted: bool = True, **values: object) -> str:
+def render_template(name: str, *, served: Served | None = None, **values: object) -> str:
     """The page from a template. Without `served` it is a file, which brings its own content security policy."""
     return _templates.get_template(name).render(
         served=served,
         policy=POLICY,
         style=Markup(STYLE),  # ours: nothing of a study is in it
-        script=Markup(SCRIPT) if scripted else None,
+        script=Markup(SCRIPT),
         live_script=Markup(LIVE),
         phrases=phrases,
         **values,

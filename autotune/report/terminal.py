@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
@@ -77,14 +77,13 @@ class TerminalReporter:
         verbose: bool = False,
         progress: bool = True,
         budget_seconds: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._console = console
         self._quiet, self._verbose = quiet, verbose
         # FORCE_COLOR makes rich call a file a terminal: colours are welcome there, cursor movements are not.
         self._is_live = progress and not quiet and console.file.isatty() and not console.is_dumb_terminal
-        self._budget_seconds, self._clock = budget_seconds, clock
-        self._began = clock()
+        self._budget_seconds = budget_seconds
+        self._began = time.monotonic()
         self._live: Live | None = None
         self._running: tuple[int, Config, str] | None = None
         self._doing = ""  # between probes
@@ -113,7 +112,7 @@ class TerminalReporter:
 
     def opening(self, lines: Sequence[str], knobs: Sequence[Knob] = KNOBS) -> None:
         """Print the lines, the first one bold; `knobs` get columns."""
-        self._began, self._knobs = self._clock(), knobs
+        self._began, self._knobs = time.monotonic(), knobs
         for index, line in enumerate(lines):
             self._print(Text(plain(line), "bold" if index == 0 else ""))
         self._print(Text())
@@ -124,7 +123,7 @@ class TerminalReporter:
 
     def probing(self, number: int, config: Config, purpose: str) -> None:
         """Show the probe in the live line."""
-        self._running, self._probe_began, self._doing = (number, config, purpose), self._clock(), ""
+        self._running, self._probe_began, self._doing = (number, config, purpose), time.monotonic(), ""
         if not self._has_header:
             self._has_header = True
             self._print(Text(header(fitting(columns(self._knobs), self._width)), "dim"))
@@ -208,7 +207,7 @@ class TerminalReporter:
             number, config, purpose = self._running
             chosen = fitting(columns(self._knobs), self._width)
             row = Table.grid()
-            seconds = format_seconds(self._clock() - self._probe_began)
+            seconds = format_seconds(time.monotonic() - self._probe_began)
             row.add_row(cells(chosen, number, config, None), self._spinner, f" {purpose_word(purpose)} {seconds}")
             parts.append(row)
         elif self._doing:
@@ -220,7 +219,7 @@ class TerminalReporter:
 
         Where there is no room, the bar goes first, then the hint.
         """
-        elapsed, budget = self._clock() - self._began, self._budget_seconds
+        elapsed, budget = time.monotonic() - self._began, self._budget_seconds
         doing = PHASES[self._phase]
         if self._best is not None and self._phase != "ablation":  # then there is an answer, measured better
             doing += f" · {best_phrase(self._best, self._baseline)}"

@@ -31,7 +31,6 @@ class Forecast:
     rates: Floats  # samples/s
     fits: Floats  # chance to fit into memory
     memory: Floats  # (rows) median peak as a share of the usable memory
-    discrepancy: Floats  # (rows) mean log seconds of computing beyond the model's
 
 
 def predict(model: PerformanceModel, posterior: Posterior, chance: np.random.Generator) -> Forecast:
@@ -55,7 +54,6 @@ def predict(model: PerformanceModel, posterior: Posterior, chance: np.random.Gen
         rates=rates,
         fits=fits[:, places.memory_group],
         memory=np.exp(np.median(memory, axis=0))[places.memory_group],
-        discrepancy=posterior.compute_mean.mean(0)[places.compute_group],
     )
 
 
@@ -123,7 +121,6 @@ def prediction(forecast: Forecast, best: Floats, row: int, limit_bytes: int | No
         memory_bytes=int(forecast.memory[row] * limit_bytes) if limit_bytes else None,
         fits=float(forecast.fits[:, row].mean()),
         gain=gain / incumbent if incumbent > 0 else None,
-        departure=float(np.expm1(-forecast.discrepancy[row])),
     )
 
 

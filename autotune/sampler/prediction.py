@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from autotune.core.records import Record
 
@@ -14,6 +14,8 @@ class Prediction(Record, frozen=True, kw_only=True):
     forecast rested on the batches around it.
     """
 
+    FORMER: ClassVar[frozenset[str]] = frozenset({"departure"})
+
     samples_per_second: float  # median
     low: float
     high: float
@@ -22,5 +24,4 @@ class Prediction(Record, frozen=True, kw_only=True):
     fits: float  # chance to fit into memory, 0..1
     gain: float | None = None  # expected improvement as a share of the best so far; None: nothing to compare with
     most_gain: float | None = None  # the same of the configuration that promises most, whatever its probe costs
-    departure: float = 0.0  # share by which batch and curve are faster than the fitted model alone says
     why: Literal["gain", "direct"] = "gain"

@@ -54,7 +54,7 @@ def has_too_few(probe: Trial) -> bool:
 
 
 def _agree(probes: Sequence[Trial]) -> bool:
-    """Whether two that are calm or narrow agree with each other, and with the least disturbed of these.
+    """Whether two that are calm or narrow agree with each other, and with the calmest of these.
 
     Not where another probe was surely faster: others can only slow a probe down, and may slow two of them alike.
     """

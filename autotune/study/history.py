@@ -21,7 +21,7 @@ from autotune.knobs.base import SHORT_CYCLE
 from autotune.memory.model import DryRun
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import judge_among
-from autotune.precision.judge import Thresholds, precision_of, settled
+from autotune.precision.judge import PrecisionCheck, Thresholds, precision_of, settled
 from autotune.study import interference
 from autotune.study import layout as disk
 from autotune.study.interference import MOST_VAIN_REPEATS, Judged, interference_causes, valid_trials
@@ -32,7 +32,6 @@ FIRST_GUESS_SECONDS = 10.0  # of one probe, before any has been seen
 # Of the baseline: faults of the target or the machine, which the user has to mend before anything can be searched.
 FATAL_AT_BASELINE = (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.TIMEOUT, Outcome.CRASHED,
                      Outcome.DEVICE_FAULT, Outcome.COMPILE_FAILED)  # fmt: skip
-Comparison = tuple[StabilityRequest, StabilityResult]
 Sample = tuple[NoiseScaleRequest, NoiseScaleResult]
 
 
@@ -40,12 +39,12 @@ class History:
     """The history of a study: the only owner of what it has measured. `version` grows with everything that is added."""
 
     def __init__(
-        self, request: StudyRequest, trials: Sequence[Trial] = (), *, comparisons: Sequence[Comparison] = (),
+        self, request: StudyRequest, trials: Sequence[Trial] = (), *, precision_checks: Sequence[PrecisionCheck] = (),
         samples: Sequence[Sample] = (), dry_run: DryRun | None = None,
     ) -> None:  # fmt: skip
         """Take the `trials` that were there when this run of the search began."""
         self.request, self.version = request, 0
-        self.comparisons, self.samples, self.dry_run = tuple(comparisons), tuple(samples), dry_run
+        self.precision_checks, self.samples, self.dry_run = tuple(precision_checks), tuple(samples), dry_run
         self._known_paces: tuple[int, dict[Config, list[Pace]]] = (-1, {})
         self._expected: dict[tuple[ProbeBudget, float], float] = {}
         self.judged = self._judge(trials)  # every probe with its verdict, in order
@@ -58,12 +57,12 @@ class History:
         Raises `StudyError` if a file is damaged.
         """
         dry_runs = disk.attempts(folder, DryRunRequest.kind())
-        comparisons = disk.attempts(folder, StabilityRequest.kind())
+        precision_checks = disk.attempts(folder, StabilityRequest.kind())
         samples = disk.attempts(folder, NoiseScaleRequest.kind())
         return cls(
             request,
             [trial for trial in disk.read_trials(folder) if not _ended_a_search(trial)],
-            comparisons=[pair for pair in comparisons if pair[1].outcome is not Outcome.ENVIRONMENT],
+            precision_checks=[pair for pair in precision_checks if pair[1].outcome is not Outcome.ENVIRONMENT],
             samples=[pair for pair in samples if pair[1].outcome is not Outcome.ENVIRONMENT],
             dry_run=dry_runs[-1][1] if dry_runs else None,
         )
@@ -75,9 +74,9 @@ class History:
         self.version += 1
         return verdict
 
-    def add_comparison(self, request: StabilityRequest, result: StabilityResult) -> None:
-        """Keep one more paired comparison of losses."""
-        self.comparisons = (*self.comparisons, (request, result))
+    def add_precision_check(self, request: StabilityRequest, result: StabilityResult) -> None:
+        """Keep one more precision check."""
+        self.precision_checks = (*self.precision_checks, (request, result))
         self.version += 1
 
     def add_sample(self, request: NoiseScaleRequest, result: NoiseScaleResult) -> None:
@@ -249,7 +248,7 @@ class History:
     @property
     def loss_verdicts(self) -> tuple[LossVerdict, ...]:
         """The last verdict on every precision that was compared with full precision."""
-        return settled(self.comparisons, Thresholds(tolerance=self.request.goal.loss_tolerance))
+        return settled(self.precision_checks, Thresholds(tolerance=self.request.goal.loss_tolerance))
 
     def refusal(self, config: Config) -> Notice | None:
         """Return why the precision of `config` may not be recommended; None if it may."""

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from autotune.core.interference import MOST_WAIT_SHARE, GpuUse
 from autotune.core.records import SEARCH_PURPOSES, Config
 from autotune.core.results import ProbeResult, Trial, Verdict
+from autotune.core.stats import MOST_PROBE_NOISE
 from autotune.units import format_share
 
 # A power cap is how a large GPU normally runs: recorded, and no interference (docs/notes/timing.md 2).
@@ -30,7 +31,7 @@ MOST_VAIN_REPEATS = 3  # in a row: then others use the machine throughout, and r
 REPEATED = (*SEARCH_PURPOSES, "confirm")  # whose probes are repeated; a reference comes again of itself
 MOST_SLOWDOWN = 1.1  # by others, of a probe that counts if need be: gains that are worth a change are of this size
 REFERENCE_EVERY = 8  # search probes between two of the baseline (docs/notes/timing.md 3)
-MOST_DRIFT = 0.05  # of the baseline's rate: less is noise between probes (the same note)
+MOST_DRIFT = MOST_PROBE_NOISE  # of the baseline's rate: less is noise between probes (the same note)
 SLOW = 2.0  # times a typical probe: a baseline that takes longer is too expensive to be probed again and again
 Judged = tuple[Trial, Verdict]
 

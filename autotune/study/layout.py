@@ -8,9 +8,9 @@ studies/NAME/
   study.lock         held while a search runs
   progress.json      what the search does and said, for those who follow it
   probes/0007/       request.json, result.json, log.txt, and prediction.json where the sampler expected something
-  stability/0000/    the same for a paired comparison of losses
+  stability/0000/    the same for a precision check
   noise_scale/0000/  the same for a sample of gradients
-  dry_run/0000/      the same for a dry run, which predicts memory; and so for each kind in `core/kinds.py`
+  dry_run/0000/      the same for a dry run, which predicts memory; and so for each kind in `core/measurements.py`
   inspect/           the same for the inspection
   .gitignore         everything but best.json
 """
@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from autotune import objectives
 from autotune.core import codec
-from autotune.core.kinds import KINDS
+from autotune.core.measurements import MEASUREMENTS
 from autotune.core.records import Config, StudyRequest
 from autotune.core.requests import Asked, InspectRequest, Kind, ProbeRequest, Request, ResultT
 from autotune.core.results import Inspection, ProbeResult, Trial
@@ -47,7 +47,7 @@ EARLIER = "best-{}.json"
 PREDICTION = "prediction.json"
 RACE = "race.json"  # of a race, whose folder has probes and is no study
 FORMER = ("fitted.json", "goodput")  # that earlier versions made
-OWN = (BEST, STUDY, LOCK, PROGRESS, *FORMER, *(kind.FOLDER for kind in KINDS))
+OWN = (BEST, STUDY, LOCK, PROGRESS, *FORMER, *(kind.FOLDER for kind in MEASUREMENTS))
 IGNORE = ".gitignore"
 IGNORED = "*\n!.gitignore\n!best.json\n"
 
@@ -214,7 +214,7 @@ def check_writable(folder: Path) -> None:
 
 def sweep(folder: Path) -> None:
     """Take away what the commands of earlier probes wrote: a search that was killed could not. Needs the lock."""
-    for kind in KINDS:
+    for kind in MEASUREMENTS:
         for place in (folder / kind.FOLDER, *_numbered(folder / kind.FOLDER)):
             if (place / LOG).is_file():
                 take_outputs_away(place)

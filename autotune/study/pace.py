@@ -39,3 +39,10 @@ class Pace:
         bounded = min(max(self.window, window.min_seconds), window.max_seconds)
         others = (self.steps - MEASURED_STEPS) * (cycle - self.cycle)
         return max(0.0, self.rest + others) + max(bounded, MEASURED_STEPS * cycle)
+
+
+def starting_seconds(result: ProbeResult) -> float:
+    """Return the seconds that the process of a probe took until it trained."""
+    built = sum(result.phase_seconds.get(name, 0.0) for name in ("start", "load", "build"))
+    steps = sum(result.measurement.warmup_seconds) if result.measurement else 0.0
+    return built + max(0.0, result.phase_seconds.get("warm-up", 0.0) - steps)

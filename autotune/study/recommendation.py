@@ -37,7 +37,7 @@ class Confirmation(Record, frozen=True, kw_only=True):
 
     config: Config
     samples_per_second: float  # over all rounds of the race, by its ratio to the baseline in those that it ran
-    rounds: tuple[float, ...]  # samples/s, one per round that counts; fewer than others where left behind or disturbed
+    rounds: tuple[float, ...]  # samples/s, one per round that counts; fewer where left behind or left out
     trials: tuple[int, ...]  # numbers of its probes
     peak_bytes: int  # largest over the rounds
     data_wait_share: float
@@ -64,15 +64,15 @@ class Achieved(Record, frozen=True, kw_only=True):
 
 
 class Change(Record, frozen=True, kw_only=True):
-    """One change from the baseline to the leader of the race, and what the leader is without it: measured in rounds."""
+    """One change from the baseline to the winner of the race, and what the winner is without it: measured in rounds."""
 
-    values: dict[str, Value]  # the leader's, of the knobs that move together
+    values: dict[str, Value]  # the winner's, of the knobs that move together
     before: dict[str, Value]  # the baseline's
     kept: bool  # whether the recommendation makes it
-    ratio: float | None = None  # the leader's score without it, over the leader's; None: not known
+    ratio: float | None = None  # the winner's score without it, over the winner's; None: not known
     ratio_low: float | None = None  # 95 % interval; None: not known
     ratio_high: float | None = None
-    memory_ratio: float | None = None  # memory of the leader without it, over the leader's
+    memory_ratio: float | None = None  # memory of the winner without it, over the winner's
     untested: Notice | None = None  # why it was not measured in rounds; a ratio beside it is by single probes
 
 
@@ -155,7 +155,7 @@ class Recommendation(Record, frozen=True, kw_only=True):
     measured_at: str  # UTC, ISO 8601
     probes: int
     seconds: float  # of searching, this run
-    changes: tuple[Change, ...] | None = None  # of the leader; None: of a version that took none back
+    changes: tuple[Change, ...] | None = None  # of the winner; None: of a version that took none back
     certificate: Notice | None = None  # what is known of all that was not measured; None: of an earlier version
     batch_advice: BatchAdvice | None = None  # of `time-to-quality` only
     achieved: Achieved | None = None  # None: of a version that knew throughput only

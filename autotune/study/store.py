@@ -69,7 +69,7 @@ class Store:
                     self._kept.tell(frozen.number, state=TrialState.FAIL)  # if it has a result, that is added below
                 elif frozen.state is not TrialState.FAIL:
                     known.add(frozen.user_attrs.get(NUMBER))
-            learned = set()  # of the rounds of an elimination the first of each configuration
+            learned = set()  # of the rounds of an ablation the first of each configuration
             for number, trial in by_number.items():
                 if trial.purpose not in SEARCH_PURPOSES or trial.result.outcome.retried:
                     continue

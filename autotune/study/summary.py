@@ -44,7 +44,7 @@ class ConfigSummary:
     trials: tuple[Trial, ...] = ()
     verdicts: tuple[Verdict, ...] = ()  # one per trial
     rounds: tuple[int, ...] = ()  # of the race, in which each trial ran; empty: the first ones
-    left_out: tuple[Trial, ...] = ()  # of the race, because of interference; enough undisturbed ones are there
+    left_out: tuple[Trial, ...] = ()  # of the race, because of interference; enough others are there
     refused: Notice | None = None  # why it may not be recommended although it runs; None: it may
     is_behind: bool = False  # others went on in the race, for it was slower
     compared: Compared | None = None

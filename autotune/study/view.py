@@ -8,12 +8,12 @@ from pathlib import Path
 
 from autotune.core.records import Config, StudyRequest, TargetFacts
 from autotune.core.requests import NoiseScaleRequest, StabilityRequest
-from autotune.core.results import LossVerdict, StabilityResult, Trial, Verdict
+from autotune.core.results import LossVerdict, Trial, Verdict
 from autotune.errors import StudyNotFound
 from autotune.knobs import touched
 from autotune.knobs.base import Knob
 from autotune.objectives.verdict import judge_among
-from autotune.precision.judge import Thresholds, settled
+from autotune.precision.judge import PrecisionCheck, Thresholds, settled
 from autotune.study import layout as disk
 from autotune.study.history import History, known_noise
 from autotune.study.interference import Judged, valid_trials
@@ -34,7 +34,7 @@ class StudyView:
     trials: tuple[Trial, ...]
     recommendation: Recommendation | None
     running: bool
-    comparisons: tuple[tuple[StabilityRequest, StabilityResult], ...] = ()  # of losses, in the order they were run
+    precision_checks: tuple[PrecisionCheck, ...] = ()  # in the order they were run
     progress: SearchProgress | None = None  # of the search that runs or ran last; None: of an earlier version
     noise_scale: float | None = None  # of the gradient, in samples; None: not known, or the objective does not use it
 
@@ -46,7 +46,7 @@ class StudyView:
     @property
     def stability(self) -> tuple[LossVerdict, ...]:
         """The verdict on every precision that was compared with full precision."""
-        return settled(self.comparisons, Thresholds(tolerance=self.request.goal.loss_tolerance))
+        return settled(self.precision_checks, Thresholds(tolerance=self.request.goal.loss_tolerance))
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
@@ -82,7 +82,7 @@ def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyVie
         recommendation=read_best(best) if best.is_file() else None,
         running=is_running(folder),
         progress=read_progress(folder),
-        comparisons=disk.attempts(folder, StabilityRequest.kind()),
+        precision_checks=disk.attempts(folder, StabilityRequest.kind()),
         noise_scale=noise.phi if noise else None,
     )
 
@@ -91,7 +91,7 @@ def view_of(folder: Path, history: History) -> StudyView:
     """Return the study of a running search from memory. It has no answer yet."""
     return StudyView(
         folder=folder, request=history.request, trials=tuple(trial for trial, _ in history.judged),
-        recommendation=None, running=False, comparisons=history.comparisons, noise_scale=history.noise_scale,
+        recommendation=None, running=False, precision_checks=history.precision_checks, noise_scale=history.noise_scale,
     )  # fmt: skip
 
 

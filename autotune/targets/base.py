@@ -49,20 +49,20 @@ class Step(Record, frozen=True, kw_only=True):
 
 
 class Watch(Protocol):
-    """The receiver of a session's reports."""
+    """The receiver of a session's reports: what derives from it ignores those that it does not define."""
 
     @property
     def steps_at_once(self) -> int:
         """The optimizer steps that the next report covers: those of a hundredth of a second where steps are short."""
-        ...
+        return 1
 
     def first_batch(self, seconds: float) -> None:
         """The first batch arrived `seconds` after it was asked for: worker start-up included."""
-        ...
+        return
 
     def epoch(self) -> None:
         """The loader ran out and was started again."""
-        ...
+        return
 
     def step(self, step: Step) -> Order:
         """Take note that as many optimizer steps as were asked for were issued; return what to do next."""
@@ -70,19 +70,19 @@ class Watch(Protocol):
 
     def ended(self) -> bool:
         """The loop has come to its end before `STOP`. Whether what was reported will do; asked of own loops only."""
-        ...
+        return False
 
     def micro_batch(self) -> None:
         """One of several micro-batches was issued: a sign of life. Within a block of steps once a second."""
-        ...
+        return
 
     def update(self) -> None:
         """The optimizer's last update of a report begins; told once more when it was issued. Own loops do not tell."""
-        ...
+        return
 
     def loaded(self, samples: int) -> Order:
         """A batch of that many samples, asked for by `LOAD`, is there and was put aside."""
-        ...
+        return Order.CONTINUE
 
 
 class Session(Protocol):

@@ -68,7 +68,7 @@ def assemble(contract: Contract, data: Data, plan: Plan, offered: Mapping[str, A
         model = transform(model)
     validation = None
     if "validation" in contract and says_loss(contract):
-        held_out = sources.held_by(contract, "validation", offered)
+        held_out = sources.read_dataset(contract, "validation", offered)
         validation = sources.validation_source(contract, held_out, plan, original)
     source = sources.training_source(contract, data, plan, offered, original)
     return Training(
@@ -113,12 +113,12 @@ def _model(contract: Contract, offered: Mapping[str, Any]) -> torch.nn.Module:
 def _several(returned: Any) -> str:
     """Return the advice what to return instead of `returned`, which is no model but may hold several."""
     parts = returned.values() if isinstance(returned, Mapping) else returned
-    is_held = isinstance(returned, Mapping | list | tuple)
-    held = sum(isinstance(part, torch.nn.Module) for part in parts) if is_held else 0
-    if held < 2:
+    is_collection = isinstance(returned, Mapping | list | tuple)
+    models = sum(isinstance(part, torch.nn.Module) for part in parts) if is_collection else 0
+    if models < 2:
         return ": return an nn.Module."
     return (
-        f" of {held}. autotune trains one module. Parts of it may have several losses and optimizers: return "
+        f" of {models}. autotune trains one module. Parts of it may have several losses and optimizers: return "
         f"nn.ModuleDict({{...}}), and write {NAMES['step']} where one loss does not train them all, as in a GAN."
     )
 

@@ -134,11 +134,11 @@ def _revived(plain: type[nn.Module]) -> nn.Module:
 @contextmanager
 def _on_copies_of_buffers(block: nn.Module) -> Iterator[None]:
     """Run with copies of the buffers: what is written meanwhile is forgotten, and autograd finds the originals."""
-    held = [(part, name, buffer) for part in block.modules() for name, buffer in part.named_buffers(recurse=False)]
-    for part, name, buffer in held:
+    originals = [(part, name, buffer) for part in block.modules() for name, buffer in part.named_buffers(recurse=False)]
+    for part, name, buffer in originals:
         setattr(part, name, buffer.detach().clone())
     try:
         yield
     finally:
-        for part, name, buffer in held:
+        for part, name, buffer in originals:
             setattr(part, name, buffer)

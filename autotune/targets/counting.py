@@ -158,7 +158,7 @@ def _shared_most(sizes: Mapping[Place, int]) -> int:
     """The size that most parts of the batch have; of equally many the one in the earlier dimension."""
 
     def weight(size: int) -> tuple[int, int]:
-        places = [place for place, held in sizes.items() if held == size]
+        places = [place for place, of_place in sizes.items() if of_place == size]
         return len({keys for keys, _ in places}), -min(dimension for _, dimension in places)
 
     return max(dict.fromkeys(sizes.values()), key=weight)

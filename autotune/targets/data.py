@@ -61,10 +61,10 @@ def find(contract: Contract, offered: Mapping[str, Any]) -> Data:
     """The data of the target; calls `dataset()` if that is what it has. Raises `TargetError`."""
     if contract.data != "dataset":
         return Data(kind=cast(Literal["dataloader", "batch"], contract.data))
-    return held_by(contract, "dataset", offered)
+    return read_dataset(contract, "dataset", offered)
 
 
-def held_by(contract: Contract, name: str, offered: Mapping[str, Any]) -> Data:
+def read_dataset(contract: Contract, name: str, offered: Mapping[str, Any]) -> Data:
     """The dataset called `name`, recognised. Raises `TargetError`."""
     dataset = contract.make(name, offered)
     with blaming(f"{name}()", contract.root):  # __len__ is the user's code too

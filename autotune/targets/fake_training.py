@@ -31,7 +31,7 @@ from autotune.targets.fake_batches import SIZES, CannotPredict, Rebatched
 from autotune.targets.loop import Training
 from autotune.targets.loss import InferredLoss
 from autotune.targets.own_loop import OwnLoop
-from autotune.targets.peek import undisturbed
+from autotune.targets.peek import random_state_kept
 from autotune.targets.reference import Reference
 from autotune.targets.update import Update
 from autotune.targets.worst_batch import longest
@@ -116,7 +116,7 @@ class DryFunctions:
         return plan_of({**config.values, "batch_size": batch_size, worker_knob().name: 0}, self._device)
 
     def _real_batches(self, model: torch.nn.Module) -> Rebatched:
-        with undisturbed():
+        with random_state_kept():
             found = self._pair(model, longest_samples=self._shapes_vary)
             return found if found.alike or self._shapes_vary else self._pair(model, longest_samples=True)
 

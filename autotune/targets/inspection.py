@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Any
 
 from msgspec.structs import replace
 from torch import nn
@@ -21,7 +21,7 @@ from autotune.knobs import KNOBS, defaults, plan_of, worker_knob
 from autotune.knobs.base import SHORT_CYCLE, Plan
 from autotune.targets import data as sources
 from autotune.targets import kinds
-from autotune.targets.base import Order, Session, Step, check_effect
+from autotune.targets.base import Order, Session, Step, Watch, check_effect
 from autotune.targets.batches import describe, layout
 from autotune.targets.build import assemble, common_arguments, run_setup
 from autotune.targets.contract import OF_A_STEP, Contract
@@ -111,10 +111,9 @@ def _name(model: nn.Module, reference: Reference) -> str:
 
 
 @dataclass
-class _FirstStep:
+class _FirstStep(Watch):
     """A watch that lets one optimizer step happen, and remembers what went in."""
 
-    steps_at_once: ClassVar[int] = 1
     batch: Any = None
     asked_for_worker: bool = False  # whether loading it called `torch.utils.data.get_worker_info`
     steps: list[Step] = field(default_factory=list)
@@ -124,29 +123,9 @@ class _FirstStep:
             return "the first training step"
         return f"the first training step, on a batch of {describe(self.batch)}"
 
-    def first_batch(self, seconds: float) -> None:
-        """Ignore it: one step is all that an inspection needs."""
-
-    def epoch(self) -> None:
-        """Ignore it: one step is all that an inspection needs."""
-
     def step(self, step: Step) -> Order:
         """One is enough."""
         self.steps.append(step)
-        return Order.STOP
-
-    def ended(self) -> bool:
-        """Return False: there was no step, or it would have stopped."""
-        return False
-
-    def micro_batch(self) -> None:
-        """Ignore it: one step is all that an inspection needs."""
-
-    def update(self) -> None:
-        """Ignore it: one step is all that an inspection needs."""
-
-    def loaded(self, samples: int) -> Order:
-        """Ignore it: one step is all that an inspection needs."""
         return Order.STOP
 
     def remembering(self, source: sources.Source) -> sources.Source:

@@ -32,8 +32,8 @@ class Loaded:
     @property
     def names(self) -> dict[str, Any]:
         """The agreed names that it defines; none where the value is neither module nor dict."""
-        held = vars(self.value) if self.is_whole_module else self.value if isinstance(self.value, Mapping) else {}
-        return {name: value for name, value in held.items() if name in NAMES and not isinstance(value, ModuleType)}
+        values = vars(self.value) if self.is_whole_module else self.value if isinstance(self.value, Mapping) else {}
+        return {name: value for name, value in values.items() if name in NAMES and not isinstance(value, ModuleType)}
 
 
 def picked(module: ModuleType, reference: Reference, offered: Mapping[str, Any]) -> Loaded:

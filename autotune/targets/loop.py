@@ -126,11 +126,11 @@ class Training:
             for _ in range(count):
                 batch = feed.next()
                 if reports:
-                    held = self.count_samples(batch)
-                    samples += held
+                    size = self.count_samples(batch)
+                    samples += size
                     if self._counts_tokens:
                         tokens += count_tokens(batch)
-                    self._shapes.note(batch, held, feed.arrived)
+                    self._shapes.note(batch, size, feed.arrived)
                     own_seconds += time.perf_counter() - feed.arrived
                 if update is None:
                     update = self.begin(batch)

@@ -43,9 +43,9 @@ def _check_kind(made: Any, optimizers: list[Any]) -> None:
     if optimizers and not others:
         return
     kind = type(made).__name__
-    held = f" with {' and '.join(dict.fromkeys(others))} in it" if others and isinstance(made, list | tuple) else ""
+    parts = f" with {' and '.join(dict.fromkeys(others))} in it" if others and isinstance(made, list | tuple) else ""
     raise TargetError(
-        f"optimizer() returned a {kind}{held}. autotune steps optimizers of torch.optim, and a schedule has a "
+        f"optimizer() returned a {kind}{parts}. autotune steps optimizers of torch.optim, and a schedule has a "
         f"function of its own, scheduler(optimizer). Return one torch.optim.Optimizer, {_EXAMPLE}, or a list of them."
     )
 

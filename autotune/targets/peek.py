@@ -38,7 +38,7 @@ def some_keys(loader: DataLoader[Any], most: int) -> list[Any]:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def random_state_kept() -> Iterator[None]:
     """Afterwards everything that draws by chance on the host goes on as if nothing had been drawn meanwhile."""
     python, arrays = random.getstate(), np.random.get_state()
     with torch.random.fork_rng([]):

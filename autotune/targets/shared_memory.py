@@ -9,12 +9,12 @@ from torch.utils.data import DataLoader
 
 from autotune.targets.base import SharedMemoryTooSmall
 from autotune.targets.batches import tensors
-from autotune.targets.peek import beside, some_keys, undisturbed
+from autotune.targets.peek import beside, random_state_kept, some_keys
 from autotune.units import format_bytes
 
-# Beside those prepared in advance: the batch in training, and the next one, fetched while it is still held. Measured
+# Beside those prepared in advance: the batch in training, and the next one, fetched while it is in use. Measured
 # on torch 2.13: the most that lay in /dev/shm was workers * prefetch + 2 batches, for 1 to 4 workers, 2 to 4 ahead.
-HELD_BATCHES = 2
+BATCHES_IN_USE = 2
 
 
 def check(loader: DataLoader[Any], free: int | None) -> None:
@@ -26,7 +26,7 @@ def check(loader: DataLoader[Any], free: int | None) -> None:
     if free is None or not loader.num_workers:
         return
     batch = batch_bytes(loader)
-    batches = loader.num_workers * (loader.prefetch_factor or 1) + HELD_BATCHES
+    batches = loader.num_workers * (loader.prefetch_factor or 1) + BATCHES_IN_USE
     if batch * batches > free:
         raise SharedMemoryTooSmall(
             f"num_workers {loader.num_workers} keeps up to {batches} batches of {format_bytes(batch)} in shared "
@@ -38,7 +38,7 @@ def check(loader: DataLoader[Any], free: int | None) -> None:
 
 def batch_bytes(loader: DataLoader[Any]) -> int:
     """Shared memory of one batch, by its first sample: whole pages of every tensor; 0 if that cannot be told."""
-    with undisturbed():
+    with random_state_kept():
         try:
             one = next(iter(beside(loader, batch_sampler=[some_keys(loader, 1)], collate_fn=loader.collate_fn)))
             sizes = [part.nbytes for part in tensors(one) if part.device.type == "cpu"]

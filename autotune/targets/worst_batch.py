@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from autotune.targets.contract import Contract
 from autotune.targets.data import Data, Epochs, Source
-from autotune.targets.peek import beside, sample_size, some_keys, undisturbed
+from autotune.targets.peek import beside, random_state_kept, sample_size, some_keys
 from autotune.targets.user_errors import blaming
 
 MOST_SECONDS = 2.0  # of looking at samples: a probe takes about five
@@ -43,7 +43,7 @@ def longest(loader: DataLoader[Any], clock: Callable[[], float] = time.monotonic
     at every access, and memory that does not follow the size of the samples.
     """
     size = loader.batch_size or 1
-    with undisturbed():
+    with random_state_kept():
         keys = some_keys(loader, MOST_SAMPLES)
         ends = clock() + MOST_SECONDS
         sizes: list[int] = []

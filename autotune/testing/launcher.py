@@ -55,7 +55,7 @@ class FakeLauncher:
     The same `seed` and the same requests give the same results. `faults` may end a request otherwise than the model
     would: by kind of request a function that returns the outcome, or None to let the model decide. `results` are
     functions that return the result of a kind of request instead of the model; that of a kind neither knows is OK and
-    empty. In a comparison of losses a configuration with one of `bad_dtypes` as `amp_dtype` learns less. Time is
+    empty. In a precision check a configuration with one of `bad_dtypes` as `amp_dtype` learns less. Time is
     simulated: `clock` is how much of it all requests have taken, each of them `starting_seconds` by phase first.
     """
 

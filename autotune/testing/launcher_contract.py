@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.core import codec
-from autotune.core.kinds import KINDS
+from autotune.core.measurements import MEASUREMENTS
 from autotune.core.records import Config
 from autotune.core.requests import InspectRequest, ProbeRequest, Request
 from autotune.core.results import Outcome, Result
@@ -43,7 +43,7 @@ class LauncherContract:
         raise NotImplementedError
 
     def test_every_kind_leaves_request_log_and_the_answer_that_was_returned(self, tmp_path: Path) -> None:
-        for kind in KINDS:
+        for kind in MEASUREMENTS:
             for target, outcome in ((self.TRAINS, Outcome.OK), (self.DIES, Outcome.CRASHED)):
                 request = example(kind, target)
 
@@ -56,7 +56,7 @@ class LauncherContract:
                 assert sorted(path.name for path in tmp_path.iterdir()) == sorted([LOG, REQUEST, RESULT]), kind
 
     def test_an_answer_knows_when_its_process_began_and_how_long_it_took(self, tmp_path: Path) -> None:
-        for kind in KINDS.keys() - {InspectRequest}:  # an inspection is not accounted for
+        for kind in MEASUREMENTS.keys() - {InspectRequest}:  # an inspection is not accounted for
             for target in (self.TRAINS, self.DIES):
                 result = self._run(example(kind, target), tmp_path)
 
@@ -65,7 +65,7 @@ class LauncherContract:
                 assert {"start", "load"} <= set(result.phase_seconds), kind
 
     def test_a_failure_says_where_and_how_we_know(self, tmp_path: Path) -> None:
-        for kind in KINDS:
+        for kind in MEASUREMENTS:
             failure = self._run(example(kind, self.DIES), tmp_path).failure
 
             assert failure is not None, kind

@@ -194,15 +194,15 @@ class TargetContract:
             return
         session = self._open(tmp_path, batch_size=8)
         told = Recorder(*[Order.REPEAT, Order.LOAD, Order.CONTINUE] if session.loads else [Order.REPEAT])
-        held: list[Any] = []
+        tensors: list[Any] = []
 
         session.train(told)
         dry = self._target(tmp_path).dry(self._config(), "cpu", lambda name: None, shapes_vary=False)
-        dry.training({}, 1).step(64, nullcontext(), held.append)
+        dry.training({}, 1).step(64, nullcontext(), tensors.append)
 
         assert len(told.steps) == 2 + session.loads
         assert told.loads == [8] * session.loads
-        assert any(64 in tensor.shape for tensor in held)
+        assert any(64 in tensor.shape for tensor in tensors)
 
     def test_a_file_that_does_not_run_is_told_with_its_own_line(self, tmp_path: Path) -> None:
         (tmp_path / "broken.py").write_text(f"raise RuntimeError('mine')\n{self.text}")

@@ -15,7 +15,7 @@ from autotune.sampler.space import is_settable
 from autotune.study.interference import interference_causes
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.header import moving, shown_config
-from autotune.tuning.racing import FEWEST_ROUNDS, undisturbed_rounds
+from autotune.tuning.racing import FEWEST_ROUNDS, rounds_without_interference
 from autotune.units import format_rate
 
 LOADER_BOUND = 0.15  # share of a step spent waiting: 0.04 if compute-bound, else 0.2 to 0.75 (docs/notes/timing.md 4)
@@ -111,17 +111,16 @@ def left_out_warnings(candidates: Sequence[ConfigSummary], request: StudyRequest
         yield notice(Code.PROBES_LEFT_OUT, count=len(left), probes=_listed(left))
     raced = [c for c in candidates if any(trial.purpose == "confirm" for trial in (*c.trials, *c.left_out))]
     doubtful = [
-        c
+        (c, clean)
         for c in raced
-        if undisturbed_rounds(c) < FEWEST_ROUNDS and (c.left_out or undisturbed_rounds(c) < len(c.trials))
+        if (clean := rounds_without_interference(c)) < FEWEST_ROUNDS and (c.left_out or clean < len(c.trials))
     ]
     if doubtful:
+        counts = ((c, len(c.trials + c.left_out), clean) for c, clean in doubtful[:MOST_LISTED])
         rounds = "; ".join(
-            f"{shown_config(c.config, moving(request))} in {len(c.trials + c.left_out) - undisturbed_rounds(c)} of "
-            f"{len(c.trials + c.left_out)}"
-            for c in doubtful[:MOST_LISTED]
+            f"{shown_config(c.config, moving(request))} in {ran - clean} of {ran}" for c, ran, clean in counts
         )
-        kept = [trial for c in doubtful for trial in c.trials if interference_causes(trial.result)]
+        kept = [trial for c, _ in doubtful for trial in c.trials if interference_causes(trial.result)]
         yield notice(Code.CONFIRMATION_INTERFERENCE, rounds=rounds, probes=_listed(kept) or None)
 
 

@@ -13,7 +13,7 @@ from autotune.study import layout as disk
 from autotune.study.baseline_rate import doubt, has_too_few, is_known, is_narrow, unknown
 from autotune.study.history import FATAL_AT_BASELINE
 from autotune.study.interference import BACK_OFF_SECONDS, Judged, is_spoiled
-from autotune.tuning.comparing import starting_seconds
+from autotune.study.pace import starting_seconds
 from autotune.tuning.context import SearchContext
 from autotune.tuning.prepare import check_scored, fault
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry

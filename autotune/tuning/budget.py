@@ -1,7 +1,7 @@
 """The time budget of one search: what is left of it, and what has to be kept for which later stage.
 
-    │ elapsed │ to explore with    │ comparison of losses │ race          │ elimination │    what is kept
-    │ elapsed │ spare                     │ comparison      │ shortest race │                  the least of it
+    │ elapsed │ to explore with    │ precision check      │ race          │ ablation    │    what is kept
+    │ elapsed │ spare                     │ precision check │ shortest race │                  the least of it
 
 Nothing begins that is not expected to end in time, repeats included: decisions/0047 has the rules.
 """
@@ -18,27 +18,27 @@ from autotune.core.requests import FEWEST_STEPS, ProbeBudget
 from autotune.core.results import Outcome
 from autotune.knobs import KNOBS
 from autotune.objectives import objective_of
+from autotune.precision.duration import RUNS, SEED_SECONDS, STEPS, check_batch, seconds_at_the_pace_of
 from autotune.precision.judge import THRESHOLDS
 from autotune.sampler.space import change_count
 from autotune.study.history import History
 from autotune.study.interference import BACK_OFF_SECONDS
 from autotune.targets.commands.command import is_command
 from autotune.tuning import choice, racing
-from autotune.tuning.comparing import RUNS, SEED_SECONDS, STEPS, comparison_batch, seconds_at_the_pace_of
 from autotune.tuning.windows import BRIEF, LEAST, SEARCH, RacePlan
 
 MOST_RESERVED = 0.4  # share of the budget kept while exploring; of a short one more, once there is something to confirm
-MOST_COMPARING = 0.25  # share of the budget for a comparison of losses
+MOST_CHECKING = 0.25  # share of the budget for a precision check
 MOST_LATE = 0.1  # share of the budget by which it is overrun rather than nothing confirmed
-MOST_ELIMINATION = 0.2  # share of the budget kept to take changes back after the race
+MOST_ABLATION = 0.2  # share of the budget kept to take changes back after the race
 SIMPLER_PROBES = 2  # kept to take changes back before the race: it may leave no time to do so after it
 FIRST_SHARE = 0.25  # share of the time left for the first probe of the baseline: from there on windows are shorter
 # With a free global batch who is within 5 % need not be told apart: rather more finalists than eight rounds.
 KNEE_FINALISTS = 5
-KNEE_PROBES = racing.probes(KNEE_FINALISTS, racing.SURE_ROUNDS, 1)
+KNEE_PROBES = racing.probe_count(KNEE_FINALISTS, racing.SURE_ROUNDS, 1)
 SHORT_ROUNDS = racing.fewest_rounds(2)  # of the fastest against the baseline, with an interval that can say something
 CLEAR = 1.5  # times as good by single probes: two rounds tell that, where probes err by 10 % (`core/rounds.Rounds`)
-THREE_PROBES = racing.probes(choice.FEWEST_FINALISTS, SHORT_ROUNDS, 1)  # with fewer, fewer finalists and more rounds
+THREE_PROBES = racing.probe_count(choice.FEWEST_FINALISTS, SHORT_ROUNDS, 1)  # with fewer finalists more rounds
 USUAL_STEPS = ProbeBudget().min_steps  # of a stage of a probe, if they are not too long for it
 
 
@@ -63,8 +63,8 @@ class TimeBudget:
 
     @property
     def spare_seconds(self) -> float:
-        """The seconds left that the comparison of losses and the shortest confirmation do not need."""
-        return self.left_seconds - self.comparison_seconds - self.shortest_confirmation_seconds
+        """The seconds left that the precision check and the shortest confirmation do not need."""
+        return self.left_seconds - self.precision_check_seconds - self.shortest_confirmation_seconds
 
     @property
     def explorable_seconds(self) -> float:
@@ -121,26 +121,26 @@ class TimeBudget:
     @property
     def full_confirmation_seconds(self) -> float:
         """The seconds of a race of eight rounds among those who would begin it now."""
-        racers = self._racers(racing.MOST_FINALISTS)
-        return self.probe_seconds(racers, self.round_window) * racing.probes(len(racers) - 1, racing.GOAL_ROUNDS, 1)
+        among = self._racers(racing.MOST_FINALISTS)
+        return self.probe_seconds(among, self.round_window) * racing.probe_count(len(among) - 1, racing.GOAL_ROUNDS, 1)
 
     @property
-    def elimination_seconds(self) -> float:
+    def ablation_seconds(self) -> float:
         """The seconds kept after the race, to take back each change of who is best now.
 
         0.0 for fewer than two, and where its share is too short for two rounds of the best and one other.
         """
-        (changed, rounds), share = self._elimination, MOST_ELIMINATION * self.seconds
+        (changed, rounds), share = self._ablation, MOST_ABLATION * self.seconds
         return min((changed + 2) * rounds, share) if changed > 1 and 2 * rounds <= share else 0.0
 
     @property
-    def affords_elimination(self) -> bool:
+    def affords_ablation(self) -> bool:
         """Whether all changes of who is best now can be taken back after the race."""
-        changed, rounds = self._elimination
-        return changed < 2 or (changed + 2) * rounds <= MOST_ELIMINATION * self.seconds
+        changed, rounds = self._ablation
+        return changed < 2 or (changed + 2) * rounds <= MOST_ABLATION * self.seconds
 
     @property
-    def _elimination(self) -> tuple[int, float]:
+    def _ablation(self) -> tuple[int, float]:
         """The changes of who is best now, and the seconds of the fewest rounds of one configuration."""
         best, baseline = self._racers(1)[0], self._history.request.baseline
         seconds = racing.FEWEST_ROUNDS * self.probe_seconds([best, baseline], self.round_window)
@@ -148,8 +148,8 @@ class TimeBudget:
 
     @property
     def race_seconds(self) -> float:
-        """The seconds left for the race: what the elimination does not need after it, if that is enough for a race."""
-        left = self.left_seconds - self.elimination_seconds
+        """The seconds left for the race: what the ablation does not need after it, if that is enough for a race."""
+        left = self.left_seconds - self.ablation_seconds
         return left if left >= self.short_confirmation_seconds else self.left_seconds
 
     @property
@@ -161,12 +161,12 @@ class TimeBudget:
         missing, least = self.missing_finalists, self.shortest_confirmation_seconds
         if missing == choice.FEWEST_FINALISTS:
             return least if self.left_seconds >= least + self._history.typical_seconds else 0.0
-        probes_after = self._probes_after + (0 if self.affords_elimination else SIMPLER_PROBES)
-        others = self.comparison_seconds + self._history.typical_seconds * probes_after
+        probes_after = self._probes_after + (0 if self.affords_ablation else SIMPLER_PROBES)
+        others = self.precision_check_seconds + self._history.typical_seconds * probes_after
         most = MOST_RESERVED * self.seconds
         if missing == 0:
             most = max(most, self.short_confirmation_seconds + others)
-        return max(least, min(self.full_confirmation_seconds + self.elimination_seconds + others, most))
+        return max(least, min(self.full_confirmation_seconds + self.ablation_seconds + others, most))
 
     def next_probe_seconds(self, least: float) -> float:
         """Return the seconds that the next probe of the exploration may take, `least` or more.
@@ -182,8 +182,8 @@ class TimeBudget:
         return max(0, choice.FEWEST_FINALISTS - len(known - {self._history.request.baseline}))
 
     @property
-    def comparison_seconds(self) -> float:
-        """The seconds of the comparison of losses that the search will probably need; 0.0 if it needs none."""
+    def precision_check_seconds(self) -> float:
+        """The seconds of the precision check that the search will probably need; 0.0 if it needs none."""
         history, request = self._history, self._history.request
         domains = [request.domains.get(knob.name, (knob.default,)) for knob in KNOBS if knob.numerics]
         compared = [tuple(verdict.values.values()) for verdict in history.loss_verdicts]
@@ -191,19 +191,19 @@ class TimeBudget:
         unknown = [values for values in itertools.product(*domains) if values != plain and values not in compared]
         if not unknown or request.goal.stability == "off":
             return 0.0
-        seconds = [result.elapsed_seconds for _, result in history.comparisons if result.outcome is Outcome.OK]
-        needed = seconds[-1] if seconds else self._comparing_seconds(STEPS)
-        return min(needed, MOST_COMPARING * self.seconds) if self.affords_comparison else 0.0
+        seconds = [result.elapsed_seconds for _, result in history.precision_checks if result.outcome is Outcome.OK]
+        needed = seconds[-1] if seconds else self._checking_seconds(STEPS)
+        return min(needed, MOST_CHECKING * self.seconds) if self.affords_precision_check else 0.0
 
     @property
-    def most_comparison_seconds(self) -> float:
-        """The seconds that a comparison of losses may take now: the shortest confirmation comes after it."""
+    def most_precision_check_seconds(self) -> float:
+        """The seconds that a precision check may take now: the shortest confirmation comes after it."""
         return max(0.0, self.left_seconds - self.shortest_confirmation_seconds)
 
     @property
-    def affords_comparison(self) -> bool:
-        """Whether a comparison of losses can run as many steps as say anything."""
-        return self._comparing_seconds(THRESHOLDS.least_steps) <= min(self.most_comparison_seconds, SEED_SECONDS)
+    def affords_precision_check(self) -> bool:
+        """Whether a precision check can run as many steps as say anything."""
+        return self._checking_seconds(THRESHOLDS.least_steps) <= min(self.most_precision_check_seconds, SEED_SECONDS)
 
     def affords_probe(self, config: Config | None = None) -> bool:
         """Return whether a search probe, of `config` if given, leaves time for the shortest confirmation."""
@@ -213,7 +213,7 @@ class TimeBudget:
     def affords_repeat(self, config: Config, window: ProbeBudget, keep_seconds: float | None = None) -> bool:
         """Return whether a probe can be run again after a pause, with so many seconds left after it.
 
-        By default those that the comparison of losses and the shortest confirmation need.
+        By default those that the precision check and the shortest confirmation need.
         """
         spare = self.spare_seconds if keep_seconds is None else self.left_seconds - keep_seconds
         return spare >= BACK_OFF_SECONDS + self._history.expected_seconds(window, config)
@@ -242,17 +242,17 @@ class TimeBudget:
             few = KNEE_FINALISTS
         return racing.finalist_count(available, 1, affordable, few)
 
-    def race_plan(self, racers: Sequence[Config], leading: int, known: int = 0) -> RacePlan:
-        """Return how a race among these is run, `leading` of them finalists, once `known` probes of it were run.
+    def race_plan(self, racers: Sequence[Config], finalist_total: int, known: int = 0) -> RacePlan:
+        """Return how a race among these is run, `finalist_total` of them finalists, once `known` probes of it were run.
 
         Its probes measure least where that alone makes room for three rounds.
         """
-        others, left = len(racers) - leading, self.race_seconds
+        others, left = len(racers) - finalist_total, self.race_seconds
         plans = []
         for window in (self.round_window, *self._windows(self.round_window)[-1:]):
             seconds = self.probe_seconds(racers, window)
             rounds = range(racing.USUAL_ROUNDS, racing.FEWEST_ROUNDS, -1)
-            fit = (n for n in rounds if (racing.probes(leading, n, others) - known) * seconds <= left)
+            fit = (n for n in rounds if (racing.probe_count(finalist_total, n, others) - known) * seconds <= left)
             plans.append(RacePlan(window=window, rounds=next(fit, racing.FEWEST_ROUNDS), probe_seconds=seconds))
         # The least window may hold a single burst of a loader: rather fewer rounds, as long as they can decide.
         enough = min(racing.fewest_rounds(len(racers)), racing.SURE_ROUNDS)
@@ -267,7 +267,7 @@ class TimeBudget:
         over = needed - self.left_seconds
         if over <= 0:
             return 0.0, 0
-        return over, math.ceil((self.seconds + over + self._comparing_seconds(STEPS)) / 60)
+        return over, math.ceil((self.seconds + over + self._checking_seconds(STEPS)) / 60)
 
     def _windows(self, wanted: ProbeBudget) -> tuple[ProbeBudget, ...]:
         """Return this window and shorter ones, longest first; no shorter where something else than speed counts."""
@@ -278,17 +278,17 @@ class TimeBudget:
 
     def _race_seconds(self, window: ProbeBudget, rounds: int) -> float:
         """Return the seconds of so many rounds of the best so far and the baseline."""
-        return self.probe_seconds(self._racers(1), window) * racing.probes(1, rounds, 1)
+        return self.probe_seconds(self._racers(1), window) * racing.probe_count(1, rounds, 1)
 
     @property
     def _has_clear_gain(self) -> bool:
         score = self._history.summary(self._history.request.baseline).found
         return score is not None and self._history.best >= CLEAR * score
 
-    def _comparing_seconds(self, steps: int) -> float:
-        """Return the seconds of a comparison of losses of so many steps at the pace of the fastest probe."""
+    def _checking_seconds(self, steps: int) -> float:
+        """Return the seconds of a precision check of so many steps at the pace of the fastest probe."""
         processes = RUNS if is_command(self._history.request.target) else 1
-        batch = comparison_batch(self._history)
+        batch = check_batch(self._history)
         measured = (trial.result for trial, _ in self._history.judged if trial.result.measurement)
         return min((seconds_at_the_pace_of(result, batch, steps, processes) for result in measured), default=0.0)
 

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.core.results import Trial
 from autotune.core.rounds import Rounds
+from autotune.core.stats import MOST_PROBE_NOISE
 from autotune.knobs import KNOBS
 from autotune.objectives import objective_of
 from autotune.objectives.base import MEMORY_STEP
@@ -33,7 +34,6 @@ FEWEST_FINALISTS = 3
 TIE = 0.02  # faster by less is not worth a change
 MOST_TIE = 0.05  # beyond it an interval that includes 0 is lack of rounds, and no tie of two finalists
 LEAST_UNPROVEN_GAIN = 0.05  # better than the baseline: is taken unproven, if by its interval it costs TIE at most
-NOISE = 0.05  # what one probe against another may be off by on a quiet machine; near-ties are confirmed
 LUCK_DEVIATIONS = 0.7  # of the difference of two probes: what is faster by less may be lucky
 HALF_WIDTH_DEVIATIONS = 1.96  # standard deviations in the half of a 95 % interval
 SCARCE = 0.3  # of the limit left free: with more, less memory is of no use to anybody
@@ -60,8 +60,8 @@ def finalists(
     if not ranked:
         return []
     best, slack = ranked[0].score, objective_of(request.goal).slack(request.goal)
-    ends = _ends(ranked, request, max(margin, NOISE))
-    least = best * (1 - (NOISE if slack is None else slack))
+    ends = _ends(ranked, request, max(margin, MOST_PROBE_NOISE))
+    least = best * (1 - (MOST_PROBE_NOISE if slack is None else slack))
     equal = [one for one in ranked[1:] if one.config != request.baseline and one.score >= least]
     keys = preferences(equal, request)  # the baseline is confirmed in any case
     near = [equal[one] for one in sorted(range(len(equal)), key=lambda one: keys[one])]

@@ -142,15 +142,15 @@ def _tell_unconfirmed(context: SearchContext, raced: Sequence[ConfigSummary], ba
 def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSummary]:
     budget, known = context.budget, len(context.interrupted_confirmation)
     configs = [one.config for one in racers]
-    leading = sum(config != context.request.baseline for config in configs)
-    others, fewest = len(configs) - leading, racing.fewest_rounds(len(configs))
-    plan = budget.race_plan(configs, leading, known)
-    window, missing = plan.window, max(0, racing.probes(leading, plan.rounds, others) - known)
+    finalist_total = sum(config != context.request.baseline for config in configs)
+    others, fewest = len(configs) - finalist_total, racing.fewest_rounds(len(configs))
+    plan = budget.race_plan(configs, finalist_total, known)
+    window, missing = plan.window, max(0, racing.probe_count(finalist_total, plan.rounds, others) - known)
     briefly = ", measured briefly" if window != budget.round_window else ""
     more = f", up to {racing.MOST_ROUNDS} rounds if the gain is still open" * (plan.rounds >= racing.USUAL_ROUNDS)
     seconds = format_seconds(missing * plan.probe_seconds)
-    context.reporter.note(f"{_announced(leading, others, plan.rounds)}{briefly}, about {seconds}{more}.")
-    least = max(0, racing.probes(leading, min(fewest, plan.rounds), others) - known)
+    context.reporter.note(f"{_announced(finalist_total, others, plan.rounds)}{briefly}, about {seconds}{more}.")
+    least = max(0, racing.probe_count(finalist_total, min(fewest, plan.rounds), others) - known)
     begun = 0
 
     def probe(config: Config) -> Judged:
@@ -171,18 +171,18 @@ def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSum
 
     return racing.race(
         racers, plan.rounds, probe, context.request, resumed=context.interrupted_confirmation, again=again,
-        affords=lambda running: budget.affords_round(running, window, budget.elimination_seconds),
+        affords=lambda running: budget.affords_round(running, window, budget.ablation_seconds),
     )  # fmt: skip
 
 
-def _announced(leading: int, others: int, rounds: int) -> str:
+def _announced(finalists: int, others: int, rounds: int) -> str:
     """`Confirming 9 configurations in up to 12 interleaved rounds of separate processes, the slower half ...`."""
     most = "up to " if rounds > racing.SURE_ROUNDS else ""
     halved = [
         str(after)
         for after in racing.HALVED_AFTER
-        if after < rounds and racing.size(leading, after) < racing.size(leading, after - 1)
+        if after < rounds and racing.finalists_left(finalists, after) < racing.finalists_left(finalists, after - 1)
     ]
     left = f", the slower half dropped after {' and '.join(halved)}" if halved else ""
-    count = counted(leading + others, "configuration")
+    count = counted(finalists + others, "configuration")
     return f"Confirming {count} in {most}{rounds} interleaved rounds of separate processes{left}"

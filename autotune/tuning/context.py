@@ -53,7 +53,7 @@ class SearchContext:
     store: Store
     sampler: GuardedSampler
     interrupted_confirmation: ResumedConfirmation  # to be gone on with; false: there is none
-    interrupted_elimination: ResumedConfirmation  # the same
+    interrupted_ablation: ResumedConfirmation  # the same
     code_changed: Notice | None = None  # the warning that the target's file did, since the study began
 
     @property

@@ -11,9 +11,7 @@ from msgspec.structs import replace
 
 from autotune.core.notices import Notice
 from autotune.core.records import Config
-from autotune.core.requests import FEWEST_STEPS, FEWEST_STEPS_IN_TURN
 from autotune.gradient_noise.stage import measure_gradient_noise, with_batch_advice
-from autotune.knobs import loads_in_turn
 from autotune.launch.base import Launcher
 from autotune.machine.interference import foreign_cores
 from autotune.memory.prediction import MemoryPrediction
@@ -29,14 +27,13 @@ from autotune.study.recommendation import Recommendation
 from autotune.study.store import Store
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import view_of
+from autotune.tuning.ablation import ablate
 from autotune.tuning.baseline import measure_baseline, probe_nearest
 from autotune.tuning.budget import TimeBudget
-from autotune.tuning.choice import FEWEST_FINALISTS
 from autotune.tuning.confirmation import confirm
 from autotune.tuning.context import SearchContext
-from autotune.tuning.elimination import eliminate
 from autotune.tuning.exploration import bound_the_rest, explore
-from autotune.tuning.header import OWN_LOOP, moving, notes_before_the_search, opening_lines, short_budget
+from autotune.tuning.header import tell_opening
 from autotune.tuning.open_study import OpenStudy, open_study
 from autotune.tuning.probing import learn
 from autotune.tuning.progress_writer import ProgressWriter
@@ -46,10 +43,10 @@ from autotune.tuning.refinement import refine_batch, refine_global_batch, refine
 from autotune.tuning.reporter import Reporter
 from autotune.tuning.resumed_confirmation import interrupted
 from autotune.tuning.settings import Settings
+from autotune.tuning.short_budget import note_short_budget
 from autotune.tuning.simplification import simplify
 from autotune.tuning.time_guard import TimeGuard
 from autotune.tuning.trades import Trades
-from autotune.units import counted, format_seconds
 
 SEED_STEP = 100_003  # a prime: runs with other numbers of earlier probes have other seeds
 
@@ -72,7 +69,7 @@ def search(
         with open_study(settings, launcher) as study:
             reporter = ProgressWriter(reporter, study.folder, settings.time_budget_seconds)
             history = History.read(study.folder, study.request)
-            is_short = _tell_opening(study, history, settings, reporter, clock() - began)
+            is_short = tell_opening(study, history, settings, reporter, clock() - began)
             try:
                 with _context(
                     study, history, settings, launcher, reporter, clock, pause, foreign_cores, began
@@ -118,7 +115,7 @@ def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
     answer = recommended(context, certificate, summaries)
     stands = keep(context, answer)
     if stands is answer:
-        stands = eliminate(context, summaries, stands, partial(recommended, context, certificate))
+        stands = ablate(context, summaries, stands, partial(recommended, context, certificate))
     context.reporter.finished(stands)
     return stands
 
@@ -159,48 +156,6 @@ def keep(context: SearchContext, answer: Recommendation) -> Recommendation:
     return stands
 
 
-def note_short_budget(context: SearchContext) -> None:
-    """Say what the budget is too short for, once it is known how long a probe takes."""
-    budget, remaining = context.budget, len(context.trades.remaining())
-    probes = min(budget.missing_finalists, context.settings.probes or FEWEST_FINALISTS, remaining)
-    over, minutes = budget.shortage(probes)
-    if not over or not context.history.best:
-        return
-    more = f"{counted(probes, 'more probe')} and a short confirmation take"
-    wanted = more if probes else "a short confirmation takes"
-    least = budget.shortest_confirmation_seconds + (context.time_guard.shortest_probe_seconds() if probes else 0.0)
-    fits = least <= budget.left_seconds
-    less = "fewer probes are run" if fits else "there is probably no time for a confirmation"
-    context.reporter.note(
-        f"The time budget is short: {wanted} about {format_seconds(over)} more than is left; {less}. "
-        f"Use --time-budget {minutes}m or more."
-    )
-
-
-def _tell_opening(
-    study: OpenStudy, history: History, settings: Settings, reporter: Reporter, gone_seconds: float
-) -> bool:
-    """Tell what is searched, and whether the time budget is short, which is returned."""
-    request, is_resumed, short, before = study.request, study.is_resumed, "", list[str]()
-    lines = opening_lines(
-        study.folder, request, study.space, settings, resumed=is_resumed, brief=True,
-        seeds=[trial.seed for trial, _ in history.judged],
-    )  # fmt: skip
-    reporter.opening(lines, moving(request))
-    if request.facts.owns_loop:
-        reporter.detail(f"{OWN_LOOP[:1].upper()}{OWN_LOOP[1:]}.")
-    if not is_resumed:
-        step_seconds = request.facts.step.seconds if request.facts.step is not None else 0.0
-        is_in_turn = loads_in_turn(request.baseline, request.environment.device_kind)
-        steps = FEWEST_STEPS_IN_TURN if is_in_turn else FEWEST_STEPS
-        short = short_budget(settings, study.space, study.inspection_seconds, step_seconds, steps, gone_seconds)
-        before = notes_before_the_search(request)
-    changed = study.code_changed.text if study.code_changed else ""
-    for note in filter(None, (study.notice, changed, *before, short)):
-        reporter.note(note)
-    return bool(short)
-
-
 @contextmanager
 def _context(
     study: OpenStudy, history: History, settings: Settings, launcher: Launcher, reporter: Reporter,
@@ -223,7 +178,7 @@ def _context(
     knee = None if share is None else Knee(share=share, least=request.baseline.global_batch_size())
     value = history.value_per_sample if known else None
     seed = settings.seed * SEED_STEP + history.before
-    confirmation, elimination = interrupted(history.judged, answered_probes(folder, request), request.baseline)
+    confirmation, ablation = interrupted(history.judged, answered_probes(folder, request), request.baseline)
     sampler = make_sampler(
         settings.sampler, seed, encoding, time_guard, hardware(request.environment), memory.of, value,
         lambda: history.probe_duration, knee,
@@ -234,7 +189,7 @@ def _context(
             settings=settings, folder=folder, request=request, space=space, launcher=launcher, reporter=reporter,
             pause=pause, foreign_cores=foreign_cores, history=history, budget=budget, guard=guard, memory=memory,
             trades=trades, time_guard=time_guard, store=store, sampler=GuardedSampler(sampler, encoding, time_guard),
-            interrupted_confirmation=confirmation, interrupted_elimination=elimination,
+            interrupted_confirmation=confirmation, interrupted_ablation=ablation,
             code_changed=study.code_changed,
         )  # fmt: skip
     finally:

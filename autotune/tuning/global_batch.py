@@ -13,7 +13,7 @@ from autotune.objectives import objective_of
 from autotune.study.recommendation import AtBaselineBatch
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.choice import choose
-from autotune.tuning.figures import Ranking
+from autotune.tuning.ranking import Ranking
 
 
 def global_batch_change(winner: ConfigSummary, request: StudyRequest, phi: float | None = None) -> Notice | None:
@@ -57,12 +57,12 @@ def at_baseline_batch(ranking: Ranking, stability: Callable[[ConfigSummary], Not
 
     None too if none was confirmed. `stability` says what is known of losses.
     """
-    request, held = ranking.request, ranking.held
+    request, measured = ranking.request, ranking.measured
     if objective_of(request.goal).knee(request.goal) is None:
         return None
     batch = request.global_batch_size(request.baseline)
-    may = [i for i, one in enumerate(held) if request.global_batch_size(one.config) == batch and not one.refused]
+    may = [i for i, one in enumerate(measured) if request.global_batch_size(one.config) == batch and not one.refused]
     if not may or ranking.chosen in may:
         return None
-    index = choose(held, ranking.scores, request, may)
-    return AtBaselineBatch(**ranking.figures(index), stability=stability(held[index]))
+    index = choose(measured, ranking.scores, request, may)
+    return AtBaselineBatch(**ranking.figures(index), stability=stability(measured[index]))

@@ -2,31 +2,59 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autotune.core.records import Config, Goal, StudyRequest, Value
-from autotune.core.requests import FEWEST_STEPS, ProbeBudget
-from autotune.knobs import KNOBS, touched, worker_knob
+from autotune.core.requests import FEWEST_STEPS, FEWEST_STEPS_IN_TURN
+from autotune.knobs import KNOBS, loads_in_turn, touched, worker_knob
 from autotune.knobs.base import TACIT, Circumstances, Knob
 from autotune.knobs.batch_size import SMALLEST
 from autotune.machine.environment import autotune_version
 from autotune.objectives import objective_of
 from autotune.sampler.space import SearchSpace, is_settable
 from autotune.targets.commands.command import Command, is_command
-from autotune.tuning.racing import FEWEST_ROUNDS, probes
 from autotune.tuning.settings import Settings
+from autotune.tuning.short_budget import short_budget
 from autotune.units import counted, format_bytes, format_count, format_seconds, format_share
 
-MEASURED = ProbeBudget()  # how long a probe measures
+if TYPE_CHECKING:
+    from autotune.study.history import History
+    from autotune.tuning.open_study import OpenStudy
+    from autotune.tuning.reporter import Reporter
+
 OWN_LOOP = (
     "the target's own loop runs by itself and is only observed, so not measured: computing and loading alone, the "
     "largest batch, validation; memory is not predicted"
 )
 
 BF16_NEEDS_USE_CPU = "without a GPU, transformers takes bf16 only with --use_cpu True: type it, and precision is tuned"
+
+
+def tell_opening(
+    study: OpenStudy, history: History, settings: Settings, reporter: Reporter, gone_seconds: float
+) -> bool:
+    """Tell what is searched, and whether the time budget is short, which is returned."""
+    request, is_resumed, short, before = study.request, study.is_resumed, "", list[str]()
+    lines = opening_lines(
+        study.folder, request, study.space, settings, resumed=is_resumed, brief=True,
+        seeds=[trial.seed for trial, _ in history.judged],
+    )  # fmt: skip
+    reporter.opening(lines, moving(request))
+    if request.facts.owns_loop:
+        reporter.detail(f"{OWN_LOOP[:1].upper()}{OWN_LOOP[1:]}.")
+    if not is_resumed:
+        step_seconds = request.facts.step.seconds if request.facts.step is not None else 0.0
+        is_in_turn = loads_in_turn(request.baseline, request.environment.device_kind)
+        steps = FEWEST_STEPS_IN_TURN if is_in_turn else FEWEST_STEPS
+        short = short_budget(settings, study.space, study.inspection_seconds, step_seconds, steps, gone_seconds)
+        before = notes_before_the_search(request)
+    changed = study.code_changed.text if study.code_changed else ""
+    for note in filter(None, (study.notice, changed, *before, short)):
+        reporter.note(note)
+    return bool(short)
 
 
 def opening_lines(
@@ -95,35 +123,6 @@ def baseline(request: StudyRequest, space: SearchSpace, settings: Settings) -> s
         + (" (assumed)" if request.baseline_assumed else "")
         + (" (accumulated to hold it)" if _is_accumulated(request, settings) else "")
         + (f" (for comparison only: {excluded})" if excluded else "")
-    )
-
-
-def short_budget(
-    settings: Settings, space: SearchSpace, inspection_seconds: float, step_seconds: float = 0.0,
-    fewest_steps: int = FEWEST_STEPS, gone_seconds: float = 0.0,
-) -> str:  # fmt: skip
-    """Return that no search ends with a confirmation in what is left of the time budget; empty if one does.
-
-    A probe is taken for an inspection, which starts, loads, builds and takes a step as it does, its further steps, of
-    which there are `fewest_steps` in all, and what it measures. The inspection and the first step of a command count
-    for the first probe only, which may take them again: they are mostly what its script imports and prepares for the
-    first time. That probe tells more (`note_short_budget`). `gone_seconds`: of the budget, since the search began.
-    """
-    steps, is_cold = (fewest_steps - 1) * step_seconds, is_command(settings.target)
-    probe = MEASURED.min_warmup_seconds + MEASURED.max_compute_seconds + MEASURED.min_seconds
-    if not is_cold:
-        probe = inspection_seconds + max(probe, steps)
-    budget, count = settings.time_budget_seconds, 1 + (1 + probes(1, FEWEST_ROUNDS, 1) if len(space.configs) > 1 else 0)
-    left, longest = budget - gone_seconds, probe + inspection_seconds * is_cold
-    if left >= max(count * probe, longest):
-        return ""
-    late = f"may end {format_seconds(longest - left)} late: nothing is begun after that"
-    first = f" The first probe is run all the same, and {late}." if longest > left else ""
-    gone = f"; {format_seconds(gone_seconds)} of it are gone by now" if gone_seconds >= 1 else ""
-    return (
-        f"The time budget of {format_seconds(budget)} is short: a probe takes {'at least' if is_cold else 'about'} "
-        f"{format_seconds(probe)} here, and the shortest search with its confirmation takes {counted(count, 'probe')}"
-        f"{gone}.{first} Use --time-budget {math.ceil((gone_seconds + max(count * probe, longest)) / 60)}m or more."
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autotune.core.records import StudyRequest
 from autotune.core.results import Outcome
-from autotune.harmless import LONGEST_MESSAGE
+from autotune.harmless import cropped
 from autotune.objectives.verdict import WORDS
 from autotune.study.interference import Judged
 from autotune.study.recommendation import UNANSWERED
@@ -18,7 +18,7 @@ from autotune.tuning.header import moving, shown_config
 from autotune.units import counted
 
 
-def nothing_held(candidates: Sequence[ConfigSummary], request: StudyRequest) -> str:
+def all_failed(candidates: Sequence[ConfigSummary], request: StudyRequest) -> str:
     """Return why no candidate may be recommended: how each failed when it was re-measured, and what may help."""
     reasons = [f"{shown_config(c.config, moving(request))}: {_without_stop(c)}" for c in candidates]
     listed = "; ".join(reasons) or "nothing was measured"
@@ -58,7 +58,7 @@ def nothing_usable(folder: Path, judged: Sequence[Judged]) -> str:
     full = any(verdict.constraints["memory"] > 0 for _, verdict in judged)
     advice = "; a smaller --batch or a larger --memory-limit may help" if full else ""
     return (
-        f"None of {counted(len(judged), 'probe')} was usable. Most often: {reason[:LONGEST_MESSAGE]}. Look with "
+        f"None of {counted(len(judged), 'probe')} was usable. Most often: {cropped(reason)}. Look with "
         f"`autotune show {folder} --failed`{advice}."
     )
 

@@ -151,10 +151,10 @@ def check_place(settings: Settings) -> None:
     if settings.mode != "fresh" or not _holds_study(folder):
         return
     named = Path() if is_command(settings.target) else Path(settings.target.partition(":")[0])
-    for held in (Path.cwd(), named):
-        if held.exists() and held.resolve().is_relative_to(folder):
+    for inside in (Path.cwd(), named):
+        if inside.exists() and inside.resolve().is_relative_to(folder):
             raise StudyError(
-                f"--fresh would have {folder} moved aside, which holds {held}. The study was probably searched in a "
+                f"--fresh would have {folder} moved aside, which holds {inside}. The study was probably searched in a "
                 f"folder that is not its own. Choose another --study, or move {disk.STUDY} and {disk.PROBES}/ away."
             )
 

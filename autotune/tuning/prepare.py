@@ -39,10 +39,10 @@ def inspect(
     if inspection.failure is not None:
         raise fault(inspection.outcome, inspection.failure, place / LOG if keeps_log else None)
     assert inspection.environment is not None and inspection.facts is not None, "no failure, yet no facts"
-    held = inspection.process_bytes
-    if memory_limit and held is not None and asked_limit(memory_limit, inspection.environment.device_bytes) < held:
+    used = inspection.process_bytes
+    if memory_limit and used is not None and asked_limit(memory_limit, inspection.environment.device_bytes) < used:
         raise UsageError(
-            f"--memory-limit {memory_limit} is less than the {format_bytes(held)} that {target} holds before its first "
+            f"--memory-limit {memory_limit} is less than the {format_bytes(used)} that {target} holds before its first "
             f"step: Python, torch, model and data. No batch can be trained in that. Give more, or leave it out."
         )
     return inspection.environment, inspection.facts, inspection.elapsed_seconds

@@ -21,7 +21,7 @@ from dataclasses import replace
 from autotune.core.records import Config, Goal, StudyRequest
 from autotune.core.results import Trial
 from autotune.core.rounds import Rounds
-from autotune.core.stats import DRIFT
+from autotune.core.stats import PROBE_NOISE
 from autotune.objectives import objective_of
 from autotune.study.interference import Judged, interference_causes, is_spoiled
 from autotune.study.summary import Compared, ConfigSummary
@@ -45,7 +45,7 @@ FINALIST_DEVIATIONS = 3.0  # of the difference of two probes: who is slower by m
 PRIOR_PROBES = 4  # repeats after which the reference's own spread weighs as much as the prior (docs/notes/search.md 3)
 
 
-def size(finalists: int, number: int) -> int:
+def finalists_left(finalists: int, number: int) -> int:
     """Return how many of `finalists` run in round `number`, the first being 0."""
     for halving in HALVED_AFTER:
         if number >= halving and finalists > LAST:
@@ -53,9 +53,9 @@ def size(finalists: int, number: int) -> int:
     return finalists
 
 
-def probes(finalists: int, rounds: int, others: int) -> int:
+def probe_count(finalists: int, rounds: int, others: int) -> int:
     """Return the probes of a race; `others` (the baseline) run in every round."""
-    return sum(size(finalists, number) + others for number in range(rounds))
+    return sum(finalists_left(finalists, number) + others for number in range(rounds))
 
 
 def fewest_rounds(configurations: int) -> int:
@@ -70,7 +70,7 @@ def finalist_count(available: int, others: int, affordable: float, fewest: int =
     Whether a race begins at all, and for how many rounds, is for the budget to say (decisions/0047).
     """
     few, most = min(available, fewest), min(available, MOST_FINALISTS)
-    return next((n for n in range(most, few, -1) if probes(n, GOAL_ROUNDS, others) <= affordable), few)
+    return next((n for n in range(most, few, -1) if probe_count(n, GOAL_ROUNDS, others) <= affordable), few)
 
 
 def margin(references: Sequence[float], deviations: float = FINALIST_DEVIATIONS) -> float:
@@ -81,12 +81,12 @@ def margin(references: Sequence[float], deviations: float = FINALIST_DEVIATIONS)
     """
     logs = [math.log(rate) for rate in references]
     mean = sum(logs) / max(len(logs), 1)
-    squares = sum((value - mean) ** 2 for value in logs) + PRIOR_PROBES * DRIFT**2
+    squares = sum((value - mean) ** 2 for value in logs) + PRIOR_PROBES * PROBE_NOISE**2
     deviation = math.sqrt(squares / (PRIOR_PROBES + max(len(logs) - 1, 0)))
     return 1 - math.exp(-deviations * math.sqrt(2) * deviation)
 
 
-def going_on(
+def survivors(
     rounds: Rounds, running: Sequence[int], keep: int, cautions: Mapping[int, tuple[float, ...]], tie: float = TIE
 ) -> list[int]:
     """Return the `keep` configurations that go on of those `running`, in their order: the fastest ones.
@@ -101,7 +101,7 @@ def going_on(
     return [one for one in running if one in chosen]
 
 
-def is_known(rounds: Rounds, running: Sequence[int], baseline: int | None) -> bool:
+def is_good_enough(rounds: Rounds, running: Sequence[int], baseline: int | None) -> bool:
     """Whether so little is expected to be lost by the choice as it is now that further rounds do not pay.
 
     Not before the halvings are over: sooner, luck claimed gains where there were none (decisions/0024). The choice is
@@ -155,7 +155,7 @@ def race(
     baseline = request.baseline
     racers = {one.config: one for one in finalists}
     first = max((number + 1 for one in finalists for number in one.rounds), default=0)
-    leading = sum(config != baseline for config in racers)
+    finalist_total = sum(config != baseline for config in racers)
     fewest = fewest_rounds(len(racers))
     for done in range(MOST_ROUNDS if affords or rounds >= USUAL_ROUNDS else rounds):
         number = first + done
@@ -174,13 +174,13 @@ def race(
         racers |= {one.config: one for one in without_outliers(looked, again)}
         holding = [racers[one.config] for one in running if not racers[one.config].failure]
         contenders = [one for one in holding if one.config != baseline]
-        if leading and not contenders:
+        if finalist_total and not contenders:
             contenders = [one for one in racers.values() if one.is_behind and not one.failure]
             if not contenders and done + 1 >= FEWEST_ROUNDS:
                 break
         elif done + 1 >= SURE_ROUNDS and _has_winner(holding, request):
             break
-        going = _faster_half(contenders, size(leading, done + 1), request)
+        going = _faster_half(contenders, finalists_left(finalist_total, done + 1), request)
         racers |= {one.config: replace(one, is_behind=one.config not in going) for one in contenders}
     return [*racers.values()]
 
@@ -211,7 +211,7 @@ def with_round(racer: ConfigSummary, number: int, judged: Judged) -> ConfigSumma
     )
 
 
-def undisturbed_rounds(racer: ConfigSummary) -> int:
+def rounds_without_interference(racer: ConfigSummary) -> int:
     """Return in how many of its rounds there was no interference."""
     return sum(not interference_causes(trial.result) for trial in racer.trials)
 
@@ -221,7 +221,7 @@ def compared(
 ) -> tuple[list[ConfigSummary], Rounds, Rounds]:
     """Return the racers with the means that all their rounds give them, and these rounds as rates and as scores.
 
-    Rates are in samples/s; both are levelled by the baseline at that position.
+    Rates are in samples/s; the baseline at that position is their reference.
     """
     rates = Rounds([one.by_round(one.rates) for one in racers], baseline)
     scores = Rounds([one.by_round(one.scores) for one in racers], baseline)
@@ -245,7 +245,7 @@ def _is_clear(running: Sequence[ConfigSummary], baseline: Config, goal: Goal, cl
     names = [one.config for one in running]
     if baseline not in names or len(names) < 2 or objective_of(goal).slack(goal) is not None:
         return False
-    if not _are_undisturbed(running):
+    if not _have_enough_rounds(running):
         return False
     estimate, low, _ = _over_baseline(running, baseline, claims)
     return low > 1 or estimate <= 1 + TIE
@@ -274,7 +274,7 @@ def _faster_half(contenders: Sequence[ConfigSummary], keep: int, request: StudyR
         return {one.config for one in contenders}
     scores = Rounds([one.by_round(one.scores) for one in contenders])
     keys = dict(enumerate(preferences(contenders, request)))
-    going = going_on(scores, range(len(contenders)), keep, keys, tie(request.goal))
+    going = survivors(scores, range(len(contenders)), keep, keys, tie(request.goal))
     return {contenders[one].config for one in going}
 
 
@@ -283,18 +283,18 @@ def _have_met(racers: Sequence[ConfigSummary]) -> bool:
     return bool(racers) and bool(set.intersection(*(set(one.rounds) for one in racers)))
 
 
-def _are_undisturbed(racers: Iterable[ConfigSummary]) -> bool:
+def _have_enough_rounds(racers: Iterable[ConfigSummary]) -> bool:
     """Whether enough rounds were without interference to end sooner than planned."""
     among = list(racers)
-    return _have_met(among) and all(undisturbed_rounds(one) >= FEWEST_ROUNDS for one in among)
+    return _have_met(among) and all(rounds_without_interference(one) >= FEWEST_ROUNDS for one in among)
 
 
 def _has_winner(holding: Sequence[ConfigSummary], request: StudyRequest) -> bool:
-    if not _are_undisturbed(one for one in holding if not one.refused):
+    if not _have_enough_rounds(one for one in holding if not one.refused):
         return False
     scores = Rounds([one.by_round(one.scores) for one in holding])
     running = [i for i, one in enumerate(holding) if not one.refused]
     baseline = next((i for i in running if holding[i].config == request.baseline), None)
     near, objective = tie(request.goal), objective_of(request.goal)
     is_plain = near <= TIE and objective.slack(request.goal) is None
-    return is_decided(scores, running, near) or (is_plain and is_known(scores, running, baseline))
+    return is_decided(scores, running, near) or (is_plain and is_good_enough(scores, running, baseline))

@@ -1,4 +1,4 @@
-"""Makes one recommendation, with its reasons, of confirmed candidates. Pure."""
+"""Makes one recommendation, with its reasons, of measured candidates. Pure."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from autotune.study.summary import ConfigSummary, Status
 from autotune.targets.commands.command import is_command
 from autotune.tuning.advice import is_unconfirmed, left_out_warnings, reasons_for, warnings_of
 from autotune.tuning.choice import TIE, choose, confidence
-from autotune.tuning.figures import Ranking, rounded_ratio, significant
 from autotune.tuning.global_batch import at_baseline_batch, batch_reasons, global_batch_change
 from autotune.tuning.header import moving, shown_config
-from autotune.tuning.no_answer import nothing_held
+from autotune.tuning.no_answer import all_failed
 from autotune.tuning.racing import compared
+from autotune.tuning.ranking import Ranking, rounded_ratio
 from autotune.tuning.undecided import undecided
+from autotune.units import significant
 
 # Times the best in a precision whose losses match: for less nobody should risk them (decisions/0048).
 LEAST_UNMATCHED_GAIN = 1.05
@@ -44,11 +45,11 @@ def recommend(
     the verdicts on dtypes; `busy`: there was interference throughout; `certificate`: what is known of
     configurations that were not measured; `probed`: all that the study has tried; `noise_scale`: of the gradient, in
     samples, where it is known; `among`: who may be recommended, if any are given. Raises `NoRecommendation` if no
-    candidate held.
+    candidate could be measured.
     """
     ranking = _ranking(candidates, request, losses, among)
     winner, unchanged = ranking.winner, at_baseline_batch(ranking, lambda one: _stability(one, request, losses)[0])
-    base = ranking.held[ranking.baseline] if ranking.baseline is not None else None
+    base = ranking.measured[ranking.baseline] if ranking.baseline is not None else None
     stability, doubt = _stability(winner, request, losses)
     still_open = undecided(ranking, seconds)
     others = [one for one in candidates if not one.refused and one.config != request.baseline]
@@ -76,11 +77,11 @@ def recommend(
         reasons=(
             *(batch_reasons(winner, share, unchanged, request) if len(batches) > 1 else ()),  # else nothing was decided
             *own_reasons, *reasons_for(request),
-            *_failed(candidates, ranking.held, request),
+            *_failed(candidates, ranking.measured, request),
         ),
         warnings=(*([doubt] if doubt else []), *left_out_warnings(candidates, request), *warnings),
         runners_up=tuple(_runner_up(one, ranking) for one in candidates if one.config != winner.config),
-        confirmations=tuple(map(_confirmation, ranking.held)),
+        confirmations=tuple(map(_confirmation, ranking.measured)),
         goal=request.goal,
         environment=request.environment,
         facts=request.facts,
@@ -98,17 +99,17 @@ def recommend(
 def _ranking(
     candidates: Sequence[ConfigSummary], request: StudyRequest, losses: Sequence[LossVerdict], among: Collection[Config]
 ) -> Ranking:
-    """Return the candidates that held, and which of them is chosen. Raises `NoRecommendation` if none may be."""
-    held = [one for one in candidates if one.status is not Status.FAILED and one.scores]
-    allowed = _allowed(held, request)
+    """Return the measured candidates, and which of them is chosen. Raises `NoRecommendation` if none may be."""
+    measured = [one for one in candidates if one.status is not Status.FAILED and one.scores]
+    allowed = _allowed(measured, request)
     if not allowed:
-        raise NoRecommendation(nothing_held(candidates, request))
-    base = next((i for i, one in enumerate(held) if one.config == request.baseline), None)
-    held, rates, scores = compared(held, base)
-    allowed = _worth_their_doubt(allowed, held, scores, request, losses)
-    chosen = choose(held, scores, request, [i for i in allowed if held[i].config in among] or allowed)
+        raise NoRecommendation(all_failed(candidates, request))
+    base = next((i for i, one in enumerate(measured) if one.config == request.baseline), None)
+    measured, rates, scores = compared(measured, base)
+    allowed = _worth_their_doubt(allowed, measured, scores, request, losses)
+    chosen = choose(measured, scores, request, [i for i in allowed if measured[i].config in among] or allowed)
     return Ranking(
-        request=request, held=held, rates=rates, scores=scores, allowed=allowed, baseline=base, chosen=chosen
+        request=request, measured=measured, rates=rates, scores=scores, allowed=allowed, baseline=base, chosen=chosen
     )
 
 
@@ -122,9 +123,9 @@ def _achieved(ranking: Ranking) -> tuple[Achieved, tuple[Notice, ...]]:
         gain, speedup = ((1.0, 1.0, 1.0) if same else one.ratio(winner, baseline) for one in both)
     decision = Decision(
         chosen=ranking.winner,
-        baseline=None if baseline is None else ranking.held[baseline],
+        baseline=None if baseline is None else ranking.measured[baseline],
         baseline_name=baseline_name(assumed=request.baseline_assumed),
-        leader=max((one for one in ranking.held if not one.refused), key=lambda one: one.score),
+        best=max((one for one in ranking.measured if not one.refused), key=lambda one: one.score),
         gain=gain,
         speedup=speedup,
         goal=request.goal,
@@ -143,14 +144,14 @@ def _achieved(ranking: Ranking) -> tuple[Achieved, tuple[Notice, ...]]:
     return achieved, objective.reasons(decision)
 
 
-def _allowed(held: Sequence[ConfigSummary], request: StudyRequest) -> list[int]:
-    may_win = [i for i, c in enumerate(held) if not c.refused]
-    finalists = any(not held[i].is_behind and held[i].config != request.baseline for i in may_win)
-    return [i for i in may_win if not (finalists and held[i].is_behind)]
+def _allowed(measured: Sequence[ConfigSummary], request: StudyRequest) -> list[int]:
+    may_win = [i for i, c in enumerate(measured) if not c.refused]
+    finalists = any(not measured[i].is_behind and measured[i].config != request.baseline for i in may_win)
+    return [i for i in may_win if not (finalists and measured[i].is_behind)]
 
 
 def _worth_their_doubt(
-    allowed: Sequence[int], held: Sequence[ConfigSummary], scores: Rounds, request: StudyRequest,
+    allowed: Sequence[int], measured: Sequence[ConfigSummary], scores: Rounds, request: StudyRequest,
     losses: Sequence[LossVerdict],
 ) -> list[int]:  # fmt: skip
     """Return those of `allowed` whose losses match full precision's, or that gain enough to be taken without.
@@ -162,8 +163,9 @@ def _worth_their_doubt(
     open_ones = [one.values for one in losses if one.verdict == "inconclusive"]
     if is_command(request.target) and request.goal.stability != "off":
         known = [one.values for one in losses] + [precision_of(full_precision(request.baseline))]
-        open_ones += [values for one in held if (values := precision_of(one.config)) not in known]
-    sure = [i for i in allowed if precision_of(held[i].config) == own or precision_of(held[i].config) not in open_ones]
+        open_ones += [values for one in measured if (values := precision_of(one.config)) not in known]
+    doubted = [values for values in open_ones if values != own]
+    sure = [i for i in allowed if precision_of(measured[i].config) not in doubted]
     if not sure:
         return list(allowed)
     best = max(sure, key=scores.mean_rate)
@@ -171,8 +173,8 @@ def _worth_their_doubt(
 
 
 def _runner_up(candidate: ConfigSummary, ranking: Ranking) -> RunnerUp:
-    held, request, winner = ranking.held, ranking.request, ranking.winner
-    index = next((i for i, one in enumerate(held) if one.config == candidate.config), None)
+    measured, request, winner = ranking.measured, ranking.request, ranking.winner
+    index = next((i for i, one in enumerate(measured) if one.config == candidate.config), None)
     if index is None:
         failed = notice(Code.FAILED, failure=candidate.failure) if candidate.failure else None
         why = failed or candidate.refused
@@ -182,7 +184,7 @@ def _runner_up(candidate: ConfigSummary, ranking: Ranking) -> RunnerUp:
     ratio = ranking.scores.ratio(ranking.chosen, index, level)
     return RunnerUp(
         config=candidate.config,
-        samples_per_second=significant(held[index].samples_per_second),
+        samples_per_second=significant(measured[index].samples_per_second),
         reason=candidate.refused or _why_not(candidate, ratio, ranking, is_allowed=index in ranking.allowed),
     )
 
@@ -227,10 +229,10 @@ def _confirmation(summary: ConfigSummary) -> Confirmation:
 
 
 def _failed(
-    candidates: Sequence[ConfigSummary], held: Sequence[ConfigSummary], request: StudyRequest
+    candidates: Sequence[ConfigSummary], measured: Sequence[ConfigSummary], request: StudyRequest
 ) -> Iterator[Notice]:
     """Yield the reason of each that was faster in the search, and failed when it was re-measured."""
-    best = max((candidate.found or 0.0 for candidate in held), default=0.0)
+    best = max((candidate.found or 0.0 for candidate in measured), default=0.0)
     for one in candidates:
         if one.failure and (one.found or 0.0) > best:
             yield notice(

@@ -28,13 +28,14 @@ from msgspec.structs import replace
 
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.core.results import Trial
+from autotune.core.stats import MOST_PROBE_NOISE
 from autotune.knobs import KNOBS
 from autotune.knobs import knob as named
 from autotune.knobs.base import Knob, MemoryEffect
 from autotune.objectives.base import DESCENT
 from autotune.sampler.prediction import Prediction
 from autotune.study.interference import Judged
-from autotune.tuning.choice import NOISE, luck
+from autotune.tuning.choice import luck
 from autotune.tuning.context import SearchContext
 from autotune.tuning.exploration import FEWEST_PROBES, affords_probe
 from autotune.tuning.probing import probe_with_repeat
@@ -166,7 +167,7 @@ def smaller(
     fast = [
         (trial.config, value)
         for trial, value in found
-        if value >= most * (1 - slack) * (1 - max(NOISE, luck([trial], [best])))
+        if value >= most * (1 - slack) * (1 - max(MOST_PROBE_NOISE, luck([trial], [best])))
     ]
     anchor = min(fast, key=lambda pair: (pair[0].global_batch_size(), -pair[1]))[0]
     steps = anchor.gradient_accumulation_steps

@@ -1,4 +1,4 @@
-"""A confirmation or an elimination that was interrupted: which of its probes count when it is resumed. Pure.
+"""A confirmation or an ablation that was interrupted: which of its probes count when it is resumed. Pure.
 
     recorded    A B C base · base C B A · A B          here the search was killed
     resumed     A B C base · base C B A · A B C base   whole rounds count, the third is run anew
@@ -19,9 +19,9 @@ from autotune.study.interference import Judged, valid_trials
 def interrupted(
     judged: Sequence[Judged], answered: int, baseline: Config
 ) -> tuple[ResumedConfirmation, ResumedConfirmation]:
-    """Return the confirmation and the elimination to go on with; `answered` as below.
+    """Return the confirmation and the ablation to go on with; `answered` as below.
 
-    An elimination follows an answer at once, and its rounds count on from those of the race. So both are gone on with:
+    An ablation follows an answer at once, and its rounds count on from those of the race. So both are gone on with:
     the race finds all of its rounds, and comes to the same answer.
     """
     since = judged[answered:]

@@ -1,6 +1,6 @@
-"""The changes of a leader taken back, one at a time: which may be run, in which order, and what their rounds say.
+"""The changes of a winner taken back, one at a time: which may be run, in which order, and what their rounds say.
 
-A change loses measurably if the leader without it scores at least 2 % less, beyond the interval of their common rounds;
+A change loses measurably if the winner without it scores at least 2 % less, beyond the interval of their common rounds;
 beyond 5 % in any case, for there an interval that includes 0 is lack of rounds (`choice.is_tied`).
 """
 
@@ -28,7 +28,7 @@ from autotune.tuning.racing import FEWEST_ROUNDS, SURE, SURE_ROUNDS, compared
 
 @dataclass(frozen=True, kw_only=True)
 class Reversion:
-    """The leader without one of its changes."""
+    """The winner without one of its changes."""
 
     knobs: tuple[str, ...]  # that move together
     config: Config
@@ -54,32 +54,32 @@ def _scores(history: History, purposes: Collection[Purpose]) -> dict[Config, lis
     return scores
 
 
-def own_loss(one: Reversion, leader: Config, scores: Mapping[Config, float]) -> float | None:
-    """Return by which share the probes of the leader lost without this change; None where one of the two has none."""
-    if leader not in scores or one.config not in scores:
+def own_loss(one: Reversion, winner: Config, scores: Mapping[Config, float]) -> float | None:
+    """Return by which share the probes of the winner lost without this change; None where one of the two has none."""
+    if winner not in scores or one.config not in scores:
         return None
-    return 1 - scores[one.config] / scores[leader]
+    return 1 - scores[one.config] / scores[winner]
 
 
-def seen_loss(one: Reversion, leader: Config, scores: Mapping[Config, float], baseline: Config) -> float | None:
-    """Return by which share probes lost without this change: of the leader itself, else of others that differ in it.
+def seen_loss(one: Reversion, winner: Config, scores: Mapping[Config, float], baseline: Config) -> float | None:
+    """Return by which share probes lost without this change: of the winner itself, else of others that differ in it.
 
     None where no two probes differ in it alone.
     """
-    if (loss := own_loss(one, leader, scores)) is not None:
+    if (loss := own_loss(one, winner, scores)) is not None:
         return loss
-    own, others = ({name: source[name] for name in one.knobs} for source in (leader, baseline))
+    own, others = ({name: source[name] for name in one.knobs} for source in (winner, baseline))
     making = [config for config in scores if own.items() <= config.values.items()]
     pairs = [(made, Config(values=made.values | others)) for made in making]
     losses = [1 - scores[without] / scores[made] for made, without in pairs if without in scores]
     return statistics.median(losses) if losses else None
 
 
-def reversions_of(context: SearchContext, leader: Config) -> list[Reversion]:
-    """Return the leader without each of its changes to the baseline, and why some of these cannot be run."""
+def reversions_of(context: SearchContext, winner: Config) -> list[Reversion]:
+    """Return the winner without each of its changes to the baseline, and why some of these cannot be run."""
     made = []
-    for names in changes_between(context.request.baseline.values, leader.values):
-        config = without(context, leader, names)
+    for names in changes_between(context.request.baseline.values, winner.values):
+        config = without(context, winner, names)
         made.append(Reversion(knobs=names, config=config, untested=obstacle(context, config)))
     return made
 
@@ -109,9 +109,9 @@ def _on_ladder(context: SearchContext, config: Config) -> Config:
     return Config(values={**config.values, "batch_size": near})
 
 
-def expected_losses(context: SearchContext, leader: Config, reversions: Sequence[Reversion]) -> dict[Config, float]:
-    """Return by which share the leader is expected to be worse without each: by probes, by the model, else by 2 %."""
-    request, configs = context.request, [leader, *(one.config for one in reversions)]
+def expected_losses(context: SearchContext, winner: Config, reversions: Sequence[Reversion]) -> dict[Config, float]:
+    """Return by which share the winner is expected to be worse without each: by probes, by the model, else by 2 %."""
+    request, configs = context.request, [winner, *(one.config for one in reversions)]
     predicted: dict[Config, float] = {}
     if context.objective.is_speed:
         expected = context.sampler.expected(context.store.study, configs)
@@ -119,16 +119,16 @@ def expected_losses(context: SearchContext, leader: Config, reversions: Sequence
     scores = search_scores(context.history)
     losses = {}
     for one in reversions:
-        seen = seen_loss(one, leader, scores, request.baseline)
-        if seen is None and leader in predicted and one.config in predicted:
-            seen = 1 - predicted[one.config] / predicted[leader]
+        seen = seen_loss(one, winner, scores, request.baseline)
+        if seen is None and winner in predicted and one.config in predicted:
+            seen = 1 - predicted[one.config] / predicted[winner]
         losses[one.config] = TIE if seen is None else seen
     return losses
 
 
-def without(context: SearchContext, leader: Config, names: Sequence[str]) -> Config:
-    """Return the leader with the baseline's values of these knobs."""
-    values = {**leader.values, **{name: context.request.baseline[name] for name in names}}
+def without(context: SearchContext, winner: Config, names: Sequence[str]) -> Config:
+    """Return the winner with the baseline's values of these knobs."""
+    values = {**winner.values, **{name: context.request.baseline[name] for name in names}}
     return context.space.canonical(Config(values=values))
 
 
@@ -143,58 +143,58 @@ def knobs_of(reversions: Sequence[Reversion]) -> list[str]:
 
 
 class Standings:
-    """The leader, the baseline and what was taken back, compared by all rounds that they have run."""
+    """The winner, the baseline and what was taken back, compared by all rounds that they have run."""
 
-    def __init__(self, racers: Sequence[ConfigSummary], leader: Config, request: StudyRequest) -> None:
+    def __init__(self, racers: Sequence[ConfigSummary], winner: Config, request: StudyRequest) -> None:
         """Leave out those of the `racers` that failed."""
-        held = [one for one in racers if not one.failure and one.scores]
-        base = next((i for i, one in enumerate(held) if one.config == request.baseline), None)
-        summaries, _, self._scores = compared(held, base)
+        ran = [one for one in racers if not one.failure and one.scores]
+        base = next((i for i, one in enumerate(ran) if one.config == request.baseline), None)
+        summaries, _, self._scores = compared(ran, base)
         self._summaries = {one.config: one for one in summaries}
-        self._places = {one.config: i for i, one in enumerate(held)}
+        self._places = {one.config: i for i, one in enumerate(ran)}
         self._failures = {one.config: notice(Code.FAILED, failure=one.failure) for one in racers if one.failure}
-        self._leader, self._request = leader, request
+        self._winner, self._request = winner, request
 
     def ratio(self, config: Config, confidence: float = 0.95) -> tuple[float, float, float]:
-        """Return how many times as good the leader is as `config`: estimate, low, high."""
-        return self._scores.ratio(self._places[self._leader], self._places[config], confidence)
+        """Return how many times as good the winner is as `config`: estimate, low, high."""
+        return self._scores.ratio(self._places[self._winner], self._places[config], confidence)
 
     def loses(self, config: Config) -> bool:
-        """Whether it is measurably worse than the leader: in its score, or in what the objective wants besides.
+        """Whether it is measurably worse than the winner: in its score, or in what the objective wants besides.
 
         What it does without an environment variable has to be surely worse: such a variable is not kept unproven.
         """
-        leader, one = self._summaries[self._leader], self._summaries[config]
-        if objective_of(self._request.goal).is_lower(leader, one):
+        winner, one = self._summaries[self._winner], self._summaries[config]
+        if objective_of(self._request.goal).is_lower(winner, one):
             return True
         estimate, low, _ = self.ratio(config)
         return estimate > 1 + TIE and (low > 1 or (estimate > 1 + MOST_TIE and not self.is_without_variable(config)))
 
     def is_without_variable(self, config: Config) -> bool:
-        """Whether it does without an environment variable that the leader sets."""
+        """Whether it does without an environment variable that the winner sets."""
         baseline = self._request.baseline
-        return not set(variables(self._leader, baseline)) <= set(variables(config, baseline))
+        return not set(variables(self._winner, baseline)) <= set(variables(config, baseline))
 
     def is_decided(self, config: Config) -> bool:
         """Whether more rounds would not change if it loses: surely by more than 2 %, or surely by no more."""
         _, low, high = self.ratio(config, SURE)
-        enough = self._scores.count(self._places[self._leader], self._places[config]) >= SURE_ROUNDS
+        enough = self._scores.count(self._places[self._winner], self._places[config]) >= SURE_ROUNDS
         return low > 1 + TIE or (enough and high <= 1 + TIE)
 
     def changes(self, reversions: Sequence[Reversion], params: Mapping[str, Value]) -> tuple[Change, ...]:
-        """Return what each change of the leader is worth; `params` are those of the recommendation."""
+        """Return what each change of the winner is worth; `params` are those of the recommendation."""
         return tuple(self._change(one, params) for one in reversions)
 
     def _change(self, one: Reversion, params: Mapping[str, Value]) -> Change:
-        values, before = ({name: of[name] for name in one.knobs} for of in (self._leader, self._request.baseline))
+        values, before = ({name: of[name] for name in one.knobs} for of in (self._winner, self._request.baseline))
         kept = all(params[name] == value for name, value in values.items())
-        met = self._leader in self._places and one.config in self._places
-        if not met or self._scores.count(self._places[self._leader], self._places[one.config]) < FEWEST_ROUNDS:
+        met = self._winner in self._places and one.config in self._places
+        if not met or self._scores.count(self._places[self._winner], self._places[one.config]) < FEWEST_ROUNDS:
             why = self._failures.get(one.config) or one.untested or notice(Code.CHANGE_NOT_MEASURED)
             ratio = None if one.seen is None else round(1 - one.seen, 4)
             return Change(values=values, before=before, kept=kept, ratio=ratio, untested=why)
         estimate, low, high = self.ratio(one.config)
-        leader, without = self._summaries[self._leader], self._summaries[one.config]
+        winner, without = self._summaries[self._winner], self._summaries[one.config]
         return Change(
             values=values,
             before=before,
@@ -202,12 +202,12 @@ class Standings:
             ratio=round(1 / estimate, 4),
             ratio_low=round(1 / high, 4) if math.isfinite(high) else None,
             ratio_high=round(1 / low, 4) if low > 0 else None,
-            memory_ratio=round(without.peak_bytes / leader.peak_bytes, 4) if leader.peak_bytes else None,
+            memory_ratio=round(without.peak_bytes / winner.peak_bytes, 4) if winner.peak_bytes else None,
         )
 
 
-def shown_changes(reversions: Sequence[Reversion], leader: Config) -> str:
-    """Return the changes as the leader makes them: `channels_last yes, batch_size 64×1`."""
+def shown_changes(reversions: Sequence[Reversion], winner: Config) -> str:
+    """Return the changes as the winner makes them: `channels_last yes, batch_size 64×1`."""
     return ", ".join(
-        f"{one.knobs[0]} " + "".join(knob(name).show(leader[name]) for name in one.knobs) for one in reversions
+        f"{one.knobs[0]} " + "".join(knob(name).show(winner[name]) for name in one.knobs) for one in reversions
     )

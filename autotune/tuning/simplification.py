@@ -5,7 +5,7 @@
           2    without bf16                           what no probe was without yet
     finalist   the one with the fewest changes of those that are nearly as fast
 
-Where there is time the elimination takes changes back after the race (`elimination.py`). A short search has none: there
+Where there is time the ablation takes changes back after the race (`ablation.py`). A short search has none: there
 this module makes it end with few changes, too (decisions/0045).
 """
 
@@ -17,11 +17,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from autotune.core.records import Config
-from autotune.core.stats import mean_rate
+from autotune.core.stats import MOST_PROBE_NOISE, mean_rate
 from autotune.knobs import knob, loader_workers
 from autotune.knobs.changes import changes_between
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.choice import LUCK_DEVIATIONS, NOISE, simplest
+from autotune.tuning.choice import LUCK_DEVIATIONS, simplest
 from autotune.tuning.context import SearchContext
 from autotune.tuning.exploration import affords_probe
 from autotune.tuning.probing import probe_with_repeat
@@ -49,7 +49,7 @@ def simplify(context: SearchContext) -> None:
 
     Only where speed counts, and where there is no time to take all changes back after the race.
     """
-    is_needed = context.objective.is_speed and not context.budget.affords_elimination
+    is_needed = context.objective.is_speed and not context.budget.affords_ablation
     for _ in range(MOST_SIMPLER if is_needed else 0):
         config = simpler(context)
         if config is None or not affords_probe(context, config):
@@ -78,7 +78,7 @@ def simpler(context: SearchContext) -> Config | None:
     may = [one for one in reversions_of(context, best) if is_held or "batch_size" not in one.knobs]
     expected = expected_losses(context, best, may)
     may = sorted((one for one in may if not one.untested), key=lambda one: expected[one.config])
-    doubtful = [one for one in may if expected[one.config] <= NOISE]
+    doubtful = [one for one in may if expected[one.config] <= MOST_PROBE_NOISE]
     unseen = [one for one in may if one not in doubtful and one.config not in scores]
     alone = [[one] for one in unseen if expected[one.config] <= MOST_DOUBTFUL]
     for taken in (*halved(doubtful), *alone):

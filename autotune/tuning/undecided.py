@@ -9,7 +9,7 @@ from autotune.objectives import objective_of
 from autotune.study.recommendation import Undecided
 from autotune.tuning import racing
 from autotune.tuning.choice import TIE, at_knee, confidence
-from autotune.tuning.figures import Ranking, rounded_ratio
+from autotune.tuning.ranking import Ranking, rounded_ratio
 
 RELEVANT = 0.1  # a gain that pays for a change: an interval without it says that there is none worth having
 
@@ -21,11 +21,11 @@ def undecided(ranking: Ranking, seconds: float) -> Undecided | None:
     global batch that seems to gain no more than its knee asks for is open only for what it may gain. `seconds` of the
     search. None where the objective gives speed for something else.
     """
-    request, held, scores, baseline = ranking.request, ranking.held, ranking.scores, ranking.baseline
+    request, measured, scores, baseline = ranking.request, ranking.measured, ranking.scores, ranking.baseline
     if baseline is None or objective_of(request.goal).slack(request.goal) is not None:
         return None
     may = [ranking.chosen] if ranking.chosen != baseline else [i for i in ranking.allowed if i != baseline]
-    near = at_knee(held, scores, request, ranking.allowed)
+    near = at_knee(measured, scores, request, ranking.allowed)
     level = confidence(scores, is_baseline=True)
     rivals = {one: scores.ratio(one, baseline, level) for one in may}
     has_rounds = {one: scores.count(one, baseline) >= racing.FEWEST_ROUNDS for one in may}  # else wide for any gain
@@ -41,11 +41,11 @@ def undecided(ranking: Ranking, seconds: float) -> Undecided | None:
     needed = _rounds_needed(rivals[rival][0], rivals[rival][1], rounds)
     minutes = None
     if needed is not None:
-        running = [[trial.result.elapsed_seconds for trial in one.trials] for one in held if not one.is_behind]
+        running = [[trial.result.elapsed_seconds for trial in one.trials] for one in measured if not one.is_behind]
         round_seconds = sum(statistics.fmean(took) for took in running if took)
         minutes = math.ceil((seconds + (needed - rounds) * round_seconds) / 60)
     return Undecided(
-        config=held[rival].config, gain=gain, gain_low=low, gain_high=high, rounds=rounds, rounds_needed=needed,
+        config=measured[rival].config, gain=gain, gain_low=low, gain_high=high, rounds=rounds, rounds_needed=needed,
         minutes_needed=minutes,
     )  # fmt: skip
 

@@ -34,7 +34,7 @@ class Task:
         return {"batch_size": self.usual, "gradient_accumulation_steps": self.global_batch // self.usual}
 
     def coarse(self, study: Path | None = None, seed: int = 0) -> Settings:
-        """A search of the measured grid and nothing else; without comparisons of losses, which no surface holds."""
+        """A search of the measured grid and nothing else; without precision checks, which no surface holds."""
         return Settings(
             target=self.target,
             study=study,

@@ -113,7 +113,7 @@ def test_a_search_that_begins_and_ends_is_seen(page: Page, study: Path) -> None:
 
 
 class Held(FakeLauncher):
-    """A fake machine on which the first probe of the elimination waits until it may go on."""
+    """A fake machine on which the first probe of the ablation waits until it may go on."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -126,7 +126,7 @@ class Held(FakeLauncher):
         return super().run(request, folder)
 
 
-def test_the_elimination_is_seen_while_the_answer_stands(browser: Browser, tmp_path: Path) -> None:
+def test_the_ablation_is_seen_while_the_answer_stands(browser: Browser, tmp_path: Path) -> None:
     folder, launcher = tmp_path / "studies" / "fake", Held(facts=declared())
     folder.parent.mkdir()
     search = threading.Thread(target=lambda: searched(folder, launcher, probes=30, time_budget_seconds=1e6))
@@ -141,8 +141,8 @@ def test_the_elimination_is_seen_while_the_answer_stands(browser: Browser, tmp_p
 
         answer = page.locator("#answer")
         factor = answer.locator(".factor").inner_text()
-        assert answer.locator("[aria-current=step]").inner_text() == "Elimination"
-        assert "elimination: " in answer.inner_text() and "Measuring it without its changes" in answer.inner_text()
+        assert answer.locator("[aria-current=step]").inner_text() == "Ablation"
+        assert "ablation: " in answer.inner_text() and "Measuring it without its changes" in answer.inner_text()
         assert "not measured yet" in answer.locator(".diff").inner_text()
         assert page.title() == f"{factor} fake · autotune"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.core import codec
-from autotune.core.kinds import KINDS
+from autotune.core.measurements import MEASUREMENTS
 from autotune.core.requests import InspectRequest, NoiseScaleRequest, Request
 from autotune.core.results import Inspection, Outcome
 from autotune.launch.base import RESULT, Launcher
@@ -41,13 +41,13 @@ class TestForkingLauncher(LauncherContract):
         return self.forking
 
     def test_every_process_is_forked(self, tmp_path: Path) -> None:
-        for kind in KINDS:
+        for kind in MEASUREMENTS:
             assert self._run(example(kind, self.TRAINS), tmp_path).isolation == "fork"
 
 
 class TestFakeLauncher(LauncherContract):
     def launcher(self) -> Launcher:
-        return FakeLauncher(faults=dict.fromkeys(KINDS, fate))
+        return FakeLauncher(faults=dict.fromkeys(MEASUREMENTS, fate))
 
 
 class Forgetful(SubprocessLauncher):

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from autotune.core import codec
-from autotune.core.kinds import decode
+from autotune.core.measurements import decode
 from autotune.core.records import Config, Goal
 from autotune.core.requests import InspectRequest, ProbeRequest
 from autotune.core.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult

@@ -137,7 +137,7 @@ def test_rates_are_those_of_all_rounds_whoever_ran_only_the_slow_ones():
     rates = [[None, None, 100.0, 100.0], [100.0, 100.0, 50.0, 50.0], [None, None, 25.0, 25.0]]
 
     overall = [Rounds(rates).mean_rate(one) for one in range(3)]
-    slow = [Rounds(rates, level=0).mean_rate(one) for one in range(3)]
+    slow = [Rounds(rates, reference=0).mean_rate(one) for one in range(3)]
 
     assert overall == pytest.approx([2 * 5000**0.5, 5000**0.5, 5000**0.5 / 2])
     assert slow == pytest.approx([100.0, 50.0, 25.0])

@@ -16,7 +16,7 @@ from autotune.child.fork_server import leave, serve
 from autotune.child.lifeline import Progress, harden
 from autotune.core import codec
 from autotune.core.forking import Ready
-from autotune.core.kinds import decode
+from autotune.core.measurements import decode
 from autotune.core.records import Environment, TargetFacts
 from autotune.core.requests import DryRunRequest, InspectRequest, NoiseScaleRequest, ProbeRequest, StabilityRequest
 from autotune.core.results import (

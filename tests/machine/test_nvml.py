@@ -38,7 +38,6 @@ class Talkative(Driver):
         answers = {
             "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=100, reserved=5, used=30, free=65),
             "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=7, usedGpuMemory=None)],
-            "nvmlDeviceGetEnforcedPowerLimit": 700_000,
             "nvmlDeviceGetClockInfo": 1500,
             "nvmlDeviceGetMaxClockInfo": 1980,
             "nvmlDeviceGetUUID": "GPU-1",
@@ -77,8 +76,6 @@ def test_a_card_that_tells_everything_is_read_in_full() -> None:
         reserved_bytes=5,
         used_bytes=30,
         processes=(GpuProcess(pid=7, used_bytes=None),),
-        power_limit_watts=700.0,
-        sm_clock_mhz=1500,
         max_sm_clock_mhz=1980,
         throttle_reasons=("power cap", "hardware thermal slowdown"),
     )

@@ -150,7 +150,7 @@ SKIPS = [
 
 
 @pytest.mark.parametrize(("skipped", "words"), SKIPS)
-def test_a_few_leading_skips_are_calibration_and_more_than_one_later_is_not(skipped, words):
+def test_a_few_first_skips_are_calibration_and_more_than_one_later_is_not(skipped, words):
     verdict = _judged(*_runs(skipped_steps=skipped))
 
     assert verdict.verdict == ("ok" if words == "ok" else "unstable")

@@ -8,6 +8,7 @@ from autotune.core.records import Goal
 from autotune.core.requests import ROLES, StabilityRequest
 from autotune.core.results import Failure, Outcome, StabilityResult
 from autotune.errors import EnvironmentUnfit, NoRecommendation
+from autotune.precision.duration import SEED_SECONDS, STEPS
 from autotune.precision.judge import THRESHOLDS
 from autotune.precision.stage import following, precise_finalists, refused_summaries
 from autotune.study import layout as disk
@@ -15,7 +16,6 @@ from autotune.study.history import History
 from autotune.testing import FakeLauncher
 from autotune.testing.results import paired_losses
 from autotune.tuning.choice import FEWEST_FINALISTS
-from autotune.tuning.comparing import SEED_SECONDS, STEPS
 from tests.worlds import Listener, config, context, failed, measured, study_request, trial
 
 SEEDS = tuple(range(4, 16))
@@ -35,7 +35,7 @@ def _failed(outcome):
 
 
 def _ran(request=FIRST, *, bad=False, wobble=0.0, spread=0.0):
-    """A comparison whose perturbed runs are off by `wobble`, and whose seeds differ by `spread`."""
+    """A check whose perturbed runs are off by `wobble`, and whose seeds differ by `spread`."""
 
     def changed(run):
         if run.role == "perturbed":
@@ -155,7 +155,7 @@ def _finalists(search):
 
 def _compared(search):
     _finalists(search)
-    return search.history.comparisons
+    return search.history.precision_checks
 
 
 def test_full_precision_is_compared_with_nothing(tmp_path):
@@ -163,9 +163,9 @@ def test_full_precision_is_compared_with_nothing(tmp_path):
 
 
 def test_a_comparison_is_between_configurations_that_differ_in_arithmetic_only_and_draw_alike(tmp_path):
-    leading = {"amp_dtype": "bfloat16", "num_workers": 8, "gradient_accumulation_steps": 4, "channels_last": True}
+    fastest = {"amp_dtype": "bfloat16", "num_workers": 8, "gradient_accumulation_steps": 4, "channels_last": True}
 
-    ((request, _),) = _compared(_search(tmp_path, _trials((200.0, leading))))
+    ((request, _),) = _compared(_search(tmp_path, _trials((200.0, fastest))))
 
     assert request.reference == config(batch_size=64, num_workers=8)
     assert request.candidate == config(batch_size=64, num_workers=8, amp_dtype="bfloat16")
@@ -207,7 +207,7 @@ def test_off_compares_nothing_and_refuses_nobody(tmp_path):
     off = _search(tmp_path, launcher=FakeLauncher(bad_dtypes=["bfloat16"]), goal=Goal(global_batch=64, stability="off"))
 
     assert _finalists(off)[0].config["amp_dtype"] == "bfloat16"
-    assert off.history.comparisons == ()
+    assert off.history.precision_checks == ()
 
 
 @pytest.mark.parametrize("stability", ["quick", "full"])
@@ -218,7 +218,7 @@ def test_losses_of_a_command_are_compared_by_a_process_for_each_run_of_one_seed(
     )  # fmt: skip
 
     assert _finalists(search)[0].config["amp_dtype"] == "bfloat16"
-    (request, result), *others = search.history.comparisons
+    (request, result), *others = search.history.precision_checks
     assert not others
     assert (request.seeds, [run.role for run in result.runs]) == ((7,), list(ROLES))
     asked = [one for one, _ in disk.attempts(tmp_path, StabilityRequest.kind())]
@@ -284,10 +284,10 @@ def test_what_the_study_holds_is_not_compared_again(tmp_path):
     search = _search(tmp_path, launcher=FakeLauncher(bad_dtypes=["bfloat16"]))
     _finalists(search)
 
-    compared = len(search.history.comparisons)
+    compared = len(search.history.precision_checks)
 
     assert [one.config["amp_dtype"] for one in _finalists(search)] == [None]
-    assert len(search.history.comparisons) == compared
+    assert len(search.history.precision_checks) == compared
 
 
 def test_an_unfit_machine_ends_the_search_and_is_not_held_against_the_dtype(tmp_path):
@@ -296,7 +296,7 @@ def test_an_unfit_machine_ends_the_search_and_is_not_held_against_the_dtype(tmp_
             _search(tmp_path, launcher=FakeLauncher(faults={StabilityRequest: lambda request: Outcome.ENVIRONMENT}))
         )
 
-    assert History.read(tmp_path, study_request()).comparisons == ()
+    assert History.read(tmp_path, study_request()).precision_checks == ()
 
 
 def test_without_time_nothing_is_compared_and_nobody_is_out(tmp_path):
@@ -305,7 +305,7 @@ def test_without_time_nothing_is_compared_and_nobody_is_out(tmp_path):
     chosen = _finalists(search)
 
     assert chosen
-    assert search.history.comparisons == ()
+    assert search.history.precision_checks == ()
 
 
 def test_what_is_compared_and_what_came_out_is_told(tmp_path):

@@ -112,7 +112,7 @@ def test_while_changes_are_checked_the_answer_stands_with_the_state_above_it() -
     assert "15.3×" in page.text
     assert ("ol", "class", "phases") in page.attributes
     above = page.text.partition("15.3× resnet")[2].partition("15.3×")[0]
-    assert "Elimination" in above and "<b>Confirming</b> 4." in above  # the latest sentence
+    assert "Ablation" in above and "<b>Confirming</b> 4." in above  # the latest sentence
     assert "not measured yet" in page.text and "not measured alone" not in page.text
 
 
@@ -131,12 +131,11 @@ def test_rounds_measure_again_and_find_nothing() -> None:
     assert found == best_so_far(view(ladder(), running=True))
 
 
-def test_the_page_calls_the_elimination_by_its_name() -> None:
+def test_the_page_calls_the_ablation_by_its_name() -> None:
     trials = (*ladder(), trial(20, config(64), measured(100), "ablation"))
 
     page = Page(
         render(dataclasses.replace(view(trials, recommendation(), running=True), progress=state(purpose="ablation")))
     )
 
-    assert "Elimination" in page.text and "elimination" in page.text
-    assert "ablation" not in page.text
+    assert "Ablation" in page.text and "ablation" in page.text

@@ -199,7 +199,7 @@ def test_a_result_does_not_repeat_its_purpose() -> None:
 
     shown = table(view((*ladder()[:1], again))).rows
 
-    assert [(row.purpose, row.outcome) for row in shown] == [("baseline", "ok"), ("elimination", "ok")]
+    assert [(row.purpose, row.outcome) for row in shown] == [("baseline", "ok"), ("ablation", "ok")]
 
 
 def test_a_program_is_not_broken_into_lines_and_a_command_is() -> None:
@@ -298,7 +298,7 @@ def test_what_turns_the_direction_of_text_or_never_ends_does_not_reach_the_page(
 
 
 def test_a_verdict_is_told_without_a_code_before_it() -> None:
-    study = dataclasses.replace(view(ladder(), recommendation()), comparisons=(paired(),))
+    study = dataclasses.replace(view(ladder(), recommendation()), precision_checks=(paired(),))
 
     assert "ok:" not in Page(render(study)).text
     assert "bf16 matches fp32" in Page(render(study)).text

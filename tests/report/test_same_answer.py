@@ -280,7 +280,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["search", "confirm", "ablation"])
 def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[StudyView, Purpose]]:
-    """A study that is being searched, in that phase; from the elimination on it has an answer, of other numbers."""
+    """A study that is being searched, in that phase; from the ablation on it has an answer, of other numbers."""
     folder, phase = tmp_path / "studies" / "resnet", request.param
     rate = {"samples_per_second": 1900.0, "speedup": 12.5, "speedup_low": 12.1, "speedup_high": 12.9}
     written(folder, ladder(), recommendation(**rate) if phase == "ablation" else None)

@@ -18,7 +18,7 @@ KNEE = 128  # of `_machine`
 def _forecast(rates, fits=None):
     rates = np.array(rates, float)
     fits = np.ones_like(rates) if fits is None else np.array(fits, float)
-    return Forecast(rates=rates, fits=fits, memory=np.zeros(rates.shape[1]), discrepancy=np.zeros(rates.shape[1]))
+    return Forecast(rates=rates, fits=fits, memory=np.zeros(rates.shape[1]))
 
 
 def test_beyond_the_knee_of_each_particle_nothing_is_gained():

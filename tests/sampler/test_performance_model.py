@@ -157,7 +157,6 @@ def _forecast(rates, fits):
     rates = np.array(rates, float)
     return Forecast(
         rates=rates, fits=np.array(fits, float) * np.ones_like(rates), memory=np.zeros(rates.shape[1]),
-        discrepancy=np.zeros(rates.shape[1]),
     )  # fmt: skip
 
 

@@ -48,9 +48,7 @@ def test_short_steps_cost_the_same_and_long_ones_their_cycles_of_two() -> None:
 
 
 def test_of_two_that_promise_as_much_the_cheaper_probe_comes_first() -> None:
-    forecast = Forecast(
-        rates=np.array([[100.0, 200.0, 201.0]]), fits=np.ones((1, 3)), memory=np.ones(3), discrepancy=np.zeros(3)
-    )
+    forecast = Forecast(rates=np.array([[100.0, 200.0, 201.0]]), fits=np.ones((1, 3)), memory=np.ones(3))
     gain, workers = np.array([0.0, 100.0, 101.0]), np.array([1.0, 1.0, 1.0])
 
     assert ranked(forecast, gain, workers)[0] in (1, 2)

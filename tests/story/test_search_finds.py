@@ -102,7 +102,7 @@ def test_a_search_ends_within_its_time_budget(tmp_path):
 
     searched(tmp_path, launcher, listener, time_budget_seconds=150)
 
-    assert 100 < launcher.clock() <= 150 * 1.2  # the last probe and slow leaders may run over what was expected
+    assert 100 < launcher.clock() <= 150 * 1.2  # the last probe and slow finalists may run over what was expected
     assert any("the time budget is used up" in note for note in listener.notes)
 
 
@@ -139,7 +139,7 @@ def test_the_finalists_and_the_baseline_are_measured_again_interleaved_and_rever
     size = len(set(order))
     rounds = [order[start : start + size] for start in range(0, len(order), size)]
     assert len(rounds) == 3
-    assert answer.rounds >= 3  # and those of the elimination
+    assert answer.rounds >= 3  # and those of the ablation
     assert rounds[1] == rounds[0][::-1]
     assert rounds[2] == rounds[0]
     assert Config(values=answer.baseline) in rounds[0]

@@ -58,7 +58,7 @@ def _search(folder, launcher, listener, **settings):
 
 
 def _learned(folder):
-    """The probes that the sampler learns from: of the rounds of an elimination the first of what was not explored."""
+    """The probes that the sampler learns from: of the rounds of an ablation the first of what was not explored."""
     found, configs = [], set()
     for trial in load_view(folder).trials:
         if trial.purpose in SEARCH_PURPOSES and not (trial.purpose == "ablation" and trial.config in configs):

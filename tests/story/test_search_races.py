@@ -58,7 +58,7 @@ def test_who_is_far_behind_does_not_race(tmp_path):
     assert len(_raced(listener)) == 4  # three at least, and the baseline
 
 
-def test_when_all_leaders_fail_the_next_ones_of_the_search_race_and_it_is_said(tmp_path):
+def test_when_all_finalists_fail_the_next_ones_of_the_search_race_and_it_is_said(tmp_path):
     """Whatever has more than one worker runs once, and never again."""
     listener = Listener()
     launcher = FakeLauncher(
@@ -79,7 +79,7 @@ def test_when_all_leaders_fail_the_next_ones_of_the_search_race_and_it_is_said(t
     assert all(len(one.rounds) >= 2 for one in answer.confirmations)
 
 
-def test_where_all_leaders_fail_the_next_ones_race_as_far_as_time_allows(tmp_path):
+def test_where_all_finalists_fail_the_next_ones_race_as_far_as_time_allows(tmp_path):
     listener = Listener()
     launcher = FakeLauncher(
         facts=declared(),

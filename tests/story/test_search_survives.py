@@ -43,7 +43,7 @@ def _in_confirmation(outcome, **values):
     )
 
 
-def test_a_leader_that_fails_in_confirmation_gives_way_to_the_next(tmp_path):
+def test_a_finalist_that_fails_in_confirmation_gives_way_to_the_next(tmp_path):
     fault = _in_confirmation(Outcome.OOM_DEVICE, amp_dtype="bfloat16", num_workers=4)
 
     answer = searched(tmp_path, _faulty(fault), **SMALL)
@@ -320,9 +320,9 @@ def test_after_any_search_the_database_says_what_the_folders_say(tmp_path):
     running = [t for t in store.trials() if t.state.name == "RUNNING"]
     store.close()
 
-    eliminating = {t.config: t.number for t in reversed(view.trials) if t.purpose == "ablation"}
+    ablated = {t.config: t.number for t in reversed(view.trials) if t.purpose == "ablation"}
     explored = {t.config: t.number for t in view.trials if t.purpose in ("baseline", "search")}
-    first = [number for config, number in eliminating.items() if config not in explored]
+    first = [number for config, number in ablated.items() if config not in explored]
     assert told == sorted([*explored.values(), *first])
     assert running == []
 

@@ -129,7 +129,7 @@ def test_the_study_shows_its_comparisons(tmp_path):
 
     view = load_view(tmp_path)
     assert view.stability == answer.loss_verdicts
-    assert len(view.comparisons) == 2
+    assert len(view.precision_checks) == 2
     assert (tmp_path / "stability" / "0000" / "log.txt").is_file()
 
 

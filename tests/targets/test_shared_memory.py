@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from autotune.targets.base import SharedMemoryTooSmall
-from autotune.targets.shared_memory import HELD_BATCHES, batch_bytes, check
+from autotune.targets.shared_memory import BATCHES_IN_USE, batch_bytes, check
 
 MIB = 2**20
 PIXELS = 2**18 - mmap.PAGESIZE // 8  # of float32: two samples and a page of labels are two mebibytes
@@ -40,7 +40,7 @@ def test_a_batch_is_as_many_whole_pages_of_every_tensor_as_its_samples_fill() ->
 
 def test_as_many_batches_are_needed_as_the_workers_prepare_and_the_loop_holds() -> None:
     loader = _loader()
-    need = (2 + HELD_BATCHES) * batch_bytes(loader)
+    need = (2 + BATCHES_IN_USE) * batch_bytes(loader)
 
     check(loader, need)
     with pytest.raises(SharedMemoryTooSmall):

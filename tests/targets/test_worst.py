@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Tenso
 
 from autotune.errors import TargetError
 from autotune.targets.batches import ALWAYS_LOOKED_AT, Shapes
-from autotune.targets.peek import sample_size, some_keys, undisturbed
+from autotune.targets.peek import random_state_kept, sample_size, some_keys
 from autotune.targets.worst_batch import longest
 from tests.targets_support import COMPLETE, HEAD, MODEL, inspect, refused, start, watch
 
@@ -186,7 +186,7 @@ def test_what_draws_by_chance_goes_on_as_if_nothing_had_been_drawn() -> None:
     expected = _draws()
 
     _seed()
-    with undisturbed():
+    with random_state_kept():
         _draws()
 
     assert _draws() == expected

@@ -1,4 +1,4 @@
-"""How much of the time budget is kept for the confirmation, and for the comparison of losses before it."""
+"""How much of the time budget is kept for the confirmation, and for the precision check before it."""
 
 import pytest
 
@@ -7,10 +7,10 @@ from autotune.core.requests import ProbeBudget
 from autotune.precision.stage import precise_finalists
 from autotune.study.history import History
 from autotune.testing import FakeLauncher, Machine
-from autotune.tuning.budget import MOST_ELIMINATION, MOST_RESERVED, TimeBudget
+from autotune.tuning.budget import MOST_ABLATION, MOST_RESERVED, TimeBudget
 from autotune.tuning.choice import FEWEST_FINALISTS
 from autotune.tuning.probing import probe_with_retry
-from autotune.tuning.racing import GOAL_ROUNDS, probes
+from autotune.tuning.racing import GOAL_ROUNDS, probe_count
 from autotune.tuning.windows import BRIEF, LEAST
 from tests.worlds import config, context, failed, measured, study_request, trial
 
@@ -35,7 +35,7 @@ def test_time_is_kept_for_eight_brief_rounds_of_all_who_would_race_now(tmp_path,
     racers = [search.request.baseline] * 2 + [config(batch_size=64, num_workers=count) for count in workers]
     seconds = search.budget.probe_seconds(racers, BRIEF)
     assert search.budget.full_confirmation_seconds == pytest.approx(
-        seconds * probes(finalists, GOAL_ROUNDS, 1), rel=0.02
+        seconds * probe_count(finalists, GOAL_ROUNDS, 1), rel=0.02
     )
 
 
@@ -113,28 +113,28 @@ def test_time_is_kept_for_a_comparison_only_while_one_may_come(tmp_path):
     command = _budget(TWO, 600.0, target="-- python train.py {bf16:flag=false}")
 
     searches = (_budget(TWO, 600.0), off, plain, command, narrow.budget)
-    kept = [each.comparison_seconds > 0 for each in searches]
+    kept = [each.precision_check_seconds > 0 for each in searches]
     precise_finalists(narrow, FEWEST_FINALISTS, 0.0)
 
     assert kept == [True, False, False, True, True]
-    assert narrow.budget.comparison_seconds == 0.0
+    assert narrow.budget.precision_check_seconds == 0.0
 
 
 def test_the_time_for_a_comparison_follows_the_pace_of_the_fastest_probe_and_then_what_one_took(tmp_path):
     paces = (2400.0, 1200.0, 200.0, 1.0)
-    before = [_budget([trial(measured(rate), 0, batch_size=64)], 600.0).comparison_seconds for rate in paces]
+    before = [_budget([trial(measured(rate), 0, batch_size=64)], 600.0).precision_check_seconds for rate in paces]
     search = context(tmp_path, trials=TWO)
 
     precise_finalists(search, FEWEST_FINALISTS, 0.0)
 
-    ((_, compared),) = search.history.comparisons
+    ((_, compared),) = search.history.precision_checks
     assert before == [
         pytest.approx(1.5 * 150 * 64 / 2400),
         pytest.approx(1.5 * 150 * 64 / 1200),
         pytest.approx(1.5 * 150 * 64 / 200),
         0.0,
     ]  # the last has no time for as many as say anything
-    assert search.budget.comparison_seconds == compared.elapsed_seconds
+    assert search.budget.precision_check_seconds == compared.elapsed_seconds
 
 
 def _of(*, elapsed=0.0, seconds=600.0, **values):
@@ -145,19 +145,19 @@ def _of(*, elapsed=0.0, seconds=600.0, **values):
 def test_time_is_kept_to_take_back_the_changes_of_who_is_best_so_far():
     two, three = {"amp_dtype": "bfloat16", "num_workers": 4}, {"channels_last": True}
 
-    kept = [_of(**values).elimination_seconds for values in ({}, {"num_workers": 4}, two, {**two, **three})]
+    kept = [_of(**values).ablation_seconds for values in ({}, {"num_workers": 4}, two, {**two, **three})]
 
     assert kept[:2] == [0.0, 0.0]
-    assert 0.0 < kept[2] < kept[3] < MOST_ELIMINATION * 600
-    shares = [_of(**two, **three, seconds=seconds).elimination_seconds / seconds for seconds in (40.0, 150.0)]
-    assert shares == [0.0, MOST_ELIMINATION]  # two rounds of two must fit
+    assert 0.0 < kept[2] < kept[3] < MOST_ABLATION * 600
+    shares = [_of(**two, **three, seconds=seconds).ablation_seconds / seconds for seconds in (40.0, 150.0)]
+    assert shares == [0.0, MOST_ABLATION]  # two rounds of two must fit
 
 
-def test_the_race_leaves_the_time_of_the_elimination():
+def test_the_race_leaves_the_time_of_the_ablation():
     two = {"amp_dtype": "bfloat16", "num_workers": 4}
     budget, nothing = _of(**two), _of(num_workers=4)
 
-    assert budget.left_seconds - budget.race_seconds == pytest.approx(budget.elimination_seconds) != 0
+    assert budget.left_seconds - budget.race_seconds == pytest.approx(budget.ablation_seconds) != 0
     assert nothing.left_seconds == nothing.race_seconds
     assert budget.affords_round([BASELINE.config], ProbeBudget(), 590.0)
     assert not budget.affords_round([BASELINE.config], ProbeBudget(), 599.0)

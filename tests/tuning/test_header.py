@@ -6,8 +6,9 @@ import pytest
 
 from autotune.core.records import Finding, Goal, Limit
 from autotune.testing import FakeLauncher
-from autotune.tuning.header import held, moving, not_searched, opening_lines, short_budget, shown_config
+from autotune.tuning.header import held, moving, not_searched, opening_lines, shown_config
 from autotune.tuning.settings import Settings
+from autotune.tuning.short_budget import short_budget
 from tests.worlds import Listener, config, declared, environment, facts, searched, space, study_request
 
 

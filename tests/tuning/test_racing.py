@@ -18,7 +18,7 @@ ONE, TWO, THREE, FOUR = (config(batch_size=size) for size in (8, 16, 32, 64))
 BASE = config(batch_size=512)
 
 
-def leaders(judged, *, free, **options):
+def chosen_finalists(judged, *, free, **options):
     """Who leads, where the baseline is another one."""
     goal = Goal() if free else Goal(global_batch=64)
     return choice.finalists(judged, study_request(goal=goal, baseline=BASE), **options)
@@ -44,7 +44,7 @@ def _configs(candidates):
 def test_the_fastest_are_measured_again_fastest_first():
     judged = _judged((ONE, good(10.0)), (TWO, good(30.0)), (THREE, good(20.0)), (FOUR, good(40.0)))
 
-    assert _configs(leaders(judged, free=False)) == [FOUR, TWO, THREE]
+    assert _configs(chosen_finalists(judged, free=False)) == [FOUR, TWO, THREE]
 
 
 def test_the_preferred_one_of_those_within_the_noise_is_measured_again():
@@ -52,7 +52,7 @@ def test_the_preferred_one_of_those_within_the_noise_is_measured_again():
     others = [config(batch_size=size, channels_last=True) for size in (64, 128, 256)]
     judged = _judged(*zip((*others, nearly, BASE), map(good, (100.0, 99.0, 98.0, 96.0, 97.0)), strict=True))
 
-    chosen = leaders(judged, free=False)
+    chosen = chosen_finalists(judged, free=False)
 
     assert len(chosen) == FEWEST_FINALISTS
     assert _configs(chosen) == [*others[:2], nearly]
@@ -61,7 +61,7 @@ def test_the_preferred_one_of_those_within_the_noise_is_measured_again():
 def test_what_is_slower_than_the_noise_is_not_chosen_for_its_caution():
     judged = _judged((FOUR, good(100.0)), (THREE, good(94.0)), (TWO, good(93.0)), (BASE, good(50.0)))
 
-    assert _configs(leaders(judged, free=False)) == [FOUR, THREE, TWO]
+    assert _configs(chosen_finalists(judged, free=False)) == [FOUR, THREE, TWO]
 
 
 def test_with_a_free_global_batch_the_smallest_one_is_preferred():
@@ -69,14 +69,14 @@ def test_with_a_free_global_batch_the_smallest_one_is_preferred():
     little = config(batch_size=16)
     judged = _judged((FOUR, good(100.0)), (THREE, good(99.0)), (much, good(98.0)), (little, good(97.0)))
 
-    assert _configs(leaders(judged, free=True)) == [FOUR, THREE, little]
+    assert _configs(chosen_finalists(judged, free=True)) == [FOUR, THREE, little]
 
 
 @pytest.mark.parametrize("last", [bad(), bad("unstable")])
 def test_what_failed_when_it_was_last_probed_does_not_lead(last):
     judged = _judged((ONE, good(50.0)), (TWO, good(10.0)), (ONE, last))
 
-    assert _configs(leaders(judged, free=False)) == [TWO]
+    assert _configs(chosen_finalists(judged, free=False)) == [TWO]
 
 
 def test_a_crash_that_a_fresh_process_did_not_repeat_does_not_count():
@@ -84,23 +84,23 @@ def test_a_crash_that_a_fresh_process_did_not_repeat_does_not_count():
 
     judged = [(crash, bad("crashed")), *_judged((ONE, good(50.0)), (TWO, good(10.0)))]
 
-    assert _configs(leaders(judged, free=False)) == [ONE, TWO]
+    assert _configs(chosen_finalists(judged, free=False)) == [ONE, TWO]
 
 
 def test_a_failed_confirmation_of_an_earlier_run_counts():
     judged = _judged((ONE, good(50.0)), (TWO, good(10.0))) + _judged((ONE, bad()), purpose="confirm")
 
-    assert _configs(leaders(judged, free=False)) == [TWO]
+    assert _configs(chosen_finalists(judged, free=False)) == [TWO]
 
 
 def test_confirmations_of_an_earlier_run_do_not_move_what_the_search_found():
     judged = _judged((ONE, good(50.0))) + _judged((ONE, good(70.0)), purpose="confirm")
 
-    assert [candidate.found for candidate in leaders(judged, free=False)] == [50.0]
+    assert [candidate.found for candidate in chosen_finalists(judged, free=False)] == [50.0]
 
 
 def test_without_a_feasible_probe_nobody_leads():
-    assert leaders(_judged((ONE, bad())), free=False) == []
+    assert chosen_finalists(_judged((ONE, bad())), free=False) == []
 
 
 def _probe_with(log, verdict_of=lambda config, count: good(1.0)):
@@ -254,9 +254,9 @@ def test_the_rounds_of_a_baseline_count_on_in_a_second_race():
 def test_all_within_the_margin_race_and_three_at_least():
     judged = _judged(*((where, good(100.0 - where.batch_size / 8)) for where in EIGHT))
 
-    assert len(leaders(judged, free=False, most=8, margin=0.0)) == FEWEST_FINALISTS
-    assert len(leaders(judged, free=False, most=8, margin=0.045)) == 5
-    assert len(leaders(judged, free=False, most=6, margin=0.5)) == 6
+    assert len(chosen_finalists(judged, free=False, most=8, margin=0.0)) == FEWEST_FINALISTS
+    assert len(chosen_finalists(judged, free=False, most=8, margin=0.045)) == 5
+    assert len(chosen_finalists(judged, free=False, most=6, margin=0.5)) == 6
 
 
 def test_a_round_that_was_faster_than_all_undisturbed_ones_was_not_slowed():

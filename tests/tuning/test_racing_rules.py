@@ -9,27 +9,27 @@ from autotune.tuning.choice import FEWEST_FINALISTS, claim_confidence
 from autotune.tuning.racing import (
     MOST_FINALISTS,
     finalist_count,
-    going_on,
+    finalists_left,
     is_decided,
-    is_known,
+    is_good_enough,
     margin,
-    probes,
-    size,
+    probe_count,
+    survivors,
 )
 
 ALIKE = dict.fromkeys(range(9), (0.0,))
 
 
 @pytest.mark.parametrize(
-    ("leaders", "running"), [(8, [8, 8, 8, 4, 4, 4, 2, 2]), (5, [5, 5, 5, 2, 2, 2, 2, 2]), (2, [2] * 8), (1, [1] * 8)]
+    ("finalists", "running"), [(8, [8, 8, 8, 4, 4, 4, 2, 2]), (5, [5, 5, 5, 2, 2, 2, 2, 2]), (2, [2] * 8), (1, [1] * 8)]
 )
-def test_the_slower_half_stays_behind_after_rounds_three_and_six(leaders, running):
-    assert [size(leaders, number) for number in range(8)] == running
+def test_the_slower_half_stays_behind_after_rounds_three_and_six(finalists, running):
+    assert [finalists_left(finalists, number) for number in range(8)] == running
 
 
 def test_a_race_costs_what_its_rounds_do():
-    assert probes(8, 8, 1) == 3 * 9 + 3 * 5 + 2 * 3
-    assert probes(3, 2, 1) == 8
+    assert probe_count(8, 8, 1) == 3 * 9 + 3 * 5 + 2 * 3
+    assert probe_count(3, 2, 1) == 8
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_race_costs_what_its_rounds_do():
     [
         (1000, MOST_FINALISTS),
         (48, MOST_FINALISTS),
-        (47, 7),  # rather a leader less than finalists who cannot be told apart
+        (47, 7),  # rather a finalist less than finalists who cannot be told apart
         (30, 4),
         (12, FEWEST_FINALISTS),
         (4, FEWEST_FINALISTS),  # what there is no time for overruns
@@ -65,21 +65,21 @@ def test_a_machine_whose_repeats_differ_widens_the_screen_and_a_steady_one_narro
 def test_the_fastest_go_on_whatever_the_machine_did_between_rounds():
     rounds = Rounds([[100, 50, 80], [90, 45, 72], [130, 65, 104], [120, 60, 96]])
 
-    assert going_on(rounds, range(4), 2, ALIKE) == [2, 3]
+    assert survivors(rounds, range(4), 2, ALIKE) == [2, 3]
 
 
 def test_one_bad_round_leaves_nobody_behind():
     rounds = Rounds([[100, 100, 100], [110, 40, 110], [95, 95, 95]])
 
-    assert going_on(rounds, range(3), 1, ALIKE) == [1]
+    assert survivors(rounds, range(3), 1, ALIKE) == [1]
 
 
 def test_beside_the_fastest_the_more_cautious_of_its_equals_goes_on():
     rounds = Rounds([[100.0] * 3, [99.5] * 3, [99.0] * 3, [90.0] * 3])
     cautions = {0: (4.0,), 1: (3.0,), 2: (1.0,), 3: (0.0,)}
 
-    assert going_on(rounds, range(4), 2, cautions) == [0, 2]
-    assert going_on(rounds, range(4), 2, cautions, tie=0.2) == [0, 3]
+    assert survivors(rounds, range(4), 2, cautions) == [0, 2]
+    assert survivors(rounds, range(4), 2, cautions, tie=0.2) == [0, 3]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_it_is_over_when_next_to_nothing_is_lost_by_the_choice(rates, expected):
     rounds = Rounds(rates)
 
     assert not is_decided(rounds, range(len(rates)))
-    assert is_known(rounds, range(len(rates)), 2 if len(rates) > 2 else None) is expected
+    assert is_good_enough(rounds, range(len(rates)), 2 if len(rates) > 2 else None) is expected
 
 
 def test_whoever_may_fall_behind_by_more_must_be_surely_slower_by_more():

@@ -149,7 +149,7 @@ def test_less_memory_decides_among_equals_only_where_memory_is_scarce(peak, wins
     assert (found.params == lean.values) is wins
 
 
-def test_a_leader_that_failed_is_passed_over_and_named_with_its_reason():
+def test_a_finalist_that_failed_is_passed_over_and_named_with_its_reason():
     found = _recommended(
         _candidate(BASE, 100, 100), _candidate(FAST, 150, 150), _candidate(config(batch_size=8), 300, lost="no memory")
     )
@@ -360,7 +360,7 @@ def _eight_equal_and_one_lucky():
     return [*others, _candidate(config(batch_size=256), 106, 107, 104, 105), _candidate(BASE, 100, 102, 99, 101)]
 
 
-def test_a_leader_that_rounds_cannot_tell_apart_still_loses_if_it_seems_much_slower():
+def test_a_finalist_that_rounds_cannot_tell_apart_still_loses_if_it_seems_much_slower():
     cautious = config(batch_size=64, num_workers=1)
     bold = config(batch_size=64, num_workers=2)
     loud = (_candidate(BASE, 100, 90), _candidate(cautious, 300, 340), _candidate(bold, 400, 330))

@@ -67,11 +67,11 @@ def test_of_an_accident_and_its_repeat_the_repeat_counts():
 
 
 @pytest.mark.parametrize(
-    ("names", "leaders"),
+    ("names", "finalists"),
     [("A B", ""), ("A B base", "A B"), ("B A base base", "B A"), ("A B C base base C B A A C base", "A B C"), ("", "")],
 )
-def test_the_first_whole_round_tells_who_raced_beside_the_baseline(names, leaders):
-    assert ResumedConfirmation(_after_a_search(names), baseline=BASE).finalists == _configs(leaders)
+def test_the_first_whole_round_tells_who_raced_beside_the_baseline(names, finalists):
+    assert ResumedConfirmation(_after_a_search(names), baseline=BASE).finalists == _configs(finalists)
 
 
 def test_a_confirmation_that_came_to_its_answer_was_not_broken_off():
@@ -109,26 +109,26 @@ def test_a_race_goes_on_after_one_that_failed_last():
     assert _numbers(before.round(_configs("A B C base"))) == [4, 5, 6, 7]
 
 
-def test_an_elimination_that_was_broken_off_goes_on_behind_its_whole_race():
+def test_an_ablation_that_was_broken_off_goes_on_behind_its_whole_race():
     judged = _after_a_search("A B base base B A")
     answered = len(judged)
     rounds = _judged("A C base base C", "ablation", answered)
 
-    race, elimination = interrupted([*judged, *rounds], answered, BASE)
+    race, ablation = interrupted([*judged, *rounds], answered, BASE)
 
     assert race.finalists == _configs("A B")
-    assert elimination.finalists == _configs("A C")
-    assert [_numbers(elimination.round(_configs("A C base"))), elimination.round(_configs("base C A"))] == [
+    assert ablation.finalists == _configs("A C")
+    assert [_numbers(ablation.round(_configs("A C base"))), ablation.round(_configs("base C A"))] == [
         [10, 11, 12],
         None,
     ]
 
 
 @pytest.mark.parametrize("since", ["", "C"])
-def test_an_elimination_that_was_interrupted_or_searched_past_is_over(since):
+def test_an_ablation_that_was_interrupted_or_searched_past_is_over(since):
     judged = [*_after_a_search("A B base base B A"), *_judged("A C base", "ablation", 10)]
     answered = len(judged) if not since else len(judged) - 3
 
-    race, elimination = interrupted([*judged, *_judged(since, "search", 13)], answered, BASE)
+    race, ablation = interrupted([*judged, *_judged(since, "search", 13)], answered, BASE)
 
-    assert not race and not elimination
+    assert not race and not ablation

@@ -21,7 +21,7 @@ from autotune.tuning.simplification import (
     simpler,
     without_idle_changes,
 )
-from tests.tuning.test_elimination import NoModel
+from tests.tuning.test_ablation import NoModel
 from tests.worlds import config, context, declared, environment, measured, searched, space, study_request, trial
 
 SHORT = {"sampler": "structured", "time_budget_seconds": 60}

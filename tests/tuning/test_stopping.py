@@ -2,7 +2,14 @@
 
 import pytest
 
-from autotune.tuning.exploration import GAIN, PATIENCE, SearchState, probes_without_gain, promise_little, reason_to_stop
+from autotune.tuning.exploration import (
+    LEAST_GAIN,
+    PATIENCE,
+    SearchState,
+    probes_without_gain,
+    promise_little,
+    reason_to_stop,
+)
 
 
 def _progress(**changes):
@@ -61,7 +68,7 @@ def test_a_resumed_search_looks_on_although_an_earlier_run_had_lost_patience():
         ((), 0),
         ((100.0,), 0),
         ((100.0, 90.0, None), 2),
-        ((100.0, 100.0 * GAIN - 0.5, 120.0), 0),
+        ((100.0, 100.0 * (1 + LEAST_GAIN) - 0.5, 120.0), 0),
         ((100.0, 100.5, 100.9), 2),  # creeping up within the noise is no gain
         ((None, None), 2),
     ],

@@ -1,18 +1,19 @@
-"""The size of a comparison of losses, and how long it takes."""
+"""The size of a precision check, and how long it takes."""
 
 from __future__ import annotations
 
 from autotune.core.results import Outcome, ProbeResult
 from autotune.study.history import History
+from autotune.study.pace import starting_seconds
 
-STEPS = 50  # of a first comparison of losses (docs/notes/precision.md 3)
+STEPS = 50  # of a first precision check (docs/notes/precision.md 3)
 SEED_SECONDS = 60.0  # at most, for so many steps of the three runs of one seed
 RUNS = 3  # of one seed: full precision, the same perturbed, the candidate
 RUNS_SLOWER = 1.5  # than the fastest probe: two of them are in full precision (6.2 s for 4.1 s, digits_cnn, Xeon)
 
 
-def comparison_batch(history: History) -> int:
-    """Return the micro-batch of comparisons: the baseline's, or what of it can fit by all that ran out of memory."""
+def check_batch(history: History) -> int:
+    """Return the micro-batch of a check: the baseline's, or what of it can fit by all that ran out of memory."""
     batch = history.request.baseline.batch_size
     too_large = [t.config.batch_size for t, _ in history.judged if t.result.outcome is Outcome.OOM_DEVICE]
     while batch > 1 and batch >= min(too_large, default=batch + 1):
@@ -20,15 +21,8 @@ def comparison_batch(history: History) -> int:
     return batch
 
 
-def starting_seconds(result: ProbeResult) -> float:
-    """Return the seconds that the process of a probe took until it trained."""
-    built = sum(result.phase_seconds.get(name, 0.0) for name in ("start", "load", "build"))
-    steps = sum(result.measurement.warmup_seconds) if result.measurement else 0.0
-    return built + max(0.0, result.phase_seconds.get("warm-up", 0.0) - steps)
-
-
 def seconds_at_the_pace_of(seen: ProbeResult, batch: int, steps: int, processes: int = 1) -> float:
-    """Return the seconds of one comparison at the pace of one probe: `processes` start alike for its three runs."""
+    """Return the seconds of one check at the pace of one probe: `processes` start alike for its three runs."""
     assert seen.measurement is not None, "only what was measured has a pace"
     samples = RUNS * steps * batch
     return processes * starting_seconds(seen) + RUNS_SLOWER * samples / seen.measurement.samples_per_second

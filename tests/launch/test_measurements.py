@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import autotune
-from autotune.core.kinds import KINDS
+from autotune.core.measurements import MEASUREMENTS
 from autotune.core.requests import Kind
 from autotune.core.results import Outcome
 from autotune.launch.base import REQUEST
@@ -43,11 +43,11 @@ def echo(request, progress):
 MAIN = """
 import sys
 
-from autotune.core.kinds import KINDS
+from autotune.core.measurements import MEASUREMENTS
 from autotune.child.__main__ import main
 from echo_records import EchoRequest
 
-KINDS[EchoRequest] = "echo_child:echo"
+MEASUREMENTS[EchoRequest] = "echo_child:echo"
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -57,7 +57,7 @@ import sys
 from pathlib import Path
 
 from autotune.core import codec
-from autotune.core.kinds import decode
+from autotune.core.measurements import decode
 from autotune.core.results import Failure, Outcome
 
 folder = Path(sys.argv[1])
@@ -74,7 +74,7 @@ def echo(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     import echo_records
 
-    monkeypatch.setitem(KINDS, echo_records.EchoRequest, "echo_child:echo")
+    monkeypatch.setitem(MEASUREMENTS, echo_records.EchoRequest, "echo_child:echo")
     yield echo_records
     del sys.modules["echo_records"]
 
@@ -101,7 +101,7 @@ def test_the_simulated_machine_answers_a_new_kind_as_it_is_told_and_otherwise_sa
     assert FakeLauncher().run(request, tmp_path).said == ""
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", MEASUREMENTS, ids=lambda kind: kind.__name__)
 def test_a_worker_that_the_kernel_killed_for_lack_of_memory_is_known_in_every_kind(kind, tmp_path, monkeypatch):
     (tmp_path / "killed.py").write_text(KILLED)
     kills = iter((3, 4))
@@ -126,16 +126,16 @@ def test_an_interrupt_while_a_new_kind_runs_leaves_no_request(echo, tmp_path, mo
 
 
 def test_every_kind_names_its_answer_and_has_a_folder_of_its_own():
-    kinds = [request.kind() for request in KINDS]
+    kinds = [request.kind() for request in MEASUREMENTS]
 
     assert all(isinstance(kind, Kind) and kind.result.__name__ for kind in kinds)
-    assert len({kind.result for kind in kinds}) == len({kind.folder for kind in kinds}) == len(KINDS)
+    assert len({kind.result for kind in kinds}) == len({kind.folder for kind in kinds}) == len(MEASUREMENTS)
     assert {kind.folder for kind in kinds} <= set(disk.OWN)
 
 
 def test_the_registry_is_the_only_list_of_all_kinds():
     """Whoever else names every request would have to be edited for a new one."""
-    names = {request.__name__ for request in KINDS}
+    names = {request.__name__ for request in MEASUREMENTS}
     package = Path(autotune.__file__).parent
 
     lists = {
@@ -144,4 +144,4 @@ def test_the_registry_is_the_only_list_of_all_kinds():
         if names <= {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
     }
 
-    assert lists - {"testing/launcher.py"} == {"core/kinds.py"}  # the simulated machine need not know a new one
+    assert lists - {"testing/launcher.py"} == {"core/measurements.py"}  # the simulated machine need not know a new one

@@ -1,13 +1,13 @@
-"""The elimination: every change of the leader is taken back once, and what is worth nothing is dropped.
+"""The ablation: every change of the winner is taken back once, and what is worth nothing is dropped.
 
-    leader     batch 64×1, bf16, nhwc, 4 workers      the winner of the race, kept as best.json while this runs
-    round 1    leader · without nhwc · without workers · without bf16 · baseline
+    winner     batch 64×1, bf16, nhwc, 4 workers      the winner of the race, kept as best.json while this runs
+    round 1    winner · without nhwc · without workers · without bf16 · baseline
           2    the same in reverse; who surely loses leaves
-    reduced    leader without all that does not measurably lose, in such rounds itself; if it loses, the most valuable
+    reduced    winner without all that does not measurably lose, in such rounds itself; if it loses, the most valuable
                change is put back, and so on
 
 Backward elimination (decisions/0045). The rounds count on from those of the race, and the choice is the same
-(`choice.py`): of those that are as good as the leader the one with the fewest changes is recommended.
+(`choice.py`): of those that are as good as the winner the one with the fewest changes is recommended.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from autotune.core.codes import Code
 from autotune.core.notices import notice
 from autotune.core.records import Config
-from autotune.core.stats import mean_rate
+from autotune.core.stats import MOST_PROBE_NOISE, mean_rate
 from autotune.errors import AutotuneError
 from autotune.study import layout as disk
 from autotune.study.answers import write_answer
@@ -29,7 +29,6 @@ from autotune.study.interference import Judged
 from autotune.study.recommendation import Recommendation
 from autotune.study.summary import ConfigSummary
 from autotune.tuning import racing
-from autotune.tuning.choice import NOISE
 from autotune.tuning.context import SearchContext
 from autotune.tuning.probing import probe_with_repeat
 from autotune.tuning.reversions import (
@@ -49,7 +48,7 @@ from autotune.tuning.reversions import (
 Recommend = Callable[[list[ConfigSummary], Collection[Config]], Recommendation]  # among these, all of them measured
 
 
-def eliminate(
+def ablate(
     context: SearchContext, raced: Sequence[ConfigSummary], answer: Recommendation, recommended: Recommend
 ) -> Recommendation:
     """Return the answer without the changes that are worth nothing, and with what the others are worth.
@@ -57,12 +56,12 @@ def eliminate(
     `raced`: all that the confirmation measured. The answer is already kept, so nothing here may cost it: an interrupt
     ends the rounds and not the search, and so does a fault of the machine.
     """
-    leader = Config(values=answer.params)
-    reversions = reversions_of(context, leader)
+    winner = Config(values=answer.params)
+    reversions = reversions_of(context, winner)
     if not reversions:
         return answer
     context.reporter.phase("ablation")
-    rounds, new = _Elimination(context, raced, leader), answer
+    rounds, new = _Ablation(context, raced, winner), answer
     try:
         reversions = _run(context, rounds, reversions)
         if rounds.has_run:
@@ -85,10 +84,10 @@ def eliminate(
 
 
 def _tell_dropped(
-    context: SearchContext, rounds: _Elimination, reversions: Sequence[Reversion], new: Recommendation
+    context: SearchContext, rounds: _Ablation, reversions: Sequence[Reversion], new: Recommendation
 ) -> None:
-    failure = rounds.racers[rounds.leader].failure
-    dropped = [one for one in reversions if any(new.params[name] != rounds.leader[name] for name in one.knobs)]
+    failure = rounds.racers[rounds.winner].failure
+    dropped = [one for one in reversions if any(new.params[name] != rounds.winner[name] for name in one.knobs)]
     if failure:
         context.reporter.note(
             f"The recommendation failed when it was measured again ({failure}): another configuration is recommended."
@@ -96,25 +95,25 @@ def _tell_dropped(
     elif new.params == new.baseline:
         context.reporter.note("With these rounds it is open again whether the recommendation gains anything.")
     elif dropped:
-        shown = shown_changes(dropped, rounds.leader)
+        shown = shown_changes(dropped, rounds.winner)
         context.reporter.note(f"Dropped, without a measurable gain: {shown}.")
 
 
-def _run(context: SearchContext, rounds: _Elimination, reversions: list[Reversion]) -> list[Reversion]:
+def _run(context: SearchContext, rounds: _Ablation, reversions: list[Reversion]) -> list[Reversion]:
     """Take changes back as far as there is time; return them all, with why some were not measured.
 
     What is probably worth nothing is taken back together, beside each of the others alone; each of them alone only if
     that loses. A single change is not run: without it is the baseline, which has raced already.
     """
-    testable = [one for one in reversions if not one.untested and not rounds.is_known(one.config)]
-    losses = expected_losses(context, rounds.leader, testable)
-    first = set(variables(rounds.leader, context.request.baseline))  # single probes never suffice for them
+    testable = [one for one in reversions if not one.untested and not rounds.needs_no_rounds(one.config)]
+    losses = expected_losses(context, rounds.winner, testable)
+    first = set(variables(rounds.winner, context.request.baseline))  # single probes never suffice for them
     testable.sort(key=lambda one: (first.isdisjoint(one.knobs), losses[one.config]))
-    doubtful = [one for one in testable if losses[one.config] <= NOISE]
+    doubtful = [one for one in testable if losses[one.config] <= MOST_PROBE_NOISE]
     others = [one.config for one in testable if one not in doubtful]
-    together = without(context, rounds.leader, knobs_of(doubtful))
+    together = without(context, rounds.winner, knobs_of(doubtful))
     _run_affordable(context, rounds, [together, *others] if doubtful else others)
-    if len(doubtful) > 1 and not rounds.has_failed(rounds.leader) and rounds.loses(together):
+    if len(doubtful) > 1 and not rounds.has_failed(rounds.winner) and rounds.loses(together):
         _run_affordable(context, rounds, [one.config for one in doubtful])
     is_kept = not doubtful or rounds.loses(together)
     worthless = [
@@ -122,7 +121,7 @@ def _run(context: SearchContext, rounds: _Elimination, reversions: list[Reversio
     ]
     worthless.sort(key=lambda one: rounds.gain(one.config))
     while len(worthless) > 1:
-        reduced = without(context, rounds.leader, knobs_of(worthless))
+        reduced = without(context, rounds.winner, knobs_of(worthless))
         if not rounds.has(reduced):
             _run_affordable(context, rounds, [reduced])
         if not rounds.loses(reduced):
@@ -135,19 +134,19 @@ def _run(context: SearchContext, rounds: _Elimination, reversions: list[Reversio
         else dataclasses.replace(
             one,
             untested=notice(Code.CHANGE_DROPPED_WITH_OTHERS if one in worthless else Code.CHANGE_WITHOUT_TIME),
-            seen=own_loss(one, rounds.leader, scores),  # what others lost without it may be another matter
+            seen=own_loss(one, rounds.winner, scores),  # what others lost without it may be another matter
         )
         for one in reversions
     ]
 
 
-def _run_affordable(context: SearchContext, rounds: _Elimination, configs: Sequence[Config]) -> None:
+def _run_affordable(context: SearchContext, rounds: _Ablation, configs: Sequence[Config]) -> None:
     """Run the first ones that there is time for, in two rounds at least, of those that may be run.
 
     Beside the baseline if there is time for it too.
     """
     may = [one for one in configs if one != context.request.baseline and not obstacle(context, one)]
-    left, is_resumed = context.budget.left_seconds, bool(context.interrupted_elimination)
+    left, is_resumed = context.budget.left_seconds, bool(context.interrupted_ablation)
     for count, beside in itertools.product(range(len(may), 0, -1), (rounds.baseline, [])):
         if rounds.seconds(may[:count], beside) <= left or is_resumed:
             if not rounds.has_run:
@@ -159,20 +158,20 @@ def _run_affordable(context: SearchContext, rounds: _Elimination, configs: Seque
             return
 
 
-def _among(rounds: _Elimination, reversions: Sequence[Reversion]) -> set[Config]:
-    """Return who may be recommended: the leader, what is as good without some of its changes, and the baseline.
+def _among(rounds: _Ablation, reversions: Sequence[Reversion]) -> set[Config]:
+    """Return who may be recommended: the winner, what is as good without some of its changes, and the baseline.
 
-    All that raced if the leader fails now.
+    All that raced if the winner fails now.
     """
-    if rounds.has_failed(rounds.leader):
+    if rounds.has_failed(rounds.winner):
         return set(rounds.racers)
     known = {one.config for one in reversions if not one.untested} | rounds.added
-    return {rounds.leader, *rounds.baseline, *(one for one in known if not rounds.loses(one))}
+    return {rounds.winner, *rounds.baseline, *(one for one in known if not rounds.loses(one))}
 
 
-class _Elimination:
-    def __init__(self, context: SearchContext, raced: Sequence[ConfigSummary], leader: Config) -> None:
-        self._context, self.leader = context, leader
+class _Ablation:
+    def __init__(self, context: SearchContext, raced: Sequence[ConfigSummary], winner: Config) -> None:
+        self._context, self.winner = context, winner
         self.racers = {one.config: one for one in raced}
         self.added: set[Config] = set()  # that ran here first
         self.has_run = False
@@ -182,10 +181,10 @@ class _Elimination:
     @property
     def standings(self) -> Standings:
         """The standings by all rounds so far."""
-        return Standings(list(self.racers.values()), self.leader, self._context.request)
+        return Standings(list(self.racers.values()), self.winner, self._context.request)
 
     def has(self, config: Config) -> bool:
-        """Whether it holds and can be compared: by enough rounds, or by a single one and a probe of the search."""
+        """Whether it can be compared: by enough rounds, or by a single one and a probe of the search."""
         known = self.racers.get(config)
         if known is None or known.failure or not known.scores:
             return False
@@ -198,8 +197,8 @@ class _Elimination:
         return known is not None and not known.failure and len(known.scores) >= racing.FEWEST_ROUNDS
 
     def loses(self, config: Config) -> bool:
-        """Whether it cannot take the leader's place: it is measurably worse, it failed, or too little is known."""
-        if self.has_failed(self.leader) or not self.has(config):
+        """Whether it cannot take the winner's place: it is measurably worse, it failed, or too little is known."""
+        if self.has_failed(self.winner) or not self.has(config):
             return True
         standings = self.standings
         needs_rounds = self.has_enough(config) or standings.is_without_variable(config)
@@ -208,13 +207,13 @@ class _Elimination:
     def _seems_worse(self, config: Config) -> bool:
         """Whether all probes together say so, by more than their noise."""
         scores = all_scores(self._context.history)
-        return mean_rate(scores[config]) < (1 - NOISE) * mean_rate(scores[self.leader])
+        return mean_rate(scores[config]) < (1 - MOST_PROBE_NOISE) * mean_rate(scores[self.winner])
 
     def gain(self, config: Config) -> float:
-        """Return how many times as good the leader is; 1 where that was not measured (dropped with others)."""
+        """Return how many times as good the winner is; 1 where that was not measured (dropped with others)."""
         return self.standings.ratio(config)[0] if self.has(config) else 1.0
 
-    def is_known(self, config: Config) -> bool:
+    def needs_no_rounds(self, config: Config) -> bool:
         """Whether no rounds are needed: it is the baseline, or has raced and is settled."""
         return config in (*self.baseline, self._context.request.baseline) or self._is_decided(config)
 
@@ -223,25 +222,25 @@ class _Elimination:
         return config in self.racers and bool(self.racers[config].failure)
 
     def seconds(self, configs: Sequence[Config], beside: Sequence[Config]) -> float:
-        """Return the seconds of the fewest rounds of these, the leader and what runs `beside` them."""
-        budget, racers = self._context.budget, [self.leader, *configs, *beside]
+        """Return the seconds of the fewest rounds of these, the winner and what runs `beside` them."""
+        budget, racers = self._context.budget, [self.winner, *configs, *beside]
         return racing.FEWEST_ROUNDS * len(racers) * budget.probe_seconds(racers, budget.round_window)
 
     def run(self, configs: Sequence[Config], beside: Sequence[Config]) -> None:
-        """Measure these, the leader and what runs `beside` them, until it is settled for each whether it loses.
+        """Measure these, the winner and what runs `beside` them, until it is settled for each whether it loses.
 
         Those for which it is settled leave. No round is begun that there is no time for, nor, once they can be
         compared, one that leaves no time for what remains without several of them.
         """
-        budget, resumed = self._context.budget, self._context.interrupted_elimination
+        budget, resumed = self._context.budget, self._context.interrupted_ablation
         number = 1 + max((one for racer in self.racers.values() for one in racer.rounds), default=-1)
         running = list(configs)
         for done in range(racing.GOAL_ROUNDS):
             others = [one for one in beside if not self.has_failed(one)]
-            order = [self.leader, *running, *others][:: 1 if done % 2 == 0 else -1]
+            order = [self.winner, *running, *others][:: 1 if done % 2 == 0 else -1]
             before = resumed.round(order)
             several = done >= racing.FEWEST_ROUNDS and sum(not self.loses(one) for one in configs) > 1
-            last = self.seconds([self.leader], beside) if several else 0.0
+            last = self.seconds([self.winner], beside) if several else 0.0
             if before is None and not budget.affords_round(order, budget.round_window, last):
                 break
             for config, judged in zip(order, before or (self._probe(one) for one in order), strict=True):
@@ -250,7 +249,7 @@ class _Elimination:
                 self.racers[config] = racing.with_round(racer, number + done, judged)
                 self.added |= {config} if config in running else set()
                 self.has_run = True
-            if self.has_failed(self.leader):
+            if self.has_failed(self.winner):
                 break
             running = [one for one in running if not self.has_failed(one) and not self._is_decided(one)]
             if not running:

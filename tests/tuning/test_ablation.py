@@ -1,4 +1,4 @@
-"""Every change of a leader has to earn its place: it is taken back, and stays only if the leader is worse then."""
+"""Every change of a winner has to earn its place: it is taken back, and stays only if the winner is worse then."""
 
 import dataclasses
 from functools import partial
@@ -23,8 +23,8 @@ from autotune.study.view import load_view
 from autotune.testing import FakeLauncher
 from autotune.testing.machine import Machine
 from autotune.tuning import racing
+from autotune.tuning.ablation import _Ablation, _tell_dropped, ablate
 from autotune.tuning.budget import TimeBudget
-from autotune.tuning.elimination import _Elimination, _tell_dropped, eliminate
 from autotune.tuning.engine import recommended
 from autotune.tuning.probing import probe_with_repeat
 from autotune.tuning.reversions import Reversion, search_scores, seen_loss
@@ -45,7 +45,7 @@ from tests.worlds import (
 LONG = {"time_budget_seconds": 1e6}
 SAME = {None: 1.0, "bfloat16": 1.0, "float16": 1.0}
 IDLE: dict[str, Any] = {"sample_loading_seconds": 1e-7, "channels_last_factor": SAME}  # workers and layout gain nothing
-LEADER = config(64, amp_dtype="bfloat16", num_workers=4, channels_last=True)
+WINNER = config(64, amp_dtype="bfloat16", num_workers=4, channels_last=True)
 KNOBS = ["amp_dtype", "num_workers", "channels_last"]
 CERTIFICATE = earlier("nothing is known of the rest")
 
@@ -75,7 +75,7 @@ class Ignored:
 
 
 class Failing(FakeLauncher):
-    """A fake machine on which the `at`-th probe of an elimination ends otherwise: by an exception, or so."""
+    """A fake machine on which the `at`-th probe of an ablation ends otherwise: by an exception, or so."""
 
     def __init__(self, ending, at=1, **options):
         super().__init__(**options)
@@ -91,8 +91,8 @@ class Failing(FakeLauncher):
         return failed() if is_hit and request.config == self._ending else answer
 
 
-def eliminated(folder, launcher, listener=None, *, leader=LEADER, learned=(), known=(), rounds_of_time=1e6, **asked):
-    """The answer after the elimination, and the first one, for a race of the leader against the baseline only."""
+def ablated(folder, launcher, listener=None, *, winner=WINNER, learned=(), known=(), rounds_of_time=1e6, **asked):
+    """The answer after the ablation, and the first one, for a race of the winner against the baseline only."""
     request = study_request(**asked)
     search = context(folder, launcher, listener, request=request, trials=known)
     for _ in known:
@@ -100,13 +100,13 @@ def eliminated(folder, launcher, listener=None, *, leader=LEADER, learned=(), kn
     search = dataclasses.replace(search, store=Ignored(), sampler=NoModel())
     for one in learned:
         search.guard.learn(one)
-    racers = [ConfigSummary(config=leader), ConfigSummary(config=request.baseline)]
+    racers = [ConfigSummary(config=winner), ConfigSummary(config=request.baseline)]
     raced = racing.race(racers, 4, lambda one: probe_with_repeat(search, one, "confirm"), request)
     first = recommended(search, CERTIFICATE, raced)
     began, one = launcher.clock(), search.history.expected_seconds(search.budget.round_window)
     budget = TimeBudget(search.history, rounds_of_time * one, launcher.clock, began)
     search = dataclasses.replace(search, budget=budget)
-    return eliminate(search, raced, first, partial(recommended, search, CERTIFICATE)), first
+    return ablate(search, raced, first, partial(recommended, search, CERTIFICATE)), first
 
 
 def _worths(answer):
@@ -116,9 +116,9 @@ def _worths(answer):
 def test_what_gains_nothing_is_dropped_and_what_is_left_was_itself_run(tmp_path):
     listener = Listener()
 
-    answer, first = eliminated(tmp_path, FakeLauncher(machine=Machine(**IDLE)), listener)
+    answer, first = ablated(tmp_path, FakeLauncher(machine=Machine(**IDLE)), listener)
 
-    assert first.params == LEADER.values
+    assert first.params == WINNER.values
     assert answer.params == config(64, amp_dtype="bfloat16").values
     assert len(next(one for one in answer.confirmations if one.config.values == answer.params).rounds) >= 2
     assert {name: kept for name, (kept, _) in _worths(answer).items()} == dict.fromkeys(KNOBS, False) | {
@@ -130,15 +130,15 @@ def test_what_gains_nothing_is_dropped_and_what_is_left_was_itself_run(tmp_path)
 
 
 def test_what_earns_its_place_stays_and_its_loss_is_told(tmp_path):
-    answer, first = eliminated(tmp_path, FakeLauncher())
+    answer, first = ablated(tmp_path, FakeLauncher())
 
-    assert answer.params == first.params == LEADER.values
+    assert answer.params == first.params == WINNER.values
     assert all(kept and ratio < 0.97 for kept, ratio in _worths(answer).values())
     assert all(one.ratio_high < 1 for one in answer.changes)
 
 
 def test_of_two_changes_that_gain_the_same_one_is_put_back(tmp_path):
-    answer, _ = eliminated(tmp_path, FakeLauncher(machine=OneOfTwo(**IDLE)))
+    answer, _ = ablated(tmp_path, FakeLauncher(machine=OneOfTwo(**IDLE)))
 
     assert bool(answer.params["num_workers"]) != bool(answer.params["channels_last"])
     assert answer.params["amp_dtype"] == "bfloat16"
@@ -147,7 +147,7 @@ def test_of_two_changes_that_gain_the_same_one_is_put_back(tmp_path):
 def test_a_change_that_is_surely_worth_something_leaves_after_two_rounds(tmp_path):
     launcher = FakeLauncher()
 
-    answer, _ = eliminated(tmp_path, launcher)
+    answer, _ = ablated(tmp_path, launcher)
 
     counts = {one.config: len(one.trials) for one in answer.confirmations}
     assert counts[config(64, num_workers=4, channels_last=True)] == racing.FEWEST_ROUNDS
@@ -155,7 +155,7 @@ def test_a_change_that_is_surely_worth_something_leaves_after_two_rounds(tmp_pat
 
 @pytest.mark.parametrize(("rounds", "untested"), [(0, 3), (4.5, 2), (6.5, 1), (40, 0)])
 def test_what_there_is_no_time_for_is_said_to_be_untested_and_stays(tmp_path, rounds, untested):
-    answer, _ = eliminated(tmp_path, FakeLauncher(machine=Machine(**IDLE)), rounds_of_time=rounds)
+    answer, _ = ablated(tmp_path, FakeLauncher(machine=Machine(**IDLE)), rounds_of_time=rounds)
 
     late = [one for one in answer.changes if one.untested == notice(Code.CHANGE_WITHOUT_TIME)]
     assert len(late) == untested
@@ -164,11 +164,11 @@ def test_what_there_is_no_time_for_is_said_to_be_untested_and_stays(tmp_path, ro
 
 def test_what_single_probes_said_is_told_of_what_there_is_no_time_for(tmp_path):
     launcher = FakeLauncher(machine=Machine(**IDLE))
-    rate = launcher.throughput(LEADER)
-    seen = trial(measured(0.6 * rate), 0, "search", **LEADER.values | {"amp_dtype": None})
-    own = trial(measured(rate), 1, "search", **LEADER.values)
+    rate = launcher.throughput(WINNER)
+    seen = trial(measured(0.6 * rate), 0, "search", **WINNER.values | {"amp_dtype": None})
+    own = trial(measured(rate), 1, "search", **WINNER.values)
 
-    answer, _ = eliminated(tmp_path, launcher, rounds_of_time=0, known=(seen, own))
+    answer, _ = ablated(tmp_path, launcher, rounds_of_time=0, known=(seen, own))
 
     (precision,) = [one for one in answer.changes if "amp_dtype" in one.values]
     assert (precision.untested, precision.ratio_low) == (notice(Code.CHANGE_WITHOUT_TIME), None)
@@ -176,11 +176,11 @@ def test_what_single_probes_said_is_told_of_what_there_is_no_time_for(tmp_path):
 
 
 def test_with_little_time_left_the_baseline_rests_and_the_answer_still_knows_its_gain(tmp_path):
-    seen = trial(measured(60.0), 0, "search", **LEADER.values | {"amp_dtype": None})
-    own = trial(measured(100.0), 1, "search", **LEADER.values)
+    seen = trial(measured(60.0), 0, "search", **WINNER.values | {"amp_dtype": None})
+    own = trial(measured(100.0), 1, "search", **WINNER.values)
 
     machine = Machine(**IDLE)
-    answer, first = eliminated(tmp_path, FakeLauncher(machine=machine), rounds_of_time=4.5, known=(seen, own))
+    answer, first = ablated(tmp_path, FakeLauncher(machine=machine), rounds_of_time=4.5, known=(seen, own))
 
     rounds = {one.config: len(one.rounds) for one in answer.confirmations}
     before = {one.config: len(one.rounds) for one in first.confirmations}
@@ -194,7 +194,7 @@ def test_what_cannot_fit_without_a_change_is_not_tried_and_said(tmp_path):
     launcher = FakeLauncher(machine=Machine(**IDLE))
     exhausted = trial(failed(), batch_size=32, gradient_accumulation_steps=2, num_workers=4, channels_last=True)
 
-    answer, _ = eliminated(tmp_path, launcher, learned=[exhausted])
+    answer, _ = ablated(tmp_path, launcher, learned=[exhausted])
 
     (change,) = [one for one in answer.changes if "amp_dtype" in one.values]
     assert (change.kept, change.ratio, change.untested) == (True, None, notice(Code.CHANGE_NEEDS_MEMORY))
@@ -207,7 +207,7 @@ def test_what_fails_without_a_change_keeps_it(tmp_path):
         faults={ProbeRequest: lambda asked: Outcome.OOM_DEVICE if asked.config == full else None},
     )
 
-    answer, _ = eliminated(tmp_path, launcher)
+    answer, _ = ablated(tmp_path, launcher)
 
     (change,) = [one for one in answer.changes if "amp_dtype" in one.values]
     assert answer.params["amp_dtype"] == "bfloat16"
@@ -217,7 +217,7 @@ def test_what_fails_without_a_change_keeps_it(tmp_path):
 def test_what_the_limits_leave_out_is_not_taken_back(tmp_path):
     baseline = config(64, gradient_accumulation_steps=2)  # of another global batch than is held
 
-    answer, _ = eliminated(tmp_path, FakeLauncher(), baseline=baseline)
+    answer, _ = ablated(tmp_path, FakeLauncher(), baseline=baseline)
 
     (change,) = [one for one in answer.changes if "batch_size" in one.values]
     assert change.kept and "128" in change.untested.text and "64 is held" in change.untested.text
@@ -226,29 +226,29 @@ def test_what_the_limits_leave_out_is_not_taken_back(tmp_path):
 def test_a_single_change_takes_no_more_probes_for_the_race_has_measured_it(tmp_path):
     launcher = FakeLauncher()
 
-    answer, first = eliminated(tmp_path, launcher, leader=config(64, amp_dtype="bfloat16"))
+    answer, first = ablated(tmp_path, launcher, winner=config(64, amp_dtype="bfloat16"))
 
     assert answer.probes == first.probes == 2 * len(answer.confirmations[0].rounds)
     assert _worths(answer)["amp_dtype"] == (True, pytest.approx(1 / first.speedup, rel=1e-3))
 
 
 def test_where_memory_is_sought_what_saves_memory_stays(tmp_path):
-    leader = config(8, gradient_accumulation_steps=8, num_workers=4, channels_last=False)
+    winner = config(8, gradient_accumulation_steps=8, num_workers=4, channels_last=False)
     goal = Goal(global_batch=64, objective="memory", objective_options={"within": 0.9})
 
-    answer, first = eliminated(tmp_path, FakeLauncher(machine=Machine(**IDLE)), leader=leader, goal=goal)
+    answer, first = ablated(tmp_path, FakeLauncher(machine=Machine(**IDLE)), winner=winner, goal=goal)
 
-    assert first.params == leader.values
+    assert first.params == winner.values
     assert (answer.params["batch_size"], answer.params["num_workers"]) == (8, 0)
     assert next(one for one in answer.changes if "batch_size" in one.values).memory_ratio > 1.5
 
 
-def test_a_leader_that_fails_now_is_not_recommended(tmp_path):
+def test_a_winner_that_fails_now_is_not_recommended(tmp_path):
     listener = Listener()
 
-    answer, first = eliminated(tmp_path, Failing(LEADER), listener)
+    answer, first = ablated(tmp_path, Failing(WINNER), listener)
 
-    assert first.params == LEADER.values != answer.params
+    assert first.params == WINNER.values != answer.params
     (told,) = [note for note in listener.notes if "failed when it was measured again" in note]
     assert told.endswith("another configuration is recommended.")
 
@@ -258,7 +258,7 @@ def test_a_leader_that_fails_now_is_not_recommended(tmp_path):
 def test_whatever_stops_it_the_recommendation_stands(tmp_path, fault, said, at):
     listener = Listener()
 
-    answer, first = eliminated(tmp_path, Failing(fault, at, machine=Machine(**IDLE)), listener)
+    answer, first = ablated(tmp_path, Failing(fault, at, machine=Machine(**IDLE)), listener)
 
     assert answer.params == first.params
     assert "recommendation stands" in listener.notes[-1] and said in listener.notes[-1]
@@ -267,7 +267,7 @@ def test_whatever_stops_it_the_recommendation_stands(tmp_path, fault, said, at):
 
 
 class Disturbed(FakeLauncher):
-    """A fake machine on which others take half of the time of every probe of the elimination."""
+    """A fake machine on which others take half of the time of every probe of the ablation."""
 
     def run(self, request, folder):
         answer = super().run(request, folder)
@@ -283,36 +283,36 @@ class Disturbed(FakeLauncher):
 def test_a_repeat_has_to_have_time_for_the_pause_before_it(tmp_path, left):
     search = context(tmp_path, Disturbed(), listener := Listener())
     for _ in range(2):
-        probe_with_repeat(search, LEADER, "confirm")
-    one = search.history.expected_seconds(search.budget.round_window, LEADER)
+        probe_with_repeat(search, WINNER, "confirm")
+    one = search.history.expected_seconds(search.budget.round_window, WINNER)
     search = dataclasses.replace(search, budget=TimeBudget(search.history, one + left * BACK_OFF_SECONDS, float, 0.0))
 
-    _Elimination(search, (), LEADER)._probe(LEADER)
+    _Ablation(search, (), WINNER)._probe(WINNER)
 
     assert any("no time for another try" in note for note in listener.notes) is (left < 1)
 
 
 def _reversion(name, **values):
-    return Reversion(knobs=(name,), config=config(**LEADER.values | values))
+    return Reversion(knobs=(name,), config=config(**WINNER.values | values))
 
 
 def test_what_a_change_is_expected_to_be_worth_is_known_from_probes_that_differ_in_it_alone(tmp_path):
     layout = {"amp_dtype": "bfloat16", "num_workers": 4, "channels_last": False}
     trials = [
         trial(measured(100), 0, "baseline", batch_size=64),
-        trial(measured(200), 1, **LEADER.values),
-        trial(measured(199), 2, **{**LEADER.values, **layout}),
+        trial(measured(200), 1, **WINNER.values),
+        trial(measured(199), 2, **{**WINNER.values, **layout}),
         trial(measured(120), 3, batch_size=64, amp_dtype="bfloat16", num_workers=8),
         trial(measured(90), 4, batch_size=64, num_workers=8),
     ]
     scores = search_scores(context(tmp_path, trials=trials).history)
     reversions = [
-        _reversion("channels_last", channels_last=False),  # the leader itself was probed without it
+        _reversion("channels_last", channels_last=False),  # the winner itself was probed without it
         _reversion("amp_dtype", amp_dtype=None),  # others were
         _reversion("num_workers", num_workers=0),  # nobody was
     ]
 
-    seen = [seen_loss(one, LEADER, scores, config(64)) for one in reversions]
+    seen = [seen_loss(one, WINNER, scores, config(64)) for one in reversions]
 
     assert seen == [pytest.approx(1 / 200), pytest.approx(1 / 4), None]
 
@@ -344,7 +344,7 @@ def test_ctrl_c_leaves_the_answer_and_a_resume_knows_what_was_run(tmp_path):
 
 
 @pytest.mark.parametrize("at", [2, 9])
-def test_an_elimination_that_was_killed_goes_on_where_it_was(tmp_path, at):
+def test_an_ablation_that_was_killed_goes_on_where_it_was(tmp_path, at):
     whole, first, second = Listener(), Listener(), Listener()
     expected = searched(tmp_path / "whole", FakeLauncher(facts=declared()), whole, probes=6, **LONG)
     with pytest.raises(SystemExit):
@@ -363,7 +363,7 @@ def test_an_elimination_that_was_killed_goes_on_where_it_was(tmp_path, at):
 def test_an_answer_that_is_open_again_is_not_said_to_have_dropped_its_changes(tmp_path):
     """As seen beside a load: "Dropped, without a measurable gain: batch_size 2048x1", and then "undecided"."""
     listener, baseline = Listener(), config(64)
-    rounds = SimpleNamespace(leader=LEADER, racers={LEADER: ConfigSummary(config=LEADER)})
+    rounds = SimpleNamespace(winner=WINNER, racers={WINNER: ConfigSummary(config=WINNER)})
     new = SimpleNamespace(params=baseline.values, baseline=baseline.values)
     taken = [Reversion(knobs=("channels_last",), config=config(64, amp_dtype="bfloat16", num_workers=4))]
 
@@ -378,12 +378,12 @@ def test_an_answer_that_is_open_again_is_not_said_to_have_dropped_its_changes(tm
 def test_where_there_was_time_for_one_round_only_the_probes_of_the_search_count_too(
     tmp_path, searched_at, without, loses
 ):
-    other = config(**LEADER.values | {"channels_last": False})
+    other = config(**WINNER.values | {"channels_last": False})
     probes = [
-        trial(measured(100.0), 0, "search", **LEADER.values), trial(measured(searched_at), 1, "search", **other.values),
-        trial(measured(100.0), 2, "ablation", **LEADER.values), trial(measured(without), 3, "ablation", **other.values),
+        trial(measured(100.0), 0, "search", **WINNER.values), trial(measured(searched_at), 1, "search", **other.values),
+        trial(measured(100.0), 2, "ablation", **WINNER.values), trial(measured(without), 3, "ablation", **other.values),
     ]  # fmt: skip
-    rounds = _Elimination(context(tmp_path, trials=probes), (), LEADER)
+    rounds = _Ablation(context(tmp_path, trials=probes), (), WINNER)
     for one in probes[2:]:
         rate = one.result.measurement.samples_per_second
         rounds.racers[one.config] = ConfigSummary(
@@ -396,13 +396,13 @@ def test_where_there_was_time_for_one_round_only_the_probes_of_the_search_count_
 
 @pytest.mark.parametrize(("knob", "loses"), [("channels_last", True), ("omp_wait_policy", False)])
 def test_probes_outside_of_rounds_never_keep_an_environment_variable(tmp_path, knob, loses):
-    leader = config(**LEADER.values | {"omp_wait_policy": "passive"})
-    other = config(**leader.values | {knob: config()[knob]})
+    winner = config(**WINNER.values | {"omp_wait_policy": "passive"})
+    other = config(**winner.values | {knob: config()[knob]})
     probes = [
-        trial(measured(100.0), 0, "search", **leader.values), trial(measured(60.0), 1, "search", **other.values),
-        trial(measured(100.0), 2, "ablation", **leader.values), trial(measured(101.0), 3, "ablation", **other.values),
+        trial(measured(100.0), 0, "search", **winner.values), trial(measured(60.0), 1, "search", **other.values),
+        trial(measured(100.0), 2, "ablation", **winner.values), trial(measured(101.0), 3, "ablation", **other.values),
     ]  # fmt: skip
-    rounds = _Elimination(context(tmp_path, trials=probes), (), leader)
+    rounds = _Ablation(context(tmp_path, trials=probes), (), winner)
     for one in probes[2:]:
         rate = one.result.measurement.samples_per_second
         rounds.racers[one.config] = ConfigSummary(

@@ -1,4 +1,4 @@
-"""The figures of an answer, as they are kept: rounded, and None where they are not known."""
+"""The ranking of the candidates, and the figures of each as an answer keeps them: rounded, None where not known."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from autotune.core.records import StudyRequest
 from autotune.core.rounds import Rounds
 from autotune.knobs import KNOBS
 from autotune.study.summary import ConfigSummary
+from autotune.units import significant
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """The candidates that held, and which of them is chosen; all numbers are positions in `held`."""
+    """The candidates that were measured, and which of them is chosen; all numbers are positions in `measured`."""
 
     request: StudyRequest
-    held: Sequence[ConfigSummary]
+    measured: Sequence[ConfigSummary]
     rates: Rounds  # samples/s of the rounds that they ran together
     scores: Rounds
     allowed: Sequence[int]  # may be recommended
@@ -28,11 +29,11 @@ class Ranking:
     @property
     def winner(self) -> ConfigSummary:
         """The chosen one."""
-        return self.held[self.chosen]
+        return self.measured[self.chosen]
 
     def figures(self, index: int) -> dict[str, Any]:
         """Return what an answer says of one of them, by the names of `Recommendation` and `AtBaselineBatch`."""
-        one, limit = self.held[index], self.request.memory_limit_bytes
+        one, limit = self.measured[index], self.request.memory_limit_bytes
         speedup: tuple[float | None, ...] = (None, None, None)
         if self.baseline is not None:
             speedup = (
@@ -50,11 +51,6 @@ class Ranking:
             "headroom_fraction": round(1 - one.peak_bytes / limit, 4),
             "data_wait_share": round(one.data_wait_share, 4),
         }
-
-
-def significant(value: float) -> float:
-    """Return a value with five digits: more than any spread supports, few enough to read."""
-    return float(f"{value:.5g}")
 
 
 def rounded_ratio(ratio: tuple[float, float, float]) -> tuple[float, float | None, float | None]:

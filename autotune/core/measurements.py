@@ -14,7 +14,7 @@ from autotune.core.requests import (
     StabilityRequest,
 )
 
-KINDS: dict[type[Request[Any]], str] = {  # request -> module:function of the child; it takes request and `Progress`
+MEASUREMENTS: dict[type[Request[Any]], str] = {  # request -> module:function of the child, of request and `Progress`
     ProbeRequest: "autotune.child.run:probe",
     StabilityRequest: "autotune.precision.child:compare_losses",
     NoiseScaleRequest: "autotune.gradient_noise.child:measure",
@@ -25,5 +25,5 @@ KINDS: dict[type[Request[Any]], str] = {  # request -> module:function of the ch
 
 def decode(data: bytes) -> Request[Any]:
     """The request in `data`, of whatever kind. Raises what `codec.decode` raises."""
-    request: Request[Any] = codec.decode(data, Union[tuple(KINDS)])  # noqa: UP007 - known at run time only
+    request: Request[Any] = codec.decode(data, Union[tuple(MEASUREMENTS)])  # noqa: UP007 - known at run time only
     return request

@@ -1,0 +1,67 @@
+"""The sentences that say that a time budget is too short: before the first probe, and after it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from autotune.core.requests import FEWEST_STEPS, ProbeBudget
+from autotune.sampler.space import SearchSpace
+from autotune.targets.commands.command import is_command
+from autotune.tuning.choice import FEWEST_FINALISTS
+from autotune.tuning.racing import FEWEST_ROUNDS, probe_count
+from autotune.tuning.settings import Settings
+from autotune.units import counted, format_seconds
+
+if TYPE_CHECKING:
+    from autotune.tuning.context import SearchContext
+
+MEASURED = ProbeBudget()  # how long a probe measures
+
+
+def short_budget(
+    settings: Settings, space: SearchSpace, inspection_seconds: float, step_seconds: float = 0.0,
+    fewest_steps: int = FEWEST_STEPS, gone_seconds: float = 0.0,
+) -> str:  # fmt: skip
+    """Return that no search ends with a confirmation in what is left of the time budget; empty if one does.
+
+    A probe is taken for an inspection, which starts, loads, builds and takes a step as it does, its further steps, of
+    which there are `fewest_steps` in all, and what it measures. The inspection and the first step of a command count
+    for the first probe only, which may take them again: they are mostly what its script imports and prepares for the
+    first time. That probe tells more (`note_short_budget`). `gone_seconds`: of the budget, since the search began.
+    """
+    steps, is_cold = (fewest_steps - 1) * step_seconds, is_command(settings.target)
+    probe = MEASURED.min_warmup_seconds + MEASURED.max_compute_seconds + MEASURED.min_seconds
+    if not is_cold:
+        probe = inspection_seconds + max(probe, steps)
+    budget, after_baseline = settings.time_budget_seconds, 1 + probe_count(1, FEWEST_ROUNDS, 1)
+    count = 1 + after_baseline * (len(space.configs) > 1)
+    left, longest = budget - gone_seconds, probe + inspection_seconds * is_cold
+    if left >= max(count * probe, longest):
+        return ""
+    late = f"may end {format_seconds(longest - left)} late: nothing is begun after that"
+    first = f" The first probe is run all the same, and {late}." if longest > left else ""
+    gone = f"; {format_seconds(gone_seconds)} of it are gone by now" if gone_seconds >= 1 else ""
+    return (
+        f"The time budget of {format_seconds(budget)} is short: a probe takes {'at least' if is_cold else 'about'} "
+        f"{format_seconds(probe)} here, and the shortest search with its confirmation takes {counted(count, 'probe')}"
+        f"{gone}.{first} Use --time-budget {math.ceil((gone_seconds + max(count * probe, longest)) / 60)}m or more."
+    )
+
+
+def note_short_budget(context: SearchContext) -> None:
+    """Say what the budget is too short for, once it is known how long a probe takes."""
+    budget, remaining = context.budget, len(context.trades.remaining())
+    probes = min(budget.missing_finalists, context.settings.probes or FEWEST_FINALISTS, remaining)
+    over, minutes = budget.shortage(probes)
+    if not over or not context.history.best:
+        return
+    more = f"{counted(probes, 'more probe')} and a short confirmation take"
+    wanted = more if probes else "a short confirmation takes"
+    least = budget.shortest_confirmation_seconds + (context.time_guard.shortest_probe_seconds() if probes else 0.0)
+    fits = least <= budget.left_seconds
+    less = "fewer probes are run" if fits else "there is probably no time for a confirmation"
+    context.reporter.note(
+        f"The time budget is short: {wanted} about {format_seconds(over)} more than is left; {less}. "
+        f"Use --time-budget {minutes}m or more."
+    )
