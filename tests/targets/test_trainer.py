@@ -150,6 +150,22 @@ def test_what_cannot_be_probed_is_told_with_what_to_do(tmp_path: Path, text: str
         start(tmp_path, text, batch_size=8).train(watch(2))
 
 
+def test_a_version_without_what_a_probe_needs_is_refused_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.delattr(transformers.Trainer, "set_initial_training_values", raising=False)
+
+    with pytest.raises(TargetError) as caught:
+        inspect(tmp_path, COMPLETE)
+
+    assert str(caught.value) == (
+        f"A probe of a Trainer needs transformers 4.49 or later, and {transformers.__version__} is installed. Its loop "
+        "sets the number of epochs where no probe can. Install a later one, or tune the command that runs your "
+        "Trainer: autotune search -- python train.py"
+    )
+
+
 def test_a_last_step_of_fewer_micro_batches_is_left_out(tmp_path: Path) -> None:
     session = start(tmp_path, COMPLETE, batch_size=8, gradient_accumulation_steps=4, num_workers=0)
 
