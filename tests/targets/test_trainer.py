@@ -138,6 +138,17 @@ EARLIER = functools.reduce(lambda text, change: text.replace(*change), MOVED, CO
         (COMPLETE.replace("return made", LATER), "than it was given: gradient_accumulation_steps."),
         (COMPLETE.replace(OWN, "auto_find_batch_size=True"), "TrainingArguments have auto_find_batch_size, which"),
         (
+            COMPLETE.replace(OWN, "fsdp='full_shard'"),
+            "TrainingArguments have fsdp, which trains on several devices. A probe needs one device and a batch size "
+            "that stays. Leave fsdp out, or tune the command that starts its ranks: autotune search -- torchrun "
+            "--nproc-per-node 2 train.py",
+        ),
+        (
+            COMPLETE.replace(OWN, "deepspeed={'zero_optimization': {'stage': 2}}"),
+            "TrainingArguments have deepspeed, which trains on several devices by DeepSpeed. A probe needs one device "
+            "and a batch size that stays. Leave deepspeed out.",
+        ),
+        (
             COMPLETE.replace("train_dataset=rows", "train_dataset=rows[:2]"),
             "train_dataset has 2 samples, one step needs 8 samples.",
         ),

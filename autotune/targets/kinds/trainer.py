@@ -42,12 +42,14 @@ QUIET = {  # a probe writes nothing and tells nobody
     "save_strategy": "no", "eval_strategy": "no", "logging_strategy": "no", "report_to": "none", "disable_tqdm": True,
     "load_best_model_at_end": False, "push_to_hub": False, "eval_on_start": False,
     "output_dir": tempfile.gettempdir(),
+    "deepspeed": None, "fsdp": False,  # which cannot start in one process: `REFUSED` says it in our words
 }  # fmt: skip
 REFUSED = {  # of the user's arguments, and why
     "auto_find_batch_size": "changes the batch size by itself after running out of memory",
     "deepspeed": "trains on several devices by DeepSpeed",
     "fsdp": "trains on several devices",
 }
+RANKS = ", or tune the command that starts its ranks: autotune search -- torchrun --nproc-per-node 2 train.py"
 
 
 def read(loaded: Loaded, offered: Mapping[str, Any]) -> HuggingFaceTrainer | None:
@@ -185,7 +187,7 @@ class HuggingFaceTrainer(OwnLoop):
             if own.get(name):
                 raise TargetError(
                     f"TrainingArguments have {name}, which {why}. A probe needs one device and a batch size that "
-                    f"stays. Leave {name} out."
+                    f"stays. Leave {name} out{RANKS if name == 'fsdp' else '.'}"
                 )
         samples, size = _count(trainer.train_dataset), trainer.args.per_device_train_batch_size
         accumulated = trainer.args.gradient_accumulation_steps
