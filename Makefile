@@ -30,3 +30,15 @@ site:           ## the documents as pages; needs `pip install mkdocs-material`
 
 gpu-test:       ## needs a CUDA device; everything in it skips with a reason elsewhere
 	.venv/bin/python -m pytest tests/gpu -rs
+
+FRAMEWORKS = tests/contract/test_targets.py tests/export/test_values.py tests/targets/test_lightning.py \
+	tests/targets/test_lightning_trainer.py tests/targets/test_trainer.py tests/targets/commands/test_distributed.py \
+	tests/targets/commands/test_frameworks.py tests/targets/commands/test_recognition.py
+
+frameworks:     ## what skips without Lightning, Transformers and Accelerate; with these in the environment of `make test`
+	.venv/bin/python -m pytest -n 4 --dist loadfile $(FRAMEWORKS)
+
+frameworks-older:  ## the same with the oldest versions that work, beside that environment and in front of it
+	rm -rf .venv/older
+	.venv/bin/pip install --quiet --no-deps --target .venv/older -r constraints-older.txt
+	PYTHONPATH=$(CURDIR)/.venv/older .venv/bin/python -m pytest -n 4 --dist loadfile $(FRAMEWORKS)

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
@@ -25,8 +26,9 @@ from autotune.testing.target_contract import TargetContract
 THEIRS = pytest.mark.filterwarnings("default")  # what they warn of is not ours to mend
 
 
-def needs(library: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(find_spec(library) is None, reason=f"needs {library}, which is tuned for and not needed")
+def needs(library: str, major: int = 0) -> pytest.MarkDecorator:
+    absent = find_spec(library) is None or int(version(library).partition(".")[0]) < major
+    return pytest.mark.skipif(absent, reason=f"needs {library}, from {major} on, which is tuned for and not needed")
 
 
 NET = """
@@ -236,6 +238,16 @@ class TestLightningTrainer(TargetContract):
 
 @THEIRS
 @needs("pytorch_lightning")
+class TestPytorchLightningModule(TargetContract):
+    text = LIGHTNING.replace("from lightning", "from pytorch_lightning")
+
+    @pytest.fixture(autouse=True)
+    def imported(self):
+        import_module("pytorch_lightning")  # which stays imported: it cannot be imported twice
+
+
+@THEIRS
+@needs("pytorch_lightning", major=2)
 class TestPytorchLightningTrainer(TargetContract):
     """The same library under its other name, with classes of its own."""
 

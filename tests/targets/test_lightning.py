@@ -210,7 +210,7 @@ LISTED = "    def train_dataloader(self): return [1, 2]\n"
         (ELSEWHERE + STEPS + OWN_LOADER, "Net.configure_optimizers asks for its Trainer, and there is none: the loop"),
         (NONE + OWN_LOADER, "Net.training_step returned no loss."),
         ("class Mine(BatchSampler): pass\n" + NET + CUT, "has a batch_sampler of its own"),
-        (NET + LISTED, "Net.train_dataloader() returned a list."),
+        (NET + LISTED, "Return one DataLoader, or write dataloader(batch_size, num_workers) beside it."),
         (NET.replace("width=3", "width"), 'Net() asks for "width"'),
     ],
 )

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("default")  # what it warns of is not ou
 HEAD = """
 import torch
 from lightning import LightningDataModule, LightningModule, Trainer
-from lightning.pytorch import callbacks, plugins
+from lightning.pytorch import callbacks, plugins, strategies
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -376,14 +376,19 @@ SEVERAL = "return {'a': DataLoader(ROWS, 4), 'b': DataLoader(ROWS, 4)}"
         (_trainer("").replace("return Trainer()", "return 1"), "trainer() returned a int."),
         (_trainer("").replace("def trainer(): return Trainer()", "made = Trainer()\ndef trainer(): return made"),
          "trainer() returned a Trainer that was made before it was called."),
-        (_trainer("strategy='fsdp'"), "The Trainer has the strategy fsdp, which divides a model among devices."),
+        (_trainer("strategy='fsdp'"), "The Trainer has the strategy fsdp, which divides a model among devices. A probe "
+         "trains on one device. Leave the strategy out, or tune the command that starts its ranks: autotune search -- "
+         "torchrun --nproc-per-node 2 train.py"),
+        (_trainer("strategy='deepspeed_stage_2'"), "on one device. Leave the strategy out."),
+        (_trainer("strategy=strategies.FSDPStrategy()"), "The Trainer has the strategy FSDPStrategy, which divides"),
         (_trainer("callbacks=callbacks.BatchSizeFinder()"), "has the callback BatchSizeFinder, which changes"),
         (_trainer("callbacks=[callbacks.GradientAccumulationScheduler({0: 2})]"), "which changes the accumulation"),
         (_trainer("").replace("DataLoader(ROWS, b", "DataLoader(TensorDataset(*ROWS[:5]), b"),
          "has 5 samples, one step needs 8 samples."),
         (_trainer("").replace("shuffle=True", "sampler=torch.utils.data.SubsetRandomSampler(range(6))"),
          "has 6 samples, one step needs 8 samples."),
-        (_trainer("").replace("return DataLoader(ROWS, batch_size=16, shuffle=True)", SEVERAL), "returned a dict."),
+        (_trainer("").replace("return DataLoader(ROWS, batch_size=16, shuffle=True)", SEVERAL),
+         "Return one DataLoader, or tune the command that runs your Trainer: autotune search -- python train.py"),
         (_trainer("").replace("nn.Linear(1, 3)", "nn.LazyLinear(3)"), "Net.net.0.weight has no shape yet."),
         (_trainer("").replace("        return loss", STOPPING), "ended its training before it was measured"),
         (_trainer("").replace("        self.seen.append", "        raise KeyError('mine')  # "), "mine"),
@@ -411,8 +416,23 @@ def test_batches_of_another_size_than_was_asked_for_are_not_measured(tmp_path: P
             inspect(tmp_path, text, config)
 
 
+def test_a_trainer_of_an_older_version_is_refused_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = pytest.importorskip("pytorch_lightning", reason="needs pytorch_lightning, which is tuned for only")
+    monkeypatch.setattr(library, "__version__", "1.9.5")  # which the oldest environment really has
+
+    text = (HEAD + GAN).replace("lightning.pytorch", "pytorch_lightning")
+
+    assert str(refused(tmp_path, text.replace("from lightning import", "from pytorch_lightning import"))) == (
+        "A probe of a Trainer needs pytorch_lightning 2.0 or later, and 1.9.5 is installed. Trainers before 2.0 have "
+        "other loops and other arguments. Install a later one, or tune the command that runs your Trainer: autotune "
+        "search -- python train.py"
+    )
+
+
 def test_the_other_name_of_the_library_has_a_trainer_of_its_own(tmp_path: Path) -> None:
-    pytest.importorskip("pytorch_lightning", reason="needs pytorch_lightning, which is tuned for and not needed")
+    pytest.importorskip("pytorch_lightning", "2.0", reason="needs pytorch_lightning, which is tuned for and not needed")
     old = GAN.replace("EVERY", "True")
     text = (HEAD + old).replace("from lightning.pytorch", "from pytorch_lightning")
     text = text.replace("from lightning import", "from pytorch_lightning import")

@@ -138,6 +138,17 @@ EARLIER = functools.reduce(lambda text, change: text.replace(*change), MOVED, CO
         (COMPLETE.replace("return made", LATER), "than it was given: gradient_accumulation_steps."),
         (COMPLETE.replace(OWN, "auto_find_batch_size=True"), "TrainingArguments have auto_find_batch_size, which"),
         (
+            COMPLETE.replace(OWN, "fsdp='full_shard'"),
+            "TrainingArguments have fsdp, which trains on several devices. A probe needs one device and a batch size "
+            "that stays. Leave fsdp out, or tune the command that starts its ranks: autotune search -- torchrun "
+            "--nproc-per-node 2 train.py",
+        ),
+        (
+            COMPLETE.replace(OWN, "deepspeed={'zero_optimization': {'stage': 2}}"),
+            "TrainingArguments have deepspeed, which trains on several devices by DeepSpeed. A probe needs one device "
+            "and a batch size that stays. Leave deepspeed out.",
+        ),
+        (
             COMPLETE.replace("train_dataset=rows", "train_dataset=rows[:2]"),
             "train_dataset has 2 samples, one step needs 8 samples.",
         ),
@@ -148,6 +159,22 @@ EARLIER = functools.reduce(lambda text, change: text.replace(*change), MOVED, CO
 def test_what_cannot_be_probed_is_told_with_what_to_do(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises((TargetError, ValueError), match=re.escape(said)):
         start(tmp_path, text, batch_size=8).train(watch(2))
+
+
+def test_a_version_without_what_a_probe_needs_is_refused_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.delattr(transformers.Trainer, "set_initial_training_values", raising=False)
+
+    with pytest.raises(TargetError) as caught:
+        inspect(tmp_path, COMPLETE)
+
+    assert str(caught.value) == (
+        f"A probe of a Trainer needs transformers 4.49 or later, and {transformers.__version__} is installed. Its loop "
+        "sets the number of epochs where no probe can. Install a later one, or tune the command that runs your "
+        "Trainer: autotune search -- python train.py"
+    )
 
 
 def test_a_last_step_of_fewer_micro_batches_is_left_out(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ LAUNCHERS = (
     ),
     # accelerate 1.15, `accelerate.commands.launch.launch_command_parser`. Its --gradient_accumulation_steps is passed
     # on to DeepSpeed alone, and is no knob. A precision that the script gives to `Accelerator` wins over its own.
+    # --ipex and --use-xpu are those of 0.34.
     DistributedLauncher(
         names=(("accelerate", "launch"), ("accelerate-launch",)),
         module="accelerate.commands.launch",
@@ -82,9 +83,9 @@ LAUNCHERS = (
         flags=frozenset({
             "-m", "--module", "-q", "--quiet", "--cpu", "--debug", "--downcast-bf16", "--dynamo-use-dynamic",
             "--dynamo-use-fullgraph", "--dynamo-use-regional-compilation", "--enable-cpu-affinity",
-            "--fp8-use-autocast-during-eval", "--multi-gpu", "--no-python", "--no-tpu-cluster", "--same-network",
-            "--tpu", "--tpu-cluster", "--tpu-use-sudo", "--use-deepspeed", "--use-fsdp", "--use-megatron-lm",
-            "--use-parallelism-config",
+            "--fp8-use-autocast-during-eval", "--ipex", "--multi-gpu", "--no-python", "--no-tpu-cluster",
+            "--same-network", "--tpu", "--tpu-cluster", "--tpu-use-sudo", "--use-deepspeed", "--use-fsdp",
+            "--use-megatron-lm", "--use-parallelism-config", "--use-xpu",
         }),
         refused={
             "--use-deepspeed": "DeepSpeed", "--use-fsdp": "FSDP", "--use-megatron-lm": "Megatron-LM", "--tpu": "a TPU",

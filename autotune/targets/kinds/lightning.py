@@ -109,7 +109,7 @@ def _loader(source: Any, loaded: Loaded) -> DataLoader[Any]:
     asked = f"{type(source).__name__}.train_dataloader()"
     with blaming(asked, loaded.root):
         loader = source.train_dataloader()
-    return checked(loader, asked, "Write dataloader(batch_size, num_workers) beside it")
+    return checked(loader, asked, "write dataloader(batch_size, num_workers) beside it.")
 
 
 def _data(loader: DataLoader[Any]) -> dict[str, Any]:

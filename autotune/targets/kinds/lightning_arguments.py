@@ -14,6 +14,7 @@ import torch
 
 from autotune.errors import TargetError
 
+INSTEAD = "tune the command that runs your Trainer: autotune search -- python train.py"
 GIVEN = "_given_to_autotune"  # attribute of a Trainer: the user's arguments
 QUIET = {  # a probe writes nothing, tells nobody and does not stop by itself; it trains on one device
     "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False,
@@ -29,6 +30,7 @@ REFUSED = {  # callbacks, and what they do
     "BatchSizeFinder": "changes the batch size by itself",
     "GradientAccumulationScheduler": "changes the accumulation between epochs",
 }
+RANKS = ", or tune the command that starts its ranks: autotune search -- torchrun --nproc-per-node 2 train.py"
 SEVERAL = ("fsdp", "deepspeed", "parallel", "xla")  # parts of the names of strategies that divide a model
 # What `precision` may be for autotune to set another one (lightning 2.6, `_convert_precision_to_unified_args`), and the
 # dtype of autocast that it means. Others also change the weights.
@@ -36,6 +38,15 @@ PRECISIONS = {
     None: None, 32: None, "32": None, "32-true": None, "bf16": "bfloat16", "bf16-mixed": "bfloat16",
     16: "float16", "16": "float16", "16-mixed": "float16",
 }  # fmt: skip
+
+
+def require_new_enough(library: ModuleType) -> None:
+    """Raise `TargetError` before 2.0, which has other loops, other callbacks and other words for precision."""
+    if int(library.__version__.partition(".")[0]) < 2:
+        raise TargetError(
+            f"A probe of a Trainer needs {library.__name__} 2.0 or later, and {library.__version__} is installed. "
+            f"Trainers before 2.0 have other loops and other arguments. Install a later one, or {INSTEAD}"
+        )
 
 
 def changed(given: Mapping[str, Any], library: ModuleType, device: str, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,9 +57,10 @@ def changed(given: Mapping[str, Any], library: ModuleType, device: str, asked: M
     strategy = given.get("strategy", "auto")
     name = strategy if isinstance(strategy, str) else type(strategy).__name__
     if any(part in name.lower() for part in SEVERAL):
+        ranks = "deepspeed" not in name.lower()  # a command with FSDP 2 was tried, none with DeepSpeed
         raise TargetError(
             f"The Trainer has the strategy {name}, which divides a model among devices. A probe trains on one device. "
-            f"Leave the strategy out."
+            f"Leave the strategy out{RANKS if ranks else '.'}"
         )
     logs = given.get("logger") is not False and not given.get("barebones")
     return {

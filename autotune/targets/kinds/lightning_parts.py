@@ -106,12 +106,12 @@ def checked(loader: Any, asked: str, instead: str) -> DataLoader[Any]:
     if not isinstance(loader, DataLoader):
         raise TargetError(
             f"{asked} returned a {type(loader).__name__}. autotune makes one DataLoader again, with other batch sizes "
-            f"and workers. Return a DataLoader. Or: {instead}."
+            f"and workers. Return one DataLoader, or {instead}"
         )
     if type(loader.batch_sampler) is not BatchSampler:  # None: the dataset cuts batches itself
         raise TargetError(
             f"{asked} has a batch_sampler of its own, which cuts batches of a size of its own. autotune tunes that "
-            f"size. {instead}."
+            f"size. Give the loader a batch_size, or {instead}"
         )
     return loader
 

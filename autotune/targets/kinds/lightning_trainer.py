@@ -31,12 +31,14 @@ from autotune.targets.contract import Contract
 from autotune.targets.importing import as_a_script
 from autotune.targets.kinds.lightning_arguments import (
     GIVEN,
+    INSTEAD,
     PRECISIONS,
     changed,
     has_own_precision,
     kept,
     making,
     replace_result,
+    require_new_enough,
     taken,
 )
 from autotune.targets.kinds.lightning_endless import make_endless, telling_of
@@ -49,7 +51,6 @@ from autotune.targets.user_errors import blaming
 NAME = "trainer"
 ACCUMULATION = "gradient_accumulation_steps"
 _OF_A_LOADER = ("batch_size", "num_workers", "pin_memory", "prefetch_factor", "persistent_workers")
-_INSTEAD = "Or tune the command that runs your Trainer: autotune search -- python train.py"
 
 
 class LightningTrainer(OwnLoop):
@@ -72,6 +73,7 @@ class LightningTrainer(OwnLoop):
         """Make the Trainer with the user's arguments, or those of `config`. Raises `TargetError`."""
         self._plan, self._is_today = plan, config is None
         library, asked = self._parts.library, {} if config is None else self._asked(config)
+        require_new_enough(library)
         function = vars(self._parts.loaded.module).get(NAME)
         make = bind(function if inspect.isfunction(function) else library.Trainer, NAME, self._offered)
         changing = making(library.Trainer, lambda given: changed(given, library, plan.device, asked))
@@ -210,7 +212,7 @@ class LightningTrainer(OwnLoop):
         An object of the same class, with its attributes. Raises `TargetError`.
         """
         asked = f"{type(self._parts.source).__name__}.train_dataloader()"
-        self._loader = own = checked(loader, asked, _INSTEAD)
+        self._loader = own = checked(loader, asked, INSTEAD)
         options = {name: getattr(own, name) for name in _OF_A_LOADER} if self._is_today else self._plan.loader_options
         samples, size, steps = count_samples(own), int(options["batch_size"]), self._trainer.accumulate_grad_batches
         if samples is not None and samples < size * steps:

@@ -34,17 +34,20 @@ from autotune.targets.user_errors import blaming
 
 NAME = "trainer"
 GIVEN = "_given_to_autotune"  # attribute of TrainingArguments, and so of their copies
+SINCE = "4.49"  # has `Trainer.set_initial_training_values`; its accelerate may be 0.34
 ENDLESS = 10**9  # epochs: the watch ends a probe
 QUIET = {  # a probe writes nothing and tells nobody
     "save_strategy": "no", "eval_strategy": "no", "logging_strategy": "no", "report_to": "none", "disable_tqdm": True,
     "load_best_model_at_end": False, "push_to_hub": False, "eval_on_start": False,
     "output_dir": tempfile.gettempdir(),
+    "deepspeed": None, "fsdp": False,  # which cannot start in one process: `REFUSED` says it in our words
 }  # fmt: skip
 REFUSED = {  # of the user's arguments, and why
     "auto_find_batch_size": "changes the batch size by itself after running out of memory",
     "deepspeed": "trains on several devices by DeepSpeed",
     "fsdp": "trains on several devices",
 }
+RANKS = ", or tune the command that starts its ranks: autotune search -- torchrun --nproc-per-node 2 train.py"
 
 
 def read(loaded: Loaded, offered: Mapping[str, Any]) -> HuggingFaceTrainer | None:
@@ -66,6 +69,7 @@ class HuggingFaceTrainer(OwnLoop):
 
     def build(self, config: Config | None, plan: Plan) -> nn.Module:
         """Make the Trainer with the user's arguments, or those of `config`. Raises `TargetError`."""
+        _require_new_enough()
         asked: dict[str, Any] = {"dataloader_drop_last": True}
         if plan.device == "cpu":
             asked["use_cpu"] = True
@@ -180,7 +184,7 @@ class HuggingFaceTrainer(OwnLoop):
             if own.get(name):
                 raise TargetError(
                     f"TrainingArguments have {name}, which {why}. A probe needs one device and a batch size that "
-                    f"stays. Leave {name} out."
+                    f"stays. Leave {name} out{RANKS if name == 'fsdp' else '.'}"
                 )
         samples, size = _count(trainer.train_dataset), trainer.args.per_device_train_batch_size
         accumulated = trainer.args.gradient_accumulation_steps
@@ -191,6 +195,18 @@ class HuggingFaceTrainer(OwnLoop):
                 f"there would be none at all. Lower the batch or its accumulation, or give more samples."
             )
         return own
+
+
+def _require_new_enough() -> None:
+    """Raise `TargetError` where the loop of `Trainer` has no place to be watched at."""
+    import transformers
+
+    if not hasattr(transformers.Trainer, "set_initial_training_values"):
+        raise TargetError(
+            f"A probe of a Trainer needs transformers {SINCE} or later, and {transformers.__version__} is installed. "
+            f"Its loop sets the number of epochs where no probe can. Install a later one, or tune the command that "
+            f"runs your Trainer: autotune search -- python train.py"
+        )
 
 
 def _count(dataset: Any) -> int | None:
