@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import multiprocessing
 import multiprocessing.util
 import os
 import shutil
@@ -77,6 +78,8 @@ def _do(
         os._exit(0)
     if sockets:
         shutil.rmtree(sockets, ignore_errors=True)
+        # What loads in this process after it needs a new one: its workers would wait for ever without the folder.
+        multiprocessing.current_process()._config.pop("tempdir", None)  # type: ignore[attr-defined]
     try:
         codec.write(folder / RESULT, result)
     except OSError as error:

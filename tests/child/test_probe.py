@@ -1,5 +1,6 @@
 """Real probes in real processes: what comes out of `python -m autotune.child FOLDER`, exec'd or forked."""
 
+import multiprocessing.util
 import os
 import shutil
 import subprocess
@@ -367,6 +368,14 @@ def test_the_log_of_a_failed_probe_keeps_the_frames_that_are_not_the_users(targe
     assert main([str(tmp_path)]) == 0
 
     assert "autotune/child/device.py" in capfd.readouterr().err
+
+
+def test_who_loads_after_a_request_in_the_same_process_has_a_folder_for_sockets(tmp_path):
+    codec.write(tmp_path / REQUEST, InspectRequest(device="cpu"))
+
+    assert main([str(tmp_path)]) == 0
+
+    assert Path(multiprocessing.util.get_temp_dir()).is_dir()
 
 
 def test_an_inspection_names_device_and_target(tmp_path, forking_launcher):
