@@ -9,10 +9,10 @@ from __future__ import annotations
 import argparse
 import gc
 import multiprocessing
-import multiprocessing.util
 import os
 import shutil
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -41,6 +41,7 @@ from autotune.targets.commands.command import is_command
 from autotune.targets.commands.program import starts_ranks
 
 Work = Callable[..., Result]  # of a request and its progress
+_PROCESS: dict[str, Any] = multiprocessing.current_process()._config  # type: ignore[attr-defined]  # workers inherit it
 # Frames of a failed run hold tensors, and freeing page-locked ones of a dead device throws in a destructor of C++: the
 # process would abort before its result is written (torch 2.11, c10/cuda/CUDAEvent.h, `record`).
 _kept: list[BaseException] = []
@@ -77,9 +78,8 @@ def _do(
     if os.getpid() != born:  # a process that the target forked came back here, too; the result is not its business
         os._exit(0)
     if sockets:
+        _PROCESS.pop("tempdir")
         shutil.rmtree(sockets, ignore_errors=True)
-        # What loads in this process after it needs a new one: its workers would wait for ever without the folder.
-        multiprocessing.current_process()._config.pop("tempdir", None)  # type: ignore[attr-defined]
     try:
         codec.write(folder / RESULT, result)
     except OSError as error:
@@ -90,15 +90,16 @@ def _do(
 
 
 def _folder_of_sockets() -> str:
-    """Make the folder in which loader workers pass tensors on, and return its path.
+    """Make the folder in which loader workers pass tensors on, and return its path. Empty where nothing can be written.
 
     Each worker would make one of its own, in the system's folder for temporary files, and be ended before it takes it
-    away (CPython 3.11, `multiprocessing.util.get_temp_dir`). Empty where nothing can be written.
+    away (CPython 3.11, `multiprocessing.util.get_temp_dir`, which would report at the exit that this one is gone).
     """
     try:
-        return str(multiprocessing.util.get_temp_dir())
+        _PROCESS["tempdir"] = tempfile.mkdtemp(prefix="pymp-")
     except OSError:
         return ""
+    return str(_PROCESS["tempdir"])
 
 
 def _result(request: Request[Any], progress: Progress, started: str, work: Work | None) -> Result:
