@@ -49,7 +49,7 @@ def race(
     json_output: Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the result.")] = False,
 ) -> None:
-    """Race trainings in turn: is a change really faster?
+    """Say which of several trainings is faster.
 
     All train in turn, in processes of their own on your real data, until it is known whether one is slower than the
     first by more than the tolerance.
