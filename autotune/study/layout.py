@@ -235,8 +235,8 @@ def clear_away(folder: Path) -> None:
         if (folder / INSPECT).is_dir():
             (folder / INSPECT).rmdir()
         (folder / LOCK).unlink(missing_ok=True)
-        if [entry.name for entry in folder.iterdir()] == [IGNORE]:  # of a failure before
-            (folder / IGNORE).unlink()
+        if [entry.name for entry in folder.iterdir()] == [IGNORE] and (folder / IGNORE).read_text() == IGNORED:
+            (folder / IGNORE).unlink()  # of a failure before
         folder.rmdir()
         if folder.parent == STUDIES:
             STUDIES.rmdir()

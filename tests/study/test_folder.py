@@ -168,6 +168,16 @@ def test_clearing_away_takes_nothing_that_is_not_ours(tmp_path):
     assert [path.name for path in inspected.iterdir()] == ["work_of_the_user.py"]
 
 
+@pytest.mark.parametrize(("text", "stays"), [("*.pt\n", True), (disk.IGNORED, False)])
+def test_clearing_away_leaves_a_folder_that_the_user_made(tmp_path, text, stays):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / ".gitignore").write_text(text)
+
+    disk.clear_away(tmp_path / "results")
+
+    assert (tmp_path / "results").exists() == stays
+
+
 def test_clearing_away_leaves_nothing_of_ours(tmp_path):
     (tmp_path / "study" / disk.INSPECT).mkdir(parents=True)
     (tmp_path / "study" / disk.INSPECT / "log.txt").touch()

@@ -1,12 +1,15 @@
-"""The doubts about an argument that may mean a knob, and was left alone."""
+"""The doubts about an argument that may mean a knob, or was mistyped, and was left alone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from autotune.knobs.base import Knob
 from autotune.targets.commands.meaning import Meaning
+
+ALIKE = 0.8  # of 1, by difflib: a letter or a dash is missing, or two are swapped
 
 
 def doubt(option: str, meaning: Meaning, *, is_flag: bool, certain: Sequence[str] = ()) -> str:
@@ -57,3 +60,14 @@ def switches(knob: Knob) -> tuple[str, ...]:
     for name, value in knob.value_names.items():
         shortest.setdefault(value, name)
     return tuple(shortest.values())
+
+
+def mistyped(options: Iterable[str], declared: Collection[str], of_script: Collection[str]) -> dict[str, str]:
+    """Return the options that nobody declares, each with the one of the script that is much like it."""
+    unknown = (option for option in options if option.startswith("--") and option not in declared)
+    return {
+        option: near[0]
+        for option in unknown
+        if not any(name.startswith(option) for name in declared)  # argparse takes a beginning of a name
+        and (near := get_close_matches(option, of_script, n=1, cutoff=ALIKE))
+    }

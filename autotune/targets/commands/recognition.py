@@ -13,7 +13,7 @@ from autotune.knobs.observed import Observed
 from autotune.targets.commands.arguments import Given, given
 from autotune.targets.commands.command import Command
 from autotune.targets.commands.declared import UNKNOWN, Argument, Script, read_script, with_globals
-from autotune.targets.commands.doubts import doubt, switches, unplaced, unread, valueless
+from autotune.targets.commands.doubts import doubt, mistyped, switches, unplaced, unread, valueless
 from autotune.targets.commands.formats import format_of, gates
 from autotune.targets.commands.grammars import Grammar, grammar_of
 from autotune.targets.commands.meaning import Meaning, meaning_of, meant
@@ -35,6 +35,7 @@ class Recognition:
     taken: list[tuple[str, str]] = field(default_factory=list)  # (the argument as it is today, what it is taken for)
     left: list[str] = field(default_factory=list)  # sentences about what was left alone
     declared: frozenset[str] = frozenset()  # all options that the script itself declares; none: they are not known
+    mistyped: dict[str, str] = field(default_factory=dict)  # an option that is none of these, and the one that is meant
     file: str = ""  # that the command names, and that may say what arguments are today
 
 
@@ -89,6 +90,7 @@ class _Reader:
         self._added, self._added_before = list[str](), list[str]()  # behind the command; behind what launches it
         of_script = () if grammar.known else (name for one in script.arguments for name in one.words)
         self._result = Recognition(command=Command(words=()), declared=frozenset(of_script), file=file)
+        self._result.mistyped = mistyped([one.option for one in self._given], declared, self._result.declared)
         self._check(corrections)
 
     def read(self) -> Recognition:
@@ -108,7 +110,7 @@ class _Reader:
         taken: dict[str, set[str]] = {}
         for name, one in last.items():
             meaning = meanings[name]
-            if meaning is None:
+            if meaning is None or one.option in self._result.mistyped:
                 continue
             rivals = [
                 other for other, its in meanings.items() if its and not its.is_doubtful and its.name == meaning.name

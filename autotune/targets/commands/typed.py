@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from autotune.errors import TargetError
 from autotune.targets.commands.command import Command, is_command
 from autotune.targets.commands.recognition import recognise
 from autotune.targets.commands.scripts import trains_when_run
-
-ALIKE = 0.8  # of 1, by difflib: a letter or a dash is missing, or two are swapped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,15 +53,8 @@ def _of_command(
     words: Sequence[str], corrections: Mapping[str, str], before: tuple[str, ...], options: Collection[str] = ()
 ) -> TypedTarget:
     found = recognise(words, corrections)
-    mistyped = {
-        option: near[0]
-        for option in (word.partition("=")[0] for word in words)
-        if option.startswith("--")
-        and not any(one.startswith(option) for one in found.declared)  # argparse takes a beginning of a name
-        and (near := get_close_matches(option, found.declared, n=1, cutoff=ALIKE))
-    }
-    taken = [f"{shown}: taken for {name}" for shown, name in found.taken if shown.split()[0] not in mistyped]
-    taken += [f"{one} is no argument of the script (did you mean {near}?)" for one, near in mistyped.items()]
+    taken = [f"{shown}: taken for {name}" for shown, name in found.taken]
+    taken += [f"{one} is no argument of the script (did you mean {near}?)" for one, near in found.mistyped.items()]
     if not found.command.knobs:
         before = (*before, "No argument of the command is a knob; what can be set from outside of it is tuned")
         if found.file:

@@ -216,6 +216,7 @@ class Witness:
     def _stepped(self, optimizer: Optimizer, *_: Any) -> None:
         if self._is_elsewhere or is_inner_step(optimizer):
             return
+        self._is_stepping = False
         if self._vain.has(optimizer, self.tally.backwards_of_step):
             self.batches.take()  # that the program left out
             return
@@ -223,7 +224,6 @@ class Witness:
         self._others[id(optimizer)] += 1
         if self._counted is None or self._others[id(optimizer)] > unseen.MOST_OTHER_STEPS:
             self._counted = optimizer
-        self._is_stepping = False
         if optimizer is not self._counted:
             self._unfetched.clear()
             return

@@ -532,6 +532,24 @@ for number, (x, y) in enumerate(itertools.chain.from_iterable(DataLoader(data, 8
     assert all(math.isfinite(step.loss) for step in taken)
 
 
+def test_a_step_before_the_loop_that_only_silences_a_scheduler_leaves_the_count_of_the_first_one(tmp_path):
+    text = (
+        HEAD
+        + """
+optimizer.step()
+while True:
+    for _ in range(4):
+        nn.functional.cross_entropy(model(torch.randn(8, 4)), torch.randint(2, (8,))).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    )
+
+    taken = steps(tmp_path, text, 2)
+
+    assert [(step.samples, step.micro_batches) for step in taken] == [(32, 4)] * 2
+
+
 def test_the_loss_of_a_step_is_that_of_all_its_micro_batches(tmp_path):
     text = """
 for number, (x, y) in enumerate(batches(), 1):
