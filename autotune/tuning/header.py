@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.core.records import Config, Goal, StudyRequest, Value
-from autotune.core.requests import FEWEST_STEPS, FEWEST_STEPS_IN_TURN
-from autotune.knobs import KNOBS, loads_in_turn, touched, worker_knob
+from autotune.knobs import KNOBS, touched, worker_knob
 from autotune.knobs.base import TACIT, Circumstances, Knob
 from autotune.knobs.batch_size import SMALLEST
 from autotune.machine.environment import autotune_version
@@ -17,7 +16,7 @@ from autotune.objectives import objective_of
 from autotune.sampler.space import SearchSpace, is_settable
 from autotune.targets.commands.command import Command, is_command
 from autotune.tuning.settings import Settings
-from autotune.tuning.short_budget import short_budget
+from autotune.tuning.short_budget import budget_note
 from autotune.units import counted, format_bytes, format_count, format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -46,10 +45,7 @@ def tell_opening(
     if request.facts.owns_loop:
         reporter.detail(f"{OWN_LOOP[:1].upper()}{OWN_LOOP[1:]}.")
     if not is_resumed:
-        step_seconds = request.facts.step.seconds if request.facts.step is not None else 0.0
-        is_in_turn = loads_in_turn(request.baseline, request.environment.device_kind)
-        steps = FEWEST_STEPS_IN_TURN if is_in_turn else FEWEST_STEPS
-        short = short_budget(settings, study.space, study.inspection_seconds, step_seconds, steps, gone_seconds)
+        short = budget_note(settings, request, study.space, study.inspection_seconds, gone_seconds)
         before = notes_before_the_search(request)
     changed = study.code_changed.text if study.code_changed else ""
     for note in filter(None, (study.notice, changed, *before, short)):
