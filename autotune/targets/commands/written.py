@@ -17,9 +17,9 @@ from autotune.core.records import Config, Value
 from autotune.knobs.base import Knob
 from autotune.knobs.observed import Observed
 from autotune.knobs.training_arguments import RECOMPUTE, in_a_script, in_all_versions, rewritten
-from autotune.targets.commands.children.autotune_hooks import MODULE, Finder, change_arguments
 from autotune.targets.commands.command import Command
 from autotune.targets.commands.hygiene import output_folder
+from autotune.targets.commands.injected.autotune_hooks import ARGUMENTS_MODULE, Finder, change_arguments
 
 OWN_ARGUMENT = "per_device_train_batch_size"  # of a command whose TrainingArguments are made of its arguments
 
@@ -48,8 +48,8 @@ class WrittenArguments:
         if self._command.says(OWN_ARGUMENT):
             yield
             return
-        finder = Finder(MODULE, lambda module: ends.append(change_arguments(module, self._change)))
-        if (module := sys.modules.get(MODULE)) is not None:
+        finder = Finder(ARGUMENTS_MODULE, lambda module: ends.append(change_arguments(module, self._change)))
+        if (module := sys.modules.get(ARGUMENTS_MODULE)) is not None:
             ends.append(change_arguments(module, self._change))
         else:
             sys.meta_path.insert(0, finder)
