@@ -168,7 +168,7 @@ def _worth_their_doubt(
     sure = [i for i in allowed if precision_of(measured[i].config) not in doubted]
     if not sure:
         return list(allowed)
-    best = max(sure, key=scores.mean_rate)
+    best = max(sure, key=scores.typical_rate)
     return [i for i in allowed if i in sure or scores.ratio(i, best)[0] > LEAST_UNMATCHED_GAIN]
 
 
