@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.core.records import Config, Goal, StudyRequest, Value
-from autotune.knobs import KNOBS, touched, worker_knob
-from autotune.knobs.base import TACIT, Circumstances, Knob
+from autotune.knobs import KNOBS, worker_knob
+from autotune.knobs.base import Circumstances
 from autotune.knobs.batch_size import SMALLEST
 from autotune.machine.environment import autotune_version
 from autotune.objectives import objective_of
 from autotune.sampler.space import SearchSpace, is_settable
+from autotune.study.shown import moving, shown_config
 from autotune.targets.commands.command import Command, is_command
 from autotune.tuning.settings import Settings
 from autotune.tuning.short_budget import budget_note
@@ -29,7 +30,7 @@ OWN_LOOP = (
     "largest batch, validation; memory is not predicted"
 )
 
-BF16_NEEDS_USE_CPU = "without a GPU, transformers takes bf16 only with --use_cpu True: type it, and precision is tuned"
+BF16_NEEDS_OPTION = "without a GPU, transformers takes bf16 only with --use_cpu True: type it, and precision is tuned"
 
 
 def tell_opening(
@@ -77,7 +78,7 @@ def opening_lines(
         f" · {environment.usable_cores} cores · torch {environment.torch}",
         f"Task  {facts.name}, {format_count(facts.parameter_count)} parameters · {facts.data}{samples}"
         + "".join(f" · {text}" for text in inferred),
-        f"Hold  {held(request)} · baseline {baseline(request, space, settings)}{_sought(request)}"
+        f"Hold  {held_phrase(request)} · baseline {baseline_phrase(request, space, settings)}{_sought(request)}"
         f" · budget {format_seconds(settings.time_budget_seconds)}" + (f" · {configurations}" if brief else ""),
         *([f"But   {' · '.join(left_out)}"] if brief and left_out else []),
         *([] if brief else [" · ".join((f"Space {configurations}: {_domains(space, request.baseline)}", *left_out))]),
@@ -100,7 +101,7 @@ def _trained(request: StudyRequest) -> str:
     return shlex.join(Command.parse(request.target).recommended(request.baseline.values))
 
 
-def held(request: StudyRequest) -> str:
+def held_phrase(request: StudyRequest) -> str:
     """Return what the search may not change: the samples per optimizer step, or nothing."""
     if request.goal.global_batch is not None:
         ranks = request.facts.ranks
@@ -111,7 +112,7 @@ def held(request: StudyRequest) -> str:
     return f"nothing: the global batch is searched too{sought} (hold it with --global-batch)"
 
 
-def baseline(request: StudyRequest, space: SearchSpace, settings: Settings) -> str:
+def baseline_phrase(request: StudyRequest, space: SearchSpace, settings: Settings) -> str:
     """Return the baseline in words, and what of it was not declared or may not be recommended."""
     excluded = space.excludes(request.baseline)
     return (
@@ -204,7 +205,7 @@ def _unsettable(request: StudyRequest) -> list[str]:
         advice = "add an argument for each to your script, or write a model.py: autotune init"
     told = f"no argument of the command sets {'them' if len(names) > 1 else 'it'} ({advice})"
     lines = [f"{', '.join(names)} not tuned: {told}"] * bool(names)
-    lines += [f"{one.label} not tuned: {BF16_NEEDS_USE_CPU}" for one in unsettable if one.name in carried]
+    lines += [f"{one.label} not tuned: {BF16_NEEDS_OPTION}" for one in unsettable if one.name in carried]
     batch, accumulation = (name in facts.settable for name in ("batch_size", "gradient_accumulation_steps"))
     if held_samples and batch and not accumulation:
         owner = "manual optimization" if facts.owns_loop else "step()"
@@ -214,23 +215,6 @@ def _unsettable(request: StudyRequest) -> list[str]:
             f"gradient accumulation (free them with --global-batch free)"
         )
     return lines
-
-
-def moving(request: StudyRequest) -> tuple[Knob, ...]:
-    """Return the knobs that this search may move, or that the baseline has moved: only they get a column."""
-    moved = touched([request.baseline])
-    return tuple(knob for knob in KNOBS if len(request.domains.get(knob.name, ())) > 1 or knob in moved)
-
-
-def shown_config(config: Config, knobs: Sequence[Knob] = KNOBS) -> str:
-    """Return a configuration as in the table of probes, a mere number with the title of its column."""
-    batch = f"{config.batch_size}×{config.gradient_accumulation_steps}"
-    others = []
-    for knob in knobs:
-        text = knob.show(config[knob.name])
-        if knob.name not in ("batch_size", "gradient_accumulation_steps") and text not in TACIT:
-            others.append(f"{knob.label} {text}" if text.isdigit() else text)
-    return ", ".join([batch, *others])
 
 
 def _sought(request: StudyRequest) -> str:

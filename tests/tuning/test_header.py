@@ -8,8 +8,9 @@ import pytest
 
 from autotune.cli.dry_run import plan
 from autotune.core.records import Finding, Goal, Limit, StepFacts
+from autotune.study.shown import moving, shown_config
 from autotune.testing import FakeLauncher
-from autotune.tuning.header import held, moving, not_searched, opening_lines, shown_config
+from autotune.tuning.header import held_phrase, not_searched, opening_lines
 from autotune.tuning.settings import Settings
 from autotune.tuning.short_budget import short_budget
 from tests.worlds import Listener, config, declared, environment, facts, searched, space, study_request
@@ -303,7 +304,9 @@ def test_a_space_of_one_configuration_names_it_unless_it_is_the_baseline():
 
 
 def test_what_is_held_for_ranks_is_told_with_their_number():
-    assert held(study_request(goal=Goal(global_batch=128), facts=facts(ranks=2))) == "global batch 128, of 2 ranks"
+    request = study_request(goal=Goal(global_batch=128), facts=facts(ranks=2))
+
+    assert held_phrase(request) == "global batch 128, of 2 ranks"
 
 
 def test_a_dry_run_says_of_a_short_time_budget_what_a_search_says(tmp_path, monkeypatch, capsys):

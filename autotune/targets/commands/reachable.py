@@ -15,7 +15,7 @@ from autotune.targets.commands.command import ACCUMULATION, Command
 from autotune.targets.commands.script_arguments import ScriptArguments
 from autotune.targets.commands.witness import Witness
 
-BF16_NEEDS_USE_CPU = (
+BF16_NEEDS_ARGUMENT = (
     "not tuned: without a GPU, transformers takes bf16 only with use_cpu=True in TrainingArguments. Write it there, "
     "and precision is tuned"
 )
@@ -55,7 +55,7 @@ class Reachable:
             yield Finding(name="arguments", text=f"TrainingArguments of the script: {names} are set as it makes them")
         for one in KNOBS:
             if self._is_written(one) and self._is_refused(one):
-                yield Finding(name=one.label, text=BF16_NEEDS_USE_CPU, needs_attention=True)
+                yield Finding(name=one.label, text=BF16_NEEDS_ARGUMENT, needs_attention=True)
 
     def _is_carried(self, knob: Knob) -> bool:
         return knob.name in self.command.knobs
