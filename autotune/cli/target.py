@@ -1,4 +1,4 @@
-"""The target of a command: a file, a module, or everything after `--`; what of it was recognised is said."""
+"""The target of a command: a file, a module, or everything after `--`; and arguments that several commands have."""
 
 from __future__ import annotations
 
@@ -27,6 +27,14 @@ CommandArgument = Annotated[
         "--command",
         envvar="AUTOTUNE_COMMAND",
         help="The command that trains, where no target is named: for autotune.toml.",
+    ),
+]
+StudyArgument = Annotated[str | None, typer.Argument(help="Folder or name of a study. [default: the newest]")]
+GlobalBatch = Annotated[
+    int | None,
+    typer.Option(
+        "--global-batch",
+        help="What was confirmed with so many samples per step. [default: the recommended]",
     ),
 ]
 
