@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.output import plain_console
-from autotune.cli.target import CommandArgument, Map, Words, target_text
+from autotune.cli.target import CommandArgument, Device, Map, Words, target_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +27,7 @@ PREDICTION_SECONDS = 120.0  # at most; a step of one arm takes a second or two, 
 def check(
     context: typer.Context,
     target: Words = None,
-    device: Annotated[str | None, typer.Option(envvar="AUTOTUNE_DEVICE", help="cpu, cuda, cuda:1, mps, xpu.")] = None,
+    device: Device = None,
     memory: Annotated[
         bool, typer.Option("--memory", help="Predict the peak memory of every batch size by a dry run on shapes alone.")
     ] = False,

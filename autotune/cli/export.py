@@ -40,7 +40,10 @@ def export(
     ] = None,
     world_size: Annotated[
         int | None,
-        typer.Option(help="Devices that train together: accumulation falls. [default: as many as were measured]"),
+        typer.Option(
+            help="Devices that train together; accumulation is lowered to keep the global batch. [default: as many as "
+            "were measured]"
+        ),
     ] = None,
     check: Annotated[
         bool,

@@ -34,7 +34,15 @@ GlobalBatch = Annotated[
     int | None,
     typer.Option(
         "--global-batch",
-        help="What was confirmed with so many samples per step. [default: the recommended]",
+        help="The answer for this global batch (samples per optimizer step). [default: the recommended one]",
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        envvar="AUTOTUNE_DEVICE",
+        help="cpu, cuda, cuda:1, mps, xpu. [default: the accelerator, else cpu]",
     ),
 ]
 
