@@ -142,6 +142,7 @@ class CommandLoop(OwnLoop):
             baseline=reach.baseline(),
             settable=reach.settable,
             written=reach.written,
+            framework="hf" if reach.written else "torch",
             has_collate=True,
             owns_loop=True,
             step=StepFacts(
