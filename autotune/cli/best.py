@@ -11,18 +11,17 @@ import typer
 from msgspec.structs import replace
 
 from autotune.cli.output import plain_console, say, text_width
+from autotune.cli.target import GlobalBatch, StudyArgument
 from autotune.errors import AutotuneError
 from autotune.harmless import plain
 
 
 def best(
-    study: Annotated[str | None, typer.Argument(help="Folder or name of a study. [default: the newest]")] = None,
+    study: StudyArgument = None,
     key: Annotated[
         str | None, typer.Option("--key", "-k", help="Print the value of one knob only: batch_size.")
     ] = None,
-    global_batch: Annotated[
-        int | None, typer.Option(help="What was confirmed with so many samples per step. [default: the recommended]")
-    ] = None,
+    global_batch: GlobalBatch = None,
     command: Annotated[
         bool, typer.Option("--command", help="The command to train with, where the target is one.")
     ] = False,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.output import plain_console
-from autotune.cli.target import CommandArgument, Map, Words, target_text
+from autotune.cli.target import CommandArgument, Device, Map, Words, target_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +27,7 @@ PREDICTION_SECONDS = 120.0  # at most; a step of one arm takes a second or two, 
 def check(
     context: typer.Context,
     target: Words = None,
-    device: Annotated[str | None, typer.Option(envvar="AUTOTUNE_DEVICE", help="cpu, cuda, cuda:1, mps, xpu.")] = None,
+    device: Device = None,
     memory: Annotated[
         bool, typer.Option("--memory", help="Predict the peak memory of every batch size by a dry run on shapes alone.")
     ] = False,
@@ -51,7 +51,7 @@ def check(
     from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.report.blocks import check_block
-    from autotune.tuning.header import baseline, held, not_searched
+    from autotune.tuning.header import baseline_phrase, held_phrase, not_searched
     from autotune.tuning.open_study import preview
     from autotune.tuning.prepare import settle
     from autotune.tuning.settings import Settings
@@ -65,7 +65,7 @@ def check(
     request, space, _ = preview(settings, SayingLauncher(SubprocessLauncher()), memory_limit=memory_limit)
     predicts, console = memory or memory_limit is not None, plain_console()
     if not json_output:
-        settled = (f"hold {held(request)}", f"baseline {baseline(request, space, settings)}")
+        settled = (f"hold {held_phrase(request)}", f"baseline {baseline_phrase(request, space, settings)}")
         left_out = not_searched(request, space)
         console.print(
             check_block(text, request.facts, request.environment, space.free, settled, left_out), soft_wrap=True

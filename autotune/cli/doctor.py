@@ -10,10 +10,11 @@ from typing import Annotated
 import typer
 
 from autotune.cli.output import plain_console
+from autotune.cli.target import Device
 
 
 def doctor(
-    device: Annotated[str | None, typer.Option(envvar="AUTOTUNE_DEVICE", help="cpu, cuda, cuda:1, mps, xpu.")] = None,
+    device: Device = None,
     json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Say what this machine has, and what would spoil a search.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from autotune.cli.output import say
@@ -13,15 +14,18 @@ if TYPE_CHECKING:
     from autotune.tuning.settings import Settings
 
 
-def plan(settings: Settings, *, as_json: bool) -> None:
-    """Print what a search would begin with. Raises what a search would raise, after that."""
+def plan(settings: Settings, began: float, *, as_json: bool) -> None:
+    """Print what a search would begin with. Raises what a search would raise, after that.
+
+    `began`: when this command was called, by `time.monotonic`; the time budget counts from then on.
+    """
     from autotune.cli.launching import SayingLauncher
     from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.study.layout import read_asked
     from autotune.tuning.header import opening_lines
     from autotune.tuning.open_study import place_aside, preview
-    from autotune.tuning.short_budget import short_budget
+    from autotune.tuning.short_budget import budget_note
 
     with SubprocessLauncher(isolation=settings.isolation) as launcher:
         request, space, seconds = preview(settings, SayingLauncher(launcher))
@@ -36,8 +40,7 @@ def plan(settings: Settings, *, as_json: bool) -> None:
         )  # fmt: skip
         aside = place_aside(settings.folder) if settings.mode == "fresh" else None
         moves = f"A search would move the study in {settings.folder} to {aside}." if aside else ""
-        step_seconds = request.facts.step.seconds if request.facts.step is not None else 0.0
-        short = "" if resumed else short_budget(settings, space, seconds, step_seconds)
+        short = "" if resumed else budget_note(settings, request, space, seconds, time.monotonic() - began)
         for line in filter(None, (*lines, short, moves, "Nothing was probed (--dry-run).")):
             say(line)
     if refusal is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from autotune.cli.target import GlobalBatch, StudyArgument
 from autotune.knobs.wording import Framework
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ WITH_KEYS = (Framework.HUGGING_FACE, Framework.DEEPSPEED)  # whose settings are 
 
 
 def export(
-    study: Annotated[str | None, typer.Argument(help="Folder or name of a study. [default: the newest]")] = None,
+    study: StudyArgument = None,
     to: Annotated[
         str,
         typer.Option(
@@ -31,9 +32,7 @@ def export(
             "by knob name: json, yaml, env."
         ),
     ] = Framework.TORCH.value,
-    global_batch: Annotated[
-        int | None, typer.Option(help="What was confirmed with so many samples per step. [default: the recommended]")
-    ] = None,
+    global_batch: GlobalBatch = None,
     output: Annotated[str | None, typer.Option("--output", "-o", help="A file. [default: standard output]")] = None,
     into: Annotated[
         str | None,
@@ -41,7 +40,10 @@ def export(
     ] = None,
     world_size: Annotated[
         int | None,
-        typer.Option(help="Devices that train together: accumulation falls. [default: as many as were measured]"),
+        typer.Option(
+            help="Devices that train together; accumulation is lowered to keep the global batch. [default: as many as "
+            "were measured]"
+        ),
     ] = None,
     check: Annotated[
         bool,

@@ -9,11 +9,13 @@ from typing import Annotated
 
 import typer
 
+from autotune.cli.target import StudyArgument
+
 TRACKERS = ("csv", "tensorboard", "wandb", "mlflow")
 
 
 def log(
-    study: Annotated[str | None, typer.Argument(help="Folder or name of a study. [default: the newest]")] = None,
+    study: StudyArgument = None,
     to: Annotated[str, typer.Option(help="csv, tensorboard, wandb or mlflow.")] = "csv",
     output: Annotated[
         str | None,

@@ -17,10 +17,10 @@ from autotune.knobs import KNOBS, knob
 from autotune.knobs.base import Knob
 from autotune.knobs.limits import between, full_name, listed, option
 from autotune.tuning.settings import options
+from autotune.units import MOST_TOLD
 
 T = TypeVar("T")
 MISTYPED = "It was probably mistyped."
-MOST_TOLD = 40  # characters of a number that cannot be meant
 
 
 def with_search_options(command: Callable[..., None]) -> Callable[..., None]:

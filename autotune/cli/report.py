@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import typer
 
+from autotune.cli.target import StudyArgument
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ CARD = "card"
 
 
 def report(
-    study: Annotated[str | None, typer.Argument(help="Folder or name of a study. [default: the newest]")] = None,
+    study: StudyArgument = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The file to write. [default: report.html, or CHART.svg, in the study]"),

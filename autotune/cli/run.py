@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autotune.cli.target import GlobalBatch, StudyArgument
 from autotune.errors import TargetError, UsageError
 
 if TYPE_CHECKING:
@@ -16,10 +17,8 @@ if TYPE_CHECKING:
 
 
 def run(
-    study: Annotated[str | None, typer.Argument(help="Folder or name of a study. [default: the newest]")] = None,
-    global_batch: Annotated[
-        int | None, typer.Option(help="What was confirmed with so many samples per step. [default: the recommended]")
-    ] = None,
+    study: StudyArgument = None,
+    global_batch: GlobalBatch = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the command only.")] = False,
 ) -> None:
     """Train with the recommended command.

@@ -79,7 +79,7 @@ def search(
     resolve(text)  # a missing file is an error before a folder is made for its study
     signal.signal(signal.SIGTERM, _interrupt)  # a scheduler's polite stop is a Ctrl-C
     if dry_run:
-        plan(settings, as_json=json_output)
+        plan(settings, began, as_json=json_output)
     else:
         _search(settings, json_output, output, began, quiet=quiet, verbose=verbose, progress=not no_progress)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 import typer
 
 from autotune.cli.output import plain_console
+from autotune.cli.target import StudyArgument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ Sort = Literal["number", "speed", "memory"]
 
 
 def show(
-    study: Annotated[str | None, typer.Argument(help="Folder or name of a study. [default: the newest]")] = None,
+    study: StudyArgument = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only what failed, and where its log is.")] = False,
     sort: Annotated[str, typer.Option(help="number, speed or memory.")] = "number",
     probe: Annotated[

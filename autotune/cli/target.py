@@ -1,4 +1,4 @@
-"""The target of a command: a file, a module, or everything after `--`; what of it was recognised is said."""
+"""The target of a command: a file, a module, or everything after `--`; and arguments that several commands have."""
 
 from __future__ import annotations
 
@@ -27,6 +27,22 @@ CommandArgument = Annotated[
         "--command",
         envvar="AUTOTUNE_COMMAND",
         help="The command that trains, where no target is named: for autotune.toml.",
+    ),
+]
+StudyArgument = Annotated[str | None, typer.Argument(help="Folder or name of a study. [default: the newest]")]
+GlobalBatch = Annotated[
+    int | None,
+    typer.Option(
+        "--global-batch",
+        help="The answer for this global batch (samples per optimizer step). [default: the recommended one]",
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        envvar="AUTOTUNE_DEVICE",
+        help="cpu, cuda, cuda:1, mps, xpu. [default: the accelerator, else cpu]",
     ),
 ]
 

@@ -18,6 +18,7 @@ Purpose = Literal["baseline", "search", "reference", "confirm", "ablation"]
 SEARCH_PURPOSES: tuple[Purpose, ...] = ("baseline", "search", "ablation")  # whose probes a search learns from
 # of the first batch: two tensors, one, any other tuple or list, a mapping, an object that cannot be looked into
 BatchLayout = Literal["pair", "tensor", "tuple", "dict", "other"]
+OwnFramework = Literal["torch", "lightning", "hf"]  # as `autotune export --to` has them
 Stability = Literal["off", "quick", "full"]  # quick: one paired seed; full: three
 Count = Annotated[int, msgspec.Meta(ge=1, description="at least 1")]
 Share = Annotated[float, msgspec.Meta(ge=0, lt=1, description="in [0, 1)")]
@@ -176,6 +177,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     owns_loop: bool = False  # it trains by a loop of its own, which is only observed
     settable: tuple[str, ...] | None = None  # of a command: the knobs that it takes or that are set outside; None: all
     written: tuple[str, ...] = ()  # those of them that are set in the TrainingArguments that the script itself writes
+    framework: OwnFramework = "torch"  # whose arguments the user's own object takes
     ranks: int = 1  # processes that train together, each with a micro-batch of its own
     update: tuple[str, ...] = ()  # agreed names that the file has for the end of a step: clip_grad_norm, step, ...
     findings: tuple[Finding, ...] = ()

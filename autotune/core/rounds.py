@@ -8,12 +8,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from autotune.core.stats import PROBE_NOISE, Floats, mean_rate, student_quantile, walsh_averages
+from autotune.core.stats import PROBE_NOISE, Floats, student_quantile, typical_rate, walsh_averages
 
 OUTLIER = 3.0  # standard deviations of the difference of two probes, which an honest one stays within (decisions/0048)
 # Two rounds of two leave the noise one degree of freedom, and Student's 95 % is 12.7 standard errors: a usual noise
-# that counts for one more makes it 4.3. With it such a race finds 40 % in 87 of 100 where probes err by 6 %, and not in
-# 34; equals are told apart in 2.6 of 100 as before, and in 6 instead of 2.4 where probes err by 20 % (decisions/0048).
+# that counts for one more makes it 4.3. With it, two configurations in two rounds show a gain of 40 % in 87 of 100
+# races instead of 34 (probes err by 6 %); equals are told apart wrongly in 2.6 of 100 as before (6 instead of 2.4 where
+# probes err by 20 %). Source: decisions/0048.
 USUAL_NOISE, USUAL_NOISE_FREEDOM = 0.05, 1
 OWN_ROUNDS = 6  # of two configurations: then their own ratios tell their noise about as well as all others do
 
@@ -34,8 +35,8 @@ class Rounds:
     def __init__(self, rates: Sequence[Sequence[float | None]], reference: int | None = None) -> None:
         """`rates[configuration][round]` in samples/s, above 0; None or nothing at the end: it missed that round.
 
-        `reference`: the configuration whose mean rate is its own, and the others' by their ratio to it; by default the
-        fastest of those that were measured most often, whatever the order in which they are given.
+        `reference`: the configuration whose typical rate is its own, and the others' by their ratio to it; by default
+        the fastest of those that were measured most often, whatever the order in which they are given.
         """
         self._logs = np.full((len(rates), max(map(len, rates), default=0)), math.nan)
         for row, values in zip(self._logs, rates, strict=True):
@@ -52,10 +53,10 @@ class Rounds:
         """Return the number of rounds in which both were measured."""
         return len(self._ratios(one, other))
 
-    def mean_rate(self, configuration: int) -> float:
-        """samples/s, as over all rounds of the reference: centre of that one's rates times the ratio to it."""
+    def typical_rate(self, configuration: int) -> float:
+        """Return samples/s, as over all rounds of the reference: centre of that one's rates times the ratio to it."""
         own = self._logs[self._reference]
-        return mean_rate(np.exp(own[~np.isnan(own)])) * math.exp(self._centre(configuration, self._reference))
+        return typical_rate(np.exp(own[~np.isnan(own)])) * math.exp(self._centre(configuration, self._reference))
 
     def half_width(self, configuration: int, confidence: float = 0.95) -> float | None:
         """Return the relative half width of a rate, from the noise that all share; None where nobody ran twice."""

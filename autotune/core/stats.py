@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 FEWEST_BLOCKS = 4  # below it Student's t makes the interval meaningless
-HOPELESS, HOPELESS_BLOCKS = 0.7, 2  # times the incumbent: no drift makes up for so much (docs/notes/search.md 3)
+HOPELESS = 0.7  # times the incumbent's rate: a probe with every block below it is given up (docs/notes/search.md 3)
+HOPELESS_BLOCKS = 2  # measured before that may happen
 WORTHLESS = 0.98  # times the incumbent: what is surely slower is not searched for (docs/notes/search.md 3)
 NORMAL_95 = 1.645  # standard deviations: one-sided, of the normal distribution
 # Two probes of one configuration on a quiet machine, as shares of its rate: all rules take their noise from here.
@@ -69,10 +70,10 @@ def clearly_slower(rates: Sequence[float], incumbent: float) -> bool:
     return float(ratios.mean()) + math.hypot(bound - float(ratios.mean()), noise) < WORTHLESS
 
 
-def mean_rate(rates: Sequence[float]) -> float:
-    """Return the mean of several rates of one configuration, each above 0; 0.0 if there is none.
+def typical_rate(rates: Sequence[float]) -> float:
+    """Return the typical rate of one configuration by several, each above 0; 0.0 if there is none.
 
-    It is the pseudo-median of their logarithms (Hodges & Lehmann 1963), as `Rounds.mean_rate` has it: the geometric
+    It is the pseudo-median of their logarithms (Hodges & Lehmann 1963), as `Rounds.typical_rate` has it: the geometric
     mean of one or two, and hardly moved by one bad probe among more (decisions/0040).
     """
     if len(rates) < 2:

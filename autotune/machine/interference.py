@@ -24,6 +24,9 @@ LEADER = "_AUTOTUNE_LEADER"  # environment variable of ranks: the process that s
 LOOK_SECONDS = 1.0  # of a look from outside of a probe: ticks of 10 ms err by 1 % of a core
 _SCHEDSTAT = Path("/proc/self/schedstat")  # of the main thread: nanoseconds on a core, waiting for one, time slices
 
+# How many cores others keep busy while the given function pauses for so many seconds; None: the kernel does not tell.
+ForeignCores = Callable[[Callable[[float], None]], float | None]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Look:

@@ -18,7 +18,7 @@ class SpeedOptions(ObjectiveOptions, frozen=True, kw_only=True):
     within: Annotated[
         Share,
         Option(
-            help="How much slower than the fastest: for a smaller global batch where it is free, or for memory.",
+            help="How much speed may be given up for a smaller global batch (where it is free) or for less memory.",
             read=parse_fraction,
             write=format_percent,
         ),

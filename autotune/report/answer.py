@@ -13,7 +13,6 @@ from rich.text import Text
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, costliest_first
 from autotune.harmless import cropped, python, shell_word
-from autotune.knobs.wording import Framework
 from autotune.report import phrases
 from autotune.report.bottleneck import bottleneck_of
 from autotune.report.changes import changes_of, value_of, worth, worth_lines
@@ -166,7 +165,8 @@ def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]
     if best.undecided:
         lines += titled("Next", phrases.what_would_tell(best), width)
     if best.params != best.baseline:
-        loaded = [f"autotune.load_best({python(best.study)})", f"autotune export {study} --to {own_framework(best)}"]
+        framework = best.facts.framework if best.facts else "torch"
+        loaded = [f"autotune.load_best({python(best.study)})", f"autotune export {study} --to {framework}"]
         run = f"autotune run {study}" + f"   {WITHOUT_WRITING}" * bool(command and command.written)
         parts = [run] if command else loaded
         lines += by_command(command, width) if command else []
@@ -176,16 +176,6 @@ def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]
     if left_out:
         parts = [f"{counted(left_out, 'more warning')}: {parts[0]}"]
     return lines + [Line("More" * (not n), text) for n, text in enumerate(flow(parts, width - TITLES, " · "))]
-
-
-def own_framework(best: Recommendation) -> Framework:
-    """Return the framework whose object the target is, by what was found in it; PyTorch where it is a file."""
-    found = {one.name: one.text for one in (best.facts.findings if best.facts else ())}
-    if "Trainer" in found or found.get("loop", "").startswith("Trainer.fit()"):
-        return Framework.LIGHTNING
-    return (
-        Framework.HUGGING_FACE if found.get("loop", "").endswith("with the arguments of trainer()") else Framework.TORCH
-    )
 
 
 def by_command(command: RecommendedCommand, width: int) -> list[Line]:

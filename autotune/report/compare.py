@@ -10,8 +10,8 @@ from autotune.core.rounds import Rounds
 from autotune.knobs import completed
 from autotune.report import phrases
 from autotune.study.recommendation import Recommendation
+from autotune.study.shown import moving
 from autotune.study.view import StudyView, summaries
-from autotune.tuning.header import moving
 from autotune.units import format_bytes
 
 Kind = Literal["machine", "software", "training", "question"]

@@ -12,7 +12,7 @@ from autotune.report import phrases
 from autotune.report.compare import Comparison, Kind, Shared, Side
 from autotune.report.templates import Served, render_template
 from autotune.study.recommendation import Recommendation
-from autotune.tuning.header import moving
+from autotune.study.shown import moving
 from autotune.units import format_rate, format_speedup
 
 LEAST_CELL = 20  # characters, however narrow a terminal is

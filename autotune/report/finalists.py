@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.core.records import Config
-from autotune.core.stats import mean_rate
+from autotune.core.stats import typical_rate
 from autotune.harmless import cropped
 from autotune.knobs import touched
 from autotune.report import drawing, phrases
@@ -105,8 +105,8 @@ def _known(best: Recommendation) -> list[Finalist]:
 
 
 def _is_shifted(one: Finalist) -> bool:
-    """Whether the mean is visibly not that of the own rounds alone (`Rounds.mean_rate`)."""
-    return abs(one.rate / mean_rate(one.rounds) - 1) > LEAST_SHIFT
+    """Whether the mean is visibly not that of the own rounds alone (`Rounds.typical_rate`)."""
+    return abs(one.rate / typical_rate(one.rounds) - 1) > LEAST_SHIFT
 
 
 def _over(one: Confirmation, best: Recommendation) -> float | None:

@@ -13,7 +13,7 @@ from enum import Enum
 from autotune.core.notices import Notice
 from autotune.core.records import Config
 from autotune.core.results import Measurement, Trial, Verdict
-from autotune.core.stats import mean_of_known, mean_rate
+from autotune.core.stats import mean_of_known, typical_rate
 
 
 class Status(Enum):
@@ -82,13 +82,13 @@ class ConfigSummary:
 
     @property
     def score(self) -> float:
-        """The mean of its scores, in the objective's unit."""
-        return self.compared.score if self.compared else mean_rate(self.scores)
+        """The typical score (`typical_rate`), in the objective's unit."""
+        return self.compared.score if self.compared else typical_rate(self.scores)
 
     @property
     def samples_per_second(self) -> float:
-        """The mean of its rates."""
-        return self.compared.samples_per_second if self.compared else mean_rate(self.rates)
+        """The typical rate."""
+        return self.compared.samples_per_second if self.compared else typical_rate(self.rates)
 
     @property
     def relative_half_width(self) -> float | None:

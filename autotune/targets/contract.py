@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from autotune.core.records import Finding
+from autotune.core.records import Finding, OwnFramework
 from autotune.errors import TargetError
 from autotune.targets.arguments import bind
 from autotune.targets.guesses import Unread, loss_line
@@ -61,6 +61,7 @@ class Contract:
     unread: dict[str, Unread] = field(default_factory=dict)  # by agreed name, which `names` lacks
     theirs: dict[str, str] = field(default_factory=dict)  # by agreed name, what the user calls it: "Net.training_step"
     loader: dict[str, Any] = field(default_factory=dict)  # further arguments of a DataLoader that has workers
+    framework: OwnFramework = "torch"  # whose arguments the user's own object takes
     notes: tuple[Finding, ...] = ()  # what `check` says beside: what of the user's code is not run
 
     def __post_init__(self) -> None:

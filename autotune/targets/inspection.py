@@ -78,6 +78,7 @@ def inspect(reference: Reference, device: str, config: Config | None, phase: Cal
         has_sampler="sampler" in contract,
         batch_layout=layout(first.batch, is_unpacked="loss" not in contract),
         settable=_settable(contract),
+        framework=contract.framework,
         update=tuple(name for name in OF_A_STEP if name in contract),
         findings=findings(contract, data, training, first.batch, facts, is_shared_out=first.asked_for_worker),
         step=facts,

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from autotune.core.codes import Code
 from autotune.core.notices import notice
 from autotune.core.records import Config
-from autotune.core.stats import MOST_PROBE_NOISE, mean_rate
+from autotune.core.stats import MOST_PROBE_NOISE, typical_rate
 from autotune.errors import AutotuneError
 from autotune.study import layout as disk
 from autotune.study.answers import write_answer
@@ -127,7 +127,7 @@ def _run(context: SearchContext, rounds: _Ablation, reversions: list[Reversion])
         if not rounds.loses(reduced):
             break
         worthless.pop()
-    scores = {config: mean_rate(values) for config, values in all_scores(context.history).items()}
+    scores = {config: typical_rate(values) for config, values in all_scores(context.history).items()}
     return [
         one
         if rounds.has_enough(one.config) or one.untested
@@ -207,7 +207,7 @@ class _Ablation:
     def _seems_worse(self, config: Config) -> bool:
         """Whether all probes together say so, by more than their noise."""
         scores = all_scores(self._context.history)
-        return mean_rate(scores[config]) < (1 - MOST_PROBE_NOISE) * mean_rate(scores[self.winner])
+        return typical_rate(scores[config]) < (1 - MOST_PROBE_NOISE) * typical_rate(scores[self.winner])
 
     def gain(self, config: Config) -> float:
         """Return how many times as good the winner is; 1 where that was not measured (dropped with others)."""

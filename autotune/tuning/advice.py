@@ -13,8 +13,8 @@ from autotune.knobs import loader_workers, worker_knob
 from autotune.objectives.verdict import headroom_bytes
 from autotune.sampler.space import is_settable
 from autotune.study.interference import interference_causes
+from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.header import moving, shown_config
 from autotune.tuning.racing import FEWEST_ROUNDS, rounds_without_interference
 from autotune.units import format_rate
 

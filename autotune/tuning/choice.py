@@ -133,7 +133,7 @@ def at_knee(
     share = objective_of(request.goal).knee(request.goal)
     if share is None:
         return list(allowed)
-    best = max(allowed, key=rounds.mean_rate)
+    best = max(allowed, key=rounds.typical_rate)
     near = [one for one in allowed if one == best or rounds.ratio(best, one)[0] * (1 - share) <= 1]
     sizes = {one: _size(summaries[one].config, request)[0] for one in near}
     return [
@@ -189,7 +189,7 @@ def _is_scarce(summary: ConfigSummary, request: StudyRequest) -> bool:
 def choose(summaries: Sequence[ConfigSummary], rounds: Rounds, request: StudyRequest, allowed: Sequence[int]) -> int:
     """Return the position of the recommended one; `rounds` are of their scores, `allowed` may be recommended."""
     allowed = at_knee(summaries, rounds, request, allowed)
-    best = max(allowed, key=rounds.mean_rate)
+    best = max(allowed, key=rounds.typical_rate)
     tied = [one for one in allowed if one == best or is_tied(rounds, best, one, summaries, request)]
     base = next((one for one in allowed if summaries[one].config == request.baseline), None)
     if base is not None:
@@ -201,7 +201,7 @@ def choose(summaries: Sequence[ConfigSummary], rounds: Rounds, request: StudyReq
             rivals = [one for one in tied if one == best or not is_tied(rounds, one, base, summaries, request)]
         tied = rivals
     keys = preferences([summaries[one] for one in tied], request)
-    return min(zip(keys, tied, strict=True), key=lambda pair: (pair[0], -rounds.mean_rate(pair[1])))[1]
+    return min(zip(keys, tied, strict=True), key=lambda pair: (pair[0], -rounds.typical_rate(pair[1])))[1]
 
 
 def is_tied(rounds: Rounds, best: int, other: int, summaries: Sequence[ConfigSummary], request: StudyRequest) -> bool:

@@ -13,11 +13,11 @@ from autotune.core.results import Trial
 from autotune.errors import NoRecommendation
 from autotune.precision.stage import precise_finalists, refused_summaries
 from autotune.study.interference import Judged, is_spoiled, severity
+from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary
 from autotune.tuning import racing
 from autotune.tuning.choice import FEWEST_FINALISTS, finalists
 from autotune.tuning.context import SearchContext
-from autotune.tuning.header import moving, shown_config
 from autotune.tuning.no_answer import nothing_usable
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
 from autotune.tuning.reversions import search_scores

@@ -12,6 +12,7 @@ from autotune.core.records import StudyRequest
 from autotune.core.requests import Request, ResultT
 from autotune.core.results import Outcome
 from autotune.launch.base import LOG, Launcher
+from autotune.machine.interference import ForeignCores
 from autotune.memory.prediction import MemoryPrediction
 from autotune.objectives import objective_of
 from autotune.objectives.base import Objective
@@ -43,7 +44,7 @@ class SearchContext:
     launcher: Launcher
     reporter: Reporter
     pause: Callable[[float], None]  # sleeps for so many seconds
-    foreign_cores: Callable[[Callable[[float], None]], float | None]  # kept busy by others while that pauses
+    foreign_cores: ForeignCores  # kept busy by others while that pauses
     history: History
     budget: TimeBudget
     guard: Guard  # refuses what was probed, and what cannot fit

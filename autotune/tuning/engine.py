@@ -1,4 +1,4 @@
-"""The search: a list of stages, from the first look at the target to the recommendation."""
+"""The search: its stages in their order, from the first look at the target to the recommendation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotune.core.notices import Notice
 from autotune.core.records import Config
 from autotune.gradient_noise.stage import measure_gradient_noise, with_batch_advice
 from autotune.launch.base import Launcher
-from autotune.machine.interference import foreign_cores
+from autotune.machine.interference import ForeignCores, foreign_cores
 from autotune.memory.prediction import MemoryPrediction
 from autotune.memory.stage import predict_memory
 from autotune.objectives import objective_of
@@ -53,8 +53,8 @@ SEED_STEP = 100_003  # a prime: runs with other numbers of earlier probes have o
 
 def search(
     settings: Settings, launcher: Launcher, reporter: Reporter, clock: Callable[[], float] = time.monotonic,
-    pause: Callable[[float], None] = time.sleep,
-    foreign_cores: Callable[[Callable[[float], None]], float | None] = foreign_cores, began: float | None = None,
+    pause: Callable[[float], None] = time.sleep, foreign_cores: ForeignCores = foreign_cores,
+    began: float | None = None,
 ) -> Recommendation:  # fmt: skip
     """Run one search to its recommendation, which is also left in the study as best.json.
 
@@ -62,7 +62,7 @@ def search(
 
     Raises `UsageError`, `TargetError`, `StudyError`, `EnvironmentUnfit` or `NoRecommendation`. On `KeyboardInterrupt`
     the running probe is killed, everything finished is kept, the reporter is told, and the interrupt goes on;
-    once there is an answer, it only ends the rounds that take its changes back.
+    once the answer is kept, an interrupt ends only the ablation.
     """
     began = clock() if began is None else began
     try:
@@ -112,15 +112,15 @@ def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
     context.reporter.phase("confirm")
     wait_for_quiet(context)
     summaries = confirm(context)
-    answer = recommended(context, certificate, summaries)
-    stands = keep(context, answer)
-    if stands is answer:
-        stands = ablate(context, summaries, stands, partial(recommended, context, certificate))
-    context.reporter.finished(stands)
-    return stands
+    answer = recommendation_of(context, certificate, summaries)
+    kept = keep(context, answer)
+    if kept is answer:
+        kept = ablate(context, summaries, kept, partial(recommendation_of, context, certificate))
+    context.reporter.finished(kept)
+    return kept
 
 
-def recommended(
+def recommendation_of(
     context: SearchContext, certificate: Notice, summaries: list[ConfigSummary], among: Collection[Config] = ()
 ) -> Recommendation:
     """Return the recommendation that follows from the confirmation; `among` these only, if any are given."""
@@ -150,17 +150,16 @@ def keep(context: SearchContext, answer: Recommendation) -> Recommendation:
     def fails(config: Config) -> bool:
         return bool(context.history.refusal(config)) or (config in latest and not latest[config].feasible)
 
-    stands, text = keep_answer(context.folder, answer, fails)
+    kept, text = keep_answer(context.folder, answer, fails)
     if text:
         context.reporter.note(text)
-    return stands
+    return kept
 
 
 @contextmanager
 def _context(
     study: OpenStudy, history: History, settings: Settings, launcher: Launcher, reporter: Reporter,
-    clock: Callable[[], float],
-    pause: Callable[[float], None], foreign_cores: Callable[[Callable[[float], None]], float | None], began: float,
+    clock: Callable[[], float], pause: Callable[[float], None], foreign_cores: ForeignCores, began: float,
 ) -> Iterator[SearchContext]:  # fmt: skip
     """Take up what the study knows, and open its database until the search is over."""
     folder, request, space = study.folder, study.request, study.space
@@ -174,9 +173,10 @@ def _context(
     budget = TimeBudget(history, settings.time_budget_seconds, clock, began)
     time_guard = TimeGuard(trades, budget)
     objective = objective_of(request.goal)
-    known, share = objective.value_per_sample(request.goal) is not None, objective.knee(request.goal)
-    knee = None if share is None else Knee(share=share, least=request.baseline.global_batch_size())
-    value = history.value_per_sample if known else None
+    knee_share = objective.knee(request.goal)
+    knee = None if knee_share is None else Knee(share=knee_share, least=request.baseline.global_batch_size())
+    has_value_per_sample = objective.value_per_sample(request.goal) is not None
+    value = history.value_per_sample if has_value_per_sample else None
     seed = settings.seed * SEED_STEP + history.before
     confirmation, ablation = interrupted(history.judged, answered_probes(folder, request), request.baseline)
     sampler = make_sampler(

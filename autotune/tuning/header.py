@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.core.records import Config, Goal, StudyRequest, Value
-from autotune.core.requests import FEWEST_STEPS, FEWEST_STEPS_IN_TURN
-from autotune.knobs import KNOBS, loads_in_turn, touched, worker_knob
-from autotune.knobs.base import TACIT, Circumstances, Knob
+from autotune.knobs import KNOBS, worker_knob
+from autotune.knobs.base import Circumstances
 from autotune.knobs.batch_size import SMALLEST
 from autotune.machine.environment import autotune_version
 from autotune.objectives import objective_of
 from autotune.sampler.space import SearchSpace, is_settable
+from autotune.study.shown import moving, shown_config
 from autotune.targets.commands.command import Command, is_command
 from autotune.tuning.settings import Settings
-from autotune.tuning.short_budget import short_budget
+from autotune.tuning.short_budget import budget_note
 from autotune.units import counted, format_bytes, format_count, format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ OWN_LOOP = (
     "largest batch, validation; memory is not predicted"
 )
 
-BF16_NEEDS_USE_CPU = "without a GPU, transformers takes bf16 only with --use_cpu True: type it, and precision is tuned"
+BF16_NEEDS_OPTION = "without a GPU, transformers takes bf16 only with --use_cpu True: type it, and precision is tuned"
 
 
 def tell_opening(
@@ -46,10 +46,7 @@ def tell_opening(
     if request.facts.owns_loop:
         reporter.detail(f"{OWN_LOOP[:1].upper()}{OWN_LOOP[1:]}.")
     if not is_resumed:
-        step_seconds = request.facts.step.seconds if request.facts.step is not None else 0.0
-        is_in_turn = loads_in_turn(request.baseline, request.environment.device_kind)
-        steps = FEWEST_STEPS_IN_TURN if is_in_turn else FEWEST_STEPS
-        short = short_budget(settings, study.space, study.inspection_seconds, step_seconds, steps, gone_seconds)
+        short = budget_note(settings, request, study.space, study.inspection_seconds, gone_seconds)
         before = notes_before_the_search(request)
     changed = study.code_changed.text if study.code_changed else ""
     for note in filter(None, (study.notice, changed, *before, short)):
@@ -81,7 +78,7 @@ def opening_lines(
         f" · {environment.usable_cores} cores · torch {environment.torch}",
         f"Task  {facts.name}, {format_count(facts.parameter_count)} parameters · {facts.data}{samples}"
         + "".join(f" · {text}" for text in inferred),
-        f"Hold  {held(request)} · baseline {baseline(request, space, settings)}{_sought(request)}"
+        f"Hold  {held_phrase(request)} · baseline {baseline_phrase(request, space, settings)}{_sought(request)}"
         f" · budget {format_seconds(settings.time_budget_seconds)}" + (f" · {configurations}" if brief else ""),
         *([f"But   {' · '.join(left_out)}"] if brief and left_out else []),
         *([] if brief else [" · ".join((f"Space {configurations}: {_domains(space, request.baseline)}", *left_out))]),
@@ -104,7 +101,7 @@ def _trained(request: StudyRequest) -> str:
     return shlex.join(Command.parse(request.target).recommended(request.baseline.values))
 
 
-def held(request: StudyRequest) -> str:
+def held_phrase(request: StudyRequest) -> str:
     """Return what the search may not change: the samples per optimizer step, or nothing."""
     if request.goal.global_batch is not None:
         ranks = request.facts.ranks
@@ -115,7 +112,7 @@ def held(request: StudyRequest) -> str:
     return f"nothing: the global batch is searched too{sought} (hold it with --global-batch)"
 
 
-def baseline(request: StudyRequest, space: SearchSpace, settings: Settings) -> str:
+def baseline_phrase(request: StudyRequest, space: SearchSpace, settings: Settings) -> str:
     """Return the baseline in words, and what of it was not declared or may not be recommended."""
     excluded = space.excludes(request.baseline)
     return (
@@ -208,7 +205,7 @@ def _unsettable(request: StudyRequest) -> list[str]:
         advice = "add an argument for each to your script, or write a model.py: autotune init"
     told = f"no argument of the command sets {'them' if len(names) > 1 else 'it'} ({advice})"
     lines = [f"{', '.join(names)} not tuned: {told}"] * bool(names)
-    lines += [f"{one.label} not tuned: {BF16_NEEDS_USE_CPU}" for one in unsettable if one.name in carried]
+    lines += [f"{one.label} not tuned: {BF16_NEEDS_OPTION}" for one in unsettable if one.name in carried]
     batch, accumulation = (name in facts.settable for name in ("batch_size", "gradient_accumulation_steps"))
     if held_samples and batch and not accumulation:
         owner = "manual optimization" if facts.owns_loop else "step()"
@@ -218,23 +215,6 @@ def _unsettable(request: StudyRequest) -> list[str]:
             f"gradient accumulation (free them with --global-batch free)"
         )
     return lines
-
-
-def moving(request: StudyRequest) -> tuple[Knob, ...]:
-    """Return the knobs that this search may move, or that the baseline has moved: only they get a column."""
-    moved = touched([request.baseline])
-    return tuple(knob for knob in KNOBS if len(request.domains.get(knob.name, ())) > 1 or knob in moved)
-
-
-def shown_config(config: Config, knobs: Sequence[Knob] = KNOBS) -> str:
-    """Return a configuration as in the table of probes, a mere number with the title of its column."""
-    batch = f"{config.batch_size}×{config.gradient_accumulation_steps}"
-    others = []
-    for knob in knobs:
-        text = knob.show(config[knob.name])
-        if knob.name not in ("batch_size", "gradient_accumulation_steps") and text not in TACIT:
-            others.append(f"{knob.label} {text}" if text.isdigit() else text)
-    return ", ".join([batch, *others])
 
 
 def _sought(request: StudyRequest) -> str:

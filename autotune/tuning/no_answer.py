@@ -12,9 +12,9 @@ from autotune.harmless import cropped
 from autotune.objectives.verdict import WORDS
 from autotune.study.interference import Judged
 from autotune.study.recommendation import UNANSWERED
+from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView
-from autotune.tuning.header import moving, shown_config
 from autotune.units import counted
 
 

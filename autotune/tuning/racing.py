@@ -226,11 +226,10 @@ def compared(
     rates = Rounds([one.by_round(one.rates) for one in racers], baseline)
     scores = Rounds([one.by_round(one.scores) for one in racers], baseline)
     means = [
-        Compared(
-            score=scores.mean_rate(i), samples_per_second=rates.mean_rate(i), relative_half_width=rates.half_width(i)
-        )
+        Compared(score=scores.typical_rate(i), samples_per_second=rates.typical_rate(i),
+                 relative_half_width=rates.half_width(i))
         for i in range(len(racers))
-    ]
+    ]  # fmt: skip
     return [replace(one, compared=mean) for one, mean in zip(racers, means, strict=True)], rates, scores
 
 

@@ -18,12 +18,12 @@ from autotune.objectives.base import MEMORY_STEP, Decision
 from autotune.objectives.verdict import instability
 from autotune.precision.judge import full_precision, precision_of
 from autotune.study.recommendation import Achieved, Confirmation, Recommendation, RunnerUp, baseline_name
+from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary, Status
 from autotune.targets.commands.command import is_command
 from autotune.tuning.advice import is_unconfirmed, left_out_warnings, reasons_for, warnings_of
 from autotune.tuning.choice import TIE, choose, confidence
 from autotune.tuning.global_batch import at_baseline_batch, batch_reasons, global_batch_change
-from autotune.tuning.header import moving, shown_config
 from autotune.tuning.no_answer import all_failed
 from autotune.tuning.racing import compared
 from autotune.tuning.ranking import Ranking, rounded_ratio
@@ -168,7 +168,7 @@ def _worth_their_doubt(
     sure = [i for i in allowed if precision_of(measured[i].config) not in doubted]
     if not sure:
         return list(allowed)
-    best = max(sure, key=scores.mean_rate)
+    best = max(sure, key=scores.typical_rate)
     return [i for i in allowed if i in sure or scores.ratio(i, best)[0] > LEAST_UNMATCHED_GAIN]
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, Purpose, StudyRequest, Value
-from autotune.core.stats import mean_rate
+from autotune.core.stats import typical_rate
 from autotune.knobs import KNOBS, knob
 from autotune.knobs.changes import changes_between
 from autotune.objectives import objective_of
@@ -38,7 +38,7 @@ class Reversion:
 
 def search_scores(history: History) -> dict[Config, float]:
     """Return the mean score of each configuration that the search itself probed, corrected for drift."""
-    return {config: mean_rate(values) for config, values in _scores(history, ("baseline", "search")).items()}
+    return {config: typical_rate(values) for config, values in _scores(history, ("baseline", "search")).items()}
 
 
 def all_scores(history: History) -> dict[Config, list[float]]:

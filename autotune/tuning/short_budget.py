@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from autotune.core.requests import FEWEST_STEPS, ProbeBudget
+from autotune.core.records import StudyRequest
+from autotune.core.requests import FEWEST_STEPS, FEWEST_STEPS_IN_TURN, ProbeBudget
+from autotune.knobs import loads_in_turn
 from autotune.sampler.space import SearchSpace
 from autotune.targets.commands.command import is_command
 from autotune.tuning.choice import FEWEST_FINALISTS
@@ -17,6 +19,16 @@ if TYPE_CHECKING:
     from autotune.tuning.context import SearchContext
 
 MEASURED = ProbeBudget()  # how long a probe measures
+
+
+def budget_note(
+    settings: Settings, request: StudyRequest, space: SearchSpace, inspection_seconds: float, gone_seconds: float = 0.0
+) -> str:
+    """Return what is said of the time budget before the first probe; empty if it suffices."""
+    step_seconds = request.facts.step.seconds if request.facts.step is not None else 0.0
+    is_in_turn = loads_in_turn(request.baseline, request.environment.device_kind)
+    steps = FEWEST_STEPS_IN_TURN if is_in_turn else FEWEST_STEPS
+    return short_budget(settings, space, inspection_seconds, step_seconds, steps, gone_seconds)
 
 
 def short_budget(

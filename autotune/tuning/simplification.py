@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from autotune.core.records import Config
-from autotune.core.stats import MOST_PROBE_NOISE, mean_rate
+from autotune.core.stats import MOST_PROBE_NOISE, typical_rate
 from autotune.knobs import knob, loader_workers
 from autotune.knobs.changes import changes_between
 from autotune.study.summary import ConfigSummary
@@ -126,7 +126,7 @@ def scores_without_idle_changes(context: SearchContext) -> dict[Config, float]:
         own = scores.get(reduced, score)
         is_idle = min(own, score) >= (1 - noise) * max(own, score)
         found.setdefault(reduced if is_idle else config, []).append(score)
-    return {config: mean_rate(values) for config, values in found.items()}
+    return {config: typical_rate(values) for config, values in found.items()}
 
 
 def without_idle_changes(context: SearchContext, config: Config, rate: float) -> Config:

@@ -10,9 +10,9 @@ from autotune.core.requests import ProbeBudget
 # half as long, and nine of ten rates are off by 1.6 % at most (benchmarks/probe_length.py). All others are measured for
 # their own sake.
 SEARCH = ProbeBudget(min_seconds=0.75, max_seconds=2.0)
-# Of a probe in rounds, of the race and of the elimination: the noise is between probes (docs/notes/timing.md 2), and
-# more rounds tell more than longer windows (decisions/0056). Computing and loading alone explain a rate and are known
-# from the search: they are short here.
+# Of a probe in rounds, of the confirmation and of the ablation: the noise is between probes (docs/notes/timing.md 2),
+# and more rounds tell more than longer windows (decisions/0056). Computing and loading alone explain a rate and are
+# known from the search: they are short here.
 BRIEF = ProbeBudget(
     max_compute_seconds=0.1, max_loader_seconds=0.5, min_seconds=0.75, max_seconds=2.0, target_precision=0.05
 )

@@ -75,7 +75,7 @@ def test_two_that_never_met_are_compared_through_a_third():
     assert estimate == pytest.approx(math.prod(one for one, _, _ in through)) == pytest.approx(4.0, rel=0.02)
     widths = [math.log(one / below) for one, below, _ in through]
     assert math.log(estimate / low) == pytest.approx(math.hypot(*widths)) == pytest.approx(math.log(high / estimate))
-    assert rounds.mean_rate(2) == pytest.approx(rounds.mean_rate(1) * rounds.ratio(2, 1)[0])
+    assert rounds.typical_rate(2) == pytest.approx(rounds.typical_rate(1) * rounds.ratio(2, 1)[0])
 
 
 def test_luck_does_not_add_up_over_a_third():
@@ -136,8 +136,8 @@ def test_who_left_early_is_compared_over_the_rounds_that_both_ran():
 def test_rates_are_those_of_all_rounds_whoever_ran_only_the_slow_ones():
     rates = [[None, None, 100.0, 100.0], [100.0, 100.0, 50.0, 50.0], [None, None, 25.0, 25.0]]
 
-    overall = [Rounds(rates).mean_rate(one) for one in range(3)]
-    slow = [Rounds(rates, reference=0).mean_rate(one) for one in range(3)]
+    overall = [Rounds(rates).typical_rate(one) for one in range(3)]
+    slow = [Rounds(rates, reference=0).typical_rate(one) for one in range(3)]
 
     assert overall == pytest.approx([2 * 5000**0.5, 5000**0.5, 5000**0.5 / 2])
     assert slow == pytest.approx([100.0, 50.0, 25.0])

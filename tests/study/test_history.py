@@ -9,7 +9,7 @@ from autotune.core.notices import earlier
 from autotune.core.records import Goal
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome
-from autotune.core.stats import mean_rate
+from autotune.core.stats import typical_rate
 from autotune.launch.base import REQUEST, RESULT
 from autotune.study import layout as disk
 from autotune.study.history import History
@@ -86,11 +86,11 @@ def test_a_fault_of_the_target_at_the_baseline_is_probed_again(tmp_path):
 
 @pytest.mark.parametrize(("rates", "mean"), [((), 0.0), ((7.0,), 7.0), ((100.0, 400.0), 200.0)])
 def test_the_mean_of_one_or_two_is_geometric(rates, mean):
-    assert mean_rate(rates) == pytest.approx(mean)
+    assert typical_rate(rates) == pytest.approx(mean)
 
 
 def test_one_bad_probe_moves_the_mean_hardly():
-    assert mean_rate((100.0, 100.0, 100.0, 100.0, 50.0)) == pytest.approx(100.0)
+    assert typical_rate((100.0, 100.0, 100.0, 100.0, 50.0)) == pytest.approx(100.0)
 
 
 def _summary(*verdicts, **values):

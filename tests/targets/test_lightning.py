@@ -64,6 +64,7 @@ def test_its_hooks_are_loss_optimizer_and_data(tmp_path: Path) -> None:
         "Trainer"
     ] == "def trainer(): return Trainer()"
     assert not facts.owns_loop
+    assert facts.framework == "lightning"
 
 
 def test_its_present_loader_is_the_baseline_unless_the_file_says_more(tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ def test_a_gan_under_manual_optimization_steps_both_in_one_step(tmp_path: Path) 
     }  # fmt: skip
     assert facts.step.parameters_with_gradient == facts.step.trainable_parameters == 4
     assert _told(facts)["loop"] == "Trainer.fit(), because Net optimizes manually"
+    assert facts.framework == "lightning"
     assert [step.samples for step in told.steps] == [8] * 10
     assert session._loop._parts.module.seen == [8] * 10
     assert told.epochs == 1

@@ -60,6 +60,7 @@ def test_what_it_trains_with_today_is_the_baseline(tmp_path: Path) -> None:
         "batch_size": 4, "gradient_accumulation_steps": 3, "num_workers": 0, "amp_dtype": "bfloat16"
     }  # fmt: skip
     assert facts.owns_loop
+    assert facts.framework == "hf"
     assert facts.dataset_samples == 50
     assert [finding.name for finding in facts.findings] == ["model", "data", "loop", "step"]
 

@@ -25,7 +25,7 @@ from autotune.testing.machine import Machine
 from autotune.tuning import racing
 from autotune.tuning.ablation import _Ablation, _tell_dropped, ablate
 from autotune.tuning.budget import TimeBudget
-from autotune.tuning.engine import recommended
+from autotune.tuning.engine import recommendation_of
 from autotune.tuning.probing import probe_with_repeat
 from autotune.tuning.reversions import Reversion, search_scores, seen_loss
 from tests.worlds import (
@@ -102,11 +102,11 @@ def ablated(folder, launcher, listener=None, *, winner=WINNER, learned=(), known
         search.guard.learn(one)
     racers = [ConfigSummary(config=winner), ConfigSummary(config=request.baseline)]
     raced = racing.race(racers, 4, lambda one: probe_with_repeat(search, one, "confirm"), request)
-    first = recommended(search, CERTIFICATE, raced)
+    first = recommendation_of(search, CERTIFICATE, raced)
     began, one = launcher.clock(), search.history.expected_seconds(search.budget.round_window)
     budget = TimeBudget(search.history, rounds_of_time * one, launcher.clock, began)
     search = dataclasses.replace(search, budget=budget)
-    return ablate(search, raced, first, partial(recommended, search, CERTIFICATE)), first
+    return ablate(search, raced, first, partial(recommendation_of, search, CERTIFICATE)), first
 
 
 def _worths(answer):

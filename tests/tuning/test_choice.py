@@ -183,7 +183,7 @@ def test_the_recommended_one_loses_no_more_to_the_best_than_a_tie(world):
         return
 
     running = [one for one, candidate in enumerate(candidates) if not candidate.refused and not candidate.is_behind]
-    best = max(running, key=rounds.mean_rate, default=winner)
+    best = max(running, key=rounds.typical_rate, default=winner)
     is_baseline = candidates[winner].config == BASE
     lead, low, _ = rounds.ratio(best, winner, choice.claim_confidence(len(candidates) - 1 if is_baseline else 1))
     if request.goal.objective == "memory" or request.goal.global_batch is None:  # the knee may be the baseline's, too

@@ -1,12 +1,16 @@
 """The first lines of a search can be read before the table of probes is there."""
 
+import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from autotune.core.records import Finding, Goal, Limit
+from autotune.cli.dry_run import plan
+from autotune.core.records import Finding, Goal, Limit, StepFacts
+from autotune.study.shown import moving, shown_config
 from autotune.testing import FakeLauncher
-from autotune.tuning.header import held, moving, not_searched, opening_lines, shown_config
+from autotune.tuning.header import held_phrase, not_searched, opening_lines
 from autotune.tuning.settings import Settings
 from autotune.tuning.short_budget import short_budget
 from tests.worlds import Listener, config, declared, environment, facts, searched, space, study_request
@@ -300,4 +304,20 @@ def test_a_space_of_one_configuration_names_it_unless_it_is_the_baseline():
 
 
 def test_what_is_held_for_ranks_is_told_with_their_number():
-    assert held(study_request(goal=Goal(global_batch=128), facts=facts(ranks=2))) == "global batch 128, of 2 ranks"
+    request = study_request(goal=Goal(global_batch=128), facts=facts(ranks=2))
+
+    assert held_phrase(request) == "global batch 128, of 2 ranks"
+
+
+def test_a_dry_run_says_of_a_short_time_budget_what_a_search_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    step = StepFacts(loss=2.3, seconds=10.0, parameters_with_gradient=1, trainable_parameters=1)
+    in_turn = facts(step=step, baseline={"batch_size": 64, "num_workers": 0})
+    launcher = FakeLauncher(facts=in_turn, environment=environment(device="cpu", device_name="a CPU"))
+    monkeypatch.setattr("autotune.launch.subprocess.SubprocessLauncher", lambda **_: nullcontext(launcher))
+
+    plan(Settings(target="model.py", time_budget_seconds=30), time.monotonic() - 3600, as_json=False)
+
+    told = capsys.readouterr().out
+    assert "a probe takes about 30 s here" in told  # of four steps: nothing is timed alone
+    assert "; 1:00 h of it are gone by now. The first probe is run all the same, and may end " in told

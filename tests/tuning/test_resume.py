@@ -90,6 +90,12 @@ def test_a_study_of_a_version_that_did_not_note_how_batches_look_goes_on(folder)
     assert _begin(folder, newer) == (folder, True)
 
 
+def test_a_study_of_a_version_that_did_not_note_the_framework_goes_on(folder):
+    _begin(folder)
+
+    assert _begin(folder, replace(REQUEST, facts=facts(framework="lightning"))) == (folder, True)
+
+
 def test_another_number_of_threads_in_the_shell_is_another_circumstance(folder):
     _begin(folder, replace(REQUEST, environment=environment(default_threads=8)))
 

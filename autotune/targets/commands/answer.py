@@ -12,9 +12,9 @@ from autotune.core.records import TargetFacts, Value
 from autotune.harmless import python, shell_word
 from autotune.knobs import KNOBS
 from autotune.knobs.training_arguments import in_all_versions, rewritten
-from autotune.targets.commands.children.autotune_hooks import ARGUMENTS
 from autotune.targets.commands.command import ACCUMULATION, Command, is_command
 from autotune.targets.commands.hygiene import python_path
+from autotune.targets.commands.injected.autotune_hooks import ARGUMENTS_VARIABLE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class RecommendedCommand:
     @property
     def environ(self) -> dict[str, str]:
         """All variables of the process that `autotune run` starts: those that set what the script writes, too."""
-        told = {"PYTHONPATH": python_path(), ARGUMENTS: json.dumps(in_all_versions(self.written))}
+        told = {"PYTHONPATH": python_path(), ARGUMENTS_VARIABLE: json.dumps(in_all_versions(self.written))}
         return {**self.variables, **(told if self.written else {})}
 
     @property

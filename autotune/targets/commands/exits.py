@@ -71,7 +71,7 @@ class ExitHooks:
     def heard(self) -> Iterator[None]:
         """End the probe meanwhile if a process that the program started says that it trains.
 
-        One that it forked has our hooks. Any other Python loads `children/sitecustomize.py`, where there is /proc by
+        One that it forked has our hooks. Any other Python loads `injected/sitecustomize.py`, where there is /proc by
         which it can open our pipe, and unless it was started without our variables.
         """
         told = {"PYTHONPATH": python_path(), TRAINS: f"/proc/{self._process}/fd/{self._trained_write}"}

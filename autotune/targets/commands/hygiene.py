@@ -10,7 +10,7 @@ from typing import Any
 from autotune.core.requests import Request
 from autotune.targets.commands.command import is_command
 
-CHILDREN = str(Path(__file__).with_name("children"))  # what other processes load that are started
+INJECTED = str(Path(__file__).with_name("injected"))  # what every Python process loads first that is started
 OUTPUT = "_AUTOTUNE_OUTPUT"  # environment variable: the folder for what the command writes
 OUTPUT_FOLDER = "output"  # in a probe's folder, taken away after it
 RANKS_FOLDER = "ranks"  # the same, for what the ranks of a distributed launcher tell
@@ -37,8 +37,8 @@ def environ(request: Request[Any]) -> dict[str, str]:
 
 
 def python_path() -> str:
-    """Return PYTHONPATH with what every Python that is started loads first (`children/sitecustomize.py`)."""
-    return os.pathsep.join(filter(None, (CHILDREN, os.environ.get("PYTHONPATH"))))
+    """Return PYTHONPATH with what every Python that is started loads first (`injected/sitecustomize.py`)."""
+    return os.pathsep.join(filter(None, (INJECTED, os.environ.get("PYTHONPATH"))))
 
 
 def contain(folder: Path) -> None:

@@ -3,7 +3,7 @@
     words ─► Program ─► run as __main__ in the main thread ─► a Witness reports, and leaves it when there is enough
 
 Nothing in it changes. What its arguments carry (`Command`) is tuned by them, what a process or a DataLoader
-takes as defaults from outside, what it writes into TrainingArguments where it makes them (`WrittenArguments`), the
+takes as defaults from outside, what it writes into TrainingArguments where it makes them (`ScriptArguments`), the
 rest not at all.
 """
 
@@ -31,9 +31,9 @@ from autotune.targets.commands.log import with_last_lines
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.program import Program, configured
 from autotune.targets.commands.reachable import Reachable
+from autotune.targets.commands.script_arguments import ScriptArguments
 from autotune.targets.commands.unseen import BY_HAND
 from autotune.targets.commands.witness import Witness
-from autotune.targets.commands.written import WrittenArguments
 from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import OwnLoop, Report
 from autotune.units import counted
@@ -47,7 +47,7 @@ class CommandLoop(OwnLoop):
         self._plan: Plan | None = None
         self._program: Program | None = None
         self._witness: Witness | None = None
-        self._written = WrittenArguments(command, None, None)
+        self._script_arguments = ScriptArguments(command, None, None)
         self._loader_defaults: dict[str, Any] = {}
         self._transforms: list[Callable[[Any], Any]] = []
         self._asked: int | None = None
@@ -58,7 +58,7 @@ class CommandLoop(OwnLoop):
         self._program, self._plan, self._is_today = configured(self._command, config), plan, config is None
         own = [] if config is None else plan_of(config.values, plan.device).model_transforms
         self._transforms = plan.model_transforms[len(own) :]  # what a knob does to a model is the script's own doing
-        self._written = WrittenArguments(self._command, config, plan.settable)
+        self._script_arguments = ScriptArguments(self._command, config, plan.settable)
         self._check_ranks(self._program, plan)
         asked = self._command.baseline if config is None else config.values
         self._asked = Config(values=dict(asked)).batch_size if "batch_size" in self._command.knobs else None
@@ -96,7 +96,7 @@ class CommandLoop(OwnLoop):
         with ExitStack() as to_end:
             to_end.enter_context(witness.installed())
             to_end.enter_context(program.shown())
-            to_end.enter_context(self._written.installed())
+            to_end.enter_context(self._script_arguments.installed())
             try:
                 guest.run(body)
             except SystemExit as error:
@@ -120,7 +120,7 @@ class CommandLoop(OwnLoop):
         seen = self._witness.observed() if self._witness else Observed()
         if self._is_today:
             return seen
-        asked = [one for one in KNOBS if one.name in (*self._command.knobs, *self._written.asked)]
+        asked = [one for one in KNOBS if one.name in (*self._command.knobs, *self._script_arguments.asked)]
         done: dict[str, Any] = {name: value for name, value in vars(seen).items() if value is True}
         own = [name for name, value in done.items() if not any(one.seen(Observed(**{name: value})) for one in asked)]
         return dataclasses.replace(seen, **dict.fromkeys(own))
@@ -133,7 +133,7 @@ class CommandLoop(OwnLoop):
         samples = len(witness.batches.data) if hasattr(witness.batches.data, "__len__") else None
         of_model = model_facts(model) if model is not None else _facts_without_model(witness)
         name = self.label.removesuffix(".py") if model is None else type(model).__name__
-        reach = Reachable(self._command, witness, seen, self._written, model)
+        reach = Reachable(self._command, witness, seen, self._script_arguments, model)
         facts = TargetFacts(
             **of_model,
             name=name,
@@ -142,6 +142,7 @@ class CommandLoop(OwnLoop):
             baseline=reach.baseline(),
             settable=reach.settable,
             written=reach.written,
+            framework="hf" if reach.written else "torch",
             has_collate=True,
             owns_loop=True,
             step=StepFacts(
@@ -166,7 +167,7 @@ class CommandLoop(OwnLoop):
                 name="ranks",
                 text=f"{counted(launch.ranks, 'rank')}, started by {launch.label}; batch_size is that of one",
             )
-        if not (self._command.takes_output_dir or self._written.today):
+        if not (self._command.takes_output_dir or self._script_arguments.values):
             yield Finding(
                 name="outputs",
                 text="every probe runs the command, and files that it writes go where they always do",

@@ -12,10 +12,10 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, Reach
 from autotune.knobs.observed import Observed
 from autotune.targets.commands.command import ACCUMULATION, Command
+from autotune.targets.commands.script_arguments import ScriptArguments
 from autotune.targets.commands.witness import Witness
-from autotune.targets.commands.written import WrittenArguments
 
-BF16_NEEDS_USE_CPU = (
+BF16_NEEDS_ARGUMENT = (
     "not tuned: without a GPU, transformers takes bf16 only with use_cpu=True in TrainingArguments. Write it there, "
     "and precision is tuned"
 )
@@ -28,7 +28,7 @@ class Reachable:
     command: Command
     witness: Witness
     seen: Observed
-    arguments: WrittenArguments
+    arguments: ScriptArguments
     model: Any
 
     def baseline(self) -> dict[str, Value]:
@@ -55,7 +55,7 @@ class Reachable:
             yield Finding(name="arguments", text=f"TrainingArguments of the script: {names} are set as it makes them")
         for one in KNOBS:
             if self._is_written(one) and self._is_refused(one):
-                yield Finding(name=one.label, text=BF16_NEEDS_USE_CPU, needs_attention=True)
+                yield Finding(name=one.label, text=BF16_NEEDS_ARGUMENT, needs_attention=True)
 
     def _is_carried(self, knob: Knob) -> bool:
         return knob.name in self.command.knobs
@@ -69,7 +69,7 @@ class Reachable:
         return needs_cpu and not takes_bf16()
 
     def _is_written(self, knob: Knob) -> bool:
-        return self.arguments.reach(knob, self.seen, self.model)
+        return self.arguments.can_set(knob, self.seen, self.model)
 
     def _is_reached(self, knob: Knob) -> bool:
         if knob.name == ACCUMULATION:  # seen to accumulate by no argument of its own: it follows from the micro-batch

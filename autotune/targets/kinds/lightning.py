@@ -90,6 +90,7 @@ def _contract(parts: Parts, offered: Mapping[str, Any]) -> Contract:
         names={**names, **own},
         theirs={key: text for key, text in theirs.items() if key not in own},
         loader={key: getattr(loader, key) for key in OF_WORKERS} if loader is not None else {},
+        framework="lightning",
         notes=_notes(parts, has_baseline="baseline" in names and "baseline" not in own),
     )
 

@@ -130,6 +130,7 @@ class LightningTrainer(OwnLoop):
             has_collate=loader.collate_fn is not default_collate,
             has_sampler=samples is not None and type(loader.sampler) not in (RandomSampler, SequentialSampler),
             owns_loop=True,
+            framework="lightning",
             step=StepFacts(
                 loss=witness.tally.loss(),
                 seconds=witness.tally.seconds,

@@ -156,6 +156,7 @@ class HuggingFaceTrainer(OwnLoop):
             batch_layout="dict",
             has_collate=True,
             owns_loop=True,
+            framework="hf",
             findings=tuple(Finding(name=part, text=text) for part, text in found.items()),
         )
 

@@ -15,8 +15,8 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-ARGUMENTS = "_AUTOTUNE_TRAINING_ARGUMENTS"  # environment variable: what they are made with, as JSON
-MODULE = "transformers.training_args"  # where they are defined (transformers 4 and 5)
+ARGUMENTS_VARIABLE = "_AUTOTUNE_TRAINING_ARGUMENTS"  # environment variable: values for TrainingArguments, as JSON
+ARGUMENTS_MODULE = "transformers.training_args"  # the module that defines TrainingArguments (transformers 4 and 5)
 
 
 class Finder:
@@ -45,9 +45,9 @@ class Finder:
 
 
 def change_arguments(module: Any, changes: Callable[[Any], Mapping[str, Any]]) -> Callable[[], None]:
-    """Make all TrainingArguments, of subclasses too, with `changes` of what the program gives them.
+    """Let `changes` replace values of every TrainingArguments that is made, of subclasses too; it is given the object.
 
-    Arguments that they do not have are left out. Returns what ends it.
+    Names that the object lacks are left out. Returns a function that undoes this.
     """
     made, original = module.TrainingArguments, module.TrainingArguments.__post_init__
 
@@ -60,7 +60,7 @@ def change_arguments(module: Any, changes: Callable[[Any], Mapping[str, Any]]) -
     return lambda: setattr(made, "__post_init__", original)
 
 
-def change_as_told(module: ModuleType) -> None:
-    """Make them with what the environment says."""
-    told = json.loads(os.environ[ARGUMENTS])
-    change_arguments(module, lambda _: told)
+def change_as_environment_says(module: ModuleType) -> None:
+    """Replace the values that `ARGUMENTS_VARIABLE` names."""
+    values = json.loads(os.environ[ARGUMENTS_VARIABLE])
+    change_arguments(module, lambda _: values)

@@ -112,6 +112,7 @@ class TestAScriptThatWritesThem:
         assert settings(facts) == TODAY
         assert facts.written == ("batch_size", "gradient_accumulation_steps", "amp_dtype", "num_workers")
         assert set(facts.written) <= set(facts.settable or ())
+        assert facts.framework == "hf"
         (told,) = (one.text for one in facts.findings if one.name == "arguments")
         assert told == "TrainingArguments of the script: batch, accum, precision, workers are set as it makes them"
 

@@ -1,4 +1,4 @@
-"""Settings that a script writes into `TrainingArguments` of transformers itself: set where it makes them.
+"""Tunes settings that a script writes into its own `TrainingArguments`, by changing the object as the script makes it.
 
     TrainingArguments(...) or a subclass ─► __post_init__ ─► what the script wrote, with the knobs that differ from it
 
@@ -17,20 +17,21 @@ from autotune.core.records import Config, Value
 from autotune.knobs.base import Knob
 from autotune.knobs.observed import Observed
 from autotune.knobs.training_arguments import RECOMPUTE, in_a_script, in_all_versions, rewritten
-from autotune.targets.commands.children.autotune_hooks import MODULE, Finder, change_arguments
 from autotune.targets.commands.command import Command
 from autotune.targets.commands.hygiene import output_folder
+from autotune.targets.commands.injected.autotune_hooks import ARGUMENTS_MODULE, Finder, change_arguments
 
 OWN_ARGUMENT = "per_device_train_batch_size"  # of a command whose TrainingArguments are made of its arguments
 
 
-class WrittenArguments:
+class ScriptArguments:
     """The TrainingArguments that a script makes; of several, those that it made last before its first step."""
 
     def __init__(self, command: Command, config: Config | None, settable: tuple[str, ...] | None) -> None:
-        """`config` and `settable`: see `asked`."""
+        """`config`: to be run, None: the script's own; `settable`: knob names that an inspection found can be set."""
         self.uses_cpu = False
-        self.today: dict[str, Value] = {}  # what they say of knobs that the command does not carry, by name
+        # What the script's TrainingArguments say of knobs that no command argument sets, by knob name.
+        self.values: dict[str, Value] = {}
         self._command = command
         self._config, self._settable = config, settable
 
@@ -39,17 +40,17 @@ class WrittenArguments:
         """The values to be set there, by knob name: none of what cannot be set, or if there is no configuration."""
         if self._config is None or self._settable is None:
             return {}
-        return {name: self._config[name] for name in self.today if name in self._settable}
+        return {name: self._config[name] for name in self.values if name in self._settable}
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Change them as they are made meanwhile; nothing is imported for it."""
+        """Change every TrainingArguments made meanwhile; transformers is not imported for it."""
         ends: list[Callable[[], None]] = []
         if self._command.says(OWN_ARGUMENT):
             yield
             return
-        finder = Finder(MODULE, lambda module: ends.append(change_arguments(module, self._change)))
-        if (module := sys.modules.get(MODULE)) is not None:
+        finder = Finder(ARGUMENTS_MODULE, lambda module: ends.append(change_arguments(module, self._change)))
+        if (module := sys.modules.get(ARGUMENTS_MODULE)) is not None:
             ends.append(change_arguments(module, self._change))
         else:
             sys.meta_path.insert(0, finder)
@@ -61,18 +62,18 @@ class WrittenArguments:
             for end in ends:
                 end()
 
-    def reach(self, knob: Knob, seen: Observed, model: Any) -> bool:
-        """Return whether they set this knob: what they say is what was seen, and the model can do it."""
-        if knob.name not in self.today or self.today[knob.name] not in knob.seen(seen):
+    def can_set(self, knob: Knob, seen: Observed, model: Any) -> bool:
+        """Return whether they can set this knob: what they say is what was seen, and the model can do it."""
+        if knob.name not in self.values or self.values[knob.name] not in knob.seen(seen):
             return False
         return knob.name != RECOMPUTE or _can_recompute(model)
 
     def _change(self, arguments: Any) -> Mapping[str, Any]:
         self.uses_cpu = getattr(arguments, "use_cpu", False)
         written = in_a_script(arguments)
-        self.today = {name: value for name, value in written.items() if name not in self._command.knobs}
+        self.values = {name: value for name, value in written.items() if name not in self._command.knobs}
         folder = {} if self._command.takes_output_dir else {"output_dir": str(output_folder())}
-        return folder | in_all_versions(rewritten(self.today | self.asked, self.today))
+        return folder | in_all_versions(rewritten(self.values | self.asked, self.values))
 
 
 def _can_recompute(model: Any) -> bool:

@@ -36,7 +36,10 @@ def _hook(module: ModuleType) -> None:
 with suppress(Exception):
     here = Path(__file__).resolve().parent
     sys.path[:] = [place for place in sys.path if Path(place).resolve() != here]
-    for variable, watched, then in ((TRAINS, WATCHED, _hook), (hooks.ARGUMENTS, hooks.MODULE, hooks.change_as_told)):
+    for variable, watched, then in (
+        (TRAINS, WATCHED, _hook),
+        (hooks.ARGUMENTS_VARIABLE, hooks.ARGUMENTS_MODULE, hooks.change_as_environment_says),
+    ):
         if variable in os.environ:
             sys.meta_path.insert(0, hooks.Finder(watched, then))
     own = sys.modules.pop("sitecustomize")

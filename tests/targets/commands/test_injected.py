@@ -7,16 +7,16 @@ import sys
 
 import pytest
 
-from autotune.targets.commands.children.autotune_hooks import ARGUMENTS
 from autotune.targets.commands.exits import TRAINS
-from autotune.targets.commands.hygiene import CHILDREN
+from autotune.targets.commands.hygiene import INJECTED
+from autotune.targets.commands.injected.autotune_hooks import ARGUMENTS_VARIABLE
 
 TRAINING = """
 import sys, torch
 parameter = torch.nn.Parameter(torch.ones(1))
 optimizer = torch.optim.SGD([parameter], lr=1.0)
 for _ in range(3): parameter.sum().backward(); optimizer.step()
-print("nobody" if any("children" in place for place in sys.path) else "itself")
+print("nobody" if any("injected" in place for place in sys.path) else "itself")
 """
 
 
@@ -32,7 +32,7 @@ def started(code, *arguments, **variables):
 def test_its_first_step_is_told_once_with_its_words():
     read, write = os.pipe()
 
-    said = started(TRAINING, "--epochs", "3", PYTHONPATH=CHILDREN, **{TRAINS: f"/proc/{os.getpid()}/fd/{write}"})
+    said = started(TRAINING, "--epochs", "3", PYTHONPATH=INJECTED, **{TRAINS: f"/proc/{os.getpid()}/fd/{write}"})
 
     os.close(write)
     assert os.read(read, 2**16).decode().split("\0")[-2:] == ["--epochs", "3"]
@@ -43,13 +43,13 @@ def test_its_first_step_is_told_once_with_its_words():
 
 @pytest.mark.slow  # and this
 def test_nobody_who_listens_is_no_error():
-    assert started(TRAINING, PYTHONPATH=CHILDREN, **{TRAINS: "/proc/0/fd/0"}) == "itself\n"
+    assert started(TRAINING, PYTHONPATH=INJECTED, **{TRAINS: "/proc/0/fd/0"}) == "itself\n"
 
 
 def test_what_the_environment_itself_loads_is_loaded(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("print('mine')")
 
-    assert started("", PYTHONPATH=os.pathsep.join([CHILDREN, str(tmp_path)])) == "mine\n"
+    assert started("", PYTHONPATH=os.pathsep.join([INJECTED, str(tmp_path)])) == "mine\n"
 
 
 def test_training_arguments_are_made_with_what_the_environment_says(tmp_path):
@@ -69,6 +69,6 @@ def test_training_arguments_are_made_with_what_the_environment_says(tmp_path):
     )
     told = json.dumps({"bf16": True, "of_another_version": 1})
 
-    said = started(code, PYTHONPATH=os.pathsep.join([CHILDREN, str(tmp_path)]), **{ARGUMENTS: told})
+    said = started(code, PYTHONPATH=os.pathsep.join([INJECTED, str(tmp_path)]), **{ARGUMENTS_VARIABLE: told})
 
     assert said == "{'bf16': True, 'seed': 3}\n"

@@ -1,0 +1,26 @@
+"""Configurations of a study in words, as in the table of its probes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotune.core.records import Config, StudyRequest
+from autotune.knobs import KNOBS, touched
+from autotune.knobs.base import TACIT, Knob
+
+
+def moving(request: StudyRequest) -> tuple[Knob, ...]:
+    """Return the knobs that this search may move, or that the baseline has moved: only they get a column."""
+    moved = touched([request.baseline])
+    return tuple(knob for knob in KNOBS if len(request.domains.get(knob.name, ())) > 1 or knob in moved)
+
+
+def shown_config(config: Config, knobs: Sequence[Knob] = KNOBS) -> str:
+    """Return a configuration as in the table of probes, a mere number with the title of its column."""
+    batch = f"{config.batch_size}×{config.gradient_accumulation_steps}"
+    others = []
+    for knob in knobs:
+        text = knob.show(config[knob.name])
+        if knob.name not in ("batch_size", "gradient_accumulation_steps") and text not in TACIT:
+            others.append(f"{knob.label} {text}" if text.isdigit() else text)
+    return ", ".join([batch, *others])
