@@ -95,7 +95,7 @@ def _link_ignored(found: Worktree, revision: str) -> None:
 
 def _remove(found: Worktree) -> None:
     shutil.rmtree(found.place, ignore_errors=True)  # of a link the link alone
-    _run(["worktree", "remove", "--force", str(found.place)], found.top)
+    _run(["worktree", "remove", "--force", "--force", str(found.place)], found.top)  # twice: even a locked one
 
 
 def _git(words: list[str], revision: str, at: Path | None = None) -> str:
@@ -117,9 +117,12 @@ def _git(words: list[str], revision: str, at: Path | None = None) -> str:
 
 
 def _run(words: list[str], at: Path | None) -> subprocess.CompletedProcess[str]:
-    """Run git: without the variables that a hook has from it, without hooks, and out of reach of Ctrl-C."""
+    """Run git to its end: without the variables that a hook has from it, without hooks, and out of reach of Ctrl-C."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    return subprocess.run(
-        ["git", "-c", f"core.hooksPath={os.devnull}", *words], cwd=at, env=environ, capture_output=True, text=True,
-        check=False, start_new_session=True,
-    )  # fmt: skip
+    line = ["git", "-c", f"core.hooksPath={os.devnull}", *words]
+    git = subprocess.Popen(
+        line, cwd=at, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    said: list[tuple[str, str]] = []
+    insist(lambda: said.append(git.communicate()))  # killed, it would leave a lock, and processes that check out
+    return subprocess.CompletedProcess(line, git.returncode, *said[0])

@@ -1,7 +1,10 @@
 """The code of another revision: checked out for a while, with what git ignores, and gone afterwards."""
 
+import signal
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
@@ -70,6 +73,34 @@ def test_it_is_gone_after_an_error_and_after_ctrl_c(error, repository):
         stop()
 
     assert not (repository.parent / "place").exists()
+    assert len(git(repository, "worktree", "list")) == 1
+
+
+def test_ctrl_c_while_git_checks_out_leaves_neither_a_worktree_nor_a_git(repository, tmp_path):
+    (repository / "large.bin").write_text("samples")
+    (repository / ".gitattributes").write_text("*.bin filter=slow\n")
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "large")
+    began, go, ended = tmp_path / "began", tmp_path / "go", tmp_path / "ended"
+    git(repository, "config", "filter.slow.smudge",
+        f"touch {began}; while [ ! -e {go} ]; do sleep 0.01; done; cat; touch {ended}")  # fmt: skip
+
+    def press():
+        while not began.exists():
+            time.sleep(0.01)
+        for _ in range(2):
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            time.sleep(0.1)
+        go.touch()
+
+    fingers = threading.Thread(target=press)
+    fingers.start()
+    with pytest.raises(KeyboardInterrupt), worktree("HEAD", tmp_path / "place"):
+        pass
+
+    assert ended.exists()
+    fingers.join()
+    assert not (tmp_path / "place").exists()
     assert len(git(repository, "worktree", "list")) == 1
 
 
