@@ -8,6 +8,7 @@ studies/model                          the target of a study with its recommende
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -71,7 +72,7 @@ def entrant(name: Name) -> Entrant:
         except NoRecommendation as error:
             raise UsageError(str(error)) from error  # its exit status is that of a verdict
         return Entrant(label=text, target=best.target, values=best.params)
-    is_command = len(text.split()) > 1 and not Path(text).is_file()
+    is_command = len(text.split()) > 1 and not _is_file(text)
     target = typed_target([f"{PREFIX}{text}" if is_command else text], {}, is_typed_command=False).text
     resolve(target)  # a missing file is an error before a folder is made for the race
     return Entrant(label=text, target=target)
@@ -112,3 +113,9 @@ def settled(
     return Contestant(
         label=one.label, commit=commit, request=structs.replace(request, target_digest=digest), launcher=launcher
     )
+
+
+def _is_file(text: str) -> bool:
+    with suppress(OSError):  # a command can be too long for a name
+        return Path(text).is_file()
+    return False
