@@ -22,7 +22,7 @@ from autotune.launch.base import Launcher
 from autotune.study.layout import STUDIES, is_study
 from autotune.study.recommendation import load_result
 from autotune.targets import resolve
-from autotune.targets.commands.command import PREFIX
+from autotune.targets.commands.command import ACCUMULATION, PREFIX, Command
 from autotune.targets.commands.typed import typed_target
 from autotune.tuning.prepare import inspect, settle
 from autotune.tuning.settings import Settings
@@ -98,8 +98,9 @@ def settled(
 ) -> Contestant:
     """Return the contestant with its configuration. Raises `UsageError` if its settings cannot be set."""
     environment, facts = found
+    values, is_held = _with_derived({**one.values, **one.changed}, target, facts)
     settings = Settings.of(
-        target=target, device=environment.device, baseline={**one.values, **one.changed}, global_batch="free",
+        target=target, device=environment.device, baseline=values, global_batch="keep" if is_held else "free",
         headroom=0.0, stability="off", seed=seed,
     )  # fmt: skip
     request, _ = settle(settings, environment, facts)
@@ -119,3 +120,14 @@ def _is_file(text: str) -> bool:
     with suppress(OSError):  # a command can be too long for a name
         return Path(text).is_file()
     return False
+
+
+def _with_derived(values: Mapping[str, Value], target: str, facts: TargetFacts) -> tuple[dict[str, Value], bool]:
+    """Return settings with the accumulation that the script derives from them, and whether it does."""
+    if not (target.startswith(PREFIX) and Command.parse(target).derives_accumulation):
+        return dict(values), False
+    today: dict[str, Value] = {"batch_size": 1, ACCUMULATION: 1, **(facts.baseline or {})}
+    samples, batch = int(today["batch_size"] or 1) * int(today[ACCUMULATION] or 1), values.get("batch_size")
+    if isinstance(batch, int) and batch > 0 and samples % batch == 0:
+        return {**values, ACCUMULATION: samples // batch}, True
+    return dict(values), True
