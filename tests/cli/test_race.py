@@ -86,6 +86,11 @@ def test_mistakes_are_told_before_anything_runs(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a.py"]
 
 
+def test_a_mistyped_knob_is_told_in_python_too():
+    with pytest.raises(UsageError, match=r"configs: there is no knob 'bacth'.* Did you mean batch\?"):
+        real("a.py", configs=[{"bacth": 64}])
+
+
 def test_a_race_within_a_probe_is_refused(monkeypatch):
     monkeypatch.setenv("_AUTOTUNE_PROBE", "1")
 
