@@ -121,7 +121,7 @@ def race(
         study=None if study is None else Path(study),
         baseline_commit=baseline_commit,
     )
-    changed = [{full_name(name): value for name, value in config.items()} for config in configs]
+    changed = [_by_full_name(config) for config in configs]
     return run_race(entrants(contestants, changed, baseline_commit), settings, _launcher, tell)
 
 
@@ -129,6 +129,13 @@ def _launcher(checkout: Worktree | None) -> SubprocessLauncher:
     if checkout is None:
         return SubprocessLauncher()
     return SubprocessLauncher(cwd=checkout.folder, environ=checkout.environ)
+
+
+def _by_full_name(config: Mapping[str, Value]) -> dict[str, Value]:
+    try:
+        return {full_name(name): value for name, value in config.items()}
+    except ValueError as error:
+        raise UsageError(f"configs: {error}") from error
 
 
 def _read(name: str, read: Callable[[str], float], given: str | float) -> float:

@@ -8,6 +8,7 @@ studies/model                          the target of a study with its recommende
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -21,7 +22,7 @@ from autotune.launch.base import Launcher
 from autotune.study.layout import STUDIES, is_study
 from autotune.study.recommendation import load_result
 from autotune.targets import resolve
-from autotune.targets.commands.command import PREFIX
+from autotune.targets.commands.command import ACCUMULATION, PREFIX, Command
 from autotune.targets.commands.typed import typed_target
 from autotune.tuning.prepare import inspect, settle
 from autotune.tuning.settings import Settings
@@ -71,7 +72,7 @@ def entrant(name: Name) -> Entrant:
         except NoRecommendation as error:
             raise UsageError(str(error)) from error  # its exit status is that of a verdict
         return Entrant(label=text, target=best.target, values=best.params)
-    is_command = len(text.split()) > 1 and not Path(text).is_file()
+    is_command = len(text.split()) > 1 and not _is_file(text)
     target = typed_target([f"{PREFIX}{text}" if is_command else text], {}, is_typed_command=False).text
     resolve(target)  # a missing file is an error before a folder is made for the race
     return Entrant(label=text, target=target)
@@ -97,8 +98,9 @@ def settled(
 ) -> Contestant:
     """Return the contestant with its configuration. Raises `UsageError` if its settings cannot be set."""
     environment, facts = found
+    values, is_held = _with_derived({**one.values, **one.changed}, target, facts)
     settings = Settings.of(
-        target=target, device=environment.device, baseline={**one.values, **one.changed}, global_batch="free",
+        target=target, device=environment.device, baseline=values, global_batch="keep" if is_held else "free",
         headroom=0.0, stability="off", seed=seed,
     )  # fmt: skip
     request, _ = settle(settings, environment, facts)
@@ -112,3 +114,20 @@ def settled(
     return Contestant(
         label=one.label, commit=commit, request=structs.replace(request, target_digest=digest), launcher=launcher
     )
+
+
+def _is_file(text: str) -> bool:
+    with suppress(OSError):  # a command can be too long for a name
+        return Path(text).is_file()
+    return False
+
+
+def _with_derived(values: Mapping[str, Value], target: str, facts: TargetFacts) -> tuple[dict[str, Value], bool]:
+    """Return settings with the accumulation that the script derives from them, and whether it does."""
+    if not (target.startswith(PREFIX) and Command.parse(target).derives_accumulation):
+        return dict(values), False
+    today: dict[str, Value] = {"batch_size": 1, ACCUMULATION: 1, **(facts.baseline or {})}
+    samples, batch = int(today["batch_size"] or 1) * int(today[ACCUMULATION] or 1), values.get("batch_size")
+    if isinstance(batch, int) and batch > 0 and samples % batch == 0:
+        return {**values, ACCUMULATION: samples // batch}, True
+    return dict(values), True

@@ -132,20 +132,24 @@ def _result(rounds: Interleaved, settings: RaceSettings, ended: Ended, seconds: 
 @contextmanager
 def _new_folder(asked: Path | None, target: str) -> Iterator[Path]:
     """Make the folder of the race; what recorded no probe is taken away again. Raises `StudyError`."""
-    folder = _made(asked, target)
+    folder, is_new = _made(asked, target)
     try:
         (folder / ".gitignore").write_text(IGNORED)
         yield folder
     except (KeyboardInterrupt, UsageError, EnvironmentUnfit):  # but not after `RaceFailed`, which names its log
         if not (folder / disk.PROBES).exists():
-            shutil.rmtree(folder, ignore_errors=True)
+            for place in [folder] if is_new else list(folder.iterdir()):
+                shutil.rmtree(place, ignore_errors=True)
+            if not is_new:
+                (folder / ".gitignore").unlink(missing_ok=True)
             if folder.parent == disk.STUDIES:
                 with suppress(OSError):
                     disk.STUDIES.rmdir()
         raise
 
 
-def _made(asked: Path | None, target: str) -> Path:
+def _made(asked: Path | None, target: str) -> tuple[Path, bool]:
+    """Return the folder of the race, and whether it was made: the user's own may be there already, empty."""
     usual = Settings.of(target=target).folder
     number = 1
     while True:
@@ -163,7 +167,7 @@ def _made(asked: Path | None, target: str) -> Path:
         except OSError as error:
             raise disk.unwritable(folder, error) from error
         else:
-            return folder
+            return folder, True
         if asked is not None:
-            return folder
+            return folder, False
         number += 1

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import autotune
-from autotune.errors import UsageError
+from autotune.errors import TargetError, UsageError
 from autotune.launch.processes import insist
+from autotune.targets.commands.command import Command, is_command
+from autotune.targets.reference import parse
+from autotune.targets.source import source_of
 
 OWN = Path(autotune.__file__).parents[1]  # the folder that this autotune is imported from: it measures both sides
 CACHES = ("__pycache__",)  # of the working tree's code
+_ABSOLUTE = re.compile(r"(?<![^\s=:,'\"])/")  # the first letter of an absolute path, as a word or as a value in one
+_PART = re.compile(r"/?[^\s/=:,'\"]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +44,29 @@ class Worktree:
         return self.place / path.resolve().relative_to(self.top)
 
     def target(self, text: str) -> str:
-        """Return a target's text with absolute paths of the working tree replaced by those in it."""
-        return text.replace(f"{self.top}{os.sep}", f"{self.place}{os.sep}")
+        """Return a target's text with absolute paths of the working tree replaced by those in it.
+
+        Raises `UsageError` for code that is not checked out: it would race itself.
+        """
+        source = _source(text)
+        if source is not None and not (self.folder / self._moved(str(source))).resolve().is_relative_to(self.place):
+            raise UsageError(
+                f"{source} is the same code at --baseline-commit as now. It probably lies outside of the repository "
+                f"{self.top}, or git ignores it. Name code that git tracks, or name both contestants as files."
+            )
+        if is_command(text):
+            return Command.of([self._moved(word) for word in Command.split(text)]).text
+        return self._moved(text)
+
+    def _moved(self, word: str) -> str:
+        """Return one word with the absolute paths in it that lead into the working tree, also by links, replaced."""
+        for start in reversed([found.start() for found in _ABSOLUTE.finditer(word)]):
+            ends = [start + found.end() for found in _PART.finditer(word[start:])]
+            for end in ends:  # the shortest that leads there: links below may lead out again
+                if (path := Path(word[start:end])).resolve().is_relative_to(self.top):
+                    word = f"{word[:start]}{self.counterpart(path)}{word[end:]}"
+                    break
+        return word
 
     @property
     def environ(self) -> dict[str, str]:
@@ -93,9 +121,22 @@ def _link_ignored(found: Worktree, revision: str) -> None:
         link.symlink_to(source)
 
 
+def _source(text: str) -> Path | None:
+    """Return the code of a target: its file, or that of an installed package; None: its contestant tells more."""
+    try:
+        reference, file = parse(text), source_of(text)
+    except TargetError:
+        return None
+    if file is not None or reference is None or not reference.module:
+        return file
+    package = find_spec(reference.module.partition(".")[0])
+    places = [] if package is None else [package.origin, *(package.submodule_search_locations or ())]
+    return next((Path(place) for place in places if place), None)
+
+
 def _remove(found: Worktree) -> None:
     shutil.rmtree(found.place, ignore_errors=True)  # of a link the link alone
-    _run(["worktree", "remove", "--force", str(found.place)], found.top)
+    _run(["worktree", "remove", "--force", "--force", str(found.place)], found.top)  # twice: even a locked one
 
 
 def _git(words: list[str], revision: str, at: Path | None = None) -> str:
@@ -117,9 +158,12 @@ def _git(words: list[str], revision: str, at: Path | None = None) -> str:
 
 
 def _run(words: list[str], at: Path | None) -> subprocess.CompletedProcess[str]:
-    """Run git: without the variables that a hook has from it, without hooks, and out of reach of Ctrl-C."""
+    """Run git to its end: without the variables that a hook has from it, without hooks, and out of reach of Ctrl-C."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    return subprocess.run(
-        ["git", "-c", f"core.hooksPath={os.devnull}", *words], cwd=at, env=environ, capture_output=True, text=True,
-        check=False, start_new_session=True,
-    )  # fmt: skip
+    line = ["git", "-c", f"core.hooksPath={os.devnull}", *words]
+    git = subprocess.Popen(
+        line, cwd=at, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    said: list[tuple[str, str]] = []
+    insist(lambda: said.append(git.communicate()))  # killed, it would leave a lock, and processes that check out
+    return subprocess.CompletedProcess(line, git.returncode, *said[0])

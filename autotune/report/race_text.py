@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from rich.cells import cell_len, set_cell_size
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from autotune.knobs import KNOBS
 from autotune.races.records import RaceResult, Standing
-from autotune.report.phrases import half_width, short
+from autotune.report.phrases import half_width, plain, short
 from autotune.units import counted, format_percent, format_rate, format_seconds
 
+WIDTH = 80  # characters of a line in a log and on most terminals
 ENDED = {"decided": "decided", "rounds": "as many as were asked for", "time": "the time budget is used up"}
 
 
@@ -58,17 +61,28 @@ def notes(result: RaceResult) -> list[str]:
 
 def race_block(result: RaceResult) -> RenderableType:
     """The verdicts, a row for each contestant, and what to know about them."""
-    table = Table.grid(padding=(0, 2))
-    for _ in range(5):
-        table.add_column(no_wrap=True)
+    rows = []
     common = [knob for knob in KNOBS if len({repr(one.config[knob.name]) for one in result.standings}) > 1]
     for one in result.standings:
         rate = f"{format_rate(one.samples_per_second)} samples/s"
         versus = ratio_phrase(one) if one.finish else "baseline"
         width = half_width(one.relative_half_width)
-        table.add_row(f"  {one.label}", rate, width, versus, short(one.config.values, common))
+        rows.append((plain(one.label), rate, width, versus, short(one.config.values, common)))
+    table = Group(*map(Text, _aligned(rows)))
     rounds = max(len(one.rounds) for one in result.standings)
     spent = f"{counted(rounds, 'round')}, {counted(result.probes, 'probe')}, {format_seconds(result.seconds)}"
     lines = [Text(headline(one, result)) for one in result.standings[1:]]
     closing = Text(f"  {spent} ({ENDED[result.ended]}) on {result.environment.device_name} · {result.study}")
     return Group(*lines, Text(), table, Text(), closing, *(Text(f"  ! {note}") for note in notes(result)))
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return the lines of a table; where one were too long, its first cell has a line of its own."""
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    if 2 + sum(widths) + 2 * (len(widths) - 1) <= WIDTH:
+        return [_joined("  ", row, widths) for row in rows]
+    return [line for name, *rest in rows for line in (f"  {name}", _joined("    ", rest, widths[1:]))]
+
+
+def _joined(indent: str, cells: Sequence[str], widths: Sequence[int]) -> str:
+    return f"{indent}{'  '.join(map(set_cell_size, cells, widths))}".rstrip()

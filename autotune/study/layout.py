@@ -90,7 +90,7 @@ def find(name: str | Path | None) -> Path:
 
 def is_study(folder: Path) -> bool:
     """Whether `folder` holds a study, or at least the recommendation of one, and may be looked into."""
-    with suppress(PermissionError):
+    with suppress(OSError):  # not allowed; or a command, too long for the name of a folder
         return _has_record(folder)
     return False
 

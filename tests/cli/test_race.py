@@ -1,6 +1,7 @@
 """`autotune race`: what it prints, and the exit status that a pipeline goes by."""
 
 import json
+import re
 from unittest import mock
 
 import pytest
@@ -51,6 +52,18 @@ def test_contestants_with_other_updates_are_told(result, tmp_path):
     assert "Rates are per sample; the updates differ: there is one after 32 and 64 samples." in ended.stdout
 
 
+def test_labels_and_numbers_are_whole_however_long_the_labels_are(result, tmp_path):
+    commands = [f"python train.py --data /mnt/data/{'imagenet' * 9} --workers 4 --seed {seed}" for seed in (1, 2)]
+    named = [replace(one, label=label) for one, label in zip(result.standings, commands, strict=True)]
+
+    ended, _ = told(tmp_path, replace(result, standings=tuple(named)))
+
+    lines = ended.stdout.splitlines()
+    first, second = (lines.index(f"  {command}") for command in commands)
+    assert re.fullmatch(r"    [\d,.]+ samples/s  \S+ +baseline +\S.*", lines[first + 1])
+    assert re.fullmatch(r"    [\d,.]+ samples/s  \S+ +0\.\d+× \(0\.\d+ to 0\.\d+\)  \S.*", lines[second + 1])
+
+
 def test_json_is_the_result(result, tmp_path):
     ended, _ = told(tmp_path, result, "--json")
 
@@ -84,6 +97,11 @@ def test_mistakes_are_told_before_anything_runs(tmp_path):
     assert "b.py" in assert_one_clear_error(run_here(tmp_path, "race", "a.py", "b.py"))
     assert "tolerance" in assert_one_clear_error(run_here(tmp_path, "race", "a.py", "a.py", "--tolerance", "much"))
     assert [path.name for path in tmp_path.iterdir()] == ["a.py"]
+
+
+def test_a_mistyped_knob_is_told_in_python_too():
+    with pytest.raises(UsageError, match=r"configs: there is no knob 'bacth'.* Did you mean batch\?"):
+        real("a.py", configs=[{"bacth": 64}])
 
 
 def test_a_race_within_a_probe_is_refused(monkeypatch):

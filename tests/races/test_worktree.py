@@ -1,7 +1,10 @@
 """The code of another revision: checked out for a while, with what git ignores, and gone afterwards."""
 
+import signal
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
@@ -61,6 +64,48 @@ def test_packages_that_were_installed_editable_are_those_of_then(repository, mon
         assert found.environ == {"PYTHONPATH": f"{found.place / 'src'}:/elsewhere"}
 
 
+def test_paths_through_links_lead_to_the_code_of_then(repository, tmp_path):
+    (tmp_path / "link").symlink_to(repository)
+    (tmp_path / "sub").symlink_to(repository / "sub")
+    (tmp_path / "alone.py").symlink_to(repository / "sub" / "model.py")
+
+    with worktree("HEAD", tmp_path / "place") as found:
+        there = found.folder / "model.py"
+        for place in (tmp_path / "link" / "sub" / "model.py", tmp_path / "sub" / "model.py", tmp_path / "alone.py"):
+            assert found.target(str(place)) == str(there)
+            assert found.target(f"{place}:build") == f"{there}:build"
+            assert found.target(f"-- python {place} --seed 1") == f"-- python {there} --seed 1"
+
+
+def test_only_paths_of_the_working_tree_are_replaced_wherever_a_value_begins(repository):
+    with worktree("HEAD", repository.parent / "place") as found:
+        told = found.target(
+            f"-- python model.py --a={repository}/x,{repository}/y --b /mnt{repository}/x --c {repository}2/x"
+        )
+
+    then = found.place
+    assert told == f"-- python model.py --a={then}/x,{then}/y --b /mnt{repository}/x --c {repository}2/x"
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["{outside}/model.py", "-- python {outside}/model.py", "-- python ../../outside/model.py", "data/model.py", "json"],
+)
+def test_code_that_is_not_checked_out_would_race_itself_and_is_refused(target, repository, tmp_path):
+    (tmp_path / "outside").mkdir()
+    for folder in (tmp_path / "outside", repository / "sub" / "data"):
+        (folder / "model.py").touch()
+
+    with worktree("HEAD", tmp_path / "place") as found, pytest.raises(UsageError, match="is the same code at"):
+        found.target(target.format(outside=tmp_path / "outside"))
+
+
+@pytest.mark.parametrize("target", ["model.py", "model.py:build", "model", "-- python model.py", "-- python -m model"])
+def test_code_that_is_named_from_here_is_that_of_then(target, repository):
+    with worktree("HEAD", repository.parent / "place") as found:
+        assert found.target(target) == target
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_it_is_gone_after_an_error_and_after_ctrl_c(error, repository):
     def stop():
@@ -70,6 +115,34 @@ def test_it_is_gone_after_an_error_and_after_ctrl_c(error, repository):
         stop()
 
     assert not (repository.parent / "place").exists()
+    assert len(git(repository, "worktree", "list")) == 1
+
+
+def test_ctrl_c_while_git_checks_out_leaves_neither_a_worktree_nor_a_git(repository, tmp_path):
+    (repository / "large.bin").write_text("samples")
+    (repository / ".gitattributes").write_text("*.bin filter=slow\n")
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "large")
+    began, go, ended = tmp_path / "began", tmp_path / "go", tmp_path / "ended"
+    git(repository, "config", "filter.slow.smudge",
+        f"touch {began}; while [ ! -e {go} ]; do sleep 0.01; done; cat; touch {ended}")  # fmt: skip
+
+    def press():
+        while not began.exists():
+            time.sleep(0.01)
+        for _ in range(2):
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            time.sleep(0.1)
+        go.touch()
+
+    fingers = threading.Thread(target=press)
+    fingers.start()
+    with pytest.raises(KeyboardInterrupt), worktree("HEAD", tmp_path / "place"):
+        pass
+
+    assert ended.exists()
+    fingers.join()
+    assert not (tmp_path / "place").exists()
     assert len(git(repository, "worktree", "list")) == 1
 
 
