@@ -18,8 +18,8 @@ from autotune.knobs.limits import full_name, limit
 from autotune.launch.processes import TAG
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.objectives import ObjectiveName
-from autotune.races.entrants import Name
-from autotune.races.race import entrants
+from autotune.races.contestants import Name
+from autotune.races.race import named_contestants
 from autotune.races.race import race as run_race
 from autotune.races.records import RaceResult
 from autotune.races.settings import SECONDS, TOLERANCE, RaceSettings
@@ -99,7 +99,7 @@ def race(
     time_budget: str | float = SECONDS,
     rounds: int | None = None,
     device: str | None = None,
-    study: str | PathLike[str] | None = None,
+    folder: str | PathLike[str] | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> RaceResult:
     """Race contestants against the first of them, and return which one trains faster.
@@ -107,10 +107,11 @@ def race(
     A contestant is a file, a module or module:attribute; a command, as one text or as a list of words; or a study,
     whose recommended settings are run. Each of `configs`, settings by knob name, is one contestant more: the first one
     with these settings. With `baseline_commit` the first contestant's code of that git revision is the baseline. All
-    train in turn in processes of their own until it is known whether they are slower than the baseline by more than
-    `tolerance`, a share in (0, 1), until `time_budget` is used up (seconds, or a text like `10m`), or for `rounds`
-    rounds, if given. `study` is the folder of the probes, a new one. `tell` is given what happens, in sentences. Raises
-    `RaceFailed` where a contestant does not train, `UsageError`, `TargetError`, `StudyError` or `EnvironmentUnfit`.
+    train in turn, in processes of their own, until it is known of each whether it is faster, as fast or slower than the
+    baseline, until `time_budget` is used up (seconds, or a text like `10m`), or for `rounds` rounds, if given. Slower
+    by no more than `tolerance`, a share in (0, 1), counts as fast. `folder` is that of the race, a new one. `tell` is
+    given what happens, in sentences. Raises `RaceFailed` where a contestant does not train, `UsageError`,
+    `TargetError`, `StudyError` or `EnvironmentUnfit`.
     """
     _check_outside("race")
     settings = RaceSettings(
@@ -118,11 +119,11 @@ def race(
         time_budget_seconds=_read("time_budget", parse_seconds, time_budget),
         rounds=rounds,
         device=device,
-        study=None if study is None else Path(study),
+        folder=None if folder is None else Path(folder),
         baseline_commit=baseline_commit,
     )
     changed = [_by_full_name(config) for config in configs]
-    return run_race(entrants(contestants, changed, baseline_commit), settings, _launcher, tell)
+    return run_race(named_contestants(contestants, changed, baseline_commit), settings, _launcher, tell)
 
 
 def _launcher(checkout: Worktree | None) -> SubprocessLauncher:

@@ -24,7 +24,7 @@ from pathlib import Path
 import autotune
 from autotune.core.records import Config
 from autotune.core.requests import Request, ResultT
-from autotune.races.entrants import Entrant
+from autotune.races.contestants import NamedContestant
 from autotune.races.race import race
 from autotune.races.records import RaceResult
 from autotune.races.settings import SECONDS, RaceSettings
@@ -87,9 +87,9 @@ def simulated(
     """Race simulated contestants in `folder`, which lose these shares of the baseline's rate."""
     lost = {"base.py": 0.0, **{f"other{at}.py": share for at, share in enumerate(slowdowns)}}
     machine = Simulated(lost, noise=noise, seed=seed)
-    settings = RaceSettings(study=folder, time_budget_seconds=seconds)
-    entrants = [Entrant(label=target, target=target) for target in lost]
-    return race(entrants, settings, lambda _: machine, lambda _: None, machine.clock, lambda _: None)
+    settings = RaceSettings(folder=folder, time_budget_seconds=seconds)
+    named = [NamedContestant(label=target, target=target) for target in lost]
+    return race(named, settings, lambda _: machine, lambda _: None, machine.clock, lambda _: None)
 
 
 def real(folder: Path, slowdown: float, seconds: float) -> RaceResult:
@@ -129,7 +129,7 @@ def main() -> None:
 
 
 def _row(machine: str, slowdown: float, results: list[RaceResult]) -> str:
-    found = Counter("ok" if one.finish in ("as fast", "faster") else one.finish for one in results)
+    found = Counter("ok" if one.verdict in ("as fast", "faster") else one.verdict for one in results)
     right = found["slower" if slowdown else "ok"]
     rounds = sum(len(one.standings[0].rounds) for one in results) / len(results)
     wrong = len(results) - right - found["undecided"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -26,6 +27,11 @@ def text_width(console: Console) -> int | None:
 def say(text: object, *, stderr: bool = False) -> None:
     """Print `text` on one line; it may name what is not ours."""
     typer.echo(plain(str(text)), err=stderr)
+
+
+def stop_on_sigterm() -> None:
+    """Take a scheduler's polite stop for a Ctrl-C."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 class _HarmlessConsole(Console):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 
 from autotune.cli.options import Options
-from autotune.cli.output import plain_console, say
+from autotune.cli.output import plain_console, say, stop_on_sigterm
 
 STATUS = {"faster": 0, "as fast": 0, "slower": 1, "undecided": 2}
 
@@ -33,7 +31,7 @@ def race(
         str | None,
         typer.Option(help="One contestant more, the baseline: the first with the code of this git revision."),
     ] = None,
-    tolerance: Annotated[str, typer.Option(help="Slower by this much still counts as fast.")] = "2%",
+    tolerance: Annotated[str, typer.Option(help="A contestant slower by no more than this counts as fast.")] = "2%",
     time_budget: Annotated[
         str, typer.Option("--time-budget", "-t", help="Stop after this long; sooner if it is decided.")
     ] = "5m",
@@ -43,26 +41,27 @@ def race(
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda, cuda:1, mps, xpu. [default: the accelerator, else cpu]")
     ] = None,
-    study: Annotated[
-        Path | None, typer.Option("--study", "-s", help="A new folder for the probes. [default: studies/race-NAME]")
+    folder: Annotated[
+        Path | None, typer.Option("--folder", "-o", help="A new folder for the race. [default: studies/race-NAME]")
     ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the result.")] = False,
 ) -> None:
     """Say which of several trainings is faster.
 
-    All train in turn, in processes of their own on your real data, until it is known whether one is slower than the
-    first by more than the tolerance.
+    All train in turn, in processes of their own on your real data, until it is known of each whether it is faster, as
+    fast or slower than the first.
 
-    Exit status: 0 faster, or as fast within the tolerance · 1 slower · 2 undecided, or a usage error · 3 a contestant
-    does not train, or the machine is unfit.
+    Exit status, by the worst of the verdicts: 0 faster, or as fast within the tolerance · 1 slower · 2 undecided; or a
+    wrong command line, setting or folder: no probe ran · 3 a contestant does not train, or the machine is unfit · 70 a
+    fault of autotune itself · 130 interrupted.
     """
     from autotune.api import race as run
     from autotune.core import codec
     from autotune.report.race_text import race_block
 
     options = Options(context)
-    signal.signal(signal.SIGTERM, _interrupt)  # a scheduler's polite stop is a Ctrl-C
+    stop_on_sigterm()
     result = run(
         *contestants,
         configs=[options.pairs("--config", text) for text in config or ()],
@@ -71,15 +70,11 @@ def race(
         time_budget=time_budget,
         rounds=rounds,
         device=device,
-        study=study,
+        folder=folder,
         tell=lambda text: None if quiet else say(text, stderr=True),
     )
     if json_output:
         sys.stdout.write(codec.encode(result).decode())
     else:
         plain_console().print(race_block(result), soft_wrap=True)
-    raise typer.Exit(STATUS[result.finish])
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+    raise typer.Exit(STATUS[result.verdict])

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
 
 from autotune.cli.dry_run import plan
 from autotune.cli.options import Options, with_search_options
-from autotune.cli.output import plain_console, text_width
+from autotune.cli.output import plain_console, stop_on_sigterm, text_width
 from autotune.cli.target import CommandArgument, Map, Words, resume_line, target_text
 from autotune.core.records import Limit
 from autotune.errors import UsageError
@@ -77,7 +75,7 @@ def search(
         **options.settings(typed),
     )
     resolve(text)  # a missing file is an error before a folder is made for its study
-    signal.signal(signal.SIGTERM, _interrupt)  # a scheduler's polite stop is a Ctrl-C
+    stop_on_sigterm()
     if dry_run:
         plan(settings, began, as_json=json_output)
     else:
@@ -113,7 +111,3 @@ def _search(
         view = load_view(Path(recommendation.study))
         out = plain_console()
         out.print(answer_block(recommendation, view, width=text_width(out), verbose=verbose), soft_wrap=True)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

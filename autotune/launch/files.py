@@ -83,6 +83,6 @@ def unwritable(place: Path, error: OSError | None) -> EnvironmentUnfit:
     free = format_bytes(shutil.disk_usage(nearest).free)
     return EnvironmentUnfit(
         f"{place} cannot be written: {what} ({free} free there). The disk or a quota is probably full, or the folder "
-        f"is read-only or another user's. Free some space or keep the study elsewhere with --study; what was recorded "
-        f"is kept."
+        f"is read-only or another user's. Free some space or keep the study elsewhere with --study, a race with "
+        f"--folder; what was recorded is kept."
     )

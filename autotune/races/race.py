@@ -14,9 +14,16 @@ from autotune.core.requests import InspectRequest
 from autotune.errors import EnvironmentUnfit, StudyError, UsageError
 from autotune.launch.base import Launcher
 from autotune.launch.files import store
-from autotune.races.entrants import Contestant, Entrant, Name, entrant, looked_at, settled
-from autotune.races.interleave import Ended, Interleaved
-from autotune.races.records import RaceResult, Standing, judged
+from autotune.races.contestants import (
+    Contestant,
+    Name,
+    NamedContestant,
+    inspect_contestant,
+    named_contestant,
+    settle_contestant,
+)
+from autotune.races.race_run import RaceRun
+from autotune.races.records import Ended, RaceResult, Standing, verdict_on
 from autotune.races.settings import RaceSettings
 from autotune.races.worktree import Worktree, worktree
 from autotune.study import layout as disk
@@ -24,16 +31,16 @@ from autotune.tuning.racing import compared
 from autotune.tuning.settings import Settings
 from autotune.units import counted
 
-IGNORED = f"*\n!.gitignore\n!{disk.RACE}\n"
+GITIGNORE = f"*\n!.gitignore\n!{disk.RACE}\n"
 WORKTREE = "worktree"  # in the folder of the race
-Launchers = Callable[[Worktree | None], Launcher]  # that for the code of a revision, or of the working tree
+LauncherFor = Callable[[Worktree | None], Launcher]  # the code of a revision; None: that of the working tree
 
 
-def entrants(
+def named_contestants(
     names: Sequence[Name], configs: Sequence[Mapping[str, Value]], baseline_commit: str | None
-) -> list[Entrant]:
+) -> list[NamedContestant]:
     """Return the contestants in their order, the baseline first. Raises `UsageError` unless there are two."""
-    found = [entrant(name) for name in names]
+    found = [named_contestant(name) for name in names]
     first = found[:1]
     found = [*(one.at(baseline_commit) for one in first if baseline_commit), *found]
     found += [one.with_settings(config) for one in first for config in configs]
@@ -51,7 +58,7 @@ def entrants(
 
 
 def race(
-    named: Sequence[Entrant], settings: RaceSettings, launchers: Launchers, tell: Callable[[str], None],
+    named: Sequence[NamedContestant], settings: RaceSettings, launcher_for: LauncherFor, tell: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic, pause: Callable[[float], None] = time.sleep,
 ) -> RaceResult:  # fmt: skip
     """Run one race and leave its result as race.json in its folder. `tell` is given sentences for people.
@@ -60,43 +67,45 @@ def race(
     killed, finished probes are kept, and the interrupt goes on.
     """
     began = clock()
-    with _new_folder(settings.study, named[0].target) as folder, ExitStack() as open_ends:
+    with _new_folder(settings.folder, named[0].target) as folder, ExitStack() as open_ends:
         checkout = None
         if settings.baseline_commit is not None:
             checkout = open_ends.enter_context(worktree(settings.baseline_commit, folder / WORKTREE))
-        contestants = _contestants(named, settings, launchers, checkout, folder)
+        tell("Taking one step of each contestant, to see that it trains.")
+        contestants = _contestants(named, settings, launcher_for, checkout, folder)
         tell(f"Racing {counted(len(contestants), 'contestant')} in {folder}, {named[0].label} as the baseline.")
-        rounds = Interleaved(
+        run = RaceRun(
             contestants, folder, tolerance=settings.tolerance, pause=pause, tell=tell,
             left_seconds=lambda: settings.time_budget_seconds - (clock() - began),
         )  # fmt: skip
-        ended = rounds.run(settings.rounds)
-        result = _result(rounds, settings, ended, clock() - began)
+        ended = run.run_rounds(settings.rounds)
+        result = _result(run, settings, ended, clock() - began)
         store(folder, disk.RACE, result)
     return result
 
 
 def _contestants(
-    named: Sequence[Entrant], settings: RaceSettings, launchers: Launchers, checkout: Worktree | None, folder: Path
-) -> list[Contestant]:
+    named: Sequence[NamedContestant], settings: RaceSettings, launcher_for: LauncherFor, checkout: Worktree | None,
+    folder: Path,
+) -> list[Contestant]:  # fmt: skip
     """Look at every code once, with whatever settings it races."""
     found, looked = [], dict[tuple[str, str], tuple[Environment, TargetFacts]]()
     for one in named:
-        its = checkout if one.revision else None
-        target, commit = (its.target(one.target), its.commit) if its else (one.target, "")
-        launcher = launchers(its)
+        tree = checkout if one.revision else None
+        target, commit = (tree.target(one.target), tree.commit) if tree else (one.target, "")
+        launcher = launcher_for(tree)
         if (target, commit) not in looked:
             _, place = disk.new_attempt(folder, InspectRequest)
-            looked[target, commit] = looked_at(one, target, settings.device, settings.seed, place, launcher)
-        found.append(settled(one, target, commit, settings.seed, looked[target, commit], launcher))
+            looked[target, commit] = inspect_contestant(one, target, settings.device, settings.seed, place, launcher)
+        found.append(settle_contestant(one, target, commit, settings.seed, looked[target, commit], launcher))
     return found
 
 
-def _result(rounds: Interleaved, settings: RaceSettings, ended: Ended, seconds: float) -> RaceResult:
-    summaries, rates, _ = compared(rounds.summaries, 0)
+def _result(run: RaceRun, settings: RaceSettings, ended: Ended, seconds: float) -> RaceResult:
+    summaries, rates, _ = compared(run.summaries, 0)
     standings = []
-    for at, (one, summary) in enumerate(zip(rounds.contestants, summaries, strict=True)):
-        ratio, low, high = rates.ratio(at, 0, rounds.confidence()) if at else (None, None, None)
+    for at, (one, summary) in enumerate(zip(run.contestants, summaries, strict=True)):
+        ratio, low, high = rates.ratio(at, 0, run.confidence()) if at else (None, None, None)
         standing = Standing(
             label=one.label,
             target=one.request.target,
@@ -111,20 +120,20 @@ def _result(rounds: Interleaved, settings: RaceSettings, ended: Ended, seconds: 
             ratio=ratio,
             ratio_low=low,
             ratio_high=high,
-            finish=None
+            verdict=None
             if ratio is None or low is None or high is None
-            else judged(ratio, low, high, settings.tolerance),
+            else verdict_on(ratio, low, high, settings.tolerance),
         )
         standings.append(standing)
     return RaceResult(
-        study=str(rounds.folder),
+        folder=str(run.folder),
         standings=tuple(standings),
         tolerance=settings.tolerance,
         ended=ended,
-        probes=len(rounds.results),
-        disturbed=rounds.disturbed,
+        probes=len(run.trials),
+        with_interference=run.with_interference,
         seconds=seconds,
-        environment=rounds.contestants[0].request.environment,
+        environment=run.contestants[0].request.environment,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
@@ -132,9 +141,9 @@ def _result(rounds: Interleaved, settings: RaceSettings, ended: Ended, seconds: 
 @contextmanager
 def _new_folder(asked: Path | None, target: str) -> Iterator[Path]:
     """Make the folder of the race; what recorded no probe is taken away again. Raises `StudyError`."""
-    folder, is_new = _made(asked, target)
+    folder, is_new = _make_folder(asked, target)
     try:
-        (folder / ".gitignore").write_text(IGNORED)
+        (folder / ".gitignore").write_text(GITIGNORE)
         yield folder
     except (KeyboardInterrupt, UsageError, EnvironmentUnfit):  # but not after `RaceFailed`, which names its log
         if not (folder / disk.PROBES).exists():
@@ -148,7 +157,7 @@ def _new_folder(asked: Path | None, target: str) -> Iterator[Path]:
         raise
 
 
-def _made(asked: Path | None, target: str) -> tuple[Path, bool]:
+def _make_folder(asked: Path | None, target: str) -> tuple[Path, bool]:
     """Return the folder of the race, and whether it was made: the user's own may be there already, empty."""
     usual = Settings.of(target=target).folder
     number = 1
@@ -162,7 +171,7 @@ def _made(asked: Path | None, target: str) -> tuple[Path, bool]:
             if asked is not None and any(asked.iterdir() if asked.is_dir() else [asked]):
                 raise StudyError(
                     f"{asked} is there already, and a race has a new folder. It probably holds another race or a "
-                    f"study. Choose another with --study, or leave it out."
+                    f"study. Choose another with --folder, or leave it out."
                 ) from None
         except OSError as error:
             raise disk.unwritable(folder, error) from error

@@ -6,8 +6,9 @@ from typing import Literal
 
 from autotune.core.records import PROTOCOL, Config, Environment, Record
 
-Finish = Literal["faster", "as fast", "slower", "undecided"]
-WORST_FIRST: tuple[Finish, ...] = ("slower", "undecided", "as fast", "faster")
+RaceVerdict = Literal["faster", "as fast", "slower", "undecided"]
+Ended = Literal["decided", "rounds", "time"]  # why there was no further round
+WORST_FIRST: tuple[RaceVerdict, ...] = ("slower", "undecided", "as fast", "faster")
 
 
 class Standing(Record, frozen=True, kw_only=True):
@@ -21,35 +22,35 @@ class Standing(Record, frozen=True, kw_only=True):
     global_batch_size: int
     samples_per_second: float  # over all rounds, by its ratio to the baseline
     relative_half_width: float | None  # 95 %, of samples_per_second
-    rounds: tuple[float | None, ...]  # samples/s; None: others disturbed it, or it was slow for no known reason
+    rounds: tuple[float | None, ...]  # samples/s; None: left out, for interference or for no known reason
     trials: tuple[int, ...]  # numbers of the probes that count
     ratio: float | None = None  # its samples/s over the baseline's; None: it is the baseline
-    ratio_low: float | None = None  # interval; 95 % for all contestants together
+    ratio_low: float | None = None  # interval; with 95 % those of all contestants hold at once
     ratio_high: float | None = None
-    finish: Finish | None = None
+    verdict: RaceVerdict | None = None  # None: it is the baseline
 
 
 class RaceResult(Record, frozen=True, kw_only=True):
     """A race that is over. The first of `standings` is the baseline."""
 
     protocol: int = PROTOCOL
-    study: str  # the folder of its probes
+    folder: str  # of the race
     standings: tuple[Standing, ...]
     tolerance: float  # a contestant may be slower by this share and still count as fast
-    ended: Literal["decided", "rounds", "time"]  # why there was no further round
+    ended: Ended
     probes: int
-    disturbed: int  # of these: others used the machine meanwhile
+    with_interference: int  # of these
     seconds: float
     environment: Environment
     measured_at: str  # UTC, ISO 8601
 
     @property
-    def finish(self) -> Finish:
+    def verdict(self) -> RaceVerdict:
         """The verdict on the worst of the contestants."""
-        return min((one.finish for one in self.standings if one.finish), key=WORST_FIRST.index)
+        return min((one.verdict for one in self.standings if one.verdict), key=WORST_FIRST.index)
 
 
-def judged(ratio: float, low: float, high: float, tolerance: float) -> Finish:
+def verdict_on(ratio: float, low: float, high: float, tolerance: float) -> RaceVerdict:
     """Return the verdict on a contestant by its rate over the baseline's, with its interval.
 
     1 - tolerance        1

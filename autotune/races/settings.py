@@ -21,7 +21,7 @@ class RaceSettings:
     time_budget_seconds: float = SECONDS
     rounds: int | None = None  # at most; None: as many as there is time for
     device: str | None = None  # None: the accelerator if there is one, else the CPU
-    study: Path | None = None  # a new folder; None: one below studies/
+    folder: Path | None = None  # a new one; None: one below studies/
     baseline_commit: str | None = None  # the first contestant's code of that revision is the baseline
     seed: int = 0
 

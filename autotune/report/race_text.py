@@ -21,7 +21,7 @@ def headline(one: Standing, result: RaceResult) -> str:
     """Return the verdict on one contestant as a person would repeat it."""
     name, baseline, ratio = one.label, result.standings[0].label, ratio_phrase(one)
     share = format_percent(result.tolerance)
-    match one.finish:
+    match one.verdict:
         case "faster":
             return f"{name} trains faster than {baseline}: {ratio}."
         case "as fast":
@@ -48,12 +48,12 @@ def notes(result: RaceResult) -> list[str]:
             f"Rates are per sample; the updates differ: there is one after {told} samples. What is learned per "
             f"sample may differ, too."
         )
-    if result.disturbed:
+    if result.with_interference:
         found.append(
-            f"Others used the machine during {result.disturbed} of {counted(result.probes, 'probe')}. These were "
-            f"repeated or left out where others could decide."
+            f"{result.with_interference} of {counted(result.probes, 'probe')} had interference: others used the "
+            f"machine. These were repeated, or left out where the others could decide."
         )
-    if result.finish == "undecided":
+    if result.verdict == "undecided":
         more = "--time-budget" if result.ended == "time" else "--rounds"
         found.append(f"More rounds may decide it ({more}), and so may a quieter machine or a larger --tolerance.")
     return found
@@ -65,14 +65,14 @@ def race_block(result: RaceResult) -> RenderableType:
     common = [knob for knob in KNOBS if len({repr(one.config[knob.name]) for one in result.standings}) > 1]
     for one in result.standings:
         rate = f"{format_rate(one.samples_per_second)} samples/s"
-        versus = ratio_phrase(one) if one.finish else "baseline"
+        versus = ratio_phrase(one) if one.verdict else "baseline"
         width = half_width(one.relative_half_width)
         rows.append((plain(one.label), rate, width, versus, short(one.config.values, common)))
     table = Group(*map(Text, _aligned(rows)))
     rounds = max(len(one.rounds) for one in result.standings)
     spent = f"{counted(rounds, 'round')}, {counted(result.probes, 'probe')}, {format_seconds(result.seconds)}"
     lines = [Text(headline(one, result)) for one in result.standings[1:]]
-    closing = Text(f"  {spent} ({ENDED[result.ended]}) on {result.environment.device_name} · {result.study}")
+    closing = Text(f"  {spent} ({ENDED[result.ended]}) on {result.environment.device_name} · {result.folder}")
     return Group(*lines, Text(), table, Text(), closing, *(Text(f"  ! {note}") for note in notes(result)))
 
 

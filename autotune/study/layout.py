@@ -195,7 +195,7 @@ def make(folder: Path) -> Path:
     except (FileExistsError, NotADirectoryError) as error:
         raise StudyError(
             f"{error.filename} is a file, and a study needs a folder there. The name was probably meant for something "
-            f"else. Choose another with --study."
+            f"else. Choose another with --study, for a race with --folder."
         ) from error
     except OSError as error:
         raise unwritable(folder, error) from error

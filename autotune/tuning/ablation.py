@@ -33,7 +33,7 @@ from autotune.tuning.context import SearchContext
 from autotune.tuning.probing import probe_with_repeat
 from autotune.tuning.reversions import (
     Reversion,
-    Standings,
+    WinnerComparison,
     all_scores,
     expected_losses,
     knobs_of,
@@ -75,7 +75,7 @@ def ablate(
     _tell_dropped(context, rounds, reversions, new)
     new = replace(
         new,
-        changes=rounds.standings.changes(reversions, new.params),
+        changes=rounds.comparison.changes(reversions, new.params),
         probes=len(context.history.judged),
         seconds=round(context.budget.elapsed_seconds, 1),
     )
@@ -179,9 +179,9 @@ class _Ablation:
         self.baseline = [base.config] if base is not None and not base.failure else []
 
     @property
-    def standings(self) -> Standings:
-        """The standings by all rounds so far."""
-        return Standings(list(self.racers.values()), self.winner, self._context.request)
+    def comparison(self) -> WinnerComparison:
+        """The comparison with the winner by all rounds so far."""
+        return WinnerComparison(list(self.racers.values()), self.winner, self._context.request)
 
     def has(self, config: Config) -> bool:
         """Whether it can be compared: by enough rounds, or by a single one and a probe of the search."""
@@ -200,9 +200,9 @@ class _Ablation:
         """Whether it cannot take the winner's place: it is measurably worse, it failed, or too little is known."""
         if self.has_failed(self.winner) or not self.has(config):
             return True
-        standings = self.standings
-        needs_rounds = self.has_enough(config) or standings.is_without_variable(config)
-        return standings.loses(config) or (not needs_rounds and self._seems_worse(config))
+        comparison = self.comparison
+        needs_rounds = self.has_enough(config) or comparison.is_without_variable(config)
+        return comparison.loses(config) or (not needs_rounds and self._seems_worse(config))
 
     def _seems_worse(self, config: Config) -> bool:
         """Whether all probes together say so, by more than their noise."""
@@ -211,7 +211,7 @@ class _Ablation:
 
     def gain(self, config: Config) -> float:
         """Return how many times as good the winner is; 1 where that was not measured (dropped with others)."""
-        return self.standings.ratio(config)[0] if self.has(config) else 1.0
+        return self.comparison.ratio(config)[0] if self.has(config) else 1.0
 
     def needs_no_rounds(self, config: Config) -> bool:
         """Whether no rounds are needed: it is the baseline, or has raced and is settled."""
@@ -256,7 +256,7 @@ class _Ablation:
                 break
 
     def _is_decided(self, config: Config) -> bool:
-        return self.has_enough(config) and self.standings.is_decided(config)
+        return self.has_enough(config) and self.comparison.is_decided(config)
 
     def _probe(self, config: Config) -> Judged:
         """Probe, briefly: the noise is between probes, so that more rounds tell more (docs/notes/timing.md 2)."""

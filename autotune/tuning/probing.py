@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from autotune.core.records import Config, Purpose
+from autotune.core.records import Config, Purpose, StudyRequest
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Trial
 from autotune.objectives.verdict import WORDS
@@ -97,9 +97,21 @@ def _asked(
     window: ProbeBudget | None, repeats: int | None,
 ) -> tuple[ProbeRequest, Path]:  # fmt: skip
     number, folder = place or disk.new_attempt(context.folder, ProbeRequest)
-    request, by_speed = context.request, purpose == "search" and context.objective.is_speed
+    by_speed = purpose == "search" and context.objective.is_speed
     window = window or (context.budget.next_window(config) if purpose == "search" else context.objective.window)
-    asked = ProbeRequest(
+    incumbent = context.history.incumbent(config, number) if by_speed else None
+    asked = probe_request(
+        context.request, config, number, purpose, window, repeats=repeats, short_cycles=by_speed, incumbent=incumbent
+    )
+    return asked, folder
+
+
+def probe_request(
+    request: StudyRequest, config: Config, number: int, purpose: Purpose, budget: ProbeBudget, *,
+    repeats: int | None = None, short_cycles: bool = False, incumbent: float | None = None,
+) -> ProbeRequest:  # fmt: skip
+    """Return what a probe of `config` is asked. `incumbent`: samples/s to be beaten, else it is cut short."""
+    return ProbeRequest(
         target=request.target,
         config=config,
         device=request.environment.device,
@@ -107,14 +119,13 @@ def _asked(
         number=number,
         purpose=purpose,
         repeats=repeats,
-        budget=window,
+        budget=budget,
         seed=request.seed,
         memory_limit_bytes=request.enforced_limit_bytes,
         settable=request.facts.settable,
-        short_cycles=by_speed,
-        incumbent_samples_per_second=context.history.incumbent(config, number) if by_speed else None,
+        short_cycles=short_cycles,
+        incumbent_samples_per_second=incumbent,
     )
-    return asked, folder
 
 
 def _probe(context: SearchContext, asked: tuple[ProbeRequest, Path]) -> Judged:

@@ -142,7 +142,7 @@ def knobs_of(reversions: Sequence[Reversion]) -> list[str]:
     return [name for one in reversions for name in one.knobs]
 
 
-class Standings:
+class WinnerComparison:
     """The winner, the baseline and what was taken back, compared by all rounds that they have run."""
 
     def __init__(self, racers: Sequence[ConfigSummary], winner: Config, request: StudyRequest) -> None:

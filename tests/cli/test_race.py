@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -25,7 +26,7 @@ def told(home, result, *words):
 
 
 @pytest.mark.parametrize(
-    ("finish", "status", "said"),
+    ("verdict", "status", "said"),
     [
         ("faster", 0, "other0.py trains faster than base.py: 0.9"),
         ("as fast", 0, "other0.py trains as fast as base.py, within the tolerance of 2%: 0.9"),
@@ -33,10 +34,10 @@ def told(home, result, *words):
         ("undecided", 2, "It is undecided whether other0.py is slower than base.py by more than 2%: 0.9"),
     ],
 )
-def test_the_verdict_is_the_first_line_and_the_exit_status(finish, status, said, result, tmp_path):
+def test_the_verdict_is_the_first_line_and_the_exit_status(verdict, status, said, result, tmp_path):
     base, other = result.standings
 
-    ended, _ = told(tmp_path, replace(result, standings=(base, replace(other, finish=finish))))
+    ended, _ = told(tmp_path, replace(result, standings=(base, replace(other, verdict=verdict))))
 
     assert ended.returncode == status, ended.stderr
     assert ended.stdout.startswith(said)
@@ -64,20 +65,29 @@ def test_labels_and_numbers_are_whole_however_long_the_labels_are(result, tmp_pa
     assert re.fullmatch(r"    [\d,.]+ samples/s  \S+ +0\.\d+× \(0\.\d+ to 0\.\d+\)  \S.*", lines[second + 1])
 
 
+def test_probes_with_interference_are_told(result, tmp_path):
+    ended, _ = told(tmp_path, replace(result, probes=9, with_interference=2))
+
+    assert "2 of 9 probes had interference: others used the machine." in ended.stdout
+
+
 def test_json_is_the_result(result, tmp_path):
     ended, _ = told(tmp_path, result, "--json")
 
-    assert json.loads(ended.stdout)["standings"][1]["finish"] == "slower"
+    assert json.loads(ended.stdout)["standings"][1]["verdict"] == "slower"
     assert ended.returncode == 1
 
 
 def test_what_was_typed_is_what_is_raced(result, tmp_path):
-    _, race = told(tmp_path, result, "-c", "batch=64", "-c", "amp=bf16", "--baseline-commit", "main", "--rounds", "5")
+    words = ("-c", "batch=64", "-c", "amp=bf16", "--baseline-commit", "main", "--rounds", "5", "--folder", "kept")
+
+    _, race = told(tmp_path, result, *words)
 
     assert race.call_args.args == ("a.py", "b.py")
     assert race.call_args.kwargs["configs"] == [{"batch_size": 64}, {"amp_dtype": "bfloat16"}]
     assert race.call_args.kwargs["baseline_commit"] == "main"
     assert race.call_args.kwargs["rounds"] == 5
+    assert race.call_args.kwargs["folder"] == Path("kept")
 
 
 def test_a_contestant_that_fails_has_a_status_of_its_own(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune.races.race import entrants, race
+from autotune.races.race import named_contestants, race
 from autotune.races.settings import RaceSettings
 from tests.commandline import probes, processes, start, wait_until
 from tests.races.test_worktree import git
@@ -69,7 +69,7 @@ class At:
 
 def raced(launcher, *names, revision=None):
     settings = RaceSettings(rounds=3, time_budget_seconds=600, device="cpu", baseline_commit=revision)
-    named = entrants(names, [], revision)
+    named = named_contestants(names, [], revision)
     return race(named, settings, lambda checkout: At(launcher, checkout), print, pause=lambda _: None)
 
 
@@ -79,10 +79,10 @@ def test_the_slower_of_two_files_is_found(home, forking_launcher):
 
     result = raced(forking_launcher, "fast.py", "slow.py")
 
-    assert result.finish == "slower"
+    assert result.verdict == "slower"
     assert result.standings[1].ratio < 0.5
     assert {path.name for path in home.iterdir()} == {"data.txt", "fast.py", "slow.py", "studies"}
-    kept = Path(result.study) / "probes" / "0000"
+    kept = Path(result.folder) / "probes" / "0000"
     assert {path.name for path in kept.iterdir()} == {"request.json", "result.json", "log.txt"}
 
 
@@ -92,7 +92,7 @@ def test_the_faster_of_two_commands_is_found(home, forking_launcher):
 
     result = raced(forking_launcher, f"{python} --slow", [sys.executable, "train.py"])
 
-    assert result.finish == "faster"
+    assert result.verdict == "faster"
     assert result.standings[1].ratio > 2
 
 
@@ -110,12 +110,12 @@ def test_the_code_of_now_races_that_of_then(home, forking_launcher):
 
     result = raced(forking_launcher, "model.py", revision="HEAD")
 
-    assert result.finish == "faster"
+    assert result.verdict == "faster"
     assert result.standings[1].ratio > 2
     assert [one.commit for one in result.standings] == [*git(home, "rev-parse", "HEAD"), ""]
     assert [one.label for one in result.standings] == ["model.py at HEAD", "model.py"]
     assert len(git(home, "worktree", "list")) == 1
-    assert not (Path(result.study) / "worktree").exists()
+    assert not (Path(result.folder) / "worktree").exists()
 
 
 def test_ctrl_c_leaves_no_worktree_and_no_process(home):

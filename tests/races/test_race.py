@@ -9,10 +9,11 @@ from autotune.core import codec
 from autotune.core.interference import Contamination
 from autotune.core.requests import InspectRequest, ProbeRequest
 from autotune.core.results import Failure, Outcome
+from autotune.core.rounds import Rounds
 from autotune.errors import RaceFailed, StudyError, StudyNotFound, UsageError
-from autotune.races.entrants import Entrant
+from autotune.races.contestants import NamedContestant
 from autotune.races.race import race
-from autotune.races.records import RaceResult, judged
+from autotune.races.records import RaceResult, verdict_on
 from autotune.races.settings import RaceSettings
 from autotune.study.layout import find
 from autotune.testing import FACTS, FakeLauncher
@@ -31,9 +32,9 @@ def test_a_slowdown_of_three_percent_is_found_and_equal_ones_are_as_fast(seed, t
     slower = simulated(tmp_path / "slower", [0.03], seed=seed)
     equal = simulated(tmp_path / "equal", [0.0], seed=seed)
 
-    assert slower.finish == "slower"
+    assert slower.verdict == "slower"
     assert slower.standings[1].ratio == pytest.approx(0.97, abs=0.03)
-    assert equal.finish in ("as fast", "faster")
+    assert equal.verdict in ("as fast", "faster")
     assert equal.standings[1].ratio == pytest.approx(1.0, abs=0.03)
     assert slower.ended == equal.ended == "decided"
     assert max(slower.seconds, equal.seconds) < 300
@@ -42,10 +43,19 @@ def test_a_slowdown_of_three_percent_is_found_and_equal_ones_are_as_fast(seed, t
 def test_each_contestant_has_a_verdict_of_its_own_and_the_worst_counts(tmp_path):
     result = simulated(tmp_path / "race", [0.05, -0.05, 0.0])
 
-    assert [one.finish for one in result.standings][:3] == [None, "slower", "faster"]
-    assert result.finish == "slower"
+    assert [one.verdict for one in result.standings][:3] == [None, "slower", "faster"]
+    assert result.verdict == "slower"
     assert result.standings[0].ratio is None
     assert result.standings[1].ratio_low < result.standings[1].ratio < result.standings[1].ratio_high < 1
+
+
+@pytest.mark.parametrize(("slowdowns", "confidence"), [([0.05], 0.95), ([0.05, -0.05, 0.0], 1 - 0.05 / 3)])
+def test_all_intervals_hold_at_once_with_95_percent(slowdowns, confidence, tmp_path):
+    result = simulated(tmp_path / "race", slowdowns)
+
+    rounds = Rounds([one.rounds for one in result.standings], 0)
+    for at, one in enumerate(result.standings[1:], start=1):
+        assert (one.ratio, one.ratio_low, one.ratio_high) == pytest.approx(rounds.ratio(at, 0, confidence))
 
 
 def test_every_round_has_each_contestant_once_every_other_in_reverse(tmp_path):
@@ -68,7 +78,7 @@ def test_the_result_is_kept_beside_its_probes_and_nothing_is_written_elsewhere(t
 def test_what_the_rounds_cannot_tell_in_time_is_undecided_and_the_budget_is_kept(tmp_path):
     result = simulated(tmp_path / "race", [0.02], noise=0.05, seconds=60)
 
-    assert (result.finish, result.ended) == ("undecided", "time")
+    assert (result.verdict, result.ended) == ("undecided", "time")
     assert result.seconds <= 60
 
 
@@ -81,8 +91,8 @@ def test_the_number_of_rounds_can_be_limited(tmp_path):
     assert [len(one.rounds) for one in result.standings] == [3, 3]
 
 
-class Disturbed(Simulated):
-    """Others slow every third probe, and its instruments see it."""
+class Interference(Simulated):
+    """There is interference in every third probe, and its instruments see it."""
 
     def __init__(self, *slowdowns, **noise):
         super().__init__(*slowdowns, **noise)
@@ -97,16 +107,16 @@ class Disturbed(Simulated):
         return replace(result, measurement=replace(measured, step_seconds=slow, contamination=BUSY))
 
 
-def test_a_probe_that_others_disturbed_is_repeated_and_does_not_count(tmp_path):
-    result = _race(tmp_path, Disturbed({"a.py": 0.0, "b.py": 0.0}, noise=0.004, seed=0))
+def test_a_probe_with_interference_is_repeated_and_does_not_count(tmp_path):
+    result = _race(tmp_path, Interference({"a.py": 0.0, "b.py": 0.0}, noise=0.004, seed=0))
 
-    assert result.finish in ("as fast", "faster")
-    assert result.disturbed > 1
+    assert result.verdict in ("as fast", "faster")
+    assert result.with_interference > 1
     assert result.standings[1].ratio == pytest.approx(1.0, abs=0.03)
 
 
 def test_repeats_leave_time_for_the_rounds(tmp_path):
-    machine = Disturbed({"a.py": 0.0, "b.py": 0.0}, noise=0.004, seed=0)
+    machine = Interference({"a.py": 0.0, "b.py": 0.0}, noise=0.004, seed=0)
 
     result = _race(tmp_path, machine, RaceSettings(time_budget_seconds=25))
 
@@ -126,7 +136,7 @@ class Thrashing(Simulated):
 
 
 def test_what_a_search_would_not_recommend_is_raced_all_the_same(tmp_path):
-    assert _race(tmp_path, Thrashing({"a.py": 0.0, "b.py": 0.2}, noise=0.004, seed=0)).finish == "slower"
+    assert _race(tmp_path, Thrashing({"a.py": 0.0, "b.py": 0.2}, noise=0.004, seed=0)).verdict == "slower"
 
 
 class Failing(Simulated):
@@ -145,7 +155,7 @@ class Failing(Simulated):
 
 
 def test_an_accident_is_tried_once_more(tmp_path):
-    assert _race(tmp_path, Failing(Outcome.CRASHED)).finish in ("as fast", "faster")
+    assert _race(tmp_path, Failing(Outcome.CRASHED)).verdict in ("as fast", "faster")
 
 
 def test_a_contestant_that_fails_ends_the_race_with_its_error(tmp_path):
@@ -166,24 +176,56 @@ def test_a_contestant_that_cannot_even_start_is_named(tmp_path):
 
 
 def test_races_of_one_code_look_at_it_once_and_have_folders_of_their_own(tmp_path):
-    entrants = [_entrant("a.py"), _entrant("a.py").with_settings({"batch_size": 64})]
+    named = [_named("a.py"), _named("a.py").with_settings({"batch_size": 64})]
     found = []
     for _ in range(2):
         machine = Simulated({"a.py": 0.0}, noise=0.004, seed=0)
-        found.append(race(entrants, RaceSettings(), lambda _, at=machine: at, print, machine.clock, lambda _: None))
+        found.append(race(named, RaceSettings(), lambda _, at=machine: at, print, machine.clock, lambda _: None))
 
-    assert [one.study for one in found] == ["studies/race-a", "studies/race-a-2"]
+    assert [one.folder for one in found] == ["studies/race-a", "studies/race-a-2"]
     assert len(list((tmp_path / "studies" / "race-a" / "inspect").iterdir())) == 1
     assert found[0].standings[1].label == "a.py with batch=64"
     assert [one.global_batch_size for one in found[0].standings] == [32, 64]
 
 
+class Recording(FakeLauncher):
+    """It keeps what it was asked."""
+
+    def __init__(self, **machine):
+        super().__init__(**machine)
+        self.asked = []
+
+    def run(self, request, folder):
+        self.asked.append(request)
+        return super().run(request, folder)
+
+
+def test_a_script_that_decides_most_by_itself_runs_with_the_settings_that_it_races():
+    machine = Recording(facts=replace(FACTS, settable=("batch_size",)))
+    named = [_named("a.py"), _named("a.py").with_settings({"batch_size": 64})]
+
+    race(named, RaceSettings(rounds=2), lambda _: machine, print, machine.clock, lambda _: None)
+
+    probes = [one for one in machine.asked if isinstance(one, ProbeRequest)]
+    assert {one.config.batch_size for one in probes} == {32, 64}
+    assert {one.settable for one in probes} == {("batch_size",)}
+
+
+def test_what_goes_before_the_first_round_is_told():
+    told, machine = [], FakeLauncher(faults={InspectRequest: lambda _: Outcome.USER_ERROR})
+
+    with pytest.raises(RaceFailed):
+        race([_named("a.py"), _named("b.py")], RaceSettings(), lambda _: machine, told.append)
+
+    assert told == ["Taking one step of each contestant, to see that it trains."]
+
+
 def test_a_setting_without_effect_is_refused_and_leaves_nothing(tmp_path):
     held = replace(FACTS, settable=("batch_size",))
-    entrants = [_entrant("a.py"), _entrant("a.py").with_settings({"num_workers": 2})]
+    named = [_named("a.py"), _named("a.py").with_settings({"num_workers": 2})]
 
     with pytest.raises(UsageError, match=r"num_workers=2 has no effect on a\.py"):
-        race(entrants, RaceSettings(), lambda _: FakeLauncher(facts=held), print)
+        race(named, RaceSettings(), lambda _: FakeLauncher(facts=held), print)
 
     assert list(tmp_path.iterdir()) == []
 
@@ -217,9 +259,16 @@ def test_a_folder_that_holds_something_is_refused(tmp_path):
     (tmp_path / "mine" / "thesis.txt").touch()
 
     with pytest.raises(StudyError, match="there already"):
-        _race(tmp_path, FakeLauncher(), RaceSettings(study=tmp_path / "mine"))
+        _race(tmp_path, FakeLauncher(), RaceSettings(folder=tmp_path / "mine"))
 
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_a_file_in_the_way_of_the_folder_is_told_with_the_option_of_a_race(tmp_path):
+    (tmp_path / "mine").touch()
+
+    with pytest.raises(StudyError, match=r"mine is a file.*for a race with --folder"):
+        _race(tmp_path, FakeLauncher(), RaceSettings(folder=tmp_path / "mine" / "race"))
 
 
 @pytest.mark.parametrize(
@@ -234,7 +283,7 @@ def test_a_folder_that_holds_something_is_refused(tmp_path):
     ],
 )
 def test_the_verdict_follows_from_ratio_and_interval(interval, expected):
-    assert judged(*interval, 0.02) == expected
+    assert verdict_on(*interval, 0.02) == expected
 
 
 @pytest.mark.parametrize("wrong", [{"tolerance": 0.0}, {"time_budget_seconds": -1.0}, {"rounds": 1}, {"device": "gpu"}])
@@ -243,10 +292,10 @@ def test_a_setting_that_cannot_be_meant_is_refused(wrong):
         RaceSettings(**wrong)
 
 
-def _entrant(target):
-    return Entrant(label=target, target=target)
+def _named(target):
+    return NamedContestant(label=target, target=target)
 
 
 def _race(folder, machine, settings=None):
     settings = settings or RaceSettings()
-    return race([_entrant("a.py"), _entrant("b.py")], settings, lambda _: machine, print, machine.clock, lambda _: None)
+    return race([_named("a.py"), _named("b.py")], settings, lambda _: machine, print, machine.clock, lambda _: None)

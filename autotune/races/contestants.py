@@ -31,7 +31,7 @@ Name = str | PathLike[str] | Sequence[str]  # of a contestant
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entrant:
+class NamedContestant:
     """A contestant as it was named; nothing of it has been looked at yet."""
 
     label: str
@@ -40,12 +40,12 @@ class Entrant:
     changed: Mapping[str, Value] = field(default_factory=dict)  # settings that were asked for
     revision: str = ""  # of the code; empty: the working tree
 
-    def with_settings(self, changed: Mapping[str, Value]) -> Entrant:
+    def with_settings(self, changed: Mapping[str, Value]) -> NamedContestant:
         """Return the same with other settings."""
         shown = ",".join(f"{option(name).removeprefix('--')}={value}" for name, value in changed.items())
         return replace(self, label=f"{self.label} with {shown}", changed=changed)
 
-    def at(self, revision: str) -> Entrant:
+    def at(self, revision: str) -> NamedContestant:
         """Return the same with the code of another revision."""
         return replace(self, label=f"{self.label} at {revision}", revision=revision)
 
@@ -60,26 +60,26 @@ class Contestant:
     launcher: Launcher
 
 
-def entrant(name: Name) -> Entrant:
+def named_contestant(name: Name) -> NamedContestant:
     """Return the contestant that `name` names. Raises `TargetError`, and `UsageError` for a study without an answer."""
     if isinstance(name, Sequence) and not isinstance(name, str):
         words = [str(word) for word in name]
-        return Entrant(label=" ".join(words), target=typed_target(words, {}, is_typed_command=True).text)
+        return NamedContestant(label=" ".join(words), target=typed_target(words, {}, is_typed_command=True).text)
     text = fspath(name)
     if is_study(Path(text)) or is_study(STUDIES / text):
         try:
             best = load_result(text)
         except NoRecommendation as error:
             raise UsageError(str(error)) from error  # its exit status is that of a verdict
-        return Entrant(label=text, target=best.target, values=best.params)
+        return NamedContestant(label=text, target=best.target, values=best.params)
     is_command = len(text.split()) > 1 and not _is_file(text)
     target = typed_target([f"{PREFIX}{text}" if is_command else text], {}, is_typed_command=False).text
     resolve(target)  # a missing file is an error before a folder is made for the race
-    return Entrant(label=text, target=target)
+    return NamedContestant(label=text, target=target)
 
 
-def looked_at(
-    one: Entrant, target: str, device: str | None, seed: int, place: Path, launcher: Launcher
+def inspect_contestant(
+    one: NamedContestant, target: str, device: str | None, seed: int, place: Path, launcher: Launcher
 ) -> tuple[Environment, TargetFacts]:
     """Take one real step of the contestant in folder `place`. Raises `RaceFailed` if it does not run."""
     try:
@@ -93,9 +93,10 @@ def looked_at(
         raise EnvironmentUnfit(f"{one.label}: {error}") from error
 
 
-def settled(
-    one: Entrant, target: str, commit: str, seed: int, found: tuple[Environment, TargetFacts], launcher: Launcher
-) -> Contestant:
+def settle_contestant(
+    one: NamedContestant, target: str, commit: str, seed: int, found: tuple[Environment, TargetFacts],
+    launcher: Launcher,
+) -> Contestant:  # fmt: skip
     """Return the contestant with its configuration. Raises `UsageError` if its settings cannot be set."""
     environment, facts = found
     values, is_held = _with_derived({**one.values, **one.changed}, target, facts)

@@ -4,9 +4,9 @@
           2   B A base     every other round in reverse (ABBA), so that drift meets all alike
           3   base A B
 
-As in the confirmation of a search: probes that others disturbed are repeated or left out, and so are those that were
-slow for no known reason; contestants are compared by their ratios within rounds. Nobody drops out: the user asked for
-each of them.
+As in the confirmation of a search: probes with interference are repeated or left out, and so are those that were slow
+for no known reason; contestants are compared by their ratios within rounds. Nobody drops out: the user asked for each
+of them.
 """
 
 from __future__ import annotations
@@ -15,30 +15,26 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
 
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome, Trial
 from autotune.core.rounds import Rounds
 from autotune.errors import EnvironmentUnfit, RaceFailed
 from autotune.launch.base import LOG
-from autotune.races.entrants import Contestant
-from autotune.races.records import judged
+from autotune.races.contestants import Contestant
+from autotune.races.records import Ended, verdict_on
 from autotune.study import layout as disk
 from autotune.study.history import History
 from autotune.study.interference import Judged, interference_causes
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.choice import claim_confidence
 from autotune.tuning.outliers import without_outliers
-from autotune.tuning.probing import with_repeat, with_retry
+from autotune.tuning.probing import probe_request, with_repeat, with_retry
 from autotune.tuning.racing import FEWEST_ROUNDS, SURE, SURE_ROUNDS, with_round
 from autotune.tuning.windows import BRIEF
 from autotune.units import format_rate
 
-Ended = Literal["decided", "rounds", "time"]
 
-
-class Interleaved:
+class RaceRun:
     """The contestants and all that was measured of them."""
 
     def __init__(
@@ -53,11 +49,11 @@ class Interleaved:
         self.summaries = [ConfigSummary(config=one.request.baseline) for one in contestants]
 
     @property
-    def results(self) -> list[Trial]:
+    def trials(self) -> list[Trial]:
         """Every probe."""
         return [trial for history in self._histories for trial, _ in history.judged]
 
-    def run(self, rounds: int | None) -> Ended:
+    def run_rounds(self, rounds: int | None) -> Ended:
         """Run at most so many rounds (None: no limit but time); return why there are no more.
 
         Raises `RaceFailed` if a contestant fails.
@@ -82,8 +78,8 @@ class Interleaved:
             if rates.count(at, 0) < SURE_ROUNDS:
                 return False
             ratio, low, high = rates.ratio(at, 0, 1 - (1 - SURE) / rivals)  # Bonferroni's correction
-            finish = judged(ratio, low, high, self._tolerance)
-            if finish == "undecided" or (finish == "as fast" and ratio > 1 + self._tolerance):
+            verdict = verdict_on(ratio, low, high, self._tolerance)
+            if verdict == "undecided" or (verdict == "as fast" and ratio > 1 + self._tolerance):
                 return False
         return True
 
@@ -118,18 +114,7 @@ class Interleaved:
     def _probe(self, at: int, repeats: int | None = None) -> Judged:
         """Run one probe of a contestant. `repeats`: the number of that which it repeats."""
         one, (number, place) = self.contestants[at], disk.new_attempt(self.folder, ProbeRequest)
-        asked = ProbeRequest(
-            target=one.request.target,
-            config=one.request.baseline,
-            device=one.request.environment.device,
-            device_uuid=one.request.environment.device_uuid,
-            number=number,
-            purpose="confirm",
-            repeats=repeats,
-            budget=BRIEF,
-            seed=one.request.seed,
-            memory_limit_bytes=one.request.enforced_limit_bytes,
-        )
+        asked = probe_request(one.request, one.request.baseline, number, "confirm", BRIEF, repeats=repeats)
         result = one.launcher.run(asked, place)
         if result.outcome is Outcome.ENVIRONMENT:
             assert result.failure is not None, "only OK has none"
@@ -143,12 +128,12 @@ class Interleaved:
     @property
     def _owed(self) -> int:
         """The probes that are still to come for the round that runs, and for the fewest rounds."""
-        contestants, begun = len(self.contestants), sum(trial.repeats is None for trial in self.results)
+        contestants, begun = len(self.contestants), sum(trial.repeats is None for trial in self.trials)
         return max(FEWEST_ROUNDS, math.ceil(begun / contestants)) * contestants - begun
 
     def _affords(self, probes: int) -> bool:
         """Whether there is time for so many more probes that take as long as those before."""
-        ran = [trial.result.elapsed_seconds for trial in self.results]
+        ran = [trial.result.elapsed_seconds for trial in self.trials]
         return probes * sum(ran) / len(ran) <= self._left_seconds()
 
     def _tell_round(self, number: int) -> None:
@@ -161,10 +146,10 @@ class Interleaved:
         self._tell(f"Round {number + 1}: {' · '.join(rates)} samples/s")
 
     def confidence(self) -> float:
-        """Return that of each interval, so that all contestants together have 95 %."""
-        return claim_confidence(len(self.summaries) - 1)
+        """Return that of each interval: with 95 % all of them hold at once (Bonferroni's correction)."""
+        return 1 - 0.05 / (len(self.summaries) - 1)
 
     @property
-    def disturbed(self) -> int:
-        """The probes during which others used the machine."""
-        return sum(bool(interference_causes(trial.result)) for trial in self.results)
+    def with_interference(self) -> int:
+        """The number of probes with interference."""
+        return sum(bool(interference_causes(trial.result)) for trial in self.trials)

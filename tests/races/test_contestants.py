@@ -3,8 +3,8 @@
 import pytest
 
 from autotune.errors import TargetError, UsageError
-from autotune.races.entrants import entrant
-from autotune.races.race import entrants
+from autotune.races.contestants import named_contestant
+from autotune.races.race import named_contestants
 from tests.reporting import recommendation, whole, written
 
 
@@ -16,10 +16,10 @@ def _here(tmp_path, monkeypatch):
 
 
 def test_a_file_a_command_and_words_are_targets(tmp_path):
-    assert entrant("model.py").target == "model.py"
-    assert entrant(tmp_path / "model.py").target == str(tmp_path / "model.py")
-    assert entrant("python train.py --bs 64").target == "-- python train.py --bs {batch_size=64}"
-    assert entrant(["python", "train.py", "--bs", "64"]) == entrant("python train.py --bs 64")
+    assert named_contestant("model.py").target == "model.py"
+    assert named_contestant(tmp_path / "model.py").target == str(tmp_path / "model.py")
+    assert named_contestant("python train.py --bs 64").target == "-- python train.py --bs {batch_size=64}"
+    assert named_contestant(["python", "train.py", "--bs", "64"]) == named_contestant("python train.py --bs 64")
 
 
 def test_a_command_may_be_longer_than_a_name():
@@ -32,7 +32,7 @@ def test_a_study_runs_its_target_with_the_recommended_settings(tmp_path):
     written(tmp_path / "studies" / "resnet", whole(), recommendation(target="model.py"))
 
     for name in ("resnet", "studies/resnet"):
-        found = entrant(name)
+        found = named_contestant(name)
 
         assert (found.label, found.target) == (name, "model.py")
         assert found.values["batch_size"] == 1024
@@ -42,16 +42,16 @@ def test_a_study_without_an_answer_is_no_verdict(tmp_path):
     written(tmp_path / "studies" / "resnet", whole())
 
     with pytest.raises(UsageError, match="no recommendation yet"):
-        entrant("resnet")
+        named_contestant("resnet")
 
 
 def test_a_missing_file_is_told_before_anything_runs():
     with pytest.raises(TargetError, match=r"Did you mean model\.py"):
-        entrant("modle.py")
+        named_contestant("modle.py")
 
 
 def test_the_first_named_is_the_baseline_and_settings_and_revisions_are_of_the_first():
-    found = entrants(["model.py", "train.py"], [{"batch_size": 64}], "main")
+    found = named_contestants(["model.py", "train.py"], [{"batch_size": 64}], "main")
 
     assert [one.label for one in found] == ["model.py at main", "model.py", "train.py", "model.py with batch=64"]
     assert [one.revision for one in found] == ["main", "", "", ""]
@@ -61,4 +61,4 @@ def test_the_first_named_is_the_baseline_and_settings_and_revisions_are_of_the_f
                                              (["model.py", "model.py"], "named twice")])  # fmt: skip
 def test_who_cannot_race_is_told(names, said):
     with pytest.raises(UsageError, match=said):
-        entrants(names, [], None)
+        named_contestants(names, [], None)
