@@ -233,10 +233,10 @@ def test_a_setting_without_effect_is_refused_and_leaves_nothing(tmp_path):
 def test_an_empty_folder_of_the_users_own_stays_empty_after_an_early_error(tmp_path):
     (tmp_path / "mine").mkdir()
     held = replace(FACTS, settable=("batch_size",))
-    entrants = [_entrant("a.py"), _entrant("a.py").with_settings({"num_workers": 2})]
+    named = [_named("a.py"), _named("a.py").with_settings({"num_workers": 2})]
 
     with pytest.raises(UsageError, match="has no effect"):
-        race(entrants, RaceSettings(study=tmp_path / "mine"), lambda _: FakeLauncher(facts=held), print)
+        race(named, RaceSettings(folder=tmp_path / "mine"), lambda _: FakeLauncher(facts=held), print)
 
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
     assert list((tmp_path / "mine").iterdir()) == []
@@ -245,10 +245,10 @@ def test_an_empty_folder_of_the_users_own_stays_empty_after_an_early_error(tmp_p
 def test_a_command_that_says_micro_batch_and_global_batch_derives_the_accumulation():
     today = {"batch_size": 8, "gradient_accumulation_steps": 4}
     machine = FakeLauncher(facts=replace(FACTS, baseline=today, owns_loop=True))
-    command = _entrant("-- python train.py --bs {batch_size=8} --total-batch-size 32")
-    entrants = [command, command.with_settings({"batch_size": 16})]
+    command = _named("-- python train.py --bs {batch_size=8} --total-batch-size 32")
+    named = [command, command.with_settings({"batch_size": 16})]
 
-    result = race(entrants, RaceSettings(rounds=2), lambda _: machine, print, machine.clock, lambda _: None)
+    result = race(named, RaceSettings(rounds=2), lambda _: machine, print, machine.clock, lambda _: None)
 
     assert [one.config.gradient_accumulation_steps for one in result.standings] == [4, 2]
     assert [one.global_batch_size for one in result.standings] == [32, 32]
