@@ -25,7 +25,9 @@ def test_a_file_a_command_and_words_are_targets(tmp_path):
 def test_a_command_may_be_longer_than_a_name():
     words = " ".join(f"--option{number} 1" for number in range(30))
 
-    assert named_contestant(f"python train.py --bs 64 {words}").target == f"-- python train.py --bs {{batch_size=64}} {words}"
+    found = named_contestant(f"python train.py --bs 64 {words}")
+
+    assert found.target == f"-- python train.py --bs {{batch_size=64}} {words}"
 
 
 def test_a_study_runs_its_target_with_the_recommended_settings(tmp_path):
