@@ -115,14 +115,18 @@ class Rounds:
         """Return how many times as fast `one` is as `other`, which it never met, by what a third is to each.
 
         An indirect comparison: the logarithms add up, and so do their variances (Bucher et al. 1997, "The results of
-        direct and indirect treatment comparisons in meta-analysis of randomized controlled trials").
+        direct and indirect treatment comparisons in meta-analysis of randomized controlled trials"). An interval that
+        includes 1 counts from there, as the estimate does (`_told_apart`): one that is as fast as the third or faster
+        has at worst what the third has, and not less because its own few rounds differ.
         """
-        ways = [self.ratio(one, third, confidence), self.ratio(third, other, confidence)]
-        centre = self._centre(one, other)
-        if any(not low for _, low, _ in ways):
+        pairs = (one, third), (third, other)
+        ways = [(self._told_apart(*pair), self.ratio(*pair, confidence)) for pair in pairs]
+        centre = sum(told for told, _ in ways)
+        if any(not low for _, (_, low, _) in ways):
             return math.exp(centre), 0.0, math.inf
-        width = math.hypot(*(math.log(estimate / low) for estimate, low, _ in ways))
-        return math.exp(centre), math.exp(centre - width), math.exp(centre + width)
+        below = math.hypot(*(max(0.0, told - math.log(low)) for told, (_, low, _) in ways))
+        above = math.hypot(*(max(0.0, math.log(high) - told) for told, (_, _, high) in ways))
+        return math.exp(centre), math.exp(centre - below), math.exp(centre + above)
 
     def _half_width(self, confidence: float) -> float:
         """Return the half-width of the interval of one measurement.

@@ -143,6 +143,18 @@ def test_rates_are_those_of_all_rounds_whoever_ran_only_the_slow_ones():
     assert slow == pytest.approx([100.0, 50.0, 25.0])
 
 
+def test_what_is_probably_faster_than_the_third_has_at_worst_what_that_has():
+    missed = [None] * 3
+    winner, baseline = [1500.0, 2100.0, 2020.0, 2090.0, 2190.0], [1230.0, 1290.0, 1410.0]
+    without_a_change, others = [2770.0, 2540.0], ([1490.0, 1700.0], [1490.0, 1180.0])
+    rounds = Rounds([winner, baseline, *([*missed, *rates] for rates in (without_a_change, *others))], 1)
+
+    assert rounds.ratio(2, 0)[0] > 1.2 > 1 > rounds.ratio(2, 0)[1]  # 24 % faster in two rounds, not surely
+    assert rounds.ratio(2, 1)[0] == pytest.approx(rounds.ratio(0, 1)[0])
+    assert rounds.ratio(2, 1)[1] == pytest.approx(rounds.ratio(0, 1)[1], rel=0.02)
+    assert rounds.ratio(2, 1)[2] > rounds.ratio(0, 1)[2]
+
+
 def test_two_that_never_met_are_not_told_apart_where_nobody_met_both():
     estimate, low, high = Rounds([[100.0, 101.0, None, None], [None, None, 300.0, 303.0]]).ratio(1, 0)
 
