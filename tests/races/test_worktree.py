@@ -96,7 +96,8 @@ def test_code_that_is_not_checked_out_would_race_itself_and_is_refused(target, r
     for folder in (tmp_path / "outside", repository / "sub" / "data"):
         (folder / "model.py").touch()
 
-    with worktree("HEAD", tmp_path / "place") as found, pytest.raises(UsageError, match="is the same code at"):
+    place = repository / "studies" / "race" / "worktree"
+    with worktree("HEAD", place) as found, pytest.raises(UsageError, match="is the same code at"):
         found.target(target.format(outside=tmp_path / "outside"))
 
 
