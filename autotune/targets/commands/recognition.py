@@ -110,6 +110,8 @@ class _Reader:
         taken: dict[str, set[str]] = {}
         for name, one in last.items():
             meaning = meanings[name]
+            if meaning is not None and meaning.is_doubtful:  # it has a name of its own, and a sentence
+                self._result.mistyped.pop(one.option, None)
             if meaning is None or one.option in self._result.mistyped:
                 continue
             rivals = [
