@@ -41,4 +41,4 @@ frameworks:     ## what skips without Lightning, Transformers and Accelerate; wi
 frameworks-older:  ## the same with the oldest versions that work, beside that environment and in front of it
 	rm -rf .venv/older
 	.venv/bin/pip install --quiet --no-deps --target .venv/older -r constraints-older.txt
-	PYTHONPATH=$(CURDIR)/.venv/older .venv/bin/python -m pytest -n 4 --dist loadfile $(FRAMEWORKS)
+	PYTHONPATH=$(CURDIR)/.venv/older .venv/bin/python -m pytest -W default -n 4 --dist loadfile $(FRAMEWORKS)

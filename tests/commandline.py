@@ -8,6 +8,7 @@ import os
 import pty
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
@@ -207,3 +208,11 @@ def assert_one_clear_error(ended: subprocess.CompletedProcess[str], status: int 
     sentences = [part for part in message.replace("? ", ". ").split(". ") if part.strip()]
     assert len(sentences) >= 3, message
     return message
+
+
+def stub_training_arguments(folder: Path, body: str) -> None:
+    """Make a package `transformers` in `folder`, with nothing but a class of this body for its arguments."""
+    package = folder / "transformers"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "training_args.py").write_text(f"class TrainingArguments:\n{textwrap.indent(body, '    ')}")

@@ -20,7 +20,8 @@ def race(
         list[str],
         typer.Argument(
             help='Each is model.py, pkg.train or model.py:function, a command in quotes ("python train.py --bs 64"), '
-            "or a study, whose recommended settings are run. The first is the baseline.",
+            "or a study, whose recommended settings are run. The first is the baseline, unless there is "
+            "--baseline-commit.",
         ),
     ],
     config: Annotated[

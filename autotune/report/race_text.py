@@ -26,7 +26,7 @@ def headline(one: Standing, result: RaceResult) -> str:
             return f"{name} trains faster than {baseline}: {ratio}."
         case "as fast":
             more = " or faster" if (one.ratio or 0.0) > 1 + result.tolerance else ""
-            return f"{name} trains as fast{more} as {baseline}, within the tolerance of {share}: {ratio}."
+            return f"{name} trains as fast as {baseline}{more}, within the tolerance of {share}: {ratio}."
         case "slower":
             return f"{name} trains slower than {baseline}: {ratio}."
     return f"It is undecided whether {name} is slower than {baseline} by more than {share}: {ratio}."

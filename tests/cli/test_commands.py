@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from autotune.cli.target import resume_line
 from autotune.core import codec
 from autotune.study.recommendation import Recommendation
-from tests.commandline import assert_one_clear_error, run_here
+from tests.commandline import assert_one_clear_error, run_here, stub_training_arguments
 from tests.reporting import FACTS, recommendation, whole, written
 from tests.worlds import config
 
@@ -148,12 +148,9 @@ def test_the_page_has_what_to_write_to_be_copied(writing):
 def test_run_sets_what_the_script_writes(writing):
     from tests.commandline import run
 
-    (writing / "transformers").mkdir()
-    (writing / "transformers" / "__init__.py").write_text("")
-    (writing / "transformers" / "training_args.py").write_text(
-        "class TrainingArguments:\n"
-        "    per_device_train_batch_size = gradient_accumulation_steps = 1\n"
-        "    def __post_init__(self): print(vars(self))\n"
+    stub_training_arguments(
+        writing,
+        "per_device_train_batch_size = gradient_accumulation_steps = 1\ndef __post_init__(self): print(vars(self))\n",
     )
     (writing / "train.py").write_text(
         "from transformers.training_args import TrainingArguments\nTrainingArguments().__post_init__()\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.report.doctor import BUSY_SHARE, TOO_BUSY_SHARE
-from tests.commandline import listing, run_here
+from tests.commandline import listing, run, run_here
 
 pytestmark = pytest.mark.slow  # real inspections
 
@@ -31,15 +31,17 @@ def test_doctor_says_in_json_what_it_says_in_words(tmp_path: Path) -> None:
 def test_doctor_sees_a_program_that_computes(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
         try:
-            told = json.loads(run_here(tmp_path, "doctor", "--device", "cpu", "--json").stdout)
+            # In a process of its own: what this one started would be its own work.
+            told = json.loads(run(tmp_path, "doctor", "--device", "cpu", "--json").stdout)
         finally:
             other.kill()
 
     cores = next(check for check in told["checks"] if check["name"] == "cores")
     busy = float(cores["text"].partition(" usable, ")[2].split()[0])
     assert busy > 0.5
-    share = busy / told["environment"]["usable_cores"]
-    assert cores["state"] == ("bad" if share > TOO_BUSY_SHARE else "busy" if share > BUSY_SHARE else "good")
+    shares = [(busy + off) / told["environment"]["usable_cores"] for off in (-0.05, 0.05)]  # it is told to a tenth
+    states = {"bad" if one > TOO_BUSY_SHARE else "busy" if one > BUSY_SHARE else "good" for one in shares}
+    assert cores["state"] in states
 
 
 def test_doctor_is_exit_status_three_where_no_search_can_run(tmp_path: Path) -> None:

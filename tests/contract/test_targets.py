@@ -28,7 +28,8 @@ THEIRS = pytest.mark.filterwarnings("default")  # what they warn of is not ours 
 
 def needs(library: str, major: int = 0) -> pytest.MarkDecorator:
     absent = find_spec(library) is None or int(version(library).partition(".")[0]) < major
-    return pytest.mark.skipif(absent, reason=f"needs {library}, from {major} on, which is tuned for and not needed")
+    since = f" {major} or later" if major else ""
+    return pytest.mark.skipif(absent, reason=f"needs {library}{since}, which is tuned for and not needed")
 
 
 NET = """

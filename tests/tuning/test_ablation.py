@@ -372,6 +372,15 @@ def test_an_answer_that_is_open_again_is_not_said_to_have_dropped_its_changes(tm
     assert listener.notes == ["With these rounds it is open again whether the recommendation gains anything."]
 
 
+def _after_one_round(folder, probes, winner):
+    """An ablation in whose only round the last two of `probes` ran."""
+    rounds = _Ablation(context(folder, trials=probes), (), winner)
+    for one in probes[2:]:
+        verdict = good(one.result.measurement.samples_per_second)
+        rounds.racers[one.config] = ConfigSummary(config=one.config, trials=(one,), verdicts=(verdict,), rounds=(0,))
+    return rounds
+
+
 @pytest.mark.parametrize(
     ("searched_at", "without", "loses"), [(98.0, 99.0, False), (70.0, 99.0, True), (98.0, 80.0, True)]
 )
@@ -383,12 +392,7 @@ def test_where_there_was_time_for_one_round_only_the_probes_of_the_search_count_
         trial(measured(100.0), 0, "search", **WINNER.values), trial(measured(searched_at), 1, "search", **other.values),
         trial(measured(100.0), 2, "ablation", **WINNER.values), trial(measured(without), 3, "ablation", **other.values),
     ]  # fmt: skip
-    rounds = _Ablation(context(tmp_path, trials=probes), (), WINNER)
-    for one in probes[2:]:
-        rate = one.result.measurement.samples_per_second
-        rounds.racers[one.config] = ConfigSummary(
-            config=one.config, trials=(one,), verdicts=(good(rate),), rounds=(0,)
-        )  # fmt: skip
+    rounds = _after_one_round(tmp_path, probes, WINNER)
 
     assert (rounds.has(other), rounds.has_enough(other)) == (True, False)
     assert rounds.loses(other) is loses
@@ -402,11 +406,6 @@ def test_probes_outside_of_rounds_never_keep_an_environment_variable(tmp_path, k
         trial(measured(100.0), 0, "search", **winner.values), trial(measured(60.0), 1, "search", **other.values),
         trial(measured(100.0), 2, "ablation", **winner.values), trial(measured(101.0), 3, "ablation", **other.values),
     ]  # fmt: skip
-    rounds = _Ablation(context(tmp_path, trials=probes), (), winner)
-    for one in probes[2:]:
-        rate = one.result.measurement.samples_per_second
-        rounds.racers[one.config] = ConfigSummary(
-            config=one.config, trials=(one,), verdicts=(good(rate),), rounds=(0,)
-        )  # fmt: skip
+    rounds = _after_one_round(tmp_path, probes, winner)
 
     assert rounds.loses(other) is loses

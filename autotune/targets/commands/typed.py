@@ -56,7 +56,11 @@ def _of_command(
     taken = [f"{shown}: taken for {name}" for shown, name in found.taken]
     taken += [f"{one} is no argument of the script (did you mean {near}?)" for one, near in found.mistyped.items()]
     if not found.command.knobs:
-        before = (*before, "No argument of the command is a knob; what can be set from outside of it is tuned")
+        before = (
+            *before,
+            "No argument of the command is a knob; what can be set from outside of it, or in TrainingArguments that "
+            "it makes, is tuned",
+        )
         if found.file:
             before = (
                 *before,

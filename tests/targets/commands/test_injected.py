@@ -10,6 +10,7 @@ import pytest
 from autotune.targets.commands.exits import TRAINS
 from autotune.targets.commands.hygiene import INJECTED
 from autotune.targets.commands.injected.autotune_hooks import ARGUMENTS_VARIABLE
+from tests.commandline import stub_training_arguments
 
 TRAINING = """
 import sys, torch
@@ -53,13 +54,11 @@ def test_what_the_environment_itself_loads_is_loaded(tmp_path):
 
 
 def test_training_arguments_are_made_with_what_the_environment_says(tmp_path):
-    (tmp_path / "transformers").mkdir()
-    (tmp_path / "transformers" / "__init__.py").write_text("")
-    (tmp_path / "transformers" / "training_args.py").write_text(
-        "class TrainingArguments:\n"
-        "    seed = bf16 = None\n"
-        "    def __init__(self, **given): vars(self).update(given); self.__post_init__()\n"
-        "    def __post_init__(self): print(vars(self))\n"
+    stub_training_arguments(
+        tmp_path,
+        "seed = bf16 = None\n"
+        "def __init__(self, **given): vars(self).update(given); self.__post_init__()\n"
+        "def __post_init__(self): print(vars(self))\n",
     )
     code = (
         "from transformers.training_args import TrainingArguments as Base\n"
