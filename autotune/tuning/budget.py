@@ -33,8 +33,7 @@ MOST_LATE = 0.1  # share of the budget by which it is overrun rather than nothin
 MOST_ABLATION = 0.2  # share of the budget kept to take changes back after the race
 SIMPLER_PROBES = 2  # kept to take changes back before the race: it may leave no time to do so after it
 FIRST_SHARE = 0.25  # share of the time left for the first probe of the baseline: from there on windows are shorter
-# With a free global batch who is within 5 % need not be told apart: rather more finalists than eight rounds.
-KNEE_FINALISTS = 5
+KNEE_FINALISTS = 5  # with a free global batch: who is within 5 % need not be told apart by eight rounds
 KNEE_PROBES = racing.probe_count(KNEE_FINALISTS, racing.SURE_ROUNDS, 1)
 SHORT_ROUNDS = racing.fewest_rounds(2)  # of the fastest against the baseline, with an interval that can say something
 CLEAR = 1.5  # times as good by single probes: two rounds tell that, where probes err by 10 % (`core/rounds.Rounds`)
@@ -48,8 +47,8 @@ class TimeBudget:
     def __init__(self, history: History, seconds: float, clock: Callable[[], float], began: float) -> None:
         """The search `began` at that moment of `clock`."""
         self._history, self._clock, self._began = history, clock, began
-        self.seconds, self._objective = seconds, objective_of(history.request.goal)
         self.advised_minutes = 0  # told to be enough; 0: nothing was
+        self.seconds, self._objective = seconds, objective_of(history.request.goal)
         self._probes_after = self._objective.probes_after(history.request.goal)
 
     @property

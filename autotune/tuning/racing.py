@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from autotune.core.records import Config, Goal, StudyRequest
@@ -147,12 +147,11 @@ def race(
 
     Every other round runs in reverse, so that drift meets all alike (ABBA). What fails is not measured again; a probe
     with interference, its repeat included, does not decide where others of its configuration can. What is far slower
-    than all other rounds of its configuration is measured `again` (None: there is no time), or left out.
-    The slower half drops out after rounds three and six, though never the baseline; if all that went on failed, those
-    that dropped out are recalled. It ends sooner when it is decided, or, once the fewest rounds are over, when time no
-    longer `affords` another; and later while it does and the gain is open, or if another micro-batch is worth it (its
-    second argument: that takes time from the ablation). The rounds of a baseline that ran in an earlier race count on,
-    and so do those of the same race that was interrupted (`resumed`).
+    than all its other rounds is measured `again` (None: there is no time), or left out. The slower half drops out after
+    rounds three and six, though never the baseline; if all that went on failed, those that dropped out are recalled. It
+    ends sooner when it is decided, or, after the fewest rounds, when time no longer `affords` another; later while it
+    does and the gain is open, or if another micro-batch is worth it (its second argument). Rounds of a baseline in an
+    earlier race count on, and those of the same one, interrupted (`resumed`).
     """
     baseline = request.baseline
     racers = {one.config: one for one in finalists}
@@ -164,8 +163,7 @@ def race(
         running = [one for one in racers.values() if not (one.failure or one.is_behind)]
         claims = sum(not one.failure and one.config != baseline for one in racers.values())  # as the answer counts them
         is_batch_open = _have_met(running) and micro_batch.is_open(running, request)
-        goes_on = done < rounds or is_batch_open or _is_open(running, baseline, request.goal, claims)
-        if not running or not goes_on:
+        if not running or not (done < rounds or is_batch_open or _is_open(running, baseline, request.goal, claims)):
             break
         configs = [one.config for one in running][:: 1 if number % 2 == 0 else -1]
         before = resumed.round(configs) if resumed else None
@@ -286,14 +284,13 @@ def _have_met(racers: Sequence[ConfigSummary]) -> bool:
     return bool(racers) and bool(set.intersection(*(set(one.rounds) for one in racers)))
 
 
-def _have_enough_rounds(racers: Iterable[ConfigSummary]) -> bool:
+def _have_enough_rounds(racers: Sequence[ConfigSummary]) -> bool:
     """Whether enough rounds were without interference to end sooner than planned."""
-    among = list(racers)
-    return _have_met(among) and all(rounds_without_interference(one) >= FEWEST_ROUNDS for one in among)
+    return _have_met(racers) and all(rounds_without_interference(one) >= FEWEST_ROUNDS for one in racers)
 
 
 def _has_winner(holding: Sequence[ConfigSummary], request: StudyRequest) -> bool:
-    if not _have_enough_rounds(one for one in holding if not one.refused):
+    if not _have_enough_rounds([one for one in holding if not one.refused]):
         return False
     scores = Rounds([one.by_round(one.scores) for one in holding])
     running = [i for i, one in enumerate(holding) if not one.refused]
