@@ -70,6 +70,7 @@ def race(
     with _new_folder(settings.folder, named[0].target) as folder, ExitStack() as open_ends:
         checkout = None
         if settings.baseline_commit is not None:
+            tell(f"Checking out {settings.baseline_commit}.")
             checkout = open_ends.enter_context(worktree(settings.baseline_commit, folder / WORKTREE))
         tell("Taking one step of each contestant, to see that it trains.")
         contestants = _contestants(named, settings, launcher_for, checkout, folder)
