@@ -92,7 +92,7 @@ class Code(StrEnum):
         "Search without --stability off.")
     PRECISION_UNDECIDED = ("precision-undecided", 118,
         "Whether this learns as full precision does is undecided: {why}.",
-        "Compare a longer run of both, or search with --amp none.")
+        "Compare a longer run of both, or hold what changes the arithmetic (--amp none, or --exact).")
     NOISE_SCALE_UNKNOWN = ("noise-scale-unknown", 119,
         "{why} The recommendation has the most samples/s; nothing is known about large batches.",
         "Search again when the cause is gone, or with --objective throughput.")

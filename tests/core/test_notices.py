@@ -50,7 +50,7 @@ SAID = [
     (notice(Code.LOSSES_UNJUDGED, doubt='unstable: 3 of 4 losses are not finite'),
      'The losses were not checked (--stability off), and training is unstable: 3 of 4 losses are not finite. Search without --stability off.'),
     (notice(Code.PRECISION_UNDECIDED, why='bf16 cannot be judged from one seed'),
-     'Whether this learns as full precision does is undecided: bf16 cannot be judged from one seed. Compare a longer run of both, or search with --amp none.'),
+     'Whether this learns as full precision does is undecided: bf16 cannot be judged from one seed. Compare a longer run of both, or hold what changes the arithmetic (--amp none, or --exact).'),
     (notice(Code.NOISE_SCALE_UNKNOWN, why='The gradient noise scale could not be measured: out of memory.'),
      'The gradient noise scale could not be measured: out of memory. The recommendation has the most samples/s; nothing is known about large batches. Search again when the cause is gone, or with --objective throughput.'),
     (notice(Code.NOISE_SCALE_EARLY, steps=30, factor=30),
