@@ -129,6 +129,8 @@ class Environment(Record, frozen=True, kw_only=True):
     capability: str | None = None  # CUDA compute capability, "9.0"
     default_threads: int | None = None  # that torch computes with on the CPU when nobody says anything; None: unknown
     omp_wait_policy: str | None = None  # OMP_WAIT_POLICY, as the user had set it
+    mallocs: tuple[str, ...] = ()  # other allocators of host memory that can be preloaded, by the knob's values
+    variables: tuple[str, ...] = ()  # environment variables of allocators that the user had set
 
     @property
     def device_kind(self) -> str:
@@ -169,12 +171,14 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     global_batch_size: int | None = None
     has_validation: bool = False
     takes_workers: bool = True  # False: its own `dataloader()` has no argument num_workers
+    loader_options: tuple[str, ...] | None = None  # of a DataLoader that its own `dataloader()` takes; None: all
     repeats_samples: bool = False  # each loader worker gives all samples of its stream, and not a share of them
     has_collate: bool = False  # it joins samples by a function of its own
     has_sampler: bool = False  # it orders samples by a sampler of its own
     batch_layout: BatchLayout | None = None  # None: an earlier version did not note it
     checkpointable_blocks: int = 0  # parts of the model that could be computed again in the backward pass
     owns_loop: bool = False  # it trains by a loop of its own, which is only observed
+    is_program: bool = False  # a command, whose program makes its loader itself
     settable: tuple[str, ...] | None = None  # of a command: the knobs that it takes or that are set outside; None: all
     written: tuple[str, ...] = ()  # those of them that are set in the TrainingArguments that the script itself writes
     framework: OwnFramework = "torch"  # whose arguments the user's own object takes
@@ -197,6 +201,10 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     def tunes_workers(self) -> bool:
         """Whether the number of its workers can be chosen."""
         return self.tunes_loader and self.takes_workers
+
+    def takes_option(self, name: str) -> bool:
+        """Return whether its loader takes that option of a DataLoader."""
+        return self.loader_options is None or name in self.loader_options
 
 
 class StudyRequest(Record, frozen=True, kw_only=True):

@@ -6,15 +6,20 @@ from collections.abc import Iterable, Mapping
 
 from autotune.core.records import Config, Value
 from autotune.knobs.activation_checkpointing import ActivationCheckpointing
+from autotune.knobs.allocator import Allocator
 from autotune.knobs.amp_dtype import AmpDtype
 from autotune.knobs.base import Knob, Plan
 from autotune.knobs.batch_size import BatchSize
 from autotune.knobs.channels_last import ChannelsLast
 from autotune.knobs.gradient_accumulation_steps import GradientAccumulationSteps
+from autotune.knobs.malloc import Malloc
 from autotune.knobs.num_threads import NumThreads
 from autotune.knobs.num_workers import NumWorkers
 from autotune.knobs.observed import Observed
 from autotune.knobs.omp_wait_policy import OmpWaitPolicy
+from autotune.knobs.persistent_workers import PersistentWorkers
+from autotune.knobs.pin_memory import PinMemory
+from autotune.knobs.prefetch_factor import PrefetchFactor
 
 KNOBS: tuple[Knob, ...] = (
     BatchSize(),
@@ -25,6 +30,11 @@ KNOBS: tuple[Knob, ...] = (
     ActivationCheckpointing(),
     NumThreads(),
     OmpWaitPolicy(),
+    PrefetchFactor(),
+    PersistentWorkers(),
+    PinMemory(),
+    Allocator(),
+    Malloc(),
 )
 
 

@@ -53,10 +53,16 @@ class Plan:
     batch_transforms: list[Callable[[Any], Any]] = field(default_factory=list)  # on each tensor, on the device
     forward_contexts: list[Callable[[], AbstractContextManager[Any]]] = field(default_factory=list)  # forward and loss
     loader_options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the DataLoader
+    loader_asked: set[str] = field(default_factory=set)  # those of them that a knob was asked for
     accumulation_steps: int = 1
     short_cycles: bool = False  # a loop of ours takes an optimizer step after two micro-batches (decisions/0046)
     scale_loss: bool = False  # float16 needs a gradient scaler
     settable: tuple[str, ...] | None = None  # the knobs that may be set in what was not written to be tuned; None: all
+
+    def ask_loader(self, option: str, value: Any) -> None:
+        """Set an option of the DataLoader that its own knob was asked for."""
+        self.loader_options[option] = value
+        self.loader_asked.add(option)
 
     @property
     def micro_batches_per_step(self) -> int:
